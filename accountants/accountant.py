@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, final
 
@@ -71,7 +72,7 @@ from privlearn.errors import (
 from privlearn.exact import Exact, exact, exact_text
 from privlearn.ledger import Ledger
 from privlearn.ledger.values import packed
-from privlearn.losses import Loss
+from privlearn.losses import Loss, recorded
 from privlearn.noise import NoiseSource
 from privlearn.participation import Participation
 from privlearn.people import People
@@ -338,15 +339,19 @@ class _Accountant(Generic[B]):
         return self._state.users
 
     def of_person(self, loss: Loss, users: range) -> Loss:
-        """The loss of one person with all visits in a range; ``loss`` itself without a rule.
+        """The loss of one person with all visits in a range; that of one row without a rule.
+
+        Of a kind of another package it is what is recorded of it, which is what is charged.
 
         Raises:
             BudgetError: none is known, or the range cuts a batch of the rule.
+            UnknownKindError, PackageError: of another package, and cannot be recorded.
         """
+        stands = recorded(loss, users)
         if self.people is None:
-            return loss
+            return stands
         with self._lock:
-            return self._state.of_person(loss, users)
+            return self._state.of_person(stands, users)
 
     @property
     def population(self) -> str | None:
@@ -491,8 +496,12 @@ class _Accountant(Generic[B]):
             if not callable(getattr(each, "loss", None)):
                 raise TypeError(f"{label} = {each!r}: must be a mechanism, which states a loss()")
         named = [Plan(label, each.loss(), self.users) for label, each in mechanisms.items()]
-        whole = [*plan, *named]
-        ranges = [user_range(users=item.users) for item in whole]
+        given = [*plan, *named]
+        ranges = [user_range(users=item.users) for item in given]
+        whole = [
+            replace(item, loss=recorded(item.loss, users))
+            for item, users in zip(given, ranges, strict=True)
+        ]
         items = tuple(
             PlanItem(
                 label=item.label,
@@ -655,17 +664,19 @@ class _Accountant(Generic[B]):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
                 index = self._state.ceiling.charged.check(user_range(users=users))
-                found = self._state.price_of_person(price, index)
+                priced, stands = price, recorded(price, index)
+                found = self._state.price_of_person(stands, index)
                 form = found.form
                 budget, failure = cast(B, found.budget), found.failure
             else:
                 index = user_range(users=users)
+                priced, stands = None, None
                 budget, form = price, price.to_dict()
             planned = None
             if self._state.plan is not None:
-                if not isinstance(price, Loss):
+                if stands is None:
                     raise BudgetError("under a committed plan, issue tokens for its losses")
-                planned = self._state.planned_for(label, index, price)
+                planned = self._state.planned_for(label, index, stands)
             token = f"{self.id}/{len(self._state.accounts) + 1}"
             self._append(
                 IssueEntry(
@@ -677,10 +688,9 @@ class _Accountant(Generic[B]):
                     planned=planned,
                     failure=exact_text(failure) if failure else "0",
                     allowance=allowance,
-                    shared=self._shared(price),
+                    shared=self._shared(stands),
                 )
             )
-            priced = price if isinstance(price, Loss) else None
             return mint_token(self, token, budget, index, label, failure, priced)
 
     def _issue_again(self, past: Replay, price: Loss | B, users: range, label: str) -> Token[B]:
@@ -689,11 +699,11 @@ class _Accountant(Generic[B]):
         priced = price if isinstance(price, Loss) else None
         return mint_token(self, entry.token, budget, users, label, exact("", entry.failure), priced)
 
-    def _shared(self, price: Loss | B) -> dict[str, Any] | None:
+    def _shared(self, loss: Loss | None) -> dict[str, Any] | None:
         """What a token's entry says of the loss that it is for, under a rule without a plan."""
-        if self.people is None or self._state.plan is not None or not isinstance(price, Loss):
+        if self.people is None or self._state.plan is not None or loss is None:
             return None
-        return {} if self._state.shares(price) else None
+        return {} if self._state.shares(loss) else None
 
     def delegate(self, budget: B, *, users: range, label: str, failure: Exact = 0) -> Delegated[B]:
         """Reserves part of the cap for a component, which issues its tokens from it.
@@ -783,7 +793,7 @@ class _Accountant(Generic[B]):
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         """For tokens: writes the spend; returns the token's account when it is durable."""
-        domain, noise, loss_form, derived = _forms_of(spend, loss)
+        domain, noise, loss_form, derived = _forms_of(spend, loss, token.users)
         with self._lock:
             entry = SpendEntry(
                 accountant=self.id,
@@ -965,11 +975,12 @@ _FORMS: dict[int, tuple[Spend, Loss, _Forms]] = {}
 """By identity of the spend: a mechanism keeps it, and its domain, noise and loss never change."""
 
 
-def _forms_of(spend: Spend, loss: Loss) -> _Forms:
+def _forms_of(spend: Spend, loss: Loss, users: range) -> _Forms:
     found = _FORMS.get(id(spend))
     if found is not None and found[0] is spend and found[1] is loss:
         return found[2]
-    forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict(), spend.derived
+    stands = recorded(loss, users)
+    forms = spend.domain.to_dict(), spend.noise.to_dict(), stands.to_dict(), spend.derived
     if spend.derived:  # all of it is ours
         if len(_FORMS) >= 1024:
             _FORMS.clear()

@@ -13,7 +13,7 @@ from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B
 from privlearn.errors import BudgetError, TokenCopyError
 from privlearn.exact import Exact, exact
-from privlearn.losses import Loss
+from privlearn.losses import Loss, recorded
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.tokens import Outcome, RecordedToken, ReleasedValue, ReleaseObserver, Spend, Token
@@ -103,8 +103,8 @@ class Delegated(Generic[B]):
         return
 
     def of_person(self, loss: Loss, users: range) -> Loss:
-        """``loss`` itself, as an index is one person."""
-        return loss
+        """``loss`` as it is recorded, as an index is one person."""
+        return recorded(loss, users)
 
     def divide(self, starts: Sequence[int]) -> None:
         """Refuses: there is no rule of participation here.

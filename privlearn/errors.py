@@ -30,6 +30,7 @@
     │   ├── LedgerHeadError           the head is not known, or could not be kept
     │   ├── LedgerClosedError         no entry may follow ``close``
     │   └── UnknownKindError          a loss kind that this version does not know
+    ├── PackageError (RuntimeError)   what another package announces cannot be used
     ├── NoiseSamplerError (RuntimeError)  damaged tables, or another arithmetic than IEEE 754's
     ├── CheckError (ValueError)       a privacy check cannot be done as asked for
     ├── PrivacyViolation (AssertionError)    a check found more loss than was claimed
@@ -165,6 +166,10 @@ class LedgerClosedError(LedgerError):
 
 class UnknownKindError(LedgerError):
     """A recorded loss has a kind that this version cannot price."""
+
+
+class PackageError(PrivlearnError, RuntimeError):
+    """What another installed package announces is claimed twice, or cannot be used."""
 
 
 class InterferenceError(PrivlearnError, AssertionError):
