@@ -544,14 +544,15 @@ class _Audit:
         if not states:
             self._found("no accountant was opened: there is nothing to guarantee")
         for book in books:
-            said = book.totals.declarations.problems()
+            said = [*book.totals.declarations.problems(), *book.totals.foreign.problems]
             for text in _broken_promise(book.state) + _uncovered(book.totals) + said:
                 self.problems.add(text)
         guarantees: list[Guarantee] = []
         expended: list[Guarantee] = []
         shares: list[Share] = []
         notes = remarks(states)
-        notes += [text for book in books for text in book.totals.declarations.remarks()]
+        for totals in (book.totals for book in books):
+            notes += [*totals.declarations.remarks(), *totals.foreign.remarks]
         work = Work()
         for book in protecting:
             state = book.state
@@ -607,7 +608,11 @@ class _Audit:
                 {
                     note
                     for totals in (book.totals for book in books)
-                    for note in (*totals.trusted_code, *totals.declarations.words())
+                    for note in (
+                        *totals.trusted_code,
+                        *totals.declarations.words(),
+                        *totals.foreign.words(),
+                    )
                 }
             ),
             declarations=[one for book in books for one in book.totals.declarations.listed()],

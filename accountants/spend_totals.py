@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import final
 
 from privlearn.accountants.declarations import Declarations
+from privlearn.accountants.foreign_spends import ForeignSpends
 from privlearn.accountants.person_totals import person_cost
 from privlearn.accountants.state import AccountState, has_minimizer, pieces_of
 from privlearn.accountants.streams import Stream
@@ -62,6 +63,8 @@ class SpendTotals:
     trusted_code: dict[str, None] = field(default_factory=dict)
     declarations: Declarations = field(default_factory=Declarations)
     """Losses of other packages, which are counted as they were declared."""
+    foreign: ForeignSpends = field(default_factory=ForeignSpends)
+    """Spends of domains and noise of other packages."""
     restated: dict[str, None] = field(default_factory=dict)
     """Mechanisms whose gain for all visits of a person was worked out again."""
     as_recorded: dict[str, None] = field(default_factory=dict)
@@ -112,6 +115,7 @@ class SpendTotals:
         self.spends[group] = self.spends.get(group, 0) + 1
         if entry.interactive:
             self.streams.add(group)
+        self.foreign.add(entry, loss)
         pieces = pieces_of(loss, range(*entry.users))
         if pieces[0][1] is not loss:  # a kind may say by itself who pays what
             self._kinds(loss, range(*entry.users), entry.mechanism)

@@ -114,3 +114,28 @@ def look_up(group: str, name: str) -> Announced | None:
             "uninstall all but one of them"
         )
     return claims[0] if claims else None
+
+
+def made_from(group: str, name: str, data: Mapping[str, Any]) -> tuple[Any, Announced] | None:
+    """What a class that a package announces makes of a JSON form, and who announces it.
+
+    Returns:
+        None if nobody announces the name.
+
+    Raises:
+        PackageError: two do, or the class does not read the form, or writes another.
+    """
+    announced = look_up(group, name)
+    if announced is None:
+        return None
+    kind = announced.load()
+    try:
+        found = kind.from_dict(dict(data))
+        same = found.to_dict() == data
+    except (Exception, SystemExit) as error:  # whatever code of somebody else does
+        raise PackageError(
+            f"{name!r} of {announced} is not read from its form: {type(error).__name__}: {error}"
+        ) from error
+    if not same:
+        raise PackageError(f"{name!r} of {announced} is written otherwise once it was read")
+    return found, announced

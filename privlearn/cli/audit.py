@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from privlearn.cli.output import PROBLEMS, SIMULATION, clear_errors, console, fail, unread
+from privlearn.cli.packages import import_named
 from privlearn.errors import LedgerError
 
 
@@ -29,6 +30,15 @@ def audit(
             min=1, help="For a person with so many rows. Not under a rule of participation."
         ),
     ] = 1,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Import this module first, which runs its code: for kinds of losses of other "
+            "packages that register without entry points. Can be given several times.",
+        ),
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print every assumption.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only, with everything.")] = False,
     plot: Annotated[
@@ -44,6 +54,7 @@ def audit(
     from privlearn.reporting.certificates import print_certificate
     from privlearn.reporting.visible import in_json
 
+    import_named(modules or [])
     try:
         certificate = recompute(ledger, delta=delta, head=head, user=user, rounds=rounds)
     except LedgerError as error:

@@ -23,6 +23,7 @@ from privlearn.cli.audit import audit
 from privlearn.cli.check import check
 from privlearn.cli.ledger import ledger_app
 from privlearn.cli.output import BAD_INPUT, say_error, unread
+from privlearn.cli.packages import packages
 from privlearn.cli.papers import errata, reproduce_app
 from privlearn.cli.people import people_app
 from privlearn.cli.price import calibrate, delta, epsilon
@@ -34,7 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (quickstart, audit, epsilon, delta, calibrate, errata, check):
+for command in (quickstart, audit, epsilon, delta, calibrate, errata, check, packages):
     app.command()(command)
 app.add_typer(run_app, name="run")
 app.add_typer(ledger_app, name="ledger")

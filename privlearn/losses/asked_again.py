@@ -66,7 +66,7 @@ def ask_again(declared: DeclaredLoss, users: range) -> Answer:
     except PackageError as error:
         refused = error if declared.of_kind in registered_kinds() else None
         return Answer("unable" if refused is None else "more", by, str(error))
-    above = next(_above(declared.loss, today, users), None)
+    above = is_above(declared.loss, today, users)
     return Answer("agrees", by) if above is None else Answer("more", by, above)
 
 
@@ -76,8 +76,12 @@ def is_of_users(declared: DeclaredLoss) -> bool:
     return kind is None or kind.over is not Loss.over
 
 
+def is_above(recorded: Loss, today: Loss, users: range) -> str | None:
+    """In words, where the bounds of ``today`` are more than those recorded; None if nowhere."""
+    return next(_above(recorded, today, users), None)
+
+
 def _above(recorded: Loss, today: Loss, users: range) -> Iterator[str]:
-    """In words, where ``today`` is more than was recorded."""
     theirs = today.over(users)
     for piece, part in recorded.over(users):
         for other, now in theirs:

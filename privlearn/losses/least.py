@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -43,13 +44,15 @@ _SLACK = 1 + Fraction(1, 2**30)
 class LeastLoss(Loss):
     """A run that each of several losses bounds: in every price, the least of them.
 
-    Each dominates the run by itself, so all of them hold at once.  The first is the step of a tight
-    composition.  A Rényi curve among them must not fall with the order, as divergences do not, nor
-    be above what another one says.
+    Each dominates the run by itself, so all of them hold at once; they are bounds and no parts, so
+    it is a loss without parts.  The first is the step of a tight composition, and only it may be of
+    bounded range, whose promise is about one release.  A Rényi curve among them must not fall with
+    the order, as divergences do not, nor be above what another one says.
 
     Raises:
         ValueError: fewer than two losses or more than eight, of other kinds than bounds of one run,
-        or a curve that contradicts them.  AdjacencyError: of different relations.
+        a bounded range that is not the first, or a curve that contradicts them.  AdjacencyError: of
+        different relations.
     """
 
     kind = "least"
@@ -66,6 +69,8 @@ class LeastLoss(Loss):
                 raise ValueError(
                     f"a {loss.kind} loss as a bound of one run: must be one of {known}"
                 )
+        if any(isinstance(loss, BoundedRangeLoss) for loss in listed[1:]):
+            raise ValueError("a bounded range beside other bounds: must stand first")
         self._set(losses=listed)
         for loss in listed:
             if isinstance(loss, RenyiCurve):
@@ -90,9 +95,6 @@ class LeastLoss(Loss):
     def _smallest(self, value: Callable[[Loss], Fraction | None]) -> Fraction | None:
         known = [number for number in map(value, self.losses) if number is not None]
         return min(known, default=None)
-
-    def inner(self) -> Sequence[tuple[Loss, int]]:
-        return [(loss, 1) for loss in self.losses]
 
     def step(self) -> Step:
         first = self.losses[0].step()
@@ -166,7 +168,7 @@ def check_coherent(curve: RenyiCurve, others: Sequence[Loss]) -> None:
         before = bound
         for other in others:
             allowed = other.renyi(float_up(order))
-            if bound > _SLACK * Fraction(allowed) if allowed < float("inf") else False:
+            if allowed < math.inf and bound > _SLACK * Fraction(allowed):
                 raise ValueError(
                     f"curve: {exact_text(bound)} at order {exact_text(order)}, where the "
                     f"{other.kind} loss beside it allows {allowed!r}: they contradict each other"
@@ -177,8 +179,8 @@ def _agreeing(curve: RenyiCurve, others: Sequence[Loss]) -> RenyiCurve:
     points: dict[Exact, Exact] = {}
     before = Fraction(0)
     for order, bound in curve.points:
-        allowed = min((other.renyi(float_up(order)) for other in others), default=float("inf"))
-        if Fraction(bound) > (Fraction(allowed) if allowed < float("inf") else bound):
+        allowed = min((other.renyi(float_up(order)) for other in others), default=math.inf)
+        if allowed < math.inf and bound > Fraction(allowed):
             bound = round_up(Fraction(allowed), _DIGITS)
         before = points[order] = max(before, bound)
     return RenyiCurve(points, adjacency=curve.adjacency)
