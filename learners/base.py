@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from privlearn._packages import LEARNERS, look_up
-from privlearn._packages import LEARNERS, look_up
 from privlearn._validate import count
 from privlearn.billboard import Billboard
 from privlearn.entries import LearnerEntry
@@ -359,37 +358,14 @@ def class_of(name: str) -> type[Learner]:
     """The class of learners with a name, which one of this package has before all others.
 
     Raises:
-        LedgerError: nobody has one.  PackageError: two packages announce it, or it cannot be loaded.
+        LedgerError: nobody has one.  PackageError: two packages announce it, or one that cannot
+        be loaded.
     """
     from privlearn import learners
 
     found = getattr(learners, name) if name in learners.__all__ else None
     if isinstance(found, type) and issubclass(found, Learner):
         return found
-    announced = look_up(LEARNERS, name)
-    if announced is None:
-        raise LedgerError(
-            f"{name!r:.80}: no learner of this package, nor of an installed one that announces it "
-            f"in {LEARNERS!r}; call resume of its class"
-        )
-    loaded = announced.load()
-    if not (isinstance(loaded, type) and issubclass(loaded, Learner) and loaded.__name__ == name):
-        raise PackageError(f"{name!r} of {announced}: is no class of learners of that name")
-    return loaded
-
-
-def class_of(name: str) -> type[Learner]:
-    """The class of learners with a name, which one of this package has before all others.
-
-    Raises:
-        LedgerError: nobody has one.  PackageError: two packages announce it, or it cannot be loaded.
-    """
-    from privlearn import baselines, learners
-
-    for home in (learners, baselines):
-        found = getattr(home, name, None) if name in home.__all__ else None
-        if isinstance(found, type) and issubclass(found, Learner):
-            return found
     announced = look_up(LEARNERS, name)
     if announced is None:
         raise LedgerError(
