@@ -11,7 +11,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, final
 
@@ -43,6 +43,7 @@ from privlearn.entries import (
     EXACT,
     PARTICIPATION,
     RESUME,
+    AttestEntry,
     BatchesEntry,
     CloseEntry,
     DelegateEntry,
@@ -72,7 +73,7 @@ from privlearn.errors import (
 from privlearn.exact import Exact, exact, exact_text
 from privlearn.ledger import Ledger
 from privlearn.ledger.values import packed
-from privlearn.losses import Loss, recorded
+from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded
 from privlearn.noise import NoiseSource
 from privlearn.participation import Participation
 from privlearn.people import People
@@ -232,6 +233,7 @@ class _Accountant(Generic[B]):
         self._past: Replay | None = None
         """While a learner runs again over what was released before a restart."""
         self._mechanisms: dict[str, Any] = {}
+        self._others = _OtherLosses()
 
     @classmethod
     @collector_paused()
@@ -283,11 +285,13 @@ class _Accountant(Generic[B]):
         if source.simulated is not first.simulated:
             raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
         state, seen, before = AccountState(first), 0, Replay(book)
+        others = _OtherLosses()
         for entry in book.entries:
             if entry.accountant == first.accountant:
                 if seen:
                     state.check(entry)
                     state.record(entry)
+                    others.note(state, entry)
                     if state.learner is not None:  # which stands before the first token
                         before.add(entry)
                 seen += 1
@@ -307,6 +311,7 @@ class _Accountant(Generic[B]):
         resumed._start(state, seen, book, source, None, people)
         resumed._resumed = True
         resumed._before = before
+        resumed._others = others
         with resumed._lock:
             if book.unknown_head:
                 resumed._append(ResumeEntry(accountant=resumed.id))
@@ -347,11 +352,19 @@ class _Accountant(Generic[B]):
             BudgetError: none is known, or the range cuts a batch of the rule.
             UnknownKindError, PackageError: of another package, and cannot be recorded.
         """
-        stands = recorded(loss, users)
+        stands = self._as_recorded(loss, users)
         if self.people is None:
             return stands
         with self._lock:
             return self._state.of_person(stands, users)
+
+    def _as_recorded(self, loss: Loss, users: range) -> Loss:
+        """A loss as it stands, or will stand, in the ledger.
+
+        Raises:
+            UnknownKindError, PackageError: of another package, and cannot be recorded.
+        """
+        return loss if self._others.bare else recorded(loss, users, self._others.declared)
 
     @property
     def population(self) -> str | None:
@@ -499,7 +512,7 @@ class _Accountant(Generic[B]):
         given = [*plan, *named]
         ranges = [user_range(users=item.users) for item in given]
         whole = [
-            replace(item, loss=recorded(item.loss, users))
+            replace(item, loss=self._as_recorded(item.loss, users))
             for item, users in zip(given, ranges, strict=True)
         ]
         items = tuple(
@@ -664,7 +677,7 @@ class _Accountant(Generic[B]):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
                 index = self._state.ceiling.charged.check(user_range(users=users))
-                priced, stands = price, recorded(price, index)
+                priced, stands = price, self._as_recorded(price, index)
                 found = self._state.price_of_person(stands, index)
                 form = found.form
                 budget, failure = cast(B, found.budget), found.failure
@@ -793,7 +806,8 @@ class _Accountant(Generic[B]):
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         """For tokens: writes the spend; returns the token's account when it is durable."""
-        domain, noise, loss_form, derived = _forms_of(spend, loss, token.users)
+        stands = self._as_recorded(loss, token.users)
+        domain, noise, loss_form, derived = _forms_of(spend, stands)
         with self._lock:
             entry = SpendEntry(
                 accountant=self.id,
@@ -975,17 +989,41 @@ _FORMS: dict[int, tuple[Spend, Loss, _Forms]] = {}
 """By identity of the spend: a mechanism keeps it, and its domain, noise and loss never change."""
 
 
-def _forms_of(spend: Spend, loss: Loss, users: range) -> _Forms:
+def _forms_of(spend: Spend, loss: Loss) -> _Forms:
     found = _FORMS.get(id(spend))
     if found is not None and found[0] is spend and found[1] is loss:
         return found[2]
-    stands = recorded(loss, users)
-    forms = spend.domain.to_dict(), spend.noise.to_dict(), stands.to_dict(), spend.derived
+    forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict(), spend.derived
     if spend.derived:  # all of it is ours
         if len(_FORMS) >= 1024:
             _FORMS.clear()
         _FORMS[id(spend)] = spend, loss, forms
     return forms
+
+
+@final
+@dataclass(slots=True)
+class _OtherLosses:
+    """What stood in a ledger of losses of other packages when it was resumed."""
+
+    declared: dict[str, DeclaredLoss] = field(default_factory=dict)
+    """By the text of their forms."""
+    bare: bool = False
+    """Whether some stand there as they are: so it was done by older versions."""
+
+    def note(self, state: AccountState, entry: Entry) -> None:
+        """Looks at an entry that ``state`` has recorded."""
+        match entry:
+            case PlanEntry():
+                for item in state.plan or []:
+                    self._note(item.loss, item.users)
+            case SpendEntry() | AttestEntry():
+                self._note(state.read_loss(entry.loss), range(*entry.users))
+
+    def _note(self, loss: Loss, users: range) -> None:
+        self.bare = self.bare or any(foreign_kinds(loss))
+        for one, _ in declared_in(loss, users):
+            self.declared.setdefault(one.text, one)
 
 
 def _participation(people: People) -> dict[str, Any]:

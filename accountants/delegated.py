@@ -13,7 +13,7 @@ from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B
 from privlearn.errors import BudgetError, TokenCopyError
 from privlearn.exact import Exact, exact
-from privlearn.losses import Loss, recorded
+from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.tokens import Outcome, RecordedToken, ReleasedValue, ReleaseObserver, Spend, Token
@@ -104,7 +104,7 @@ class Delegated(Generic[B]):
 
     def of_person(self, loss: Loss, users: range) -> Loss:
         """``loss`` as it is recorded, as an index is one person."""
-        return recorded(loss, users)
+        return self._parent.of_person(loss, users)
 
     def divide(self, starts: Sequence[int]) -> None:
         """Refuses: there is no rule of participation here.

@@ -13,7 +13,7 @@ from privlearn.domains.reading import announced_domain
 from privlearn.entries import SpendEntry
 from privlearn.errors import PackageError
 from privlearn.losses import DeclaredLoss, Loss, PerArrivalLoss, VisitsLoss, recorded
-from privlearn.losses.asked_again import is_above
+from privlearn.losses.above import is_above
 from privlearn.noise import Noise, noise_from_dict
 from privlearn.noise.reading import announced_noise
 

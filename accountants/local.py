@@ -28,7 +28,7 @@ from privlearn.errors import CurrencyError, LedgerError
 from privlearn.exact import Exact
 from privlearn.ledger import Ledger
 from privlearn.ledger.values import digest_of
-from privlearn.losses import Loss, recorded
+from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.tokens import ReleasedValue, ReleaseObserver
@@ -257,7 +257,7 @@ class LocalAccountant(_Accountant[B]):
                     label=label,
                     users=(index.start, index.stop),
                     adjacency=self.adjacency,
-                    loss=recorded(loss, index).to_dict(),
+                    loss=self._as_recorded(loss, index).to_dict(),
                     most_messages=most,
                     count=valid_count(count=count),
                     planned=next(fitting, None),

@@ -95,7 +95,7 @@ T = TypeVar("T")
 Tally = dict[Loss, int]
 """Losses with multiplicities."""
 _NEVER = Fraction(0)
-_LONGEST_FORM = 2048
+_LONGEST_FORM = 4096
 _MOST_SEEN = 1024
 _MOST_BITS = 4096
 """Of a common denominator of all amounts of an account."""

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any, final
 
 from privlearn._json_forms import OBJECT, TEXT, Form
@@ -20,6 +21,7 @@ from privlearn._packages import LOSSES, look_up
 from privlearn.adjacency import Adjacency
 from privlearn.errors import LedgerError, PackageError, UnknownKindError
 from privlearn.exact import Exact, round_up
+from privlearn.losses.above import is_above
 from privlearn.losses.base import (
     ComposedLoss,
     Loss,
@@ -58,7 +60,7 @@ ORDERS = tuple(
 Never changed: readings of a kind are compared at the orders that stand in the ledger."""
 _DIGITS = 12
 _DISTRIBUTION = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,198}[A-Za-z0-9])?")
-_MOST_KIND = 200
+_KIND = re.compile(r"[!-~]{1,200}")
 _WHOLE = 2**53
 
 
@@ -87,9 +89,9 @@ class DeclaredLoss(Loss):
 
     def __init__(self, of: Mapping[str, Any], loss: Loss, distribution: str | None = None):
         name, relation = of.get("kind"), of.get("adjacency")
-        if not isinstance(name, str) or not 0 < len(name) <= _MOST_KIND:
+        if not isinstance(name, str) or not _KIND.fullmatch(name):
             raise ValueError(
-                f"of: kind = {name!r:.80}: must be text of 1 to {_MOST_KIND} characters"
+                f"of: kind = {name!r:.80}: must be 1 to 200 letters, digits and marks of ASCII"
             )
         if is_built_in(name):
             raise ValueError(
@@ -193,12 +195,19 @@ def _check_bounds(loss: Loss) -> None:
             raise ValueError(f"a {loss.kind} loss cannot be declared for a kind of another package")
 
 
-def recorded(loss: Loss, users: range) -> Loss:
+Before = Mapping[str, "DeclaredLoss"]
+"""What a ledger holds of other packages' losses, by the text of their forms."""
+_NOTHING: Before = MappingProxyType({})
+
+
+def recorded(loss: Loss, users: range, before: Before = _NOTHING) -> Loss:
     """``loss`` as ledgers hold it: kinds of other packages are replaced by what they declare.
 
     Args:
         loss: perhaps of another package, or with such ones inside.
         users: arrival indices that it is for; some kinds say themselves who of them pays what.
+        before: what stands in the ledger, which stands as long as a package says no more today, be
+            it on another machine or of another version.
 
     Raises:
         UnknownKindError: a kind that is not registered, so that nobody could ask it again.
@@ -207,16 +216,16 @@ def recorded(loss: Loss, users: range) -> Loss:
     if not _is_foreign(loss):
         return loss
     kept = _KEPT.get(id(loss))
-    if kept is not None and kept[0] is loss and kept[1] == users:
-        return kept[2]
-    found = _rewritten(loss, users)
+    if kept is not None and kept[0] is loss and kept[1] == users and kept[2] is before:
+        return kept[3]
+    found = _rewritten(loss, users, before)
     if len(_KEPT) >= 1024:
         _KEPT.clear()
-    _KEPT[id(loss)] = loss, users, found
+    _KEPT[id(loss)] = loss, users, before, found
     return found
 
 
-_KEPT: dict[int, tuple[Loss, range, Loss]] = {}
+_KEPT: dict[int, tuple[Loss, range, Before, Loss]] = {}
 """By identity: a kind of somebody else may say that it equals anything."""
 
 
@@ -227,24 +236,28 @@ def _is_foreign(loss: Loss) -> bool:
     return any(_is_foreign(part) for part, _ in loss.inner())
 
 
-def _rewritten(loss: Loss, users: range) -> Loss:
+def _rewritten(loss: Loss, users: range, before: Before) -> Loss:
     """As `recorded`, in containers of this package; anything else is one kind of somebody else."""
     if not _is_foreign(loss):
         return loss
     match loss:
         case ComposedLoss():
-            return compose([(_rewritten(part, users), count) for part, count in loss.parts])
+            return compose([(_rewritten(part, users, before), count) for part, count in loss.parts])
         case FailingLoss():
-            return FailingLoss(_rewritten(loss.loss, users), loss.probability)
+            return FailingLoss(_rewritten(loss.loss, users, before), loss.probability)
         case VisitsLoss():
-            return VisitsLoss(_rewritten(loss.loss, users), loss.most, loss.apart)
+            return VisitsLoss(_rewritten(loss.loss, users, before), loss.most, loss.apart)
         case PerArrivalLoss():
             parts, start = [], users.start
             for number, part in loss.parts:
-                parts.append((number, _rewritten(part, range(start, start + number))))
+                parts.append((number, _rewritten(part, range(start, start + number), before)))
                 start += number
             return PerArrivalLoss(parts)
-    return _declared(loss, users)
+    found = _declared(loss, users)
+    stands = before.get(found.text)
+    if stands is not None and is_above(stands.loss, found.loss, users) is None:
+        return stands
+    return found
 
 
 def _declared(loss: Loss, users: range) -> DeclaredLoss:
@@ -310,7 +323,7 @@ def declaration(loss: Loss, users: range) -> Loss:
         return PerArrivalLoss([(len(piece), _bounds(part)) for piece, part in pieces])
     except PackageError:
         raise
-    except Exception as error:  # whatever code of somebody else does
+    except (Exception, SystemExit) as error:  # whatever code of somebody else does
         raise PackageError(
             f"loss kind {loss.kind!r} declares what cannot be a loss: {error}"
         ) from error

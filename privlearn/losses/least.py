@@ -33,6 +33,7 @@ BOUNDS: tuple[type[Loss], ...] = (
 )
 """Kinds that are a bound by themselves: of one run, and without failures."""
 _MOST = 8
+_MOST_ORDERS = 128
 _DIGITS = 17
 _SLACK = 1 + Fraction(1, 2**30)
 """For the rounding of what was computed in floating point."""
@@ -71,10 +72,15 @@ class LeastLoss(Loss):
                 )
         if any(isinstance(loss, BoundedRangeLoss) for loss in listed[1:]):
             raise ValueError("a bounded range beside other bounds: must stand first")
+        curves = [loss for loss in listed if isinstance(loss, RenyiCurve)]
+        if len(curves) > 1 or any(len(curve.points) > _MOST_ORDERS for curve in curves):
+            raise ValueError(
+                f"{len(curves)} Rényi curves beside other bounds: must be at most one, of at most "
+                f"{_MOST_ORDERS} orders"
+            )
         self._set(losses=listed)
-        for loss in listed:
-            if isinstance(loss, RenyiCurve):
-                check_coherent(loss, [other for other in listed if other is not loss])
+        for curve in curves:
+            check_coherent(curve, [other for other in listed if other is not curve])
 
     @property
     def adjacency(self) -> Adjacency:
