@@ -365,14 +365,16 @@ def _load(name: str | None) -> None:
         raise UnknownKindError(f"loss kind {error}") from error
     if found is None:
         raise UnknownKindError(f"loss kind {name!r} is unknown; known: {', '.join(_REGISTRY)}")
-    if name not in _REGISTRY and isinstance(found, type) and issubclass(found, Loss):
+    if not (isinstance(found, type) and issubclass(found, Loss) and found.kind == name):
+        raise UnknownKindError(f"loss kind {name!r} of {announced}: is no class of losses of it")
+    if name not in _REGISTRY:
         try:
             register(found)
         except (TypeError, ValueError) as error:
             raise UnknownKindError(f"loss kind {name!r} of {announced}: {error}") from error
-    if name not in _REGISTRY or _REGISTRY[name][0] is not found:
+    if _REGISTRY[name][0] is not found:
         raise UnknownKindError(
-            f"loss kind {name!r} of {announced}: is no class of losses of that kind"
+            f"loss kind {name!r} of {announced}: another class was registered under that name"
         )
 
 

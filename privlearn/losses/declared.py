@@ -320,6 +320,8 @@ def declaration(loss: Loss, users: range) -> Loss:
         if len(pieces) == 1:
             return _bounds(pieces[0][1])
         _check_pieces(pieces, users)
+        if loss.failure() > max(part.failure() for _, part in pieces):
+            raise ValueError("it may fail, and for none of its users")
         return PerArrivalLoss([(len(piece), _bounds(part)) for piece, part in pieces])
     except PackageError:
         raise
