@@ -341,7 +341,7 @@ def loss_from_dict(data: Mapping[str, Any]) -> Loss:
         UnknownKindError: a kind that is not registered, or cannot be loaded.  ValueError: a number
         is missing, bad or of another JSON type, or something else stands there.
     """
-    name = named("loss", data, "kind")
+    name = named("loss", data, "kind") or ""
     if name not in _REGISTRY:
         _load(name)
     kind, form, optional = _REGISTRY[name]
@@ -352,20 +352,22 @@ def loss_from_dict(data: Mapping[str, Any]) -> Loss:
         raise ValueError(f"{name} loss lacks {missing}") from None
 
 
-def _load(name: str | None) -> None:
+def _load(name: str) -> None:
     """Registers a kind that an installed package announces.
 
     Raises:
         UnknownKindError: none does, two do, or it cannot be loaded.
     """
     try:
-        announced = None if name is None else look_up(LOSSES, name)
+        announced = look_up(LOSSES, name)
         found = None if announced is None else announced.load()
     except PackageError as error:
         raise UnknownKindError(f"loss kind {error}") from error
     if found is None:
         raise UnknownKindError(f"loss kind {name!r} is unknown; known: {', '.join(_REGISTRY)}")
-    if not (isinstance(found, type) and issubclass(found, Loss) and found.kind == name):
+    if not (
+        isinstance(found, type) and issubclass(found, Loss) and getattr(found, "kind", None) == name
+    ):
         raise UnknownKindError(f"loss kind {name!r} of {announced}: is no class of losses of it")
     if name not in _REGISTRY:
         try:

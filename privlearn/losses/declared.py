@@ -378,11 +378,11 @@ def _of_step(step: Step, relation: Adjacency, known: Sequence[Loss]) -> Loss | N
         case CurveStep():
             return None
         case GaussianStep(mass):
-            stands = [bound for bound in known if isinstance(bound, GaussianLoss)]
-            return stands[0] if stands else GaussianLoss(Fraction(mass), adjacency=relation)
+            made: Loss = GaussianLoss(Fraction(mass), adjacency=relation)
+            return next((bound for bound in known if type(bound) is GaussianLoss), made)
         case PureStep(epsilon):
-            stands = [bound for bound in known if isinstance(bound, PureLoss)]
-            return stands[0] if stands else PureLoss(Fraction(epsilon), adjacency=relation)
+            made = PureLoss(Fraction(epsilon), adjacency=relation)
+            return next((bound for bound in known if type(bound) is PureLoss), made)
         case LaplaceStep(epsilon):
             return LaplaceLoss(Fraction(epsilon), adjacency=relation)
         case BoundedRangeStep(epsilon):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -139,13 +140,13 @@ def test_without_the_package_an_audit_finds_the_same_numbers(example: Path, tmp_
     rates = list(learner.rates_)
     account.ledger.close()
 
-    resumed = Learner.resume(CentralAccountant.resume(path))
+    going_on: CentralAccountant[Any] = CentralAccountant.resume(path)
+    resumed = Learner.resume(going_on)
     assert type(resumed) is CoinRates
     assert resumed.rates_ == rates
     assert len(rates) == 2
-    account = resumed._accountant
-    live = account.epsilon(1e-6)
-    account.ledger.close()
+    live = going_on.epsilon(1e-6)
+    going_on.ledger.close()
 
     here = audit(path, delta=1e-6)
     code, text = in_a_process("audit", path, "--delta", "1e-6", "--json", path=[])
@@ -259,8 +260,7 @@ def test_two_packages_that_claim_one_kind_are_both_named(site: Path, tmp_path: P
     spent(path, declared("twice.k"))
     (remark,) = [text for text in audit(path).remarks if "first-one" in text]
     assert "second-one" in remark
-    import first_one
-
+    first_one = importlib.import_module("first_one")
     account = CentralAccountant(PureDP(1), users=USERS, noise=NoiseSource.simulation(0))
     with pytest.raises(PackageError, match=both):
         account.issue(first_one.Stub("0.1"), users=USERS, label="x")
@@ -331,7 +331,9 @@ def test_a_learner_that_nobody_announces_is_named(tmp_path: Path) -> None:
     )  # fmt: skip
     account.record_learner("Nobodys", {}, {})
     account.ledger.close()
-    again = CentralAccountant.resume(tmp_path / "l.db", noise=NoiseSource.simulation(0))
+    again: CentralAccountant[Any] = CentralAccountant.resume(
+        tmp_path / "l.db", noise=NoiseSource.simulation(0)
+    )
     with pytest.raises(LedgerError, match="'Nobodys': no learner of this package, nor of an ins"):
         Learner.resume(again)
 
