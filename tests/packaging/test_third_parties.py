@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -305,6 +305,19 @@ def test_a_package_that_says_more_than_was_recorded_is_a_problem(
     finally:
         sys.path.remove(str(site / "more"))
     assert "stub-more 1.0 (stub_more:Stub) states it, epsilon is 1.5, recorded is 0.5" in problem
+
+
+def test_the_verifier_of_the_standard_library_leaves_them_unchecked(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    spent(path, declared("stub-far.k"))
+    spec = importlib.util.spec_from_file_location("verifier", ROOT / "docs" / "verify_ledger.py")
+    assert spec is not None
+    assert spec.loader is not None
+    verifier = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(verifier)
+    found = verifier.verify(path)
+    assert found["problems"] == []
+    assert "what has the kind declared, and sums with them" in found["unchecked"]
 
 
 def test_a_module_without_entry_points_is_imported_on_request(site: Path, tmp_path: Path) -> None:
