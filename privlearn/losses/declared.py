@@ -278,7 +278,10 @@ def _declared(loss: Loss, users: range) -> DeclaredLoss:
             f"loss kind {kind.kind!r} is that of {_path(kind)} here, and is announced by "
             f"{announced}: give one of them another name"
         )
-    form = _plain(loss.to_dict())
+    try:
+        form = _plain(loss.to_dict())
+    except (Exception, SystemExit) as error:  # whatever code of somebody else does
+        raise PackageError(f"loss kind {kind.kind!r} cannot be written: {error}") from error
     again = rebuilt(form)
     bounds = declaration(again, users)
     return DeclaredLoss(form, bounds, None if announced is None else announced.distribution)
@@ -430,7 +433,7 @@ def _plain(value: Any) -> Any:
     """JSON as ledgers hold it, where 1.0 is 1.
 
     Raises:
-        PackageError: it is none.
+        ValueError: it is none.
     """
     match value:
         case None | bool() | str():
@@ -443,4 +446,4 @@ def _plain(value: Any) -> Any:
             return [_plain(item) for item in value]
         case Mapping() if all(isinstance(name, str) for name in value):
             return {name: _plain(item) for name, item in value.items()}
-    raise PackageError(f"the form of a loss holds {value!r:.80}, which a ledger cannot")
+    raise ValueError(f"of: {value!r:.80}: is nothing that a ledger can hold")

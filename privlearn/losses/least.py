@@ -35,7 +35,7 @@ BOUNDS: tuple[type[Loss], ...] = (
 _MOST = 8
 _MOST_ORDERS = 128
 _DIGITS = 17
-_SLACK = 1 + Fraction(1, 2**30)
+_SLACK = 1 + 2.0**-30
 """For the rounding of what was computed in floating point."""
 
 
@@ -113,7 +113,7 @@ class LeastLoss(Loss):
         return self._each(lambda loss: loss.for_visits(visits, apart))
 
     def noisier(self, factor: Fraction) -> Loss:
-        """Only where each bound states noise: what black boxes promise would not follow it."""
+        """Refused where one of the bounds states no noise, such as a curve."""
         return least([loss.noisier(factor) for loss in self.losses])
 
     def _each(self, change: Callable[[Loss], Loss]) -> Loss:
@@ -171,10 +171,10 @@ def check_coherent(curve: RenyiCurve, others: Sequence[Loss]) -> None:
                 f"curve: {exact_text(bound)} at order {exact_text(order)}, and more at a smaller "
                 "one: divergences do not fall with the order"
             )
-        before = bound
+        before, at, most = bound, float_up(order), float_up(bound)
         for other in others:
-            allowed = other.renyi(float_up(order))
-            if allowed < math.inf and bound > _SLACK * Fraction(allowed):
+            allowed = other.renyi(at)
+            if most > _SLACK * allowed:
                 raise ValueError(
                     f"curve: {exact_text(bound)} at order {exact_text(order)}, where the "
                     f"{other.kind} loss beside it allows {allowed!r}: they contradict each other"

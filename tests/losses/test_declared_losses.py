@@ -322,7 +322,7 @@ def test_what_nobody_could_ask_again_is_refused() -> None:
         ("step", lambda self: "a step", "is none of privlearn.losses.steps"),
         ("over", lambda self, users: [(users[:1], self), (users[2:], self)], "leaves some"),
         ("to_dict", lambda self: {"kind": "test.elsewhere", "adjacency": "zero-out"}, "lacks|rho"),
-        ("numbers", lambda self: {"rho": math.nan}, "which a ledger cannot"),
+        ("numbers", lambda self: {"rho": math.nan}, "cannot be written: of: nan: is nothing"),
     ],
 )
 def test_a_package_that_says_what_cannot_be_is_refused_before_anything_is_spent(
