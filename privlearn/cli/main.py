@@ -2,6 +2,7 @@
 
 ``privlearn people`` shows what is public of a registry of people, and forgets somebody.
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
+``privlearn packages`` lists what other installed packages announce.
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
 ledger is of a simulation; 4 the ledger cannot be read, or is hostile; 5 a check refuted nothing and

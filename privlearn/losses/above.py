@@ -29,11 +29,14 @@ def is_above(recorded: Loss, today: Loss, users: range) -> str | None:
 
 
 def _above(recorded: Loss, today: Loss, users: range) -> Iterator[str]:
-    theirs = today.over(users)
+    theirs, at = today.over(users), 0
     for piece, part in recorded.over(users):
-        for other, now in theirs:
-            if other.start < piece.stop and piece.start < other.stop:
-                yield from _piece_above(part, now)
+        while theirs[at][0].stop <= piece.start:
+            at += 1
+        next_one = at
+        while next_one < len(theirs) and theirs[next_one][0].start < piece.stop:
+            yield from _piece_above(part, theirs[next_one][1])
+            next_one += 1
 
 
 def _piece_above(recorded: Loss, today: Loss) -> Iterator[str]:

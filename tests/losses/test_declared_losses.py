@@ -43,6 +43,7 @@ from privlearn.losses import (
     recorded,
     register,
 )
+from privlearn.losses.above import is_above
 from privlearn.losses.asked_again import ask_again
 from privlearn.losses.steps import CurveStep
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
@@ -432,6 +433,21 @@ def test_a_package_is_asked_for_every_number_that_it_declared(
                 monkeypatch.setattr(Elsewhere, "unless_failed", lambda self: ZCDPLoss("1e-9"))
             assert ask_again(stands, USERS).status == status, (method, answer)
         monkeypatch.setattr(Elsewhere, method, before)
+
+
+def test_who_pays_more_than_was_recorded_is_found_wherever_it_is() -> None:
+    """Profiles whose pieces do not begin at the same users."""
+    cheap, dear = ZCDPLoss("0.1"), ZCDPLoss("0.2")
+    then = PerArrivalLoss([(3, dear), (2, cheap), (5, dear)])
+    for now, above in (
+        ([(1, dear), (2, dear), (7, cheap)], False),
+        ([(3, cheap), (3, cheap), (4, dear)], False),
+        ([(3, dear), (1, cheap), (6, dear)], True),
+        ([(4, dear), (6, cheap)], True),
+    ):
+        found = is_above(then, PerArrivalLoss(now), range(20, 30))
+        assert found == ("rho is 0.2, recorded is 0.1" if above else None)
+    assert "for 3 users only" in str(is_above(PerArrivalLoss([(3, cheap)]), cheap, range(5)))
 
 
 def test_a_package_that_is_not_here_is_said_to_be_missing() -> None:
