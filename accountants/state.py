@@ -1704,10 +1704,8 @@ def dominates(stated: Loss, actual: Loss) -> bool:
         return True
     if isinstance(stated, DeclaredLoss):
         return dominates(stated.loss, actual)
-    if isinstance(stated, LeastLoss):  # what it costs is the least of them, in every currency
-        return all(dominates(bound, actual) for bound in stated.losses)
     if any(isinstance(leaf, LeastLoss) for leaf, _ in leaves_of(stated)):
-        return False  # its Gaussian mass is not all that it says
+        return False  # in some currency it costs less than its Gaussian mass
     if _by_arrival(stated):
         return False  # its bounds are those of its dearest users
     if isinstance(stated, VisitsLoss) and isinstance(actual, VisitsLoss):
