@@ -11,6 +11,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, final
 
@@ -42,6 +43,7 @@ from privlearn.entries import (
     EXACT,
     PARTICIPATION,
     RESUME,
+    AttestEntry,
     BatchesEntry,
     CloseEntry,
     DelegateEntry,
@@ -71,7 +73,7 @@ from privlearn.errors import (
 from privlearn.exact import Exact, exact, exact_text
 from privlearn.ledger import Ledger
 from privlearn.ledger.values import packed
-from privlearn.losses import Loss
+from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded
 from privlearn.noise import NoiseSource
 from privlearn.participation import Participation
 from privlearn.people import People
@@ -234,6 +236,7 @@ class _Accountant(Generic[B]):
         self._past: Replay | None = None
         """While a learner runs again over what was released before a restart."""
         self._mechanisms: dict[str, Any] = {}
+        self._others = _OtherLosses()
 
     @classmethod
     @collector_paused()
@@ -285,11 +288,13 @@ class _Accountant(Generic[B]):
         if source.simulated is not first.simulated:
             raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
         state, seen, before = AccountState(first), 0, Replay(book)
+        others = _OtherLosses()
         for entry in book.entries:
             if entry.accountant == first.accountant:
                 if seen:
                     state.check(entry)
                     state.record(entry)
+                    others.note(state, entry)
                     if state.learner is not None:  # which stands before the first token
                         before.add(entry)
                 seen += 1
@@ -309,6 +314,7 @@ class _Accountant(Generic[B]):
         resumed._start(state, seen, book, source, None, people)
         resumed._resumed = True
         resumed._before = before
+        resumed._others = others
         with resumed._lock:
             if book.unknown_head:
                 resumed._append(ResumeEntry(accountant=resumed.id))
@@ -341,15 +347,27 @@ class _Accountant(Generic[B]):
         return self._state.users
 
     def of_person(self, loss: Loss, users: range) -> Loss:
-        """The loss of one person with all visits in a range; ``loss`` itself without a rule.
+        """The loss of one person with all visits in a range; that of one row without a rule.
+
+        Of a kind of another package it is what is recorded of it, which is what is charged.
 
         Raises:
             BudgetError: none is known, or the range cuts a batch of the rule.
+            UnknownKindError, PackageError: of another package, and cannot be recorded.
         """
+        stands = self._as_recorded(loss, users)
         if self.people is None:
-            return loss
+            return stands
         with self._lock:
-            return self._state.of_person(loss, users)
+            return self._state.of_person(stands, users)
+
+    def _as_recorded(self, loss: Loss, users: range) -> Loss:
+        """A loss as it stands, or will stand, in the ledger.
+
+        Raises:
+            UnknownKindError, PackageError: of another package, and cannot be recorded.
+        """
+        return loss if self._others.bare else recorded(loss, users, self._others.declared)
 
     @property
     def population(self) -> str | None:
@@ -494,10 +512,14 @@ class _Accountant(Generic[B]):
             if not callable(getattr(each, "loss", None)):
                 raise TypeError(f"{label} = {each!r}: must be a mechanism, which states a loss()")
         named = [Plan(label, each.loss(), self.users) for label, each in mechanisms.items()]
-        whole = [*plan, *named]
-        if not whole:
+        given = [*plan, *named]
+        if not given:
             raise ValueError("plan = []: must have an item for everything that will be spent")
-        ranges = [user_range(users=item.users) for item in whole]
+        ranges = [user_range(users=item.users) for item in given]
+        whole = [
+            replace(item, loss=self._as_recorded(item.loss, users))
+            for item, users in zip(given, ranges, strict=True)
+        ]
         items = tuple(
             PlanItem(
                 label=item.label,
@@ -660,17 +682,19 @@ class _Accountant(Generic[B]):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
                 index = self._state.ceiling.charged.check(user_range(users=users))
-                found = self._state.price_of_person(price, index)
+                priced, stands = price, self._as_recorded(price, index)
+                found = self._state.price_of_person(stands, index)
                 form = found.form
                 budget, failure = cast(B, found.budget), found.failure
             else:
                 index = user_range(users=users)
+                priced, stands = None, None
                 budget, form = price, price.to_dict()
             planned = None
             if self._state.plan is not None:
-                if not isinstance(price, Loss):
+                if stands is None:
                     raise BudgetError("under a committed plan, issue tokens for its losses")
-                planned = self._state.planned_for(label, index, price)
+                planned = self._state.planned_for(label, index, stands)
             token = f"{self.id}/{len(self._state.accounts) + 1}"
             self._append(
                 IssueEntry(
@@ -682,10 +706,9 @@ class _Accountant(Generic[B]):
                     planned=planned,
                     failure=exact_text(failure) if failure else "0",
                     allowance=allowance,
-                    shared=self._shared(price),
+                    shared=self._shared(stands),
                 )
             )
-            priced = price if isinstance(price, Loss) else None
             return mint_token(self, token, budget, index, label, failure, priced)
 
     def _issue_again(self, past: Replay, price: Loss | B, users: range, label: str) -> Token[B]:
@@ -694,11 +717,11 @@ class _Accountant(Generic[B]):
         priced = price if isinstance(price, Loss) else None
         return mint_token(self, entry.token, budget, users, label, exact("", entry.failure), priced)
 
-    def _shared(self, price: Loss | B) -> dict[str, Any] | None:
+    def _shared(self, loss: Loss | None) -> dict[str, Any] | None:
         """What a token's entry says of the loss that it is for, under a rule without a plan."""
-        if self.people is None or self._state.plan is not None or not isinstance(price, Loss):
+        if self.people is None or self._state.plan is not None or loss is None:
             return None
-        return {} if self._state.shares(price) else None
+        return {} if self._state.shares(loss) else None
 
     def delegate(self, budget: B, *, users: range, label: str, failure: Exact = 0) -> Delegated[B]:
         """Reserves part of the cap for a component, which issues its tokens from it.
@@ -788,7 +811,8 @@ class _Accountant(Generic[B]):
 
     def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
         """For tokens: writes the spend; returns the token's account when it is durable."""
-        domain, noise, loss_form, derived = _forms_of(spend, loss)
+        stands = self._as_recorded(loss, token.users)
+        domain, noise, loss_form, derived = _forms_of(spend, stands)
         with self._lock:
             entry = SpendEntry(
                 accountant=self.id,
@@ -985,6 +1009,31 @@ def _forms_of(spend: Spend, loss: Loss) -> _Forms:
             _FORMS.clear()
         _FORMS[id(spend)] = spend, loss, forms
     return forms
+
+
+@final
+@dataclass(slots=True)
+class _OtherLosses:
+    """What stood in a ledger of losses of other packages when it was resumed."""
+
+    declared: dict[str, DeclaredLoss] = field(default_factory=dict)
+    """By the text of their forms."""
+    bare: bool = False
+    """Whether some stand there as they are: so it was done by older versions."""
+
+    def note(self, state: AccountState, entry: Entry) -> None:
+        """Looks at an entry that ``state`` has recorded."""
+        match entry:
+            case PlanEntry():
+                for item in state.plan or []:
+                    self._note(item.loss, item.users)
+            case SpendEntry() | AttestEntry():
+                self._note(state.read_loss(entry.loss), range(*entry.users))
+
+    def _note(self, loss: Loss, users: range) -> None:
+        self.bare = self.bare or any(foreign_kinds(loss))
+        for one, _ in declared_in(loss, users):
+            self.declared.setdefault(one.text, one)
 
 
 def _participation(people: People) -> dict[str, Any]:

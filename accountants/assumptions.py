@@ -271,7 +271,7 @@ def _number_of_users(state: AccountState, totals: SpendTotals) -> list[Assumptio
 
 
 def _of_spends(state: AccountState, totals: SpendTotals) -> list[Assumption]:
-    lines = []
+    lines = [declared(f"{_upper(text)}.", weakens=True) for text in totals.declarations.words()]
     if totals.solver_error is not None:
         lines.append(
             checked(
@@ -300,6 +300,10 @@ def _of_spends(state: AccountState, totals: SpendTotals) -> list[Assumption]:
             )
         )
     return lines
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 _HEADS_BESIDE = trusted(

@@ -25,6 +25,7 @@ from privlearn._validate import count as valid_count
 from privlearn._validate import probability
 from privlearn.accountants.assumption import Assumption, paid, unprotected
 from privlearn.accountants.assumptions import assumptions, noise_text
+from privlearn.accountants.declarations import Declaration
 from privlearn.accountants.epsilon_delta import RoundedNumber, Work, largest_epsilon
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (
@@ -211,6 +212,8 @@ class Certificate(BaseModel):
     """Whether tokens were spent while another's mechanism was still open, so that the guarantee
     rests on a theorem of concurrent composition (named among the assumptions)."""
     trusted_code: list[str]
+    declarations: list[Declaration] = []
+    """Losses of other packages, which are counted with the bounds that were declared for them."""
     problems: list[str]
     consequences: list[str] = []
     head: str
@@ -231,7 +234,7 @@ class Certificate(BaseModel):
     def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Certificates of ledgers that older versions wrote stay what they were."""
         told: dict[str, Any] = serialize(self)
-        for name in ("ended_early", "freed", "learners", "head_beside"):
+        for name in ("ended_early", "freed", "learners", "head_beside", "declarations"):
             if not told[name]:
                 del told[name]
         return told
@@ -603,12 +606,15 @@ class _Audit:
         if not states:
             self._found("no accountant was opened: there is nothing to guarantee")
         for book in books:
-            for text in _broken_promise(book.state) + _uncovered(book.totals):
+            said = [*book.totals.declarations.problems(), *book.totals.foreign.problems]
+            for text in _broken_promise(book.state) + _uncovered(book.totals) + said:
                 self.problems.add(text)
         guarantees: list[Guarantee] = []
         expended: list[Guarantee] = []
         shares: list[Share] = []
         notes = remarks(states)
+        for totals in (book.totals for book in books):
+            notes += [*totals.declarations.remarks(), *totals.foreign.remarks]
         work = Work()
         for book in protecting:
             state = book.state
@@ -660,7 +666,18 @@ class _Audit:
             simulation=any(state.opened.simulated for state in states),
             interleaved=any(state.interleaved for state in states),
             noise="; ".join(sorted({noise_text(book.state, book.totals) for book in books})),
-            trusted_code=sorted({note for book in books for note in book.totals.trusted_code}),
+            trusted_code=sorted(
+                {
+                    note
+                    for totals in (book.totals for book in books)
+                    for note in (
+                        *totals.trusted_code,
+                        *totals.declarations.words(),
+                        *totals.foreign.words(),
+                    )
+                }
+            ),
+            declarations=[one for book in books for one in book.totals.declarations.listed()],
             problems=self.problems.lines(),
             consequences=self.consequences.lines(),
             head=self.chain.head,

@@ -9,6 +9,8 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import final
 
+from privlearn.accountants.declarations import Declarations
+from privlearn.accountants.foreign_spends import ForeignSpends
 from privlearn.accountants.person_totals import person_cost
 from privlearn.accountants.state import AccountState, has_minimizer, pieces_of
 from privlearn.accountants.streams import Stream
@@ -59,6 +61,10 @@ class SpendTotals:
     freed: int = 0
     """Of those streams, added up: users whose charge was taken off."""
     trusted_code: dict[str, None] = field(default_factory=dict)
+    declarations: Declarations = field(default_factory=Declarations)
+    """Losses of other packages, which are counted as they were declared."""
+    foreign: ForeignSpends = field(default_factory=ForeignSpends)
+    """Spends of domains and noise of other packages."""
     restated: dict[str, None] = field(default_factory=dict)
     """Mechanisms whose gain for all visits of a person was worked out again."""
     as_recorded: dict[str, None] = field(default_factory=dict)
@@ -84,17 +90,18 @@ class SpendTotals:
                     )
             case PlanEntry():
                 for item in state.plan or []:
-                    self._kinds(item.loss)
+                    self._kinds(item.loss, item.users, f"plan {item.label!r}")
             case FunctionsEntry():
                 self.trusted_code.update(dict.fromkeys(map(_function_note, entry.names)))
             case AttestEntry():
                 note = f"{entry.mechanism}: attested by {entry.by}, not verified"
                 self.trusted_code[note] = None
-                self._kinds(state.read_loss(entry.loss))
+                self._kinds(state.read_loss(entry.loss), range(*entry.users), entry.mechanism)
 
-    def _kinds(self, loss: Loss) -> None:
-        """Whose code the prices of a loss are."""
+    def _kinds(self, loss: Loss, users: range, mechanism: str) -> None:
+        """Whose code, or word, the prices of a loss are."""
         self.trusted_code.update((_kind_note(kind), None) for kind in foreign_kinds(loss))
+        self.declarations.add(loss, users, mechanism)
 
     def _spend(self, state: AccountState, entry: SpendEntry) -> None:
         account = state.accounts.get(entry.token)
@@ -108,18 +115,19 @@ class SpendTotals:
         self.spends[group] = self.spends.get(group, 0) + 1
         if entry.interactive:
             self.streams.add(group)
+        self.foreign.add(entry, loss)
         pieces = pieces_of(loss, range(*entry.users))
         if pieces[0][1] is not loss:  # a kind may say by itself who pays what
-            self._kinds(loss)
+            self._kinds(loss, range(*entry.users), entry.mechanism)
         if state.visits is not None and entry.interactive and not entry.derived:
             self.open_prices[entry.mechanism] = None
         for users, part in pieces:
             if state.visits is not None:
-                self._kinds(part)
+                self._kinds(part, users, entry.mechanism)
                 runs = self._of_persons.setdefault(group, Counter())
                 runs[users.start, users.stop, part] += 1
                 continue
-            edges = self._edges(group, part)
+            edges = self._edges(group, part, users)
             _change(edges, users.start, 1)
             _change(edges, users.stop, -1)
         shape = (
@@ -162,7 +170,7 @@ class SpendTotals:
                     runs[kept.start, kept.stop, part] += 1
                 self._of_persons[group] = +runs  # without what is counted no more
                 continue
-            edges = self._edges(group, part)
+            edges = self._edges(group, part, users)
             _change(edges, kept.stop, -1)
             _change(edges, users.stop, 1)
 
@@ -182,13 +190,13 @@ class SpendTotals:
                 "grid, is its code's word"
             ] = None
 
-    def _edges(self, group: Group, loss: Loss) -> dict[int, int]:
+    def _edges(self, group: Group, loss: Loss, users: range) -> dict[int, int]:
         last = self._last
         if last is not None and last[0] == group and last[1] is loss:  # its hash takes time
             return last[2]
         runs = self._runs.setdefault(group, {})
         if loss not in runs:
-            self._kinds(loss)
+            self._kinds(loss, users, group[0])
         edges = runs.setdefault(loss, {})
         self._last = group, loss, edges
         return edges

@@ -66,10 +66,12 @@ from privlearn.errors import (
 from privlearn.exact import exact, exact_text
 from privlearn.losses import (
     BoundedRangeLoss,
+    DeclaredLoss,
     FailingLoss,
     GaussianLoss,
     GeneralizedGaussian,
     LaplaceLoss,
+    LeastLoss,
     Loss,
     MinimizerLoss,
     PerArrivalLoss,
@@ -93,7 +95,7 @@ T = TypeVar("T")
 Tally = dict[Loss, int]
 """Losses with multiplicities."""
 _NEVER = Fraction(0)
-_LONGEST_FORM = 2048
+_LONGEST_FORM = 4096
 _MOST_SEEN = 1024
 _MOST_BITS = 4096
 """Of a common denominator of all amounts of an account."""
@@ -901,7 +903,7 @@ class AccountState:
             return True
         if self.shares(stated) and not self.shares(actual):
             return False  # of r visits it may cost more than r/m of what m cost
-        return _dominates(self.of_person(stated, users), self.of_person(actual, users))
+        return dominates(self.of_person(stated, users), self.of_person(actual, users))
 
     def _check_devices(self, entry: SpendEntry) -> None:
         """Noise that several users share is drawn by somebody who sees all their rows."""
@@ -946,7 +948,7 @@ class AccountState:
             )
         # the gain of a stream may be for all visits of a person: its code's word, as gains are
         stated = loss.loss if isinstance(loss, VisitsLoss) else loss
-        if not _dominates(stated, earned):
+        if not dominates(stated, earned):
             raise BudgetError(
                 f"{entry.mechanism}: noise and domain give a loss of {earned.numbers()}, "
                 f"more than the stated {loss.numbers()}"
@@ -1102,7 +1104,7 @@ class AccountState:
             if item is None:
                 raise BudgetError(f"attestation {entry.label!r} is not in the committed plan")
             named = (item.label, item.users) == (entry.label, users)
-            if not named or not _dominates(item.loss, loss) or item.left < entry.most_messages:
+            if not named or not dominates(item.loss, loss) or item.left < entry.most_messages:
                 raise BudgetError(
                     f"attestation {entry.label!r} does not fit plan item {entry.planned}"
                 )
@@ -1605,6 +1607,8 @@ def _may_fail(loss: Loss) -> bool:
 
 
 def _responses(loss: Loss) -> int:
+    if isinstance(loss, LeastLoss):
+        return sum(map(_responses, loss.losses))
     here = isinstance(loss, RandomizedResponse) and loss.categories > 2
     return here + sum(_responses(part) for part, _ in loss.inner())
 
@@ -1694,15 +1698,19 @@ _read_domain: _Reader[Domain[Any] | None] = _Reader(domain_from_dict)
 _read_noise: _Reader[Noise | None] = _Reader(noise_from_dict)
 
 
-def _dominates(stated: Loss, actual: Loss) -> bool:
+def dominates(stated: Loss, actual: Loss) -> bool:
     """Whether ``stated`` is provably at least as large as ``actual`` at every order."""
     if stated is actual or stated == actual:
         return True
+    if isinstance(stated, DeclaredLoss):
+        return dominates(stated.loss, actual)
+    if any(isinstance(leaf, LeastLoss) for leaf, _ in leaves_of(stated)):
+        return False  # in some currency it costs less than its Gaussian mass
     if _by_arrival(stated):
         return False  # its bounds are those of its dearest users
     if isinstance(stated, VisitsLoss) and isinstance(actual, VisitsLoss):
         as_many = stated.most <= actual.most and stated.apart >= actual.apart
-        return as_many and _dominates(stated.loss, actual.loss)
+        return as_many and dominates(stated.loss, actual.loss)
     if has_visits(stated):
         return False  # it says of many visits what ``actual`` says of one
     if isinstance(stated, LaplaceLoss | BoundedRangeLoss) and isinstance(actual, type(stated)):

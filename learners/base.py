@@ -7,10 +7,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar, cast
 
+from privlearn._packages import LEARNERS, look_up
 from privlearn._validate import count
 from privlearn.billboard import Billboard
 from privlearn.entries import LearnerEntry
-from privlearn.errors import HorizonError, LedgerError, ProvenanceError
+from privlearn.errors import HorizonError, LedgerError, PackageError, ProvenanceError
 from privlearn.learners.inputs import absent
 from privlearn.learners.kept_rows import KeptRows, Recovered
 from privlearn.learners.messages import PrivateMessages
@@ -164,6 +165,9 @@ class Learner(ABC):
     ) -> Self:
         """The learner that was begun under a resumed accountant, as `start` goes on with it.
 
+        ``Learner.resume`` finds its class by its name: of this package, or one that an installed
+        package announces.
+
         Args:
             accountant: resumed.
             store: see `start`.
@@ -171,10 +175,14 @@ class Learner(ABC):
 
         Raises:
             LedgerError: no learner of this class was begun, or by a version that kept none, or with
-            parameters that this version does not know.  TypeError: an object of your own is
-            missing, or something else is given.
+            parameters that this version does not know.  PackageError: its class is announced by two
+            packages, or cannot be loaded.  TypeError: an object of your own is missing, or
+            something else is given.
         """
         begun = cls._begun_under(accountant)
+        if begun is not None and cls is cast(type[Any], Learner):
+            named = cast(type[Self], class_of(_name_of(begun)))
+            return named.resume(accountant, store=store, **given)
         if begun is None or _name_of(begun) != cls.__name__:
             had = "no learner: start one"
             if begun is not None:
@@ -371,6 +379,30 @@ class Learner(ABC):
 def _name_of(begun: LearnerEntry) -> str:
     """The class of a learner, by its name in this version."""
     return FORMER_NAMES.get(begun.name, begun.name)
+
+
+def class_of(name: str) -> type[Learner]:
+    """The class of learners with a name, which one of this package has before all others.
+
+    Raises:
+        LedgerError: nobody has one.  PackageError: two packages announce it, or one that cannot
+        be loaded.
+    """
+    from privlearn import learners
+
+    found = getattr(learners, name) if name in learners.__all__ else None
+    if isinstance(found, type) and issubclass(found, Learner):
+        return found
+    announced = look_up(LEARNERS, name)
+    if announced is None:
+        raise LedgerError(
+            f"{name!r:.80}: no learner of this package, nor of an installed one that announces it "
+            f"in {LEARNERS!r}; call resume of its class"
+        )
+    loaded = announced.load()
+    if not (isinstance(loaded, type) and issubclass(loaded, Learner) and loaded.__name__ == name):
+        raise PackageError(f"{name!r} of {announced}: is no class of learners of that name")
+    return loaded
 
 
 def stored_parameter(value: Any) -> Any:

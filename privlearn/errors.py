@@ -35,6 +35,7 @@
     │   ├── WrongSignatureError       a signature is not the key's, or the key not the one asked for
     │   ├── OtherLedgerError          signed over another ledger, or a fork of this one
     │   └── NotCertifiedError         a ledger whose guarantee does not hold
+    ├── PackageError (RuntimeError)   what another package announces cannot be used
     ├── NoiseSamplerError (RuntimeError)  damaged tables, or another arithmetic than IEEE 754's
     ├── CheckError (ValueError)       a privacy check cannot be done as asked for
     ├── PrivacyViolation (AssertionError)    a check found more loss than was claimed
@@ -206,6 +207,10 @@ class NotCertifiedError(SigningError):
     def __init__(self, message: str, *, simulation: bool = False) -> None:
         super().__init__(message)
         self.simulation = simulation
+
+
+class PackageError(PrivlearnError, RuntimeError):
+    """What another installed package announces is claimed twice, or cannot be used."""
 
 
 class InterferenceError(PrivlearnError, AssertionError):

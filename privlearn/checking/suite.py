@@ -23,6 +23,8 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from privlearn._packages import MECHANISMS, look_up
+from privlearn._packages import announced as announced_names
 from privlearn._validate import count
 from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.checking.evidence import Evidence
@@ -320,11 +322,18 @@ def catalogue() -> dict[str, Checks]:
     return entries
 
 
+def is_known(name: str) -> bool:
+    """Whether a name is of something that this package checks, or of a group of such."""
+    return name == "all" or any(key == name or key.startswith(f"{name}/") for key in catalogue())
+
+
 def chosen(names: Sequence[str]) -> dict[str, Checks]:
     """The checks of a name, of all names below it (``prefix-sum``), or of ``all``.
 
+    Names that are not of this package may be those of mechanisms that other packages announce.
+
     Raises:
-        CheckError: nothing is called that.
+        CheckError: nothing is called that.  PackageError: two packages announce it.
     """
     known = catalogue()
     selected: dict[str, Checks] = {}
@@ -339,9 +348,11 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
             for key, checks in known.items()
             if name in ("all", key) or key.startswith(f"{name}/")
         }
+        if not matching and look_up(MECHANISMS, name) is not None:
+            matching = {name: partial(announced_findings, name)}
         if not matching:
             groups = sorted({key.partition("/")[0] for key in known})
-            close = get_close_matches(name, [*groups, *known], 1)
+            close = get_close_matches(name, [*groups, *known, *announced_names(MECHANISMS)], 1)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise CheckError(
                 f"nothing is called {name!r}{hint}; known: all, {', '.join(groups)}, a name below "
@@ -560,7 +571,22 @@ def own_findings(where: str, settings: Settings) -> Iterator[CheckFinding]:
     Raises:
         CheckError: the file or the name is missing, or makes something else.
     """
-    made = _load(where)
+    yield from _findings(where, where.rpartition(":")[2], _load(where), settings)
+
+
+def announced_findings(name: str, settings: Settings) -> Iterator[CheckFinding]:
+    """Checks what another package announces in the group ``privlearn.mechanisms``.
+
+    Raises:
+        PackageError: it cannot be loaded.  CheckError: it is nothing that can be checked.
+    """
+    announced = look_up(MECHANISMS, name)
+    if announced is None:
+        raise CheckError(f"nothing is announced as {name!r}")
+    yield from _findings(str(announced), name, _called(str(announced), announced.load()), settings)
+
+
+def _findings(where: str, name: str, made: Any, settings: Settings) -> Iterator[CheckFinding]:
     if isinstance(made, SamplingTarget):
         evidence = black_box(
             made, samples=settings.samples, confidence=settings.confidence, seed=settings.seed
@@ -569,7 +595,7 @@ def own_findings(where: str, settings: Settings) -> Iterator[CheckFinding]:
     elif isinstance(made, LearnerCase):
         yield from replay_findings(made, settings)
     elif hasattr(made, "loss") and (hasattr(made, "release") or hasattr(made, "open")):
-        yield from mechanism_findings(where.rpartition(":")[2], made, settings)
+        yield from mechanism_findings(name, made, settings)
     else:
         raise CheckError(
             f"{where} is {made!r}: must be, or make when called without arguments, a mechanism "
@@ -592,7 +618,11 @@ def _load(where: str) -> Any:
         raise CheckError(f"{path}: {type(error).__name__}: {error}") from error
     if not hasattr(module, attribute):
         raise CheckError(f"{path} has no {attribute!r}")
-    made = getattr(module, attribute)
+    return _called(where, getattr(module, attribute))
+
+
+def _called(where: str, made: Any) -> Any:
+    """What is to be checked: ``made`` itself, or what it makes."""
     if isinstance(made, type) or not (
         isinstance(made, SamplingTarget | LearnerCase)
         or hasattr(made, "release")

@@ -17,6 +17,7 @@ from privlearn.cli.output import (
     fail,
     unread,
 )
+from privlearn.cli.packages import import_named
 from privlearn.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -59,6 +60,15 @@ def audit(
     follow: Annotated[
         bool, typer.Option("--follow", help="Print spends as they are written, until it closes.")
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="Import this module first, which runs its code: for kinds of losses of other "
+            "packages that register without entry points. Can be given several times.",
+        ),
+    ] = None,
     full: Annotated[
         bool, typer.Option("--full", help="Print every assumption, and what follows from problems.")
     ] = False,
@@ -88,6 +98,7 @@ def audit(
     Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a simulation; 4 the ledger
     cannot be read; 8 NEW does not continue OLD; 9 `about` lacks a field of the record.
     """
+    import_named(modules or [])
     if ledger == "diff" and more is not None:
         _diff(more, delta=delta, json=json)
         return

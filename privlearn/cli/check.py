@@ -17,7 +17,9 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="[NAME|all|FILE.py:FACTORY]...",
-            help="What to check; default: all mechanisms and learners, then the faults.",
+            help="What to check; default: all mechanisms and learners of this package, then the "
+            "faults. A NAME may be one that an installed package announces "
+            "(`privlearn packages`), whose code is then run.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,

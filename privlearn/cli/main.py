@@ -3,6 +3,7 @@
 ``privlearn people`` shows what is public of a registry of people, and forgets somebody.
 ``privlearn certify``, ``verify``, ``key`` and ``witness`` sign what an audit found, and verify it.
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
+``privlearn packages`` lists what other installed packages announce.
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
 ledger is of a simulation; 4 the ledger cannot be read, or is hostile; 5 a check refuted nothing and
@@ -26,6 +27,7 @@ from privlearn.cli.check import check
 from privlearn.cli.keys import key_app
 from privlearn.cli.ledger import ledger_app
 from privlearn.cli.output import BAD_INPUT, say_error, unread
+from privlearn.cli.packages import packages
 from privlearn.cli.papers import errata, reproduce_app
 from privlearn.cli.people import people_app
 from privlearn.cli.price import calibrate, delta, epsilon
@@ -37,7 +39,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for command in (quickstart, audit, epsilon, delta, calibrate, errata, check):
+for command in (quickstart, audit, epsilon, delta, calibrate, errata, check, packages):
     app.command()(command)
 for signing_command in (certify, verify, witness):
     app.command()(signing_command)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from privlearn._json_forms import TEXT, Form, check_form, named
+from privlearn._packages import DOMAINS, Announced, made_from
 from privlearn.domains.base import Domain, ShippedDomain
 
 
@@ -50,6 +51,23 @@ def domain_from_dict(data: Mapping[str, Any]) -> Domain[Any] | None:
         return read(data)
     except KeyError as missing:
         raise ValueError(f"{kind} domain lacks {missing}") from None
+
+
+def is_shipped_kind(name: str) -> bool:
+    """Whether a kind came with this package; no other can take its name."""
+    return name in _KINDS
+
+
+def announced_domain(data: Mapping[str, Any]) -> tuple[Domain[Any], Announced] | None:
+    """Rebuilds a set of another package, whose module is imported; None if nobody announces it.
+
+    No kind of this package can be announced by another one.
+
+    Raises:
+        PackageError: two announce it, or it cannot be rebuilt.  ValueError: the kind is no text.
+    """
+    kind = named("domain", data, "kind")
+    return None if kind is None or kind in _KINDS else made_from(DOMAINS, kind, data)
 
 
 def is_shipped(domain: Domain[Any]) -> bool:

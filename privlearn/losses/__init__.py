@@ -19,6 +19,9 @@ from privlearn.losses.base import loss_from_dict as loss_from_dict
 from privlearn.losses.base import parts_of as parts_of
 from privlearn.losses.base import register as register
 from privlearn.losses.base import registered_kinds as registered_kinds
+from privlearn.losses.declared import DeclaredLoss as DeclaredLoss
+from privlearn.losses.declared import declared_in as declared_in
+from privlearn.losses.declared import recorded as recorded
 from privlearn.losses.discrete import DiscreteGaussian as DiscreteGaussian
 from privlearn.losses.discrete import DiscreteLaplace as DiscreteLaplace
 from privlearn.losses.failing import FailingLoss as FailingLoss
@@ -26,6 +29,7 @@ from privlearn.losses.gaussian import GaussianLoss as GaussianLoss
 from privlearn.losses.gaussian import GeneralizedGaussian as GeneralizedGaussian
 from privlearn.losses.gaussian import gaussian_loss as gaussian_loss
 from privlearn.losses.gaussian import gaussian_std as gaussian_std
+from privlearn.losses.least import LeastLoss as LeastLoss
 from privlearn.losses.minimizer import MinimizerLoss as MinimizerLoss
 from privlearn.losses.minimizer import zcdp_rate as zcdp_rate
 from privlearn.losses.per_arrival import PerArrivalLoss as PerArrivalLoss

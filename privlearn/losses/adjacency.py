@@ -80,12 +80,15 @@ def as_zero_out(loss: Loss) -> Conversion:
 
 
 def _with_adjacency(data: dict[str, object], adjacency: Adjacency) -> dict[str, object]:
-    parts = data.get("parts")
+    parts, losses = data.get("parts"), data.get("losses")
     if isinstance(parts, list):
         data = data | {
             "parts": [p | {"loss": _with_adjacency(p["loss"], adjacency)} for p in parts]
         }
-    inner = data.get("loss")
-    if isinstance(inner, dict):
-        data = data | {"loss": _with_adjacency(inner, adjacency)}
+    if isinstance(losses, list):
+        data = data | {"losses": [_with_adjacency(loss, adjacency) for loss in losses]}
+    for name in ("loss", "of"):
+        inner = data.get(name)
+        if isinstance(inner, dict):
+            data = data | {name: _with_adjacency(inner, adjacency)}
     return data | {"adjacency": adjacency.value}

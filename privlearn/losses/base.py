@@ -5,8 +5,9 @@ price.  Each kind states every bound it has (a Rényi curve, a zCDP constant, a 
 worst case) and what else is asked of it: the price for two steps, the same with more noise, the
 step of a tight composition, and the laws that its prices can be checked against.  ``a + b`` runs
 both, ``a * n`` runs n copies; multiplicity is applied in one place (`ComposedLoss`).  Third parties
-add a kind with `register`; reading a ledger with an unknown kind raises `UnknownKindError`, which
-an audit reports as a problem.
+add a kind with `register` and announce it by an entry point of the group ``privlearn.losses``;
+ledgers hold it as a `DeclaredLoss`.  Reading a bare kind that nobody announces raises
+`UnknownKindError`, which an audit reports as a problem.
 
 Symbols: D_α(P‖Q) is the Rényi divergence of order α; K(s) = log E_Q[(dP/dQ)^s], so that
 D_α = K(α)/(α−1), K(0) = K(1) = 0.
@@ -35,9 +36,10 @@ from privlearn._json_forms import (
     check_form,
     named,
 )
+from privlearn._packages import LOSSES, look_up
 from privlearn._validate import count as valid_count
 from privlearn.adjacency import Adjacency
-from privlearn.errors import AdjacencyError, BudgetError, UnknownKindError
+from privlearn.errors import AdjacencyError, BudgetError, PackageError, UnknownKindError
 from privlearn.exact import exact_text, float_up, round_up
 from privlearn.losses.numerics import up
 from privlearn.losses.output_laws import LawPair, Product
@@ -320,6 +322,11 @@ def register(kind: L) -> L:
     return kind
 
 
+def is_built_in(name: str) -> bool:
+    """Whether a kind came with this package; no other can take its name."""
+    return name in _REGISTRY and _REGISTRY[name][0].__module__.startswith(_OURS)
+
+
 def registered_kinds() -> Mapping[str, type[Loss]]:
     """Every kind that a ledger can be read with, by its name there."""
     return MappingProxyType({name: kind for name, (kind, *_) in _REGISTRY.items()})
@@ -328,19 +335,49 @@ def registered_kinds() -> Mapping[str, type[Loss]]:
 def loss_from_dict(data: Mapping[str, Any]) -> Loss:
     """Rebuilds a loss from its JSON form.
 
+    A kind that is not known is looked for among those that installed packages announce.
+
     Raises:
-        UnknownKindError: a kind that is not registered.  ValueError: a number is missing, bad or
-        of another JSON type, or something else stands there.
+        UnknownKindError: a kind that is not registered, or cannot be loaded.  ValueError: a number
+        is missing, bad or of another JSON type, or something else stands there.
     """
-    name = named("loss", data, "kind")
+    name = named("loss", data, "kind") or ""
     if name not in _REGISTRY:
-        raise UnknownKindError(f"loss kind {name!r} is unknown; known: {', '.join(_REGISTRY)}")
+        _load(name)
     kind, form, optional = _REGISTRY[name]
     try:
         check_form(f"{name} loss", data, form, optional)
         return kind.from_numbers(data, Adjacency(data["adjacency"]))
     except KeyError as missing:
         raise ValueError(f"{name} loss lacks {missing}") from None
+
+
+def _load(name: str) -> None:
+    """Registers a kind that an installed package announces.
+
+    Raises:
+        UnknownKindError: none does, two do, or it cannot be loaded.
+    """
+    try:
+        announced = look_up(LOSSES, name)
+        found = None if announced is None else announced.load()
+    except PackageError as error:
+        raise UnknownKindError(f"loss kind {error}") from error
+    if found is None:
+        raise UnknownKindError(f"loss kind {name!r} is unknown; known: {', '.join(_REGISTRY)}")
+    if not (
+        isinstance(found, type) and issubclass(found, Loss) and getattr(found, "kind", None) == name
+    ):
+        raise UnknownKindError(f"loss kind {name!r} of {announced}: is no class of losses of it")
+    if name not in _REGISTRY:
+        try:
+            register(found)
+        except (TypeError, ValueError) as error:
+            raise UnknownKindError(f"loss kind {name!r} of {announced}: {error}") from error
+    if _REGISTRY[name][0] is not found:
+        raise UnknownKindError(
+            f"loss kind {name!r} of {announced}: another class was registered under that name"
+        )
 
 
 def read_parts(parts: Sequence[object], number: str) -> list[tuple[Loss, int]]:

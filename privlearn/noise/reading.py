@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from privlearn._json_forms import REAL, TEXT, WHOLE, Form, check_form, named
+from privlearn._packages import NOISES, Announced, made_from
 from privlearn.noise.additive import GaussianNoise, LaplaceNoise
 from privlearn.noise.caps import CapNoise
 from privlearn.noise.categories import CategoryNoise
@@ -45,3 +46,20 @@ def noise_from_dict(data: Mapping[str, Any]) -> Noise | None:
     except KeyError as missing:
         raise ValueError(f"{family} noise lacks {missing}") from None
     return read(*[data[name] for name in form])
+
+
+def is_shipped_family(name: str) -> bool:
+    """Whether a family came with this package; no other can take its name."""
+    return name in _READERS
+
+
+def announced_noise(data: Mapping[str, Any]) -> tuple[Noise, Announced] | None:
+    """Rebuilds noise of another package, whose module is imported; None if nobody announces it.
+
+    No family of this package can be announced by another one.
+
+    Raises:
+        PackageError: two announce it, or it cannot be rebuilt.  ValueError: the family is no text.
+    """
+    family = named("noise", data, "family")
+    return None if family is None or family in _READERS else made_from(NOISES, family, data)

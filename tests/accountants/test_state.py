@@ -22,7 +22,7 @@ from privlearn.errors import (
     InsufficientBudgetError,
     UsersError,
 )
-from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss, Loss
+from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss, Loss, register
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
@@ -291,8 +291,11 @@ def test_a_price_is_worked_out_once_for_all_accounts(monkeypatch: pytest.MonkeyP
     assert asking(ZCDP(0), losses[1]) == ZCDP("0.0065")
 
 
+@register
 class Chameleon(GaussianLoss):  # type: ignore[misc]
     """A kind of somebody else that says it equals another one."""
+
+    kind = "test.chameleon"
 
     def __eq__(self, other: object) -> bool:
         return True
@@ -302,6 +305,9 @@ class Chameleon(GaussianLoss):  # type: ignore[misc]
 
     def zcdp(self) -> Fraction:
         return Fraction(1, 2)
+
+    def gaussian(self) -> None:  # type: ignore[override]
+        return None
 
 
 def test_a_foreign_loss_has_its_own_price_in_every_account() -> None:

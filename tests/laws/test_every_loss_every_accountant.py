@@ -18,11 +18,13 @@ from privlearn.errors import CurrencyError, InsufficientBudgetError
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
+    DeclaredLoss,
     DiscreteGaussian,
     DiscreteLaplace,
     GaussianLoss,
     GeneralizedGaussian,
     LaplaceLoss,
+    LeastLoss,
     Loss,
     MinimizerLoss,
     PureLoss,
@@ -47,6 +49,8 @@ LOSSES: list[Loss] = [
     ZCDPLoss("0.01"),
     RenyiCurve({"2": "0.02", "8": "0.1", "32": "0.5"}),
     MinimizerLoss(difference=4, trace=1, rank=3, directions=3, ridge=20, noise_std=30),
+    LeastLoss([PureLoss("0.1"), ZCDPLoss("0.003"), RenyiCurve({"2": "0.005", "8": "0.02"})]),
+    DeclaredLoss({"kind": "else.where", "adjacency": "replace-one"}, PureLoss("0.1")),
 ]
 CAPS: list[Currency] = [
     ZCDP(1),

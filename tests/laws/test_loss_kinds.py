@@ -19,12 +19,14 @@ from privlearn.errors import AdjacencyError, BudgetError, CheckError
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
+    DeclaredLoss,
     DiscreteGaussian,
     DiscreteLaplace,
     FailingLoss,
     GaussianLoss,
     GeneralizedGaussian,
     LaplaceLoss,
+    LeastLoss,
     Loss,
     MinimizerLoss,
     PerArrivalLoss,
@@ -43,6 +45,7 @@ from privlearn.losses.steps import CurveStep
 
 OUT = Adjacency.ZERO_OUT
 ORDERS = (1.5, 2.0, 8.0)
+_WITHOUT_LAWS = "renyi-curve", "objective-perturbation", "may-fail", "least", "declared"
 EXAMPLES: list[Loss] = [
     GaussianLoss("0.3", adjacency=OUT),
     GeneralizedGaussian(2, 1, 3, adjacency=OUT),
@@ -56,6 +59,14 @@ EXAMPLES: list[Loss] = [
     ZCDPLoss("0.1", adjacency=OUT),
     RenyiCurve({"1.5": "0.1", "8": "0.5", "32": "2"}, adjacency=OUT),
     ApproxLoss("0.5", "1e-3", adjacency=OUT),
+    LeastLoss([PureLoss("0.5", adjacency=OUT), ZCDPLoss("0.1", adjacency=OUT)]),
+    DeclaredLoss(
+        {"kind": "else.where", "adjacency": "zero-out", "scale": 2},
+        LeastLoss(
+            [ZCDPLoss("0.1", adjacency=OUT), RenyiCurve({"2": "0.2", "8": "0.5"}, adjacency=OUT)]
+        ),
+        "else-where",
+    ),
     MinimizerLoss(
         difference=4, trace=1, rank=3, directions=3, ridge=20, noise_std=30, adjacency=OUT
     ),
@@ -161,7 +172,7 @@ def sticks(p: Distribution, q: Distribution, epsilon: float) -> float:
 def test_prices_and_step_hold_for_the_worst_laws(loss: Loss) -> None:
     pairs = loss.worst_pairs(ORDERS)
     if pairs is None:
-        assert loss.kind in ("renyi-curve", "objective-perturbation", "may-fail")
+        assert loss.kind in _WITHOUT_LAWS
         return
     assert pairs
     both = [way for p, q in pairs for way in ((p, q), (q, p))]

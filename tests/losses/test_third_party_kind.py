@@ -237,8 +237,8 @@ def test_a_ledger_that_holds_it_is_audited(tmp_path: Path) -> None:
     report = audit(path)
     assert not report.problems
     (note,) = report.trusted_code
-    assert note.startswith("loss kind 'staircase' (")
-    assert note.endswith("StaircaseLoss): that its prices are not too low is its code's word")
+    assert note.startswith("loss kind 'staircase', for plan 'sum': its bounds are counted as they ")
+    assert note.endswith(f"asked again here, {__name__}.StaircaseLoss states no more)")
     assert report.guarantees[0].epsilon <= 1
 
 

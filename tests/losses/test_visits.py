@@ -17,7 +17,7 @@ from scipy import integrate
 from privlearn import Ball, PureDP
 from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.guarantee import delta_of, epsilon_of
-from privlearn.accountants.state import _dominates
+from privlearn.accountants.state import dominates
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, Currency, Renyi
 from privlearn.checking.exact.check import ExactResult, compare, white_box
@@ -641,17 +641,17 @@ def test_bad_rules_are_refused() -> None:
         loss_from_dict({**data, "adjacency": "zero-out"})
 
 
-def test_a_loss_of_many_visits_dominates_none_of_one_row() -> None:
+def test_a_loss_of_many_visitsdominates_none_of_one_row() -> None:
     """A ledger that states the first for noise that earns the second pays for one visit of 100."""
     row, person = GaussianLoss(1), VisitsLoss(GaussianLoss(1), 100)
-    assert not _dominates(person, row)
-    assert not _dominates(person * 2, row)
-    assert _dominates(row, person)
-    assert _dominates(person, person)
-    assert _dominates(VisitsLoss(GaussianLoss(2), 3, 10), VisitsLoss(GaussianLoss(1), 4, 5))
-    assert not _dominates(VisitsLoss(GaussianLoss(2), 5, 10), VisitsLoss(GaussianLoss(1), 4, 5))
-    assert not _dominates(VisitsLoss(GaussianLoss(2), 3, 4), VisitsLoss(GaussianLoss(1), 4, 5))
-    assert not _dominates(VisitsLoss(GaussianLoss(1), 3, 9), VisitsLoss(GaussianLoss(2), 3, 9))
+    assert not dominates(person, row)
+    assert not dominates(person * 2, row)
+    assert dominates(row, person)
+    assert dominates(person, person)
+    assert dominates(VisitsLoss(GaussianLoss(2), 3, 10), VisitsLoss(GaussianLoss(1), 4, 5))
+    assert not dominates(VisitsLoss(GaussianLoss(2), 5, 10), VisitsLoss(GaussianLoss(1), 4, 5))
+    assert not dominates(VisitsLoss(GaussianLoss(2), 3, 4), VisitsLoss(GaussianLoss(1), 4, 5))
+    assert not dominates(VisitsLoss(GaussianLoss(1), 3, 9), VisitsLoss(GaussianLoss(2), 3, 9))
 
 
 def test_messages_are_composed() -> None:

@@ -1,0 +1,126 @@
+"""``privlearn packages``, and modules that a command is told to import."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from privlearn._packages import (
+    DOMAINS,
+    GROUPS,
+    LEARNERS,
+    LOSSES,
+    MECHANISMS,
+    NOISES,
+    announced,
+    look_up,
+    unreadable,
+)
+from privlearn.cli.output import BAD_INPUT, PROBLEMS, fail
+from privlearn.errors import PrivlearnError
+
+
+def packages(
+    load: Annotated[
+        bool,
+        typer.Option(
+            "--load", help="Import each, which runs its package's code, and say if it can be used."
+        ),
+    ] = False,
+) -> None:
+    """List what installed packages announce: losses, noises, domains, mechanisms and learners.
+
+    Without --load only their metadata are read, and none of their code is run.
+
+    Exit codes: 0 well; 1 a name is announced twice, is one of privlearn's, or cannot be used.
+    """
+    from privlearn.reporting.visible import visible
+
+    problems = list(unreadable())
+    for group in GROUPS:
+        for name, claims in sorted(announced(group).items()):
+            for claim in claims:
+                typer.echo(visible(f"{group}: {name}: {claim}"))
+            if wrong := _wrong(group, name, load=load):
+                problems.append(wrong)
+    for problem in problems:
+        typer.echo(visible(f"problem: {problem}"))
+    if problems:
+        raise typer.Exit(PROBLEMS)
+
+
+def import_named(modules: Sequence[str]) -> None:
+    """Imports modules that register kinds without entry points; those in this folder, too.
+
+    Ends the command with exit code 2 where one cannot be imported.
+    """
+    if modules and os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except (Exception, SystemExit) as error:  # whatever a module of somebody else does
+            fail(f"--import {module}: {type(error).__name__}: {error}", BAD_INPUT)
+
+
+def _wrong(group: str, name: str, *, load: bool) -> str:
+    """What is wrong with a name that is announced; empty if nothing is."""
+    try:
+        found = look_up(group, name)
+        if found is None:
+            return ""
+        if _is_ours(group, name):
+            return f"{name!r} of {found}: is a name of privlearn, which nobody else can take"
+        return _unusable(group, name, found.load(), str(found)) if load else ""
+    except PrivlearnError as error:
+        return str(error)
+
+
+def _is_ours(group: str, name: str) -> bool:
+    if group == LOSSES:
+        from privlearn.losses.base import is_built_in
+
+        return is_built_in(name)
+    if group == NOISES:
+        from privlearn.noise.reading import is_shipped_family
+
+        return is_shipped_family(name)
+    if group == DOMAINS:
+        from privlearn.domains.reading import is_shipped_kind
+
+        return is_shipped_kind(name)
+    if group == MECHANISMS:
+        from privlearn.checking.suite import is_known
+
+        return is_known(name)
+    from privlearn import learners
+
+    return name in learners.__all__
+
+
+def _unusable(group: str, name: str, loaded: Any, by: str) -> str:
+    """Why what was loaded cannot be used; empty if it can."""
+    from privlearn.learners.base import Learner
+    from privlearn.losses import Loss
+
+    if group == LOSSES:
+        good = _is_class(loaded, Loss) and getattr(loaded, "kind", None) == name
+        wanted = "a class of losses of that kind"
+    elif group == LEARNERS:
+        good = _is_class(loaded, Learner) and loaded.__name__ == name
+        wanted = "a class of learners of that name"
+    elif group == MECHANISMS:
+        good, wanted = callable(loaded) or hasattr(loaded, "loss"), "a mechanism, or make one"
+    else:
+        good = isinstance(loaded, type) and callable(getattr(loaded, "from_dict", None))
+        wanted = "a class with from_dict"
+    return "" if good else f"{name!r} of {by}: {loaded!r:.80}: must be {wanted}"
+
+
+def _is_class(found: Any, base: type) -> bool:
+    return isinstance(found, type) and issubclass(found, base)
