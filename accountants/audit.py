@@ -270,9 +270,11 @@ def audit(
             as `privlearn.reporting.audits.audit` does; else the certificate says "as recorded".
 
     Raises:
-        LedgerUnreadableError: missing, torn or not a ledger.  LedgerSchemaError: newer version.
-        LedgerFeatureError: it needs an unknown extension to be understood.  UsersError: no
-        accountant has that user.  BudgetError: user or rounds, of an account of persons.
+        LedgerUnreadableError: missing, torn or not a ledger.
+        LedgerSchemaError: newer version.
+        LedgerFeatureError: it needs an unknown extension to be understood.
+        UsersError: no accountant has that user.
+        BudgetError: user or rounds, of an account of persons.
     """
     values, claimed = RecordedValues(), Claimed(Path(path).resolve(), head=None, unknown=True)
     records = values.note(iterate_records(path, vouched=head is not None), claimed.compare)

@@ -44,8 +44,8 @@ def least_noise(
         adjacency: the neighbour relation of the price.
 
     Raises:
-        CurrencyError: the noise has no price in this currency.  ValueError: a budget of zero, an
-        unknown family, or an exponent for noise that has none.
+        CurrencyError: the noise has no price in this currency.
+        ValueError: a budget of zero, an unknown family, or an exponent for noise that has none.
     """
     if not isinstance(adjacency, Adjacency):
         raise TypeError(f"adjacency = {adjacency!r}: must be an Adjacency")
@@ -66,7 +66,8 @@ def gaussian_noise(
     """The least Gaussian noise, where contributions enter with ℓ2 operator norm ``gain``.
 
     Raises:
-        CurrencyError: no Gaussian fits this currency.  ValueError: a budget of zero.
+        CurrencyError: no Gaussian fits this currency.
+        ValueError: a budget of zero.
     """
     # rounded up, so that a verifier who multiplies exactly finds no larger loss
     reach = float_up(Fraction(domain.sensitivity(adjacency, "l2")) * Fraction(gain))
@@ -77,7 +78,8 @@ def laplace_noise(domain: Domain[Any], budget: Currency, adjacency: Adjacency) -
     """The least Laplace noise at a pure ε.
 
     Raises:
-        CurrencyError: another currency than PureDP.  ValueError: a budget of zero.
+        CurrencyError: another currency than PureDP.
+        ValueError: a budget of zero.
     """
     if not isinstance(budget, PureDP):
         raise CurrencyError(f"budget = {budget}: Laplace noise is fitted to PureDP")

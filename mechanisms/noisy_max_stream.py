@@ -69,7 +69,7 @@ class NoisyMaxStream:
 
     Raises:
         ValueError: a number is out of range, a spread of more than 700 scales, or sums of
-        ``horizon`` rows have no room on a grid.
+            ``horizon`` rows have no room on a grid.
     """
 
     vertices: Vertices
@@ -98,7 +98,8 @@ class NoisyMaxStream:
         """The least noise (to a relative 1e-6) that ``budget`` allows for the whole stream.
 
         Raises:
-            CurrencyError: zCDP has no price in this currency.  ValueError: a budget of zero.
+            CurrencyError: zCDP has no price in this currency.
+            ValueError: a budget of zero.
         """
         spread = ReportNoisyMax(vertices, clip, 1e9 * clip, adjacency=adjacency).spread
         if budget.is_zero:
@@ -168,8 +169,9 @@ class NoisyMaxStream:
         """Spends ``token`` for the whole stream.
 
         Raises:
-            HorizonError: the token's users outnumber the horizon.  AdjacencyError: the token is for
-            another neighbour relation.  TokenError: see `Token.spend`.
+            HorizonError: the token's users outnumber the horizon.
+            AdjacencyError: the token is for another neighbour relation.
+            TokenError: see `Token.spend`.
         """
         if len(token.users) > self.horizon:
             raise HorizonError(f"users = {token.users!r} exceed horizon = {self.horizon}")

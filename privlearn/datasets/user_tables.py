@@ -192,7 +192,7 @@ def read_table(wanted: Wanted, rows: int | None = None) -> Table:
 
     Raises:
         DataError: the file cannot be read or has no rows, columns are missing or of types that are
-        no numbers, or bounds are not declared.
+            no numbers, or bounds are not declared.
     """
     if wanted.shipped:
         return _shipped_table(wanted, rows)

@@ -76,7 +76,8 @@ def check_domain(
         raise_error: whether to raise, or only report.
 
     Raises:
-        PrivacyViolation: a law does not hold.  CheckError: no records are known for this domain.
+        PrivacyViolation: a law does not hold.
+        CheckError: no records are known for this domain.
     """
     report = domain_report(
         DomainCase(domain, tried_records(domain, records, seed), adjacency, norms)
@@ -96,6 +97,7 @@ def example_records(domain: Domain[Any], records: Any, seed: int) -> Any:
     """A block of records for a domain: those given, or extreme ones, or random vectors.
 
     Raises:
+
         CheckError: no records are known.
     """
     if records is not None:
