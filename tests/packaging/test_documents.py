@@ -1,4 +1,4 @@
-"""What the documents say of the code: blocks run, names exist, and the rooms are as drawn."""
+"""What the documents say of the code: names and links exist, and the rooms are as drawn."""
 
 from __future__ import annotations
 
@@ -7,23 +7,7 @@ import re
 import tomllib
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize(
-    "name", ["README.md", "CONTRIBUTING.md", "docs/local.md", "docs/people.md"]
-)
-def test_the_python_blocks_run_as_shown(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(encoding="utf-8"), re.S)
-    assert blocks
-    monkeypatch.chdir(tmp_path)
-    namespace: dict[str, object] = {}
-    for block in blocks:
-        exec(compile(block, name, "exec"), namespace)
 
 
 DOCUMENTS = [

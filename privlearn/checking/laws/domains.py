@@ -97,7 +97,6 @@ def example_records(domain: Domain[Any], records: Any, seed: int) -> Any:
     """A block of records for a domain: those given, or extreme ones, or random vectors.
 
     Raises:
-
         CheckError: no records are known.
     """
     if records is not None:
