@@ -13,7 +13,12 @@ ELSEWHERE = {  # pages that tests of their own run, with more to say about them
     "docs/checking.md": "tests/checking/test_asserts.py",
     "docs/operations.md": "tests/survival/test_operations.py",
 }
-EXPENSIVE = {"docs/how-to/command-line.md", "docs/start.md"}  # whole runs: `.ci/run` has them
+EXPENSIVE = {  # whole runs: `.ci/run` has them
+    "README.md",
+    "docs/how-to/command-line.md",
+    "docs/how-to/tests-of-your-own.md",
+    "docs/start.md",
+}
 PAGES = [
     path.relative_to(ROOT).as_posix()
     for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"))
