@@ -11,7 +11,7 @@ import numpy as np
 
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, Currency, PureDP
+from privlearn.budgets import ZCDP, Currency, PureDP, check_currency
 from privlearn.domains import Ball, Domain, Norm, exponent_of
 from privlearn.errors import CurrencyError
 from privlearn.exact import float_up
@@ -69,6 +69,7 @@ def gaussian_noise(
         CurrencyError: no Gaussian fits this currency.
         ValueError: a budget of zero.
     """
+    check_currency(budget)
     # rounded up, so that a verifier who multiplies exactly finds no larger loss
     reach = float_up(Fraction(domain.sensitivity(adjacency, "l2")) * Fraction(gain))
     return GaussianNoise(gaussian_std(reach, budget.gaussian_mass()))
@@ -97,6 +98,7 @@ def generalized_gaussian_noise(
     domain: Domain[Any], budget: Currency, exponent: float | None, adjacency: Adjacency
 ) -> GeneralizedGaussianNoise:
     """The least generalized Gaussian noise; see `least_noise`."""
+    check_currency(budget)
     if exponent is not None:
         return _in_exponent(domain, budget, float(exponent), adjacency)
     tried = {2.0}

@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 
 from privlearn._validate import assign, count, positive
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency
+from privlearn.budgets import B, Currency, check_currency
 from privlearn.domains import Array, Ball, Norm, exponent_of
 from privlearn.errors import BudgetError
 from privlearn.exact import float_up, round_up
@@ -139,7 +139,8 @@ class ReportNoisyMax:
             CurrencyError: a choice has no price in this currency.
             BudgetError: a budget of zero.
         """
-        if not isinstance(budget, Currency) or budget.is_zero:
+        check_currency(budget)
+        if budget.is_zero:
             raise BudgetError(f"{budget}: a noisy choice needs a budget > 0")
         spread = _spread(Ball(clip, vertices.dim, norm), vertices, adjacency)
         eta = _largest_eta(lambda x: budget.price(choice_loss(noise, x, top, adjacency)), budget)

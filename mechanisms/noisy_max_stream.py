@@ -13,7 +13,7 @@ import numpy as np
 
 from privlearn._validate import Count, Positive, check_fields, count
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency
+from privlearn.budgets import B, Currency, check_currency
 from privlearn.domains import Array
 from privlearn.errors import HorizonError
 from privlearn.exact import round_up
@@ -101,6 +101,7 @@ class NoisyMaxStream:
             CurrencyError: zCDP has no price in this currency.
             ValueError: a budget of zero.
         """
+        check_currency(budget)
         spread = ReportNoisyMax(vertices, clip, 1e9 * clip, adjacency=adjacency).spread
         if budget.is_zero:
             raise ValueError(f"budget = {budget}: noise needs a budget > 0")
