@@ -6,9 +6,10 @@ NaN, a label out of range) stands in the table as NaN and becomes the null recor
 ``messages`` say so, which are for the operator.  What can be told from the form of a file (its
 header, the types of Parquet columns, that it has no rows at all) is public and raises.
 
->>> table = read_table(Wanted("diabetes"), rows=100)
->>> table.inputs().shape
-(100, 11)
+Examples:
+    >>> table = read_table(Wanted("diabetes"), rows=100)
+    >>> table.inputs().shape
+    (100, 11)
 """
 
 from __future__ import annotations
