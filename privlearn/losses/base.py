@@ -332,8 +332,9 @@ def loss_from_dict(data: Mapping[str, Any]) -> Loss:
     """Rebuilds a loss from its JSON form.
 
     Raises:
-        UnknownKindError: a kind that is not registered.  ValueError: a number is missing, bad or
-        of another JSON type, or something else stands there.
+        UnknownKindError: a kind that is not registered.
+        ValueError: a number is missing, bad or of another JSON type, or something else stands
+            there.
     """
     name = named("loss", data, "kind")
     if name not in _REGISTRY:
