@@ -417,7 +417,8 @@ class _Accountant(Generic[B]):
         all losses are pure.
 
         Raises:
-            ValueError: delta outside [0, 1).  BudgetError: rounds under a rule of participation.
+            ValueError: delta outside [0, 1).
+            BudgetError: rounds under a rule of participation.
         """
         self._state.check_asked(rounds)
         with self._lock:
@@ -475,8 +476,9 @@ class _Accountant(Generic[B]):
         Once, before the plan and the first token; a program that resumes declares the same again.
 
         Raises:
-            BudgetError: there is no such rule, or it is too late.  UsersError: not ascending, or
-            not the accountant's slots.  PeopleError: the registry has others.
+            BudgetError: there is no such rule, or it is too late.
+            UsersError: not ascending, or not the accountant's slots.
+            PeopleError: the registry has others.
         """
         found = tuple(starts)
         with self._lock:
@@ -545,7 +547,7 @@ class _Accountant(Generic[B]):
         Raises:
             BudgetError: nothing was committed by that keyword, or it has run.
             TokenError, UsersError, ProvenanceError: see `Token.spend` and `Receipt.open`; what was
-            not spent is free again.
+                not spent is free again.
         """
         mechanism = self._committed(label)
         if not hasattr(mechanism, "release"):
@@ -632,7 +634,8 @@ class _Accountant(Generic[B]):
 
         Raises:
             LedgerError: the ledger keeps no values, as it is in memory or of an older version; or
-            the accountant was closed.  LedgerUnreadableError: a value is missing, or was changed.
+                the accountant was closed.
+            LedgerUnreadableError: a value is missing, or was changed.
         """
         if not self._state.resumable:
             raise LedgerError(
@@ -668,7 +671,8 @@ class _Accountant(Generic[B]):
 
         Raises:
             InsufficientBudgetError: some user's cap cannot hold it (nothing is charged).
-            BudgetError: not in the committed plan.  CurrencyError: no price in this currency.
+            BudgetError: not in the committed plan.
+            CurrencyError: no price in this currency.
         """
         return self._issue(price, users, label, exact("failure", failure) if failure else _NO, None)
 
@@ -730,8 +734,8 @@ class _Accountant(Generic[B]):
         ledger, so an audit sees that the component stayed within its part.
 
         Raises:
-            InsufficientBudgetError: it does not fit.  BudgetError: there is a committed plan, whose
-            items are the components' budgets.
+            InsufficientBudgetError: it does not fit.
+            BudgetError: there is a committed plan, whose items are the components' budgets.
         """
         with self._lock:
             index = self._state.ceiling.charged.check(user_range(users=users))
@@ -785,7 +789,7 @@ class _Accountant(Generic[B]):
 
         Raises:
             LedgerError: the account was not resumed, or a learner has run again over it before; at
-            the end of the block, that something which left then did not leave again.
+                the end of the block, that something which left then did not leave again.
         """
         with self._lock:
             past, self._before = self._before, None

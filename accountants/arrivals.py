@@ -36,8 +36,8 @@ def spend_by_arrival(state: AccountState, delta: float | None = None) -> list[Ar
     ``delta`` defaults to that of an (ε, δ) promise, else 1e-6.
 
     Raises:
-        ValueError: delta outside (0, 1).  BudgetError: under a rule of participation an index is a
-        slot, and no person.
+        ValueError: delta outside (0, 1).
+        BudgetError: under a rule of participation an index is a slot, and no person.
     """
     if state.visits is not None:
         raise BudgetError(

@@ -291,9 +291,11 @@ def audit(
             as `privlearn.reporting.audits.audit` does; else the certificate says "as recorded".
 
     Raises:
-        LedgerUnreadableError: missing, torn or not a ledger.  LedgerSchemaError: newer version.
-        LedgerFeatureError: it needs an unknown extension to be understood.  UsersError: no
-        accountant has that user.  BudgetError: user or rounds, of an account of persons.
+        LedgerUnreadableError: missing, torn or not a ledger.
+        LedgerSchemaError: newer version.
+        LedgerFeatureError: it needs an unknown extension to be understood.
+        UsersError: no accountant has that user.
+        BudgetError: user or rounds, of an account of persons.
     """
     return examine(
         path, delta=delta, head=head, user=user, rounds=rounds, restate=restate

@@ -111,7 +111,8 @@ def least_noise(
 
     Raises:
         BudgetError: no amount of noise keeps the promise, or none is needed.
-        CurrencyError: a loss has no price in that currency.  ValueError: no parts, count < 1.
+        CurrencyError: a loss has no price in that currency.
+        ValueError: no parts, count < 1.
 
     >>> from privlearn.losses import LaplaceLoss
     >>> float(least_noise([(LaplaceLoss(1), 1)], ApproxDP(1, "1e-6"), count=100).factor) < 50
@@ -179,7 +180,8 @@ def least_noise_by_shares(
         One answer for each part; ``answer`` is that of the whole.
 
     Raises:
-        CurrencyError: a loss has no zCDP constant.  BudgetError: no noise keeps the promise.
+        CurrencyError: a loss has no zCDP constant.
+        BudgetError: no noise keeps the promise.
         ValueError: a share is not > 0, or there are not as many as parts.
 
     >>> from privlearn.losses import GaussianLoss, LaplaceLoss

@@ -174,7 +174,7 @@ class Delegated(Generic[B]):
         """Issues a token out of this part.
 
         Raises:
-            As `CentralAccountant.issue`.  BudgetError: it was given back.
+            BudgetError: it was given back, and otherwise as `CentralAccountant.issue`.
         """
         inside = self._allowance.ceiling.charged.check(user_range(users=users))
         return self._parent._issue(price, inside, label, exact("failure", failure), self._name)

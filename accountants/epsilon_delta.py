@@ -109,7 +109,8 @@ def evaluate(
             seconds at most.
 
     Raises:
-        ValueError: no parts, or a count below 1.  AdjacencyError: adjacencies differ.
+        ValueError: no parts, or a count below 1.
+        AdjacencyError: adjacencies differ.
 
     >>> from privlearn.losses import GaussianLoss
     >>> evaluate([(GaussianLoss("1/400"), 1000)]).epsilon(1e-6).method

@@ -113,8 +113,8 @@ class Filter(Generic[B]):
 
         Raises:
             InsufficientBudgetError: they do not fit, and nothing is counted.
-            AdjacencyError, CurrencyError: the loss has no price here.  ReentryError: called from
-            inside a call that is not done.
+            AdjacencyError, CurrencyError: the loss has no price here.
+            ReentryError: called from inside a call that is not done.
         """
         with self._lock:
             after = self._after(loss, count)
@@ -227,8 +227,8 @@ class Odometer:
 
         Raises:
             InsufficientBudgetError: failures beyond what was declared.
-            AdjacencyError, CurrencyError: the loss has no price here.  ReentryError: called from
-            inside a call that is not done.
+            AdjacencyError, CurrencyError: the loss has no price here.
+            ReentryError: called from inside a call that is not done.
         """
         if loss.adjacency is not self.adjacency:
             raise AdjacencyError(

@@ -159,8 +159,8 @@ class LocalAccountant(_Accountant[B]):
             people: a registry, whose rule allows at most ``config.most_messages`` visits.
 
         Raises:
-            LedgerError: something stands there already.  ValueError: no such user, or a rule that
-            allows more messages than the server was told.
+            LedgerError: something stands there already.
+            ValueError: no such user, or a rule that allows more messages than the server was told.
         """
         users = user if isinstance(user, range) else range(user, user + 1)
         if user_range(user=users).start < 0 or users.stop > config.users.stop:
@@ -308,8 +308,9 @@ class LocalAccountant(_Accountant[B]):
             waits: whether a cut of the power may take it away.
 
         Raises:
-            LedgerError: this record stands there already.  BudgetError: no such messages were
-            attested, or fewer.  UsersError: the clock would go back.
+            LedgerError: this record stands there already.
+            BudgetError: no such messages were attested, or fewer.
+            UsersError: the clock would go back.
         """
         digest = digest_of(value)
         with self._lock:

@@ -91,7 +91,7 @@ class Visits:
 
         Raises:
             BudgetError: the rule counts within batches, and none were declared, or the range cuts
-            one.
+                one.
         """
         if not self.rule.batched:
             return self.rule.visits(len(users))

@@ -208,7 +208,8 @@ class SpendTotals:
         of the most that all cost one, so that the parts may add up to more than the whole.
 
         Raises:
-            CurrencyError: a loss without a price.  BudgetError: none for several visits.
+            CurrencyError: a loss without a price.
+            BudgetError: none for several visits.
         """
         if state.visits is not None:
             costs = {

@@ -517,7 +517,7 @@ class AccountState:
         """What a loss costs here for one person with all visits in a range.
 
         Raises:
-            As `price` and `of_person`.
+            CurrencyError, BudgetError: as `price` and `of_person`.
         """
         return self.price(loss if self.visits is None else self.of_person(loss, users))
 
@@ -536,8 +536,8 @@ class AccountState:
         """What a loss costs here.
 
         Raises:
-            CurrencyError: no finite price in this currency.  BudgetError: it takes too long, or its
-            numbers are too long.
+            CurrencyError: no finite price in this currency.
+            BudgetError: it takes too long, or its numbers are too long.
         """
         seen = self._seen_losses.get(id(loss))
         if seen is not None and seen[0] is loss:  # its hash takes time

@@ -66,7 +66,8 @@ class Learner(ABC):
         """Changes constructor arguments; only before `start`.
 
         Raises:
-            ValueError: unknown name.  RuntimeError: started.
+            ValueError: unknown name.
+            RuntimeError: started.
         """
         if self._started:
             raise RuntimeError("the learner has started: its parameters are public history")
@@ -107,11 +108,14 @@ class Learner(ABC):
 
         Raises:
             ValueError, TypeError: a parameter is out of range, or the learner has no price under
-            the accountant's rule of participation.  CurrencyError: the cap's currency has no price
-            for the noise.  BudgetError: the accountant has begun with something else, or its cap
-            does not hold the plan.  ProvenanceError: an accountant of another trust.  LedgerError:
-            the ledger holds another learner, or one with other parameters.  RowStoreError: the
-            store is of another accountant, or older than the ledger.  RuntimeError: started before.
+                the accountant's rule of participation.
+            CurrencyError: the cap's currency has no price for the noise.
+            BudgetError: the accountant has begun with something else, or its cap does not hold the
+                plan.
+            ProvenanceError: an accountant of another trust.
+            LedgerError: the ledger holds another learner, or one with other parameters.
+            RowStoreError: the store is of another accountant, or older than the ledger.
+            RuntimeError: started before.
         """
         self._check_fresh()
         self._check_accountant(accountant)

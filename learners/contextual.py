@@ -130,10 +130,11 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
                 nan: nobody who can be told apart, whose visit is served and counts as null.
 
         Raises:
-            HorizonError: all users were served.  UsersError: the last user's reward is missing.
+            HorizonError: all users were served.
+            UsersError: the last user's reward is missing.
             ProvenanceError: the accountant is not joint; a person without a rule, or none with one.
-            RuntimeError: a release failed before.  TypeError: nothing that a user can have sent,
-            and no array; an id of another kind.
+            RuntimeError: a release failed before.
+            TypeError: nothing that a user can have sent, and no array; an id of another kind.
         """
         sent = row_from("context", context)
 
@@ -172,10 +173,11 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
         Rows that are no numbers of the right shape count as null, each by itself, as in `select`.
 
         Raises:
-            HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
-            shape, blocks of different lengths.  TypeError: ``private`` is no plain array, ids of
-            another kind, or ``contexts`` no table of numbers.  ProvenanceError: people without a
-            rule, or none with one.
+            HorizonError: more users than are left.
+            ValueError: an array of numbers of the wrong shape, blocks of different lengths.
+            TypeError: ``private`` is no plain array, ids of another kind, or ``contexts`` no table
+                of numbers.
+            ProvenanceError: people without a rule, or none with one.
         """
         self._check_serving()
         values = self._block_of_next("contexts", contexts, (self.dim,))

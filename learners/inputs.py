@@ -24,7 +24,8 @@ def _sequence(name: str, values: Any) -> Sequence[Any] | NDArray[Any]:
     """An array, list or tuple; what it holds is not looked at.
 
     Raises:
-        TypeError: something else.  ValueError: an array without rows.
+        TypeError: something else.
+        ValueError: an array without rows.
     """
     rows: Sequence[Any] | NDArray[Any] = block_from(name, values)
     if isinstance(rows, np.ndarray) and rows.ndim == 0:
@@ -61,8 +62,8 @@ def block_of(name: str, values: Any, shape: tuple[int, ...], n: int | None = Non
     """A copy as numbers of shape (n, *shape); rows that are not, are NaN.
 
     Raises:
-        TypeError: no array, frame or list.  ValueError: an array of numbers has another shape;
-        there are not ``n`` rows.
+        TypeError: no array, frame or list.
+        ValueError: an array of numbers has another shape; there are not ``n`` rows.
     """
     rows = _sequence(name, values)
     count = len(rows) if n is None else n
@@ -86,8 +87,8 @@ def places_of(choices: Any, n_items: int, n: int) -> Items:
     """Choices as item numbers, shape (n,); what is no whole number becomes N, which is no item.
 
     Raises:
-        TypeError: no array, frame or list.  ValueError: an array of numbers has another shape;
-        there are not ``n`` rows.
+        TypeError: no array, frame or list.
+        ValueError: an array of numbers has another shape; there are not ``n`` rows.
     """
     rows = _sequence("choices", choices)
     if isinstance(rows, np.ndarray) and _is_numeric(rows) and rows.shape != (n,):

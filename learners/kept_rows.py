@@ -47,8 +47,9 @@ class KeptRows:
         kinds: the classes of named tuples that rows are made of.
 
     Raises:
-        TypeError: no store.  RowStoreError: one of another accountant.  PeopleError: the registry
-        is older than the store.
+        TypeError: no store.
+        RowStoreError: one of another accountant.
+        PeopleError: the registry is older than the store.
     """
 
     def __init__(

@@ -96,7 +96,7 @@ class LDPSGD(LocalLearner):
 
     Raises:
         ValueError: as `LocalLearner`; rewards declared outside what the link can give; ``singly``
-        with one θ per arm.
+            with one θ per arm.
     """
 
     kind: Literal["ldp-sgd"] = "ldp-sgd"

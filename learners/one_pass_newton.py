@@ -268,9 +268,10 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
 
         Raises:
             ProvenanceError: the accountant is joint; people without a rule, or none with one.
-            HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
-            shape, blocks of different lengths.  TypeError: no array or list (of a frame, the
-            choices can be a column), or ids of another kind.
+            HorizonError: more users than are left.
+            ValueError: an array of numbers of the wrong shape, blocks of different lengths.
+            TypeError: no array or list (of a frame, the choices can be a column), or ids of another
+                kind.
         """
         self._check_idle()
         if self._accountant.trust is Trust.JOINT:

@@ -71,7 +71,7 @@ class PersonBudgets:
             sizes: of the batches of each group.
 
         Raises:
-            As `BatchedPrefixSum.calibrated`.
+            CurrencyError, ValueError: as `BatchedPrefixSum.calibrated`.
         """
         both = list(zip(domains, sizes, strict=True))
         of_row = [

@@ -173,8 +173,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
         """The slots of the next n visits, on a timetable; default the present one.
 
         Raises:
-            ProvenanceError: slots without a timetable.  UsersError: not ascending ones from the
-            present on, one for each visit.
+            ProvenanceError: slots without a timetable.
+            UsersError: not ascending ones from the present on, one for each visit.
         """
         if not self._timed:
             if slots is not None:
@@ -221,8 +221,10 @@ class Served(Learner, Generic[Own, Act, Heard]):
         On a timetable: lets n slots pass, the present one among them.
 
         Raises:
-            ValueError, TypeError: n is no count.  HorizonError: more users than are left.
-            UsersError: the last user's answer is missing.  RuntimeError: a release failed before.
+            ValueError, TypeError: n is no count.
+            HorizonError: more users than are left.
+            UsersError: the last user's answer is missing.
+            RuntimeError: a release failed before.
         """
         self._check_idle()
         users = self._next_users(count(n=n)) if self._timed else self._absent_users(n)
@@ -282,8 +284,9 @@ class Served(Learner, Generic[Own, Act, Heard]):
         """The ids of the next n users, None without a rule, and which of them say nobody.
 
         Raises:
-            ProvenanceError: ids without a rule, or none with one.  TypeError: no ids.  ValueError:
-            not one for each.
+            ProvenanceError: ids without a rule, or none with one.
+            TypeError: no ids.
+            ValueError: not one for each.
         """
         people = self._accountant.people
         check_given(people, given, name)
@@ -435,10 +438,11 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         On a timetable the visit is in the present slot, ``clock_``, which goes on until `skip`.
 
         Raises:
-            HorizonError: all users were served.  UsersError: the last user's answer is missing.
+            HorizonError: all users were served.
+            UsersError: the last user's answer is missing.
             ProvenanceError: the accountant is not joint; a person without a rule, or none with one.
-            RuntimeError: a release failed before.  TypeError: nothing that a user can have sent,
-            and no array; an id of another kind.
+            RuntimeError: a release failed before.
+            TypeError: nothing that a user can have sent, and no array; an id of another kind.
         """
         sent = row_from("features", features)
         prices = None if revenues is None else row_from("revenues", revenues)
@@ -491,10 +495,11 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         Rows that are no numbers of the right shape count as null, each by itself, as in `select`.
 
         Raises:
-            HorizonError: more users than are left.  ValueError: an array of numbers of the wrong
-            shape, blocks of different lengths.  TypeError: ``private`` is no plain array, ids of
-            another kind, or another argument no table of numbers.  ProvenanceError: people without
-            a rule, or none with one.
+            HorizonError: more users than are left.
+            ValueError: an array of numbers of the wrong shape, blocks of different lengths.
+            TypeError: ``private`` is no plain array, ids of another kind, or another argument no
+                table of numbers.
+            ProvenanceError: people without a rule, or none with one.
         """
         self._check_serving()
         values = self._checked_block(features)

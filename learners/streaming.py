@@ -165,7 +165,8 @@ class StreamLearner(Learner):
         Features beyond ``feature_bound`` are scaled onto it, as when they are learned from.
 
         Raises:
-            ValueError: x has another width.  RuntimeError: not started.
+            ValueError: x has another width.
+            RuntimeError: not started.
         """
         values = np.asarray(row_from("x", x), dtype=np.float64)
         if values.shape[-1:] != (self._dim,):
@@ -190,12 +191,13 @@ class StreamLearner(Learner):
                 a single row.  What the rule has no room for is null, and nothing tells.
 
         Raises:
-            HorizonError: more users than are left.  ProvenanceError: a registry without ids, or ids
-            without one.  UsersError, TypeError: not an id for every row.  ValueError: an array of
-            numbers of the wrong shape, blocks of different lengths.  TypeError: no table (a dict, a
-            generator, a sparse matrix), or a frame with a column that is no numbers.  RuntimeError:
-            not started, or
-            failed half-way.
+            HorizonError: more users than are left.
+            ProvenanceError: a registry without ids, or ids without one.
+            UsersError, TypeError: not an id for every row.
+            ValueError: an array of numbers of the wrong shape, blocks of different lengths.
+            TypeError: no table (a dict, a generator, a sparse matrix), or a frame with a column
+                that is no numbers.
+            RuntimeError: not started, or failed half-way.
         """
         self._check_running()
         values, labels = self._block(x, y)
@@ -218,7 +220,8 @@ class StreamLearner(Learner):
         """Counts the next n users, whose rows never came, as null records; cheap for many.
 
         Raises:
-            ValueError, TypeError: n is no count.  HorizonError: more users than are left.
+            ValueError, TypeError: n is no count.
+            HorizonError: more users than are left.
             RuntimeError: not started, or failed half-way.
         """
         self._check_running()

@@ -110,7 +110,7 @@ class BallReport(EachReport[Array]):
         """Caps of the sphere of least error (Bhowmick et al. 2018).
 
         Raises:
-            As `duchi`.
+            ValueError: as `duchi`.
         """
         return cls(dim, radius, CapNoise.optimal(dim, epsilon), adjacency)
 
@@ -126,7 +126,7 @@ class BallReport(EachReport[Array]):
         """Half spaces of normals of least error (Asi, Feldman & Talwar 2022).
 
         Raises:
-            As `duchi`.
+            ValueError: as `duchi`.
         """
         return cls(dim, radius, CapNoise.optimal(dim, epsilon, "gaussian"), adjacency)
 
@@ -145,7 +145,7 @@ class BallReport(EachReport[Array]):
         (Asi, Feldman & Talwar 2022); in dimension 1 that is `duchi`.
 
         Raises:
-            As `duchi`.
+            ValueError: as `duchi`.
         """
         return cls.privunit(dim, radius, epsilon, adjacency=adjacency)
 

@@ -161,7 +161,8 @@ class BatchedPrefixSum(Generic[X]):
         order and on any number of machines (`privlearn.rows.merge`).
 
         Raises:
-            ValueError: the domain is somebody's own, without integers.  TypeError: no rows.
+            ValueError: the domain is somebody's own, without integers.
+            TypeError: no rows.
         """
         return partial_sum(self._spend, rows)
 
@@ -187,7 +188,8 @@ class BatchedPrefixSum(Generic[X]):
 
         Raises:
             UsersError: the token's users are not those of the batches, or the rule of participation
-            counts within others.  AdjacencyError: the token is for another neighbour relation.
+                counts within others.
+            AdjacencyError: the token is for another neighbour relation.
             TokenError: see `Token.spend`.
         """
         if len(token.users) != sum(self.sizes):
@@ -239,7 +241,8 @@ class BatchedStream(SummingStream[X]):
         """As `append`, for the sum of the next rows, which `BatchedPrefixSum.partial` made.
 
         Raises:
-            UsersError: as `append`, or users are left out.  ValueError: another mechanism made it.
+            UsersError: as `append`, or users are left out.
+            ValueError: another mechanism made it.
             TypeError: no partial sum.
         """
         if not isinstance(total, PartialSum):

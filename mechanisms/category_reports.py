@@ -31,7 +31,8 @@ class CategoryReport(EachReport[NDArray[Any]]):
         adjacency: must be the accountant's.
 
     Raises:
-        ValueError: a number out of range.  AdjacencyError: add-remove.
+        ValueError: a number out of range.
+        AdjacencyError: add-remove.
     """
 
     categories: int

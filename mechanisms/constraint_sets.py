@@ -65,7 +65,8 @@ def exponent(**named: float) -> float:
     """Returns the value as an exponent in [1, ∞].
 
     Raises:
-        TypeError: no number.  ValueError: below 1, or NaN.
+        TypeError: no number.
+        ValueError: below 1, or NaN.
     """
     ((name, value),) = named.items()
     try:

@@ -30,9 +30,9 @@ class CvxpySet:
         constraints: convex constraints on it, all public, with numbers in place of parameters.
 
     Raises:
-        ImportError: cvxpy is not installed.  TypeError, ValueError: the variable is of another
-            kind, a constraint is not convex or not on this variable, or the set is empty or
-            unbounded.
+        ImportError: cvxpy is not installed.
+        TypeError, ValueError: the variable is of another kind, a constraint is not convex or not on
+            this variable, or the set is empty or unbounded.
 
     >>> import cvxpy as cp
     >>> x = cp.Variable(2)

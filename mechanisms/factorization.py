@@ -128,7 +128,8 @@ def arrival(t: int, horizon: int) -> int:
     """``t`` as an int.
 
     Raises:
-        ValueError: t < 1.  HorizonError: t is past the horizon.
+        ValueError: t < 1.
+        HorizonError: t is past the horizon.
     """
     t = count(arrival=t)
     if t > horizon:

@@ -133,9 +133,9 @@ class FunctionMechanism(Generic[X]):
         Raises:
             AdjacencyError: the token is for another neighbour relation than the gain.
             TokenError: the function failed, drew noise twice, of another shape, or not at all, or
-            returned another shape; the token then ends ``uncovered``, and the message says nothing
-            of what it computed.  UsersError, ProvenanceError: see
-            `Token.spend` and `Receipt.open`.
+                returned another shape; the token then ends ``uncovered``, and the message says
+                nothing of what it computed.
+            UsersError, ProvenanceError: see `Token.spend` and `Receipt.open`.
         """
         # how far a user moves the result is stated for this relation only
         check_adjacency(self.adjacency, token)

@@ -11,7 +11,7 @@ import numpy as np
 
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, Currency, PureDP
+from privlearn.budgets import ZCDP, Currency, PureDP, check_currency
 from privlearn.domains import Ball, Domain, Norm, exponent_of
 from privlearn.errors import CurrencyError
 from privlearn.exact import float_up
@@ -44,8 +44,8 @@ def least_noise(
         adjacency: the neighbour relation of the price.
 
     Raises:
-        CurrencyError: the noise has no price in this currency.  ValueError: a budget of zero, an
-        unknown family, or an exponent for noise that has none.
+        CurrencyError: the noise has no price in this currency.
+        ValueError: a budget of zero, an unknown family, or an exponent for noise that has none.
     """
     if not isinstance(adjacency, Adjacency):
         raise TypeError(f"adjacency = {adjacency!r}: must be an Adjacency")
@@ -71,8 +71,10 @@ def gaussian_noise(
     """The least Gaussian noise, where contributions enter with ℓ2 operator norm ``gain``.
 
     Raises:
-        CurrencyError: no Gaussian fits this currency.  ValueError: a budget of zero.
+        CurrencyError: no Gaussian fits this currency.
+        ValueError: a budget of zero.
     """
+    check_currency(budget)
     # rounded up, so that a verifier who multiplies exactly finds no larger loss
     reach = float_up(Fraction(domain.sensitivity(adjacency, "l2")) * Fraction(gain))
     return GaussianNoise(gaussian_std(reach, budget.gaussian_mass()))
@@ -82,7 +84,8 @@ def laplace_noise(domain: Domain[Any], budget: Currency, adjacency: Adjacency) -
     """The least Laplace noise at a pure ε.
 
     Raises:
-        CurrencyError: another currency than PureDP.  ValueError: a budget of zero.
+        CurrencyError: another currency than PureDP.
+        ValueError: a budget of zero.
     """
     if not isinstance(budget, PureDP):
         raise CurrencyError(f"budget = {budget}: Laplace noise is fitted to PureDP")
@@ -100,6 +103,7 @@ def generalized_gaussian_noise(
     domain: Domain[Any], budget: Currency, exponent: float | None, adjacency: Adjacency
 ) -> GeneralizedGaussianNoise:
     """The least generalized Gaussian noise; see `least_noise`."""
+    check_currency(budget)
     if exponent is not None:
         return _in_exponent(domain, budget, float(exponent), adjacency)
     tried = {2.0}

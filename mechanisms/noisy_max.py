@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 
 from privlearn._validate import assign, count, positive
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency
+from privlearn.budgets import B, Currency, check_currency
 from privlearn.domains import Array, Ball, Norm, exponent_of
 from privlearn.errors import BudgetError
 from privlearn.exact import float_up, round_up
@@ -99,7 +99,7 @@ class ReportNoisyMax:
 
     Raises:
         ValueError: a number is out of range, a spread of more than 700 scales, or points that are
-        so long for their distances that no grid has room for rows.
+            so long for their distances that no grid has room for rows.
     """
 
     vertices: Vertices
@@ -136,9 +136,11 @@ class ReportNoisyMax:
         """The least noise (to a relative 1e-9) that ``budget`` allows for all picks together.
 
         Raises:
-            CurrencyError: a choice has no price in this currency.  BudgetError: a budget of zero.
+            CurrencyError: a choice has no price in this currency.
+            BudgetError: a budget of zero.
         """
-        if not isinstance(budget, Currency) or budget.is_zero:
+        check_currency(budget)
+        if budget.is_zero:
             raise BudgetError(f"{budget}: a noisy choice needs a budget > 0")
         spread = _spread(Ball(clip, vertices.dim, norm), vertices, adjacency)
         eta = _largest_eta(lambda x: budget.price(choice_loss(noise, x, top, adjacency)), budget)
@@ -225,7 +227,7 @@ class ReportNoisyMax:
         """The sealed sum over ``rows``, to be merged with those of other rows; nothing leaves.
 
         Raises:
-            As `NoisySum.partial`.
+            ValueError, TypeError: as `NoisySum.partial`.
         """
         return partial_sum(self.spend(), rows)
 

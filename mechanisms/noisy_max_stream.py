@@ -13,7 +13,7 @@ import numpy as np
 
 from privlearn._validate import Count, Positive, check_fields, count
 from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency
+from privlearn.budgets import B, Currency, check_currency
 from privlearn.domains import Array
 from privlearn.errors import HorizonError
 from privlearn.exact import round_up
@@ -69,7 +69,7 @@ class NoisyMaxStream:
 
     Raises:
         ValueError: a number is out of range, a spread of more than 700 scales, or sums of
-        ``horizon`` rows have no room on a grid.
+            ``horizon`` rows have no room on a grid.
     """
 
     vertices: Vertices
@@ -98,8 +98,10 @@ class NoisyMaxStream:
         """The least noise (to a relative 1e-6) that ``budget`` allows for the whole stream.
 
         Raises:
-            CurrencyError: zCDP has no price in this currency.  ValueError: a budget of zero.
+            CurrencyError: zCDP has no price in this currency.
+            ValueError: a budget of zero.
         """
+        check_currency(budget)
         spread = ReportNoisyMax(vertices, clip, 1e9 * clip, adjacency=adjacency).spread
         if budget.is_zero:
             raise ValueError(f"budget = {budget}: noise needs a budget > 0")
@@ -168,8 +170,9 @@ class NoisyMaxStream:
         """Spends ``token`` for the whole stream.
 
         Raises:
-            HorizonError: the token's users outnumber the horizon.  AdjacencyError: the token is for
-            another neighbour relation.  TokenError: see `Token.spend`.
+            HorizonError: the token's users outnumber the horizon.
+            AdjacencyError: the token is for another neighbour relation.
+            TokenError: see `Token.spend`.
         """
         if len(token.users) > self.horizon:
             raise HorizonError(f"users = {token.users!r} exceed horizon = {self.horizon}")

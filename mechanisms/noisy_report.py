@@ -122,7 +122,8 @@ class NoisyReport(Noisy[X], EachReport[X]):
         """Rebuilds a report with shipped noise from its JSON form.
 
         Raises:
-            KeyError: a number is missing.  ValueError: a bad one.
+            KeyError: a number is missing.
+            ValueError: a bad one.
         """
         numbers = {key: data[_KEYS.get(key, key)] for key in _NUMBERS[data["kind"]]}
         family = str(data["kind"]).removesuffix("-report")

@@ -118,7 +118,8 @@ class NoisySum(Noisy[X]):
         be, in any order and on any number of machines (`merge`).
 
         Raises:
-            ValueError: the domain is somebody's own, without integers.  TypeError: no rows.
+            ValueError: the domain is somebody's own, without integers.
+            TypeError: no rows.
         """
         return partial_sum(self.spend(), rows)
 
@@ -126,8 +127,8 @@ class NoisySum(Noisy[X]):
         """Releases what `release` would on all rows that ``total`` is the sum of.
 
         Raises:
-            ValueError: another mechanism made it.  TokenError, UsersError, ProvenanceError: as
-            `release`.
+            ValueError: another mechanism made it.
+            TokenError, UsersError, ProvenanceError: as `release`.
         """
         spend = self.spend()
         token.check_total(total, spend)

@@ -133,8 +133,8 @@ class ObjectivePerturbation(Generic[X]):
                 ``calls``; ``budget`` is then of a person.
 
         Raises:
-            CurrencyError: a currency in which objective perturbation has no price.  ValueError: not
-            one number of visits for each call.
+            CurrencyError: a currency in which objective perturbation has no price.
+            ValueError: not one number of visits for each call.
         """
         _check_problem(objective, region)
         single = _not_zero(budget).share(f"1/{count(calls=calls)}")
@@ -169,7 +169,8 @@ class ObjectivePerturbation(Generic[X]):
             visits: the most rows of one person in it; ``budget`` is then of a person.
 
         Raises:
-            BudgetError: no σ is enough, because Δ is too small.  CurrencyError: see `calibrated`.
+            BudgetError: no σ is enough, because Δ is too small.
+            CurrencyError: see `calibrated`.
         """
         _check_problem(objective, region)
         blur = _not_zero(budget).share(BLUR_SHARE)
@@ -274,9 +275,9 @@ class ObjectivePerturbation(Generic[X]):
             θ, shape (d,).
 
         Raises:
-            HorizonError: more than ``max_rows`` rows.  AdjacencyError: the token is for another
-            neighbour relation.  TokenError, UsersError, ProvenanceError: see `Token.spend` and
-            `Receipt.open`.
+            HorizonError: more than ``max_rows`` rows.
+            AdjacencyError: the token is for another neighbour relation.
+            TokenError, UsersError, ProvenanceError: see `Token.spend` and `Receipt.open`.
         """
         if token.adjacency is not self.adjacency:
             raise AdjacencyError(
@@ -441,7 +442,8 @@ def least_noise(
     ``budget`` is of a person with so many ``visits``, rows of the one release.
 
     Raises:
-        BudgetError: none does.  CurrencyError: the currency is neither ZCDP nor Renyi.
+        BudgetError: none does.
+        CurrencyError: the currency is neither ZCDP nor Renyi.
     """
     bounds = _Bounds.of(objective, adjacency)._replace(visits=((count(visits=visits), 1),))
     return _least_noise(bounds, ridge, _not_zero(budget))

@@ -69,8 +69,8 @@ def _check_arms(mechanism: Any) -> None:
     """The hypotheses of the lemma, as far as they are not built in.
 
     Raises:
-        TypeError: a mechanism, noise or a domain for which it is not proved.  AdjacencyError:
-        add-remove, under which the null entries of a user would come and go too.
+        TypeError: a mechanism, noise or a domain for which it is not proved.
+        AdjacencyError: add-remove, under which the null entries of a user would come and go too.
     """
     proved = isinstance(mechanism, NoisySum | ReportNoisyMax)
     if isinstance(mechanism, NoisySum):
@@ -100,8 +100,9 @@ class OneOfK(Generic[X]):
         arms: K >= 2, public.
 
     Raises:
-        ValueError: fewer than two arms, or a price out of range.  TypeError: a mechanism or a
-        domain for which the lemma is not proved.  AdjacencyError: add-remove.
+        ValueError: fewer than two arms, or a price out of range.
+        TypeError: a mechanism or a domain for which the lemma is not proved.
+        AdjacencyError: add-remove.
     """
 
     mechanism: Single[X]
@@ -124,7 +125,7 @@ class OneOfK(Generic[X]):
         """Gaussian sums with the least noise that ``budget`` allows.
 
         Raises:
-            As `NoisySum.calibrated`.
+            CurrencyError, ValueError: as `NoisySum.calibrated`.
         """
         noise = gaussian_noise(OneOf(domain, arms), budget, adjacency)
         return cls(NoisySum(domain, noise, adjacency), arms)
@@ -201,7 +202,7 @@ class OneOfK(Generic[X]):
         """The sealed sum over ``rows``, to be merged with those of other rows; nothing leaves.
 
         Raises:
-            As `NoisySum.partial`.
+            ValueError, TypeError: as `NoisySum.partial`.
         """
         return partial_sum(self.spend(), rows)
 

@@ -44,7 +44,8 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
         arms: K >= 2, public.
 
     Raises:
-        ValueError: fewer than two arms.  TypeError: a report for which the lemma is not proved.
+        ValueError: fewer than two arms.
+        TypeError: a report for which the lemma is not proved.
     """
 
     report: Part[X]

@@ -126,8 +126,9 @@ def optimal_factorization(
         band: entries of C from that lag on are 0; None: any C.  At most ``participation.apart``.
 
     Raises:
-        ImportError: without cvxpy.  ValueError: a rule with batches; a band above ``apart``; more
-            than 2000 patterns to consider, which a band avoids; the solver gave up.
+        ImportError: without cvxpy.
+        ValueError: a rule with batches; a band above ``apart``; more than 2000 patterns to
+            consider, which a band avoids; the solver gave up.
     """
     count(horizon=horizon)
     rule = Participation(1) if participation is None else participation

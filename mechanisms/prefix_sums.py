@@ -68,7 +68,7 @@ class PrefixSum(Generic[X]):
 
     Raises:
         ValueError: contributions are too large for the noise, see `Grid.fitting`; the factorisation
-        has no S; ``by_arrival`` and ``participation`` together.
+            has no S; ``by_arrival`` and ``participation`` together.
     """
 
     domain: Domain[X]
@@ -137,8 +137,8 @@ class PrefixSum(Generic[X]):
                 the ``mean`` (rms) over all.
 
         Raises:
-            TypeError: not exactly one of horizon and factorization.  CurrencyError, ValueError: as
-            for `NoisySum.calibrated`; the factorisation has no S.
+            TypeError: not exactly one of horizon and factorization.
+            CurrencyError, ValueError: as for `NoisySum.calibrated`; the factorisation has no S.
         """
         if (horizon is None) == (factorization is None):
             raise TypeError("give either horizon or factorization")
@@ -207,8 +207,9 @@ class PrefixSum(Generic[X]):
         """Spends ``token`` for the whole stream.
 
         Raises:
-            HorizonError: the token's users outnumber the horizon.  AdjacencyError: the token is for
-            another neighbour relation.  TokenError: see `Token.spend`.
+            HorizonError: the token's users outnumber the horizon.
+            AdjacencyError: the token is for another neighbour relation.
+            TokenError: see `Token.spend`.
         """
         horizon = self.factorization.horizon
         if len(token.users) > horizon:
@@ -275,7 +276,7 @@ class PrefixSumStream(SummingStream[X]):
             shape (1, size), or (1, dim, dim) for `PSDTrace`.
 
         Raises:
-            As `append`.
+            UsersError: as `append`.
         """
         return self._append(rows, slice(-1, None))
 

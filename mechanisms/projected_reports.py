@@ -50,7 +50,8 @@ class ProjectedReport(EachReport[Array]):
         adjacency: must be the accountant's.
 
     Raises:
-        ValueError: a cap of more dimensions, or a number out of range.  AdjacencyError: add-remove.
+        ValueError: a cap of more dimensions, or a number out of range.
+        AdjacencyError: add-remove.
     """
 
     dim: Count

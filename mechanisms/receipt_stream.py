@@ -41,8 +41,8 @@ class ReceiptStream(ABC, Generic[X]):
         """Spends ``token``.
 
         Raises:
-            AdjacencyError: it is for another neighbour relation than the price.  TokenError: see
-            `Token.spend`.
+            AdjacencyError: it is for another neighbour relation than the price.
+            TokenError: see `Token.spend`.
         """
         check_adjacency(adjacency, token)
         self._receipt: Receipt = token.spend(spend)

@@ -64,8 +64,8 @@ class EachReport(ABC, Generic[X]):
         """Releases one report of every row, shape (n, size); null rows have the null law.
 
         Raises:
-            AdjacencyError: the token is for another neighbour relation.  TokenError, UsersError:
-            see `Token.spend` and `Receipt.open`.
+            AdjacencyError: the token is for another neighbour relation.
+            TokenError, UsersError: see `Token.spend` and `Receipt.open`.
         """
         check_adjacency(self.adjacency, token)
         token.check(rows)
@@ -78,7 +78,7 @@ class EachReport(ABC, Generic[X]):
         """Spends ``token`` on a stream of reports, for rows that come one after the other.
 
         Raises:
-            As `release`.
+            AdjacencyError, TokenError, UsersError: as `release`.
         """
         return EachStream(self, token)
 

@@ -408,7 +408,8 @@ def named_objective(objective: str | ScalarObjective, label_bound: float) -> Sca
     """An objective by its name, or as it is.
 
     Raises:
-        ValueError: an unknown name, or one that breaks what it states.  TypeError: no objective.
+        ValueError: an unknown name, or one that breaks what it states.
+        TypeError: no objective.
     """
     if objective == "squared":
         return SquaredObjective(label_bound)

@@ -127,7 +127,8 @@ def least_std(
     changes with the noise, so that the second or third try fits.
 
     Raises:
-        CurrencyError: no Gaussian fits this currency.  ValueError: a budget of zero.
+        CurrencyError: no Gaussian fits this currency.
+        ValueError: a budget of zero.
     """
     std = gaussian_noise(domain, budget, adjacency, gain=least).std
     while (needed := gaussian_noise(domain, budget, adjacency, gain=gain(std)).std) > std:

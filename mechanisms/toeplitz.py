@@ -233,7 +233,8 @@ def check_decays(decay: tuple[float, ...], output_decay: tuple[float, ...]) -> N
     """Interlacing makes all coefficients positive (Signs, above); the gaps prevent overflow.
 
     Raises:
-        TypeError: not tuples.  ValueError: they do not interlace.
+        TypeError: not tuples.
+        ValueError: they do not interlace.
     """
     if not (isinstance(decay, tuple) and isinstance(output_decay, tuple)):
         raise TypeError("decay, output_decay: must be tuples of floats")

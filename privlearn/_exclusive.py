@@ -50,7 +50,7 @@ class Exclusive:
 
         Raises:
             ReentryError: this thread holds it already.  TokenCopyError, or what ``refusal`` says:
-            in a forked child.
+                in a forked child.
         """
         if not _processes.MARK[0]:
             _processes.in_child()

@@ -301,7 +301,7 @@ class HeldFile:
 
         Raises:
             PrivlearnError: missing, of another kind or format, a copy, without its log, or open
-            already.
+                already.
         """
         place = _Place.found(located(path, kind), kind)
         had_log = place.log.exists()

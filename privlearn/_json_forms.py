@@ -29,7 +29,8 @@ def check_form(what: str, data: Mapping[str, Any], form: Form, optional: Form = 
     """Raises unless an object has the names of ``form``, perhaps those of ``optional``, no others.
 
     Raises:
-        KeyError: a name is missing.  ValueError: one is unknown, or its value of another type.
+        KeyError: a name is missing.
+        ValueError: one is unknown, or its value of another type.
     """
     for name in form:
         if name not in data:

@@ -58,7 +58,8 @@ class Shown(Sealed, Generic[T, A]):
 
         Raises:
             ProvenanceError: the accountant is not joint: a central guarantee is about all that is
-            shown to anybody, and this was not paid for.  UsersError: more than one user.
+                shown to anybody, and this was not paid for.
+            UsersError: more than one user.
         """
         if self.__board.issuer.trust is not Trust.JOINT:
             raise ProvenanceError(
@@ -135,7 +136,8 @@ class Billboard(Mapping[str, Any]):
         """Puts a paid value up under ``name`` and returns it.
 
         Raises:
-            TypeError: not a released value.  ForeignTokenError: another accountant paid.
+            TypeError: not a released value.
+            ForeignTokenError: another accountant paid.
         """
         if not isinstance(released, Released):
             raise TypeError(f"{name}: only released values can be posted, got {type(released)}")
@@ -171,7 +173,7 @@ class Billboard(Mapping[str, Any]):
         Raises:
             UsersError: out of order, served before, or beyond ``users``, or not one id for each.
             ProvenanceError: ids without a rule, or a rule without ids; rows with slots without a
-            timetable, or without them on one.
+                timetable, or without them on one.
         """
         users, slots = rows.users, Rows._slots_of(rows)
         registry = self.issuer.people
@@ -204,8 +206,8 @@ class Billboard(Mapping[str, Any]):
         need not know; visits of these slots stay, and rows of both can be joined.
 
         Raises:
-            UsersError: as for `serve`; on a timetable, slots that were passed before, or not all
-            up to ``users``.
+            UsersError: as for `serve`; on a timetable, slots that were passed before, or not all up
+                to ``users``.
         """
         lost: Rows[Any] = Rows.null(users)
         timed = self._timed

@@ -365,6 +365,16 @@ class ApproxDP(Budget):
         return f"ApproxDP({exact_text(self.epsilon)!r}, {exact_text(self.delta)!r})"
 
 
+def check_currency(budget: object) -> None:
+    """Raises CurrencyError for what is no currency, such as the promise of an (ε, δ)."""
+    if not isinstance(budget, Currency):
+        raise CurrencyError(
+            f"budget = {budget!r}: noise is fitted to a currency, such as ZCDP('0.5'), GaussianDP, "
+            "PureDP or Renyi; an accountant turns (ε, δ) into one: "
+            "CentralAccountant(ApproxDP(1, '1e-6'), ...).budget"
+        )
+
+
 _BUDGETS: dict[str, tuple[Form, Callable[[Mapping[str, Any]], Budget]]] = {
     "pure": ({"epsilon": TEXT}, lambda data: PureDP(data["epsilon"])),
     "zcdp": ({"rho": TEXT}, lambda data: ZCDP(data["rho"])),

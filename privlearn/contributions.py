@@ -85,7 +85,8 @@ def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
     """The sealed sum of the contributions of ``rows`` to ``spend``; nothing leaves.
 
     Raises:
-        TypeError: no rows.  ValueError: the spend has no grid, so that sums depend on the order.
+        TypeError: no rows.
+        ValueError: the spend has no grid, so that sums depend on the order.
         ProvenanceError: rows on a timetable that no registry admitted.
     """
     if not isinstance(rows, Rows):

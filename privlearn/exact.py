@@ -48,7 +48,8 @@ def exact(name: str, value: Exact) -> Fraction:
     most 400 for the power.
 
     Raises:
-        TypeError: not a number.  ValueError: not finite, or longer than that.
+        TypeError: not a number.
+        ValueError: not finite, or longer than that.
     """
     if value.__class__ is Fraction:
         return value

@@ -33,7 +33,8 @@ class Grid:
         bits: 30 to 40.
 
     Raises:
-        TypeError: not numbers.  ValueError: another number, or a step that is no normal double.
+        TypeError: not numbers.
+        ValueError: another number, or a step that is no normal double.
     """
 
     scale: float

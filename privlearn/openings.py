@@ -19,7 +19,9 @@ def check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
     """Raises unless ``token``, of whose users those from ``first`` on are left, may open ``rows``.
 
     Raises:
-        TypeError: no rows.  UsersError: of other users.  ProvenanceError: not of its billboard.
+        TypeError: no rows.
+        UsersError: of other users.
+        ProvenanceError: not of its billboard.
     """
     if not isinstance(rows, Rows):
         raise TypeError(f"rows: must be Rows (see Rows.seal), not {type(rows).__name__}")
@@ -75,7 +77,8 @@ def check_timetable(token: Token[Any], spend: Spend) -> None:
     whoever did not come must be the same as a null row.
 
     Raises:
-        ProvenanceError: of another mechanism.  UsersError: its slots are not over.
+        ProvenanceError: of another mechanism.
+        UsersError: its slots are not over.
     """
     people = token._issuer.people
     if people is None or people.rule.clock != "timetable":

@@ -233,7 +233,7 @@ class Token(Generic[B]):
 
         Raises:
             UsersError: the accountant's rule allows more in a batch, or a batch of its own begins
-            within one of these.
+                within one of these.
         """
         people = self._issuer.people
         if people is None:  # what is promised is about single rows
@@ -261,10 +261,13 @@ class Token(Generic[B]):
         """Records ``spend`` durably and returns the receipt that allows it.
 
         Raises:
-            TokenSpentError: used before.  LossExceedsTokenError: the loss costs more than the token
-            holds (the token stays unspent).  TokenCopyError: in a forked process.
-            CurrencyError: the loss has no price in the token's currency.  ProvenanceError: on a
-            timetable, a mechanism that does not add up.  UsersError: slots that are not over.
+            TokenSpentError: used before.
+            LossExceedsTokenError: the loss costs more than the token holds (the token stays
+                unspent).
+            TokenCopyError: in a forked process.
+            CurrencyError: the loss has no price in the token's currency.
+            ProvenanceError: on a timetable, a mechanism that does not add up.
+            UsersError: slots that are not over.
         """
         check_timetable(self, spend)
         loss = spend.loss(self.adjacency)
@@ -296,7 +299,8 @@ class Token(Generic[B]):
         """Hands the token back unused; its budget is free again.
 
         Raises:
-            TokenSpentError: used before.  TokenCopyError: in a forked process.
+            TokenSpentError: used before.
+            TokenCopyError: in a forked process.
         """
         self._use()
         self._issuer.record_retire(self, "unused", None)
@@ -463,7 +467,8 @@ class Receipt:
         """The sum of the rows of ``total`` in steps, for mechanisms with arithmetic of their own.
 
         Raises:
-            As `release_total` and `open`.
+            UsersError, ProvenanceError, RowLocalityError, TokenSpentError, ValueError: as
+                `release_total` and `open`.
         """
         self._check_may_open()
         return self._opened_total(total)
@@ -504,10 +509,12 @@ class Receipt:
 
         Raises:
             UsersError: an index outside the token's users, opened before, or out of order.
-            ProvenanceError: logged rows under a joint guarantee.  TokenSpentError: retired.
+            ProvenanceError: logged rows under a joint guarantee.
+            TokenSpentError: retired.
             TokenError: the spend said that the receipt would do the arithmetic, or this is outside
-            the receipt's ``with`` block and `round`.  RowLocalityError: a function that the rows
-            passed through is not row-local; the token ends ``uncovered``.
+                the receipt's ``with`` block and `round`.
+            RowLocalityError: a function that the rows passed through is not row-local; the token
+                ends ``uncovered``.
         """
         if self._spend.grid is not None:
             raise TokenError(
@@ -581,8 +588,9 @@ class Receipt:
         come.
 
         Raises:
-            TokenSpentError: the receipt is closed.  TokenError: noise that makes whole reports
-            (`draw_rows`), or a spend that said to be exact (`draw_integers`, `draw_variates`).
+            TokenSpentError: the receipt is closed.
+            TokenError: noise that makes whole reports (`draw_rows`), or a spend that said to be
+                exact (`draw_integers`, `draw_variates`).
         """
         if self._spend.grid is not None or self._spend.exact:
             raise TokenError(
@@ -599,7 +607,8 @@ class Receipt:
         """What ``n`` local reports are made of, for noise that makes whole reports; for ``each``.
 
         Raises:
-            TokenError: noise of another kind.  TokenSpentError: the receipt is closed.
+            TokenError: noise of another kind.
+            TokenSpentError: the receipt is closed.
         """
         self._check_own()
         self._check_open()
@@ -629,7 +638,8 @@ class Receipt:
         """``n`` fresh standard variates of the stated noise, that can be refined.
 
         Raises:
-            TokenError: noise of a kind that has none.  TokenSpentError: the receipt is closed.
+            TokenError: noise of a kind that has none.
+            TokenSpentError: the receipt is closed.
         """
         self._check_own()
         self._check_open()
@@ -678,7 +688,7 @@ class Receipt:
         after a restart; without, only its digest stands there.
 
         Raises:
-            As `publish`.
+            TokenError, TokenSpentError: as `publish`.
         """
         self._check_own()
         self._check_open()

@@ -4,9 +4,10 @@
 and licence: `privlearn/datasets/files/README.md`).  The features are the 21 of Brownstone and
 Train's (1999) conditional logit, whose fit these data reproduce (log-likelihood -7391.83).
 
->>> cars = load_car_choices()
->>> car_features(cars).shape
-(4654, 6, 21)
+Examples:
+    >>> cars = load_car_choices()
+    >>> car_features(cars).shape
+    (4654, 6, 21)
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ they would choose; prices varied by design (Huber and Train 2001; origin, units 
 `privlearn/datasets/files/README.md`).  `electricity_market` lets a supplier of fixed-price
 contracts learn what to charge, only from yes and no.
 
->>> survey = load_electricity()
->>> survey.offers.shape
-(4308, 4, 6)
+Examples:
+    >>> survey = load_electricity()
+    >>> survey.offers.shape
+    (4308, 4, 6)
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ NaN, a label out of range) stands in the table as NaN and becomes the null recor
 ``messages`` say so, which are for the operator.  What can be told from the form of a file (its
 header, the types of Parquet columns, that it has no rows at all) is public and raises.
 
->>> table = read_table(Wanted("diabetes"), rows=100)
->>> table.inputs().shape
-(100, 11)
+Examples:
+    >>> table = read_table(Wanted("diabetes"), rows=100)
+    >>> table.inputs().shape
+    (100, 11)
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ def read_table(wanted: Wanted, rows: int | None = None) -> Table:
 
     Raises:
         DataError: the file cannot be read or has no rows, columns are missing or of types that are
-        no numbers, or bounds are not declared.
+            no numbers, or bounds are not declared.
     """
     if wanted.shipped:
         return _shipped_table(wanted, rows)

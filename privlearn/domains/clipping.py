@@ -86,7 +86,8 @@ def shaped(block: object, shape: tuple[int | None, ...]) -> Array:
     """The block as floats, contiguous.
 
     Raises:
-        TypeError: several arrays.  ValueError: it has a shape other than (n, *shape).
+        TypeError: several arrays.
+        ValueError: it has a shape other than (n, *shape).
     """
     if isinstance(block, tuple | list):
         raise TypeError("rows of several arrays: map them to one array first")

@@ -43,7 +43,8 @@ class OneOf(ShippedDomain, Generic[X]):
         arms: K >= 2.
 
     Raises:
-        ValueError: fewer than two arms.  TypeError: a domain that only its author can rebuild.
+        ValueError: fewer than two arms.
+        TypeError: a domain that only its author can rebuild.
     """
 
     kind: ClassVar[str] = "one-of"

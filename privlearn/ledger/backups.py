@@ -29,8 +29,9 @@ def backup(
     beside it: who resumes it says which one it must hold.
 
     Raises:
-        LedgerUnreadableError: missing, torn, broken, or an export.  LedgerSchemaError: of a newer
-        version.  LedgerError: ``to`` exists, or cannot be made.
+        LedgerUnreadableError: missing, torn, broken, or an export.
+        LedgerSchemaError: of a newer version.
+        LedgerError: ``to`` exists, or cannot be made.
 
     Args:
         ledger: the file.

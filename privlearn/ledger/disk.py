@@ -185,7 +185,7 @@ class Disk:
 
         Raises:
             LedgerError: a sync failed.  What the system then still holds of the file is not known
-            to be on disk, whatever a second sync says: this process writes nothing more to it.
+                to be on disk, whatever a second sync says: this process writes nothing more to it.
         """
         if self._logged:
             main, log = self._files

@@ -13,7 +13,7 @@ def read_foreign(path: Path, *, at_most: int) -> bytes | None:
 
     Raises:
         OSError: it is no file, but a pipe, say, that would be waited for; it has more bytes; or it
-        could not be read.
+            could not be read.
     """
     try:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))

@@ -74,7 +74,7 @@ def create_ledger(path: Path) -> None:
 
     Raises:
         LedgerError: the name is taken, the head of a ledger that is gone stands there, or the file
-        cannot be made.
+            cannot be made.
     """
     check_free(path)
     kept = read_head(path)

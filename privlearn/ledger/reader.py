@@ -79,7 +79,8 @@ def iterate_records(path: str | os.PathLike[str], *, vouched: bool = False) -> I
 
     Raises:
         LedgerUnreadableError: missing, torn, not a ledger, without its log, or beyond a limit.
-        LedgerSchemaError: newer version.  LedgerFeatureError: it needs an unknown extension.
+        LedgerSchemaError: newer version.
+        LedgerFeatureError: it needs an unknown extension.
     """
     where = Path(path)
     try:

@@ -192,8 +192,8 @@ class Ledger:
 
         Raises:
             LedgerError: the file exists, or the head or log of one that is gone; the directory is
-            missing or not writable, the path names no file (a URI, ``":memory:"``), or SQLite
-            writes somewhere else.
+                missing or not writable, the path names no file (a URI, ``":memory:"``), or SQLite
+                writes somewhere else.
         """
         where = located(path)
         create_ledger(where)
@@ -225,9 +225,10 @@ class Ledger:
 
         Raises:
             LedgerHeadError: the head is not known, or not in this file.
-            LedgerUnreadableError: missing, torn or broken.  LedgerSchemaError: newer version, or
-            format 1, which takes no further entries.  LedgerFeatureError: it needs an unknown
-            extension.  LedgerError: the path names no file.
+            LedgerUnreadableError: missing, torn or broken.
+            LedgerSchemaError: newer version, or format 1, which takes no further entries.
+            LedgerFeatureError: it needs an unknown extension.
+            LedgerError: the path names no file.
         """
         where = located(path)
         claimed = Claimed(where, head=head, unknown=unknown_head)
@@ -300,9 +301,11 @@ class Ledger:
         in memory keeps none.
 
         Raises:
-            LedgerClosedError: closed.  LedgerBusyError: somebody else has written since then.
-            TokenCopyError: called in a forked process.  LedgerError: it could not be written, or
-            whether the entry before stands there is not known, as it was interrupted.
+            LedgerClosedError: closed.
+            LedgerBusyError: somebody else has written since then.
+            TokenCopyError: called in a forked process.
+            LedgerError: it could not be written, or whether the entry before stands there is not
+                known, as it was interrupted.
             LedgerHeadError: it stands there, but its head could not be kept.
             ReentryError: called from inside a call that is not done.
         """

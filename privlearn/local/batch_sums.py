@@ -136,7 +136,8 @@ class BatchSums:
         """The sum of both; neither is changed.
 
         Raises:
-            UsersError: they share a user.  ValueError: another configuration or batch.
+            UsersError: they share a user.
+            ValueError: another configuration or batch.
         """
         if other.config.fingerprint != self.config.fingerprint:
             raise ValueError("other: sums of another configuration")

@@ -88,9 +88,9 @@ class LocalClient(Generic[B]):
 
     Raises:
         ValueError: users beyond the horizon or the accountant's, or a rule of participation that
-        counts within batches, on a timetable, or more messages than the configuration.  TypeError:
-        an accountant that is not local, or takes attestations.  AdjacencyError: it counts another
-        relation.
+            counts within batches, on a timetable, or more messages than the configuration.
+        TypeError: an accountant that is not local, or takes attestations.
+        AdjacencyError: it counts another relation.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class LocalClient(Generic[B]):
 
         Raises:
             ValueError: another configuration's model or, unless messages are applied singly,
-            another batch's; no such user.
+                another batch's; no such user.
         """
         method, index = self.config.method, self._one(user)
         if type(contexts) is np.ndarray and index.start >= self._warm:
@@ -192,8 +192,9 @@ class LocalClient(Generic[B]):
         Raises:
             ProvenanceError: an id without a registry, or a registry without an id.
             TokenSpentError: the user has answered, to this client or, by what stands in the
-            device's account, to another one of this configuration, before a restart or since.
-            InsufficientBudgetError: the account cannot pay.  ValueError: no such user or model.
+                device's account, to another one of this configuration, before a restart or since.
+            InsufficientBudgetError: the account cannot pay.
+            ValueError: no such user or model.
         """
         index = self._one(user)
         people = None if person is None else [person]
@@ -393,7 +394,8 @@ class LocalClient(Generic[B]):
             Messages of consecutive users of a batch, back to back, in their order.
 
         Raises:
-            LedgerError: it is in memory, and keeps none.  LedgerUnreadableError: one was changed.
+            LedgerError: it is in memory, and keeps none.
+            LedgerUnreadableError: one was changed.
         """
         wanted = self.users if users is None else users
         for of, reports in self._reports.recorded():
@@ -410,7 +412,7 @@ class LocalClient(Generic[B]):
         They stayed away, or their process died before it had their report: nobody can tell.
 
         Raises:
-            As `recorded`.
+            LedgerError, LedgerUnreadableError: as `recorded`.
         """
         silent = np.zeros(len(self.users), dtype=np.bool_)
         silent[: self.left.start - self.users.start] = True

@@ -53,8 +53,9 @@ class PaidReports(Generic[B]):
         """Sees to it that a token pays for the first of these users; returns whom it is for.
 
         Raises:
-            TokenSpentError: a token of the account is for them.  InsufficientBudgetError: the
-            account cannot pay.  BudgetError: not in its plan.
+            TokenSpentError: a token of the account is for them.
+            InsufficientBudgetError: the account cannot pay.
+            BudgetError: not in its plan.
         """
         found = self._paid.get(warming)
         if found is not None:
@@ -123,7 +124,8 @@ class PaidReports(Generic[B]):
         """Whose reports stand in the account's ledger, and what they are.
 
         Raises:
-            LedgerError: it is in memory, and keeps none.  LedgerUnreadableError: one was changed.
+            LedgerError: it is in memory, and keeps none.
+            LedgerUnreadableError: one was changed.
             TypeError: an accountant that cannot tell.
         """
         if not hasattr(self._accountant, "reports"):

@@ -239,7 +239,7 @@ class LocalBanditConfig(_Configured):
 
     Raises:
         ValueError: batches or a warm-up that do not fit together, or a batch of more than
-        `MOST_USERS` users.
+            `MOST_USERS` users.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -113,9 +113,10 @@ class LocalServer:
         unseen: what this server is assumed not to see of a user; stands on the certificate.
 
     Raises:
-        TypeError: an accountant that takes no attestations.  AdjacencyError, BudgetError: it counts
-        another relation, its cap cannot hold the loss, or the same messages were claimed with
-        other words.  LedgerError: what stands in the ledger is of other batches.
+        TypeError: an accountant that takes no attestations.
+        AdjacencyError, BudgetError: it counts another relation, its cap cannot hold the loss, or
+            the same messages were claimed with other words.
+        LedgerError: what stands in the ledger is of other batches.
     """
 
     def __init__(
@@ -161,7 +162,7 @@ class LocalServer:
 
         Raises:
             LedgerError: no messages of this configuration are claimed there, batches of another
-            are, or the ledger keeps none.
+                are, or the ledger keeps none.
             LedgerUnreadableError: sums are missing, or were changed.
         """
         _check_attesting(accountant)
@@ -267,8 +268,9 @@ class LocalServer:
         """Adds a partial sum of the open batch that another machine made.
 
         Raises:
-            UsersError: it holds a user who was counted.  ValueError: of another configuration or
-            batch, or with `LocalLearner.per_message`.  DataError: torn bytes.
+            UsersError: it holds a user who was counted.
+            ValueError: of another configuration or batch, or with `LocalLearner.per_message`.
+            DataError: torn bytes.
         """
         if self.config.method.per_message:
             raise ValueError("sums: with per_message there are no partial sums")
@@ -285,7 +287,7 @@ class LocalServer:
 
         Raises:
             LedgerError: the ledger cannot be written, or another server has closed the batch in it;
-            the batch is still open then.
+                the batch is still open then.
         """
         if arrived is None:
             arrived = self.users.stop

@@ -3,10 +3,11 @@
 Losses of different adjacencies are never mixed silently.  A conversion is an object that keeps what
 went in, what came out and why it holds:
 
->>> from privlearn.adjacency import Adjacency
->>> from privlearn.losses import GaussianLoss
->>> as_replace_one(GaussianLoss(1, adjacency=Adjacency.ADD_REMOVE)).loss.gaussian()
-Fraction(4, 1)
+Examples:
+    >>> from privlearn.adjacency import Adjacency
+    >>> from privlearn.losses import GaussianLoss
+    >>> as_replace_one(GaussianLoss(1, adjacency=Adjacency.ADD_REMOVE)).loss.gaussian()
+    Fraction(4, 1)
 """
 
 from __future__ import annotations

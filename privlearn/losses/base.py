@@ -155,7 +155,8 @@ class Loss(ABC):
         """The same mechanism with its noise multiplied by ``factor`` > 0, in exact arithmetic.
 
         Raises:
-            BudgetError: the kind states no noise.  ValueError: a number leaves its range.
+            BudgetError: the kind states no noise.
+            ValueError: a number leaves its range.
         """
         raise BudgetError(f"a {self.kind} loss states no noise that could be scaled")
 
@@ -196,7 +197,8 @@ class Loss(ABC):
         """The loss with these `numbers`: by default the constructor's arguments.
 
         Raises:
-            KeyError: a number is missing.  ValueError: a number is bad.
+            KeyError: a number is missing.
+            ValueError: a number is bad.
         """
         make: Callable[..., Loss] = cls
         absent = {name for name in _optional_names(cls) if name not in data}
@@ -211,8 +213,8 @@ class Loss(ABC):
         `numbers` are not its fields states them, such as ``{"points": (list,)}``.
 
         Raises:
-            ValueError: the type of a field has no JSON type of its own, or cannot be found, or
-            a field is not compared: prices are kept by losses that are equal.
+            ValueError: the type of a field has no JSON type of its own, or cannot be found, or a
+                field is not compared: prices are kept by losses that are equal.
         """
         for field in fields(cast(Any, cls)):
             if not field.compare:
@@ -308,7 +310,8 @@ def register(kind: L) -> L:
     What does not have its `Loss.json_form` is refused before.
 
     Raises:
-        TypeError: no class of losses.  ValueError: the kind is taken, or as `Loss.json_form`.
+        TypeError: no class of losses.
+        ValueError: the kind is taken, or as `Loss.json_form`.
     """
     if not (isinstance(kind, type) and issubclass(kind, Loss)):
         raise TypeError(
@@ -384,7 +387,7 @@ def read_parts(parts: Sequence[object], number: str) -> list[tuple[Loss, int]]:
     """The losses in the parts of another one, each with the integer that it names ``number``.
 
     Raises:
-        As `loss_from_dict`.
+        UnknownKindError, ValueError: as `loss_from_dict`.
     """
     found: list[tuple[Loss, int]] = []
     for part in parts:
@@ -542,7 +545,8 @@ def compose(parts: Sequence[tuple[Loss, int]]) -> Loss:
     Prices do not depend on the order, so the parts are sorted: equal compositions are equal.
 
     Raises:
-        ValueError: no parts, or a count below 1.  AdjacencyError: adjacencies differ.
+        ValueError: no parts, or a count below 1.
+        AdjacencyError: adjacencies differ.
     """
     merged: dict[Loss, int] = {}
     for loss, count in parts:

@@ -44,8 +44,9 @@ class PerArrivalLoss(Loss):
     bounds of the whole are the largest over users.
 
     Raises:
-        ValueError: no parts, or no users in one.  AdjacencyError: parts of different adjacencies,
-        or add-remove, under which a removed user moves everybody behind to another part.
+        ValueError: no parts, or no users in one.
+        AdjacencyError: parts of different adjacencies, or add-remove, under which a removed user
+            moves everybody behind to another part.
     """
 
     kind = "by-arrival"

@@ -111,7 +111,7 @@ class CapNoise(ReportFamily):
         """The half sphere, Duchi, Jordan & Wainwright 2018.
 
         Raises:
-            As `at`.
+            ValueError: as `at`.
         """
         return cls.at(dim, 0.0, epsilon, "sphere")
 
@@ -125,7 +125,7 @@ class CapNoise(ReportFamily):
         normals it is dim/μ² + t/μ, minimised over t numerically.
 
         Raises:
-            As `at`.
+            ValueError: as `at`.
         """
         from scipy.optimize import brentq, minimize_scalar
 

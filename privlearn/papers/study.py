@@ -92,7 +92,7 @@ class Study(Generic[C, R]):
 
         Raises:
             DataError: the folder cannot be written, or holds damaged runs or those of other
-            settings.
+                settings.
         """
         with _writing(self.out):
             self.out.mkdir(parents=True, exist_ok=True)

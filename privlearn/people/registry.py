@@ -122,8 +122,8 @@ class People(Sealed):
         """A registry in a new file, which only its owner may read.
 
         Raises:
-            PeopleError: something stands there, or it cannot be written.  TypeError: ``rule`` is no
-            Participation.
+            PeopleError: something stands there, or it cannot be written.
+            TypeError: ``rule`` is no Participation.
         """
         return cls._made(path, _new_head(rule))
 
@@ -144,7 +144,8 @@ class People(Sealed):
             clock: the first slot that is admitted, behind all that were.
 
         Raises:
-            PeopleError, TypeError: as in `create`.  ValueError: no name, or a clock below 0.
+            PeopleError, TypeError: as in `create`.
+            ValueError: no name, or a clock below 0.
         """
         head = _new_head(rule)
         if not re.fullmatch("[0-9a-f]{32}", text(id=id)):
@@ -174,7 +175,7 @@ class People(Sealed):
 
         Raises:
             PeopleError: missing, no registry, damaged, of another format, a copy, open already, or
-            of another rule.
+                of another rule.
         """
         store, contents = RegistryFile.open(path, moved=moved)
         if rule is not None and rule != contents.head.rule:
@@ -233,8 +234,8 @@ class People(Sealed):
         The same accountant with the same slots may come again, after a restart of the process.
 
         Raises:
-            PeopleError: it belongs to another accountant, or to other slots.  UsersError: it
-            begins at a slot outside of ``users``.
+            PeopleError: it belongs to another accountant, or to other slots.
+            UsersError: it begins at a slot outside of ``users``.
         """
         text(accountant=accountant)
         user_range(users=users)
@@ -264,8 +265,8 @@ class People(Sealed):
             starts: the first slot of each batch, ascending, the first that of the accountant.
 
         Raises:
-            ValueError: no such list, or a rule that counts in no batches.  PeopleError: others were
-            declared, or it was given to no accountant.
+            ValueError: no such list, or a rule that counts in no batches.
+            PeopleError: others were declared, or it was given to no accountant.
         """
         if not self.rule.batched:
             raise ValueError(
@@ -309,8 +310,9 @@ class People(Sealed):
             slots: on a timetable, and only there, the slot of each visit, shape (n,); ascending.
 
         Raises:
-            UsersError: not the next slots, or another number of ids.  TypeError: ids of another
-            kind.  PeopleError: it has no accountant or no batches yet, or is no longer usable.
+            UsersError: not the next slots, or another number of ids.
+            TypeError: ids of another kind.
+            PeopleError: it has no accountant or no batches yet, or is no longer usable.
             ProvenanceError: slots without a timetable, or none on one.
         """
         given = id_list(ids)
@@ -380,7 +382,8 @@ class People(Sealed):
         """Passes over the next slots, in which nobody came; so time passes on a timetable.
 
         Raises:
-            UsersError: not the next slots.  PeopleError: as in `admit_visits`.
+            UsersError: not the next slots.
+            PeopleError: as in `admit_visits`.
         """
         user_range(users=users)
         with self.__lock:
@@ -395,7 +398,8 @@ class People(Sealed):
         On a timetable they are over then, whether somebody came in the last of them or not.
 
         Raises:
-            UsersError: there is no such slot.  PeopleError: as in `admit_visits`.
+            UsersError: there is no such slot.
+            PeopleError: as in `admit_visits`.
         """
         if (clock := self.clock) is not None and count(slot=slot, at_least=0) <= clock:
             self.__passed = max(self.__passed, slot)
@@ -410,7 +414,7 @@ class People(Sealed):
             ids: who each of them is; see `admit_visits`, which debits them.
 
         Raises:
-            As `admit_visits`.
+            UsersError, TypeError, PeopleError, ProvenanceError: as `admit_visits`.
         """
         found = self.admit_visits(ids, rows.users, Rows._slots_of(rows))
         return Rows._admitted(rows, self, found)
@@ -455,9 +459,11 @@ class People(Sealed):
         person that never came gets one, too.  Pending rows are those of `forgotten` persons.
 
         Raises:
-            ValueError: no id.  TypeError: one of another kind.  PeopleError: it cannot be written,
-            or is read by another process, so that its log still holds what was known: the person
-            is forgotten in the second case; ask again when nobody reads.
+            ValueError: no id.
+            TypeError: one of another kind.
+            PeopleError: it cannot be written, or is read by another process, so that its log still
+                holds what was known: the person is forgotten in the second case; ask again when
+                nobody reads.
         """
         with self.__lock:
             self.__ready()

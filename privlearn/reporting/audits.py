@@ -20,7 +20,7 @@ def audit(
     """As `privlearn.accountants.audit`, and what a person's visits move in streams is made again.
 
     Raises:
-        As `privlearn.accountants.audit`.
+        PrivlearnError: as `privlearn.accountants.audit`.
     """
     return examine(path, delta=delta, head=head, user=user, rounds=rounds).certificate
 

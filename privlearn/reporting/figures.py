@@ -234,7 +234,8 @@ def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) 
     Of very many accountants the first are drawn, and a title says so.
 
     Raises:
-        LedgerUnreadableError: see `spending`.  DataError: nothing to draw, or an unknown ending.
+        LedgerUnreadableError: see `spending`.
+        DataError: nothing to draw, or an unknown ending.
     """
     found = spending(ledger)
     persons = sum(

@@ -26,8 +26,9 @@ _LINK = re.compile(
 def visible(text: str, most: int = LONGEST) -> str:
     r"""``text`` on one line, with everything that cannot be seen written as an escape.
 
-    >>> visible("rate [/day]\x1b[2J\n\u202eVERIFIED")
-    'rate [/day]\\x1b[2J\\n\\u202eVERIFIED'
+    Examples:
+        >>> visible("rate [/day]\x1b[2J\n\u202eVERIFIED")
+        'rate [/day]\\x1b[2J\\n\\u202eVERIFIED'
     """
     if len(text) > most:
         text = f"{text[:most]}… ({len(text)} characters)"
@@ -44,8 +45,9 @@ def visible(text: str, most: int = LONGEST) -> str:
 def markdown(text: str) -> str:
     r"""``text`` as it stands inside a line of Markdown, a list item or a cell of a table.
 
-    >>> markdown("<b>[x](y)</b> of car_market")
-    '&lt;b&gt;\\[x\\](y)&lt;/b&gt; of car_market'
+    Examples:
+        >>> markdown("<b>[x](y)</b> of car_market")
+        '&lt;b&gt;\\[x\\](y)&lt;/b&gt; of car_market'
     """
     shown = _MARKUP.sub(_entity, re.sub(" +", " ", visible(text)).strip())
     shown = _LINK.sub(lambda found: f"&#{ord(found[0])};", shown)
@@ -59,8 +61,9 @@ def markdown(text: str) -> str:
 def in_plot(text: str, most: int = 80) -> str:
     r"""``text`` as a label of a picture: no formula, and not hidden from its legend.
 
-    >>> in_plot("_price in $")
-    ' _price in \\$'
+    Examples:
+        >>> in_plot("_price in $")
+        ' _price in \\$'
     """
     shown = visible(text, most).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
@@ -69,8 +72,9 @@ def in_plot(text: str, most: int = 80) -> str:
 def in_json(text: str) -> str:
     r"""JSON that says the same, with what cannot be seen as ``\u`` escapes.
 
-    >>> in_json('"\x9b2J"')
-    '"\\u009b2J"'
+    Examples:
+        >>> in_json('"\x9b2J"')
+        '"\\u009b2J"'
     """
     hidden = {ord(c): _json_escape(c) for c in set(text) if c != "\n" and not _shows(c)}
     return text.translate(hidden) if hidden else text

@@ -99,8 +99,9 @@ class PartialSum(Sealed):
             key: 32 bytes, from ``secrets.token_bytes(32)``, known to both machines only.
 
         Raises:
-            ValueError: another key.  ProvenanceError: rows that a billboard served, or a registry
-            of persons admitted, do not travel.
+            ValueError: another key.
+            ProvenanceError: rows that a billboard served, or a registry of persons admitted, do not
+                travel.
         """
         if self.__board is not None:
             raise ProvenanceError(
@@ -128,8 +129,8 @@ class PartialSum(Sealed):
         """Decrypts what `to_bytes` gave under the same key.
 
         Raises:
-            TypeError: no bytes.  ValueError: another key, or bytes that were changed, or not what
-                `to_bytes` writes.
+            TypeError: no bytes.
+            ValueError: another key, or bytes that were changed, or not what `to_bytes` writes.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -205,8 +206,9 @@ def merge(*partials: PartialSum) -> PartialSum:
     """The partial sum over the rows of all of them, the same in any order.
 
     Raises:
-        TypeError: something else than partial sums, or none.  ValueError: they were made with other
-            parameters, which are named.  UsersError: a user is in two of them.
+        TypeError: something else than partial sums, or none.
+        ValueError: they were made with other parameters, which are named.
+        UsersError: a user is in two of them.
         ProvenanceError: of different billboards or sources.
     """
     if not partials or not all(isinstance(partial, PartialSum) for partial in partials):

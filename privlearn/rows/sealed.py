@@ -149,8 +149,9 @@ class Rows(Sealed, Generic[T]):
 
         Raises:
             UsersError: the block's length differs from the number of users, or ``slots`` are not
-            ascending within ``users``.  TypeError: it is no table (a generator, a dict, a sparse
-            matrix), or a frame of something else than numbers.
+                ascending within ``users``.
+            TypeError: it is no table (a generator, a dict, a sparse matrix), or a frame of
+                something else than numbers.
         """
         own = copied(records_from("block", block))
         rows = cls._of_own(own, users, None if slots is None else slots_within(slots, users))
@@ -340,7 +341,8 @@ class Rows(Sealed, Generic[T]):
 
         Raises:
             UsersError: the ranges are not consecutive, or a slot that goes on has the same visits
-            twice.  ProvenanceError: mixed sources, or a slot that goes on in pooled rows.
+                twice.
+            ProvenanceError: mixed sources, or a slot that goes on in pooled rows.
         """
         if not parts:
             raise ValueError("parts = []: needs at least one Rows")

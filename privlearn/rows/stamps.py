@@ -135,7 +135,8 @@ def check_shared(parts: Sequence[tuple[range, Stamp | None]]) -> None:
     the registry.  Pooled rows have one row for each person and batch, which no part adds to.
 
     Raises:
-        UsersError: it does not.  ProvenanceError: rows that were pooled.
+        UsersError: it does not.
+        ProvenanceError: rows that were pooled.
     """
     before: Stamp | None = None  # of the parts that hold the last slot so far
     calls: list[Calls] = []

@@ -140,8 +140,8 @@ class RowStore(Sealed):
             key: 32 secret bytes, such as `new_key` makes.
 
         Raises:
-            RowStoreError: something stands there, or it cannot be written.  TypeError, ValueError:
-            the key is not 32 bytes.
+            RowStoreError: something stands there, or it cannot be written.
+            TypeError, ValueError: the key is not 32 bytes.
         """
         id = secrets.token_hex(16)
         cipher = Cipher(key, id)
@@ -174,7 +174,8 @@ class RowStore(Sealed):
 
         Raises:
             RowStoreError: missing, no store, damaged, of another format, of another key, a copy, or
-            open already.  TypeError, ValueError: the key is not 32 bytes.
+                open already.
+            TypeError, ValueError: the key is not 32 bytes.
         """
         check_key(key)
         with HeldFile.open(path, _KIND, moved=moved) as file:
@@ -297,8 +298,9 @@ class RowStore(Sealed):
             needed: the records of users below it are deleted.
 
         Raises:
-            UsersError: of some of these users, rows were kept before.  RowStoreError: it cannot be
-            written.  TypeError: rows made of another class than those named in `bind`.
+            UsersError: of some of these users, rows were kept before.
+            RowStoreError: it cannot be written.
+            TypeError: rows made of another class than those named in `bind`.
         """
         users = rows.users
         with self.__lock:
@@ -374,7 +376,7 @@ class RowStore(Sealed):
 
         Raises:
             RowStoreError: it cannot be written, or is read by another process, so that its log
-            still holds them.
+                still holds them.
         """
         with self.__lock:
             self.__check_usable()

@@ -43,7 +43,7 @@ def block_from(name: str, values: Any) -> Any:
 
     Raises:
         TypeError: something else that cannot be taken as an array (a dict, a generator, a sparse
-        matrix, a lazy frame), or a frame with columns that are no numbers.
+            matrix, a lazy frame), or a frame with columns that are no numbers.
     """
     found = row_from(name, values)
     if isinstance(found, np.ndarray | list | tuple):

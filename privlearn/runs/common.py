@@ -47,7 +47,7 @@ class Folders:
 
         Raises:
             DataError: the folder has contents that are not to be gone on with, or of a run with
-            other settings, or cannot be written.
+                other settings, or cannot be written.
         """
         folders = cls(out / "public", out / "private")
         settings = folders.private / "settings.json"
@@ -98,7 +98,8 @@ def resumed(kind: Any, folders: Folders, noise: NoiseSource, people: People | No
     """The accountant of a run that was cut off.
 
     Raises:
-        DataError: the run has ended.  LedgerError: the ledger cannot be gone on with.
+        DataError: the run has ended.
+        LedgerError: the ledger cannot be gone on with.
     """
     if any(isinstance(entry, CloseEntry) for entry in Ledger.open(folders.ledger).entries):
         raise DataError(

@@ -56,8 +56,8 @@ def run_local(config: LocalConfig, out: Path, progress: Progress) -> Outcome:
     which `LocalServer.resume` has the model of its last batch.
 
     Raises:
-        DataError: the file cannot be used, or the folder not written.  PrivlearnError, ValueError:
-        the settings do not go together; nothing is written then.
+        DataError: the file cannot be used, or the folder not written.
+        PrivlearnError, ValueError: the settings do not go together; nothing is written then.
     """
     market, plain, facts = _market(config)
     bandit = LocalBanditConfig(name=_name(config), method=_method(config, market))

@@ -72,7 +72,7 @@ def check_registry(config: PersonConfig, out: Path, *, resume: bool = False) -> 
 
     Raises:
         DataError: something stands there, or it would stand in the public folder, or there is no
-        such folder, and the run makes none.
+            such folder, and the run makes none.
     """
     begun = resume and (out / "public" / "ledger.db").exists()
     if config.registry is None:

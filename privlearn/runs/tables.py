@@ -75,8 +75,8 @@ def run_table(
     With ``resume`` a run with the same settings that was cut off goes on.
 
     Raises:
-        DataError: the table cannot be used, or the folder not written.  PrivlearnError, ValueError:
-        learner and budget do not go together; nothing is written then.
+        DataError: the table cannot be used, or the folder not written.
+        PrivlearnError, ValueError: learner and budget do not go together; nothing is written then.
     """
     table, test = _split(config)
     if config.learner == "hdb" and table.classes is None:

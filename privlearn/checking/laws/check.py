@@ -80,8 +80,8 @@ def check_mechanism(
         One result for each named check.
 
     Raises:
-        PrivacyViolation: checks failed; the message names them all.  CheckError: checks could not
-        be done, or there is nothing to check.
+        PrivacyViolation: checks failed; the message names them all.
+        CheckError: checks could not be done, or there is nothing to check.
     """
     options = locals()
     report = _broken_at_once(mechanism, name)

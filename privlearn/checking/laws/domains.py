@@ -76,7 +76,8 @@ def check_domain(
         raise_error: whether to raise, or only report.
 
     Raises:
-        PrivacyViolation: a law does not hold.  CheckError: no records are known for this domain.
+        PrivacyViolation: a law does not hold.
+        CheckError: no records are known for this domain.
     """
     report = domain_report(
         DomainCase(domain, tried_records(domain, records, seed), adjacency, norms)

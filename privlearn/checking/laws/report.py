@@ -94,7 +94,8 @@ class LawReport:
         """Raises for the first law that does not hold, naming all.
 
         Raises:
-            PrivacyViolation: a check failed.  CheckError: a check could not be done.
+            PrivacyViolation: a check failed.
+            CheckError: a check could not be done.
         """
         if self.failed:
             lines = "\n  ".join(f"{result.name}: {result.detail}" for result in self.failed)

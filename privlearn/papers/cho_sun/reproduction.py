@@ -39,8 +39,9 @@ def reproduce_cho_sun(request: ChoSunRequest, progress: Progress) -> Reproductio
     """Runs what is missing of a figure and writes its files.
 
     Raises:
-        ValueError: a setting is out of range.  DataError: the folder cannot be written or holds
-        runs of other settings; the data cannot be read.
+        ValueError: a setting is out of range.
+        DataError: the folder cannot be written or holds runs of other settings; the data cannot be
+            read.
     """
     figure, replicates, horizon = _checked(request)
     searches = _searches(request, progress) if figure == "expedia" else None

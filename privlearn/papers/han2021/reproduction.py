@@ -40,8 +40,9 @@ def reproduce_han2021(request: Han2021Request, progress: Progress) -> Reproducti
     """Runs what is missing and writes the files.
 
     Raises:
-        ValueError: a setting is out of range.  DataError: the folder cannot be written or holds
-        runs of other settings; the data cannot be read.
+        ValueError: a setting is out of range.
+        DataError: the folder cannot be written or holds runs of other settings; the data cannot be
+            read.
     """
     horizon = _checked(request)
     loans = _loans(request, progress)

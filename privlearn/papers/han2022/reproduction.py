@@ -38,8 +38,8 @@ def reproduce_han2022(request: Han2022Request, progress: Progress) -> Reproducti
     """Runs what is missing and writes the files.
 
     Raises:
-        ValueError: a setting is out of range.  DataError: the folder cannot be written or holds
-        runs of other settings.
+        ValueError: a setting is out of range.
+        DataError: the folder cannot be written or holds runs of other settings.
     """
     horizons = _checked(request)
     target, seeds = request.target, request.seeds

@@ -1,0 +1,95 @@
+"""Every block of every page of the documentation runs as shown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pages import blocks_of, commands_of, is_runnable, run_page
+
+ROOT = Path(__file__).parents[2]
+ELSEWHERE = {  # pages that tests of their own run, with more to say about them
+    "docs/checking.md": "tests/checking/test_asserts.py",
+    "docs/operations.md": "tests/survival/test_operations.py",
+}
+EXPENSIVE = {  # whole runs and many checks: `.ci/run` has them
+    "README.md",
+    "docs/gallery.md",
+    "docs/how-to/command-line.md",
+    "docs/how-to/tests-of-your-own.md",
+    "docs/how-to/write-a-learner.md",
+    "docs/how-to/write-a-mechanism.md",
+    "docs/index.md",
+    "docs/start.md",
+}
+PAGES = [
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md"))
+    if any(is_runnable(block) for block in blocks_of(path.read_text("utf-8")))
+]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.expensive) if name in EXPENSIVE else name
+        for name in sorted(set(PAGES) - set(ELSEWHERE))
+    ],
+)
+def test_all_blocks_run_as_shown(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_page((ROOT / name).read_text("utf-8"), name, tmp_path, monkeypatch)
+
+
+def test_pages_that_are_run_elsewhere_are() -> None:
+    for page, test in ELSEWHERE.items():
+        assert Path(page).name in (ROOT / test).read_text("utf-8")
+        assert page in PAGES
+
+
+PAGE = """
+```python title="mine.py"
+x = 1
+```
+  ```python
+  import mine
+  assert mine.x == x == 1, "unequal"
+  ```
+```console
+pip install privlearn && privlearn --version   # a comment
+$ privlearn audit \\
+    nothing.db   # exits with 4
+python mine.py
+```
+```text
+privlearn nonsense
+```
+"""
+
+
+@pytest.mark.parametrize(
+    ("was", "becomes", "complaint"),
+    [
+        ("== x == 1", "== x + 1", "unequal"),
+        ("exits with 4", "exits with 0", "nothing.db ended with 4"),
+        ("exits with 4", "", "nothing.db ended with 4"),
+        ("privlearn --version", "privlearn --verse", "verse ended with 2"),
+        ("python mine.py", "curl example.org", "not known how to run"),
+        ("python mine.py", "python yours.py", "yours.py"),
+    ],
+)
+def test_a_block_that_does_something_else_is_found(
+    was: str, becomes: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run_page(PAGE, "page", tmp_path, monkeypatch) == 3
+    wrong = PAGE.replace(was, becomes)
+    assert wrong != PAGE
+    with pytest.raises((AssertionError, OSError), match=re.escape(complaint)):
+        run_page(wrong, "page", tmp_path, monkeypatch)
+
+
+def test_comments_continued_lines_and_chains_are_read() -> None:
+    found = list(commands_of("a --b \\\n   c && d 'e # f'   # exits with 3\n\n# nothing\n$ g # h"))
+    assert found == [(["a", "--b", "c"], 0), (["d", "e # f"], 3), (["g"], 0)]
