@@ -507,8 +507,10 @@ class _Accountant(Generic[B]):
         order, which may depend on earlier outputs: it is the worst case over all orders.
 
         Raises:
-            InsufficientBudgetError: the plan does not fit under the cap.  BudgetError: too late.
-            TypeError: something else than a mechanism is given by keyword.  ValueError: no items.
+            InsufficientBudgetError: the plan does not fit under the cap.
+            BudgetError: too late.
+            TypeError: something else than a mechanism is given by keyword.
+            ValueError: no items.
         """
         for label, each in mechanisms.items():
             if not callable(getattr(each, "loss", None)):

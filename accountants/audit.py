@@ -315,7 +315,7 @@ def examine(
     """As `audit`, with the accounts; ``watcher`` sees every entry on the way.
 
     Raises:
-        As `audit`.
+        PrivlearnError: as `audit`.
     """
     audited = _Audit(_valid_head(head), restate, watcher)
     users = _asked(delta, user, rounds)

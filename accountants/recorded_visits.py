@@ -22,7 +22,7 @@ def restated_visits(entry: SpendEntry, loss: Loss, restate: Restate | None) -> b
 
     Raises:
         ValueError: the stated gain, or the visits of the loss, are not what the parameters give.
-        Exception: as `Restate`.
+            Exception: as `Restate`.
     """
     stated = list(_visits_in(loss))
     if not stated:

@@ -179,9 +179,9 @@ class Learner(ABC):
 
         Raises:
             LedgerError: no learner of this class was begun, or by a version that kept none, or with
-            parameters that this version does not know.  PackageError: its class is announced by two
-            packages, or cannot be loaded.  TypeError: an object of your own is missing, or
-            something else is given.
+                parameters that this version does not know.
+            PackageError: its class is announced by two packages, or cannot be loaded.
+            TypeError: an object of your own is missing, or something else is given.
         """
         begun = cls._begun_under(accountant)
         if begun is not None and cls is cast(type[Any], Learner):
@@ -345,7 +345,8 @@ class Learner(ABC):
         """Counts the next n users, who never came, as null records.
 
         Raises:
-            ValueError, TypeError: n is no count.  HorizonError: more users than are left.
+            ValueError, TypeError: n is no count.
+            HorizonError: more users than are left.
             RuntimeError: not started.
         """
         self._check_started()
@@ -389,8 +390,8 @@ def class_of(name: str) -> type[Learner]:
     """The class of learners with a name, which one of this package has before all others.
 
     Raises:
-        LedgerError: nobody has one.  PackageError: two packages announce it, or one that cannot
-        be loaded.
+        LedgerError: nobody has one.
+        PackageError: two packages announce it, or one that cannot be loaded.
     """
     from privlearn import learners
 

@@ -333,7 +333,8 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
     Names that are not of this package may be those of mechanisms that other packages announce.
 
     Raises:
-        CheckError: nothing is called that.  PackageError: two packages announce it.
+        CheckError: nothing is called that.
+        PackageError: two packages announce it.
     """
     known = catalogue()
     selected: dict[str, Checks] = {}
@@ -578,7 +579,8 @@ def announced_findings(name: str, settings: Settings) -> Iterator[CheckFinding]:
     """Checks what another package announces in the group ``privlearn.mechanisms``.
 
     Raises:
-        PackageError: it cannot be loaded.  CheckError: it is nothing that can be checked.
+        PackageError: it cannot be loaded.
+        CheckError: it is nothing that can be checked.
     """
     announced = look_up(MECHANISMS, name)
     if announced is None:

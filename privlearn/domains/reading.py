@@ -64,7 +64,8 @@ def announced_domain(data: Mapping[str, Any]) -> tuple[Domain[Any], Announced] |
     No kind of this package can be announced by another one.
 
     Raises:
-        PackageError: two announce it, or it cannot be rebuilt.  ValueError: the kind is no text.
+        PackageError: two announce it, or it cannot be rebuilt.
+        ValueError: the kind is no text.
     """
     kind = named("domain", data, "kind")
     return None if kind is None or kind in _KINDS else made_from(DOMAINS, kind, data)

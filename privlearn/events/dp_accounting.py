@@ -212,7 +212,8 @@ def to_dp_event(events: EventList) -> Any:
     Price it under the same neighbour relation, with an accountant that heeds it.
 
     Raises:
-        DataError: an event without a counterpart.  ImportError: dp-accounting is not installed.
+        DataError: an event without a counterpart.
+        ImportError: dp-accounting is not installed.
     """
     from dp_accounting import dp_event
 

@@ -136,8 +136,8 @@ def opacus_accountant(
         label: of the steps, as in `spend_tokens`.
 
     Raises:
-        BudgetError: not one step, or not so many, keep the promise.  LedgerError: see
-        `CentralAccountant`.
+        BudgetError: not one step, or not so many, keep the promise.
+        LedgerError: see `CentralAccountant`.
         ValueError: see `dp_sgd_loss`.
     """
     users = range(len(data_loader.dataset))

@@ -76,7 +76,8 @@ def epsilon_price(events: EventList, delta: float, *, replace_one: bool = False)
     """ε at ``delta``: infinite if an event is non-private, 0 if nothing leaves any of them.
 
     Raises:
-        BudgetError: no ε is finite there.  ValueError: delta outside (0, 1).
+        BudgetError: no ε is finite there.
+        ValueError: delta outside (0, 1).
     """
     if not (events.private and events.positions):
         epsilon = 0.0 if events.private else math.inf

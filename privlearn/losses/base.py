@@ -341,8 +341,9 @@ def loss_from_dict(data: Mapping[str, Any]) -> Loss:
     A kind that is not known is looked for among those that installed packages announce.
 
     Raises:
-        UnknownKindError: a kind that is not registered, or cannot be loaded.  ValueError: a number
-        is missing, bad or of another JSON type, or something else stands there.
+        UnknownKindError: a kind that is not registered, or cannot be loaded.
+        ValueError: a number is missing, bad or of another JSON type, or something else stands
+            there.
     """
     name = named("loss", data, "kind") or ""
     if name not in _REGISTRY:

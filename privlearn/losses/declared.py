@@ -295,8 +295,8 @@ def rebuilt(form: Mapping[str, Any]) -> Loss:
     """The loss of another package with this JSON form.
 
     Raises:
-        UnknownKindError: its kind is not known here.  PackageError: it is refused, or would be
-        written otherwise.
+        UnknownKindError: its kind is not known here.
+        PackageError: it is refused, or would be written otherwise.
     """
     try:
         found = loss_from_dict(form)

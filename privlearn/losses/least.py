@@ -52,8 +52,8 @@ class LeastLoss(Loss):
 
     Raises:
         ValueError: fewer than two losses or more than eight, of other kinds than bounds of one run,
-        a bounded range that is not the first, or a curve that contradicts them.  AdjacencyError: of
-        different relations.
+            a bounded range that is not the first, or a curve that contradicts them.
+        AdjacencyError: of different relations.
     """
 
     kind = "least"

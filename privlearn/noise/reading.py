@@ -59,7 +59,8 @@ def announced_noise(data: Mapping[str, Any]) -> tuple[Noise, Announced] | None:
     No family of this package can be announced by another one.
 
     Raises:
-        PackageError: two announce it, or it cannot be rebuilt.  ValueError: the family is no text.
+        PackageError: two announce it, or it cannot be rebuilt.
+        ValueError: the family is no text.
     """
     family = named("noise", data, "family")
     return None if family is None or family in _READERS else made_from(NOISES, family, data)

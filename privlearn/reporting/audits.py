@@ -37,7 +37,7 @@ def examine(
     """As `audit`, with the accounts that the certificate follows from.
 
     Raises:
-        As `privlearn.accountants.audit`.
+        PrivlearnError: as `privlearn.accountants.audit`.
     """
     return recompute(
         path,

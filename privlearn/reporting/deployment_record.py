@@ -160,7 +160,7 @@ def deployment_record(report: Report, about: Mapping[str, Any]) -> dict[str, Any
     """The record as the registry reads it, with all that the ledger knows.
 
     Raises:
-        As `write_record`.
+        PrivlearnError: as `write_record`.
     """
     guarantee, balance = _guarantee(report, about)
     tier = about.get("tier", 3)

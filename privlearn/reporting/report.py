@@ -92,7 +92,8 @@ def report(
     ledger.
 
     Raises:
-        As `privlearn.accountants.audit`.  DataError: ``since`` is no minute, or no entry tells one.
+        PrivlearnError: as `privlearn.accountants.audit`.
+        DataError: ``since`` is no minute, or no entry tells one.
     """
     asked = Asked(user, None if since is None else _minute(since), label, mechanism, after)
     table = SpendTable()

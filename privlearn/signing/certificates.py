@@ -141,9 +141,10 @@ def certify_ledger(
         delta: where to state ε; default as `audit`.
 
     Raises:
-        NotCertifiedError: the audit found problems, or noise that protects nobody.  SigningError:
-        the key is a witness's.  LedgerUnreadableError, LedgerSchemaError, LedgerFeatureError: as
-        `audit`.  ValueError: a δ that is none.
+        NotCertifiedError: the audit found problems, or noise that protects nobody.
+        SigningError: the key is a witness's.
+        LedgerUnreadableError, LedgerSchemaError, LedgerFeatureError: as `audit`.
+        ValueError: a δ that is none.
     """
     from privlearn import __version__
 
@@ -181,7 +182,8 @@ def open_certificate(note: Note) -> Statement:
     """Reads a certificate whose signature fits the key that it names; that says not whose key.
 
     Raises:
-        WrongSignatureError: it does not.  SigningError: it is no certificate.
+        WrongSignatureError: it does not.
+        SigningError: it is no certificate.
     """
     statement = Statement.parse(note.text)
     if statement.key.witness:

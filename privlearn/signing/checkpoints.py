@@ -83,9 +83,9 @@ def sign_checkpoint(ledger: str | os.PathLike[str], key: SigningKey) -> Note:
     """Signs how many entries a ledger has, and their root, after its chain was followed.
 
     Raises:
-        NotCertifiedError: its chain is broken, or it has no entries.  SigningError: the key is one
-        of a witness.  LedgerUnreadableError, LedgerSchemaError, LedgerFeatureError: as
-        `measure`.
+        NotCertifiedError: its chain is broken, or it has no entries.
+        SigningError: the key is one of a witness.
+        LedgerUnreadableError, LedgerSchemaError, LedgerFeatureError: as `measure`.
     """
     check_signer(key)
     found = measure(ledger)
@@ -133,7 +133,8 @@ def check_cosignature(note: Note, key: PublicKey, now: int | None = None) -> int
 
     Raises:
         WrongSignatureError: it did not, a signature in its name is wrong, or its time is 0 or lies
-        in the future.  SigningError: the note is no checkpoint.
+            in the future.
+        SigningError: the note is no checkpoint.
     """
     Checkpoint.parse(note.text)
     latest = 0

@@ -119,7 +119,8 @@ class PublicKey:
         """A key as people give it: the text, or the name of a file that holds it on one line.
 
         Raises:
-            SigningError: it is neither.  OSError: the file cannot be read.
+            SigningError: it is neither.
+            OSError: the file cannot be read.
         """
         if _PUBLIC.fullmatch(said):
             return cls.parse(said)
@@ -231,8 +232,8 @@ class SigningKey:
         """Reads a key that `save` wrote.
 
         Raises:
-            PassphraseError: it needs one, or another one.  SigningError: it is no such key, or
-            others than its owner may read or write the file.
+            PassphraseError: it needs one, or another one.
+            SigningError: it is no such key, or others than its owner may read or write the file.
         """
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

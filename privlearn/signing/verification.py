@@ -77,10 +77,10 @@ def verify(
         now: seconds since 1970, for the times of witnesses; default the clock's.
 
     Raises:
-        WrongSignatureError: a signature is wrong, or a key did not sign.  OtherLedgerError: it is
-        of another ledger.  SigningError: it is neither certificate nor checkpoint, or a
-        checkpoint without key.  LedgerUnreadableError, LedgerSchemaError, LedgerFeatureError: as
-        `audit`.
+        WrongSignatureError: a signature is wrong, or a key did not sign.
+        OtherLedgerError: it is of another ledger.
+        SigningError: it is neither certificate nor checkpoint, or a checkpoint without key.
+        LedgerUnreadableError, LedgerSchemaError, LedgerFeatureError: as `audit`.
     """
     for key in keys:
         if not key.witness:

@@ -91,7 +91,8 @@ def continuation(
 
     Raises:
         OtherLedgerError: a checkpoint is not of this ledger, or they are in the wrong order.
-        WrongSignatureError: the key did not sign it.  SigningError: it is no checkpoint.
+        WrongSignatureError: the key did not sign it.
+        SigningError: it is no checkpoint.
     """
     for note in (earlier, later):
         if note is not None and key is not None:
@@ -192,9 +193,10 @@ class Witness:
             now: seconds since 1970; default the clock's.
 
         Raises:
-            WrongSignatureError: the signer did not sign it.  OtherLedgerError: it is of a ledger
-            that is not the signer's, does not continue the last checkpoint, or the request begins
-            elsewhere.  SigningError: the witness's file, or a key, is none.
+            WrongSignatureError: the signer did not sign it.
+            OtherLedgerError: it is of a ledger that is not the signer's, does not continue the last
+                checkpoint, or the request begins elsewhere.
+            SigningError: the witness's file, or a key, is none.
         """
         if signer.witness:
             raise SigningError(f"{signer.name} is a witness's key: give that of who signs ledgers")
