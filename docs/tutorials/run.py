@@ -13,6 +13,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,6 +25,8 @@ from nbformat import NotebookNode
 import privlearn
 
 FOLDER = Path(__file__).parent
+NEEDS = {"opacus.ipynb": ("opacus", "torch")}
+"""Packages of other extras, without which a tutorial is passed over."""
 SECONDS = 300
 """A cell that takes longer has failed."""
 PACKAGES = f"{Path(privlearn.__file__).parents[1]}{os.sep}"
@@ -95,6 +98,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.environ |= {"COLUMNS": "100", "NO_COLOR": "1"}
     failed = 0
     for path in given.notebooks or sorted(FOLDER.glob("*.ipynb")):
+        missing = [name for name in NEEDS.get(path.name, ()) if find_spec(name) is None]
+        if missing:
+            print(f"{path.name}: passed over, as it needs {', '.join(missing)}", flush=True)
+            continue
         began = time.monotonic()
         try:
             notebook = execute(path)
