@@ -396,15 +396,35 @@ class Books:
                 break
         period = np.where(rows.minute == UNKNOWN_TIME, UNKNOWN_TIME, period)
         sums = self._summed(rows, period)
+        so_far = self._so_far(rows, period, sums.key.tolist())
         lines = []
         for place, begin in enumerate(sums.key.tolist()):
             if begin == UNKNOWN_TIME:
-                lines.append(self._line(rows, sums, place))
+                lines.append(self._line(rows, sums, place, so_far=so_far[place]))
                 continue
             end = max(begin + length - 1, int(sums.until[place]))
             named = {"since": text_of_minute(max(begin, 0)), "until": _until(end, sums, place)}
-            lines.append(self._line(rows, sums, place, **named))
+            lines.append(self._line(rows, sums, place, **named, so_far=so_far[place]))
         return lines
+
+    def _so_far(
+        self, rows: Columns, period: Integers, ends: Sequence[int]
+    ) -> Sequence[float | None]:
+        """The most that any one user had paid at the end of each period, in order."""
+        amounts = self._of_rows(rows)
+        if self._persons or not np.isfinite(amounts).all():
+            return [None] * len(ends)
+        edges = np.unique(np.concatenate([rows.start, rows.stop]))
+        first, last = np.searchsorted(edges, rows.start), np.searchsorted(edges, rows.stop)
+        steps, found = np.zeros(len(edges)), []
+        for end in ends:
+            now = period == end
+            steps += np.bincount(first[now], amounts[now], len(edges))
+            steps -= np.bincount(last[now], amounts[now], len(edges))
+            user = int(edges[np.argmax(np.cumsum(steps))])
+            paid = self._most(rows.only(period <= end), user)
+            found.append(None if paid is None else float_up(paid))
+        return found
 
     def by_user_range(self) -> list[Spent]:
         """Spends by range of arrival indices, in order; a spend counts in each that it touches."""

@@ -36,6 +36,29 @@ def verdict(certificate: Certificate) -> str:
     return f"VERIFIED from the ledger alone ({state})"
 
 
+def meaning(certificate: Certificate) -> str:
+    """What the verdict means to whoever reads only that."""
+    if certificate.problems:
+        return (
+            "Something in the record is wrong, or does not fit its own rules. Rely on no number of "
+            "it until whoever keeps the ledger has explained each problem."
+        )
+    if certificate.simulation:
+        return (
+            "This was a test with noise that can be computed again. What it released protects "
+            "nobody, whatever the numbers say."
+        )
+    if any(guarantee.attested for guarantee in certificate.guarantees):
+        return (
+            "People's own devices say what they did. The sums are right if that is true, which "
+            "nobody has verified."
+        )
+    return (
+        "Every entry was read and its cost worked out again: the budget was kept. The guarantee "
+        "holds as far as what it rests on is true, which is listed below."
+    )
+
+
 def weaknesses(certificate: Certificate) -> list[str]:
     """What weakens this claim, of what is particular to this ledger."""
     lines = [
@@ -241,7 +264,7 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
     for name in certificate.features:
         page.named("extension", f"{name}: optional, not known here, left aside")
     page.named("format", str(certificate.format))
-    page.named("head", f"{certificate.head} ({_compared(certificate)})", style="dim")
+    page.named("head", f"{certificate.head} ({compared(certificate)})", style="dim")
 
 
 def _early(certificate: Certificate) -> str:
@@ -252,7 +275,8 @@ def _early(certificate: Certificate) -> str:
     )
 
 
-def _compared(certificate: Certificate) -> str:
+def compared(certificate: Certificate) -> str:
+    """Which head that was kept elsewhere the ledger was compared with, and what came of it."""
     at, entries = certificate.head_at, certificate.entries
     if not certificate.head_compared:
         return f"compared with {'its head file' if certificate.head_beside else 'none'}"

@@ -130,6 +130,9 @@ class Spent(_Part):
     """A user whom they cost that much."""
     of_cap: float | None
     """The same as a part of the cap, 0 to 1; above 1 only where a cap was exceeded."""
+    so_far: float | None = None
+    """Of a period: the most that any one user had paid when it ended, since the first spend that
+    was asked for; None where that is not known or an index is no person."""
     others: int = 0
     """Of how many mechanisms, labels or pairs it is the sum, which are too many to list; else 0."""
     attested: bool = False
@@ -208,10 +211,14 @@ class Report(Certificate):
     ledger: str
     """The name of the file."""
     verdict: str
+    meaning: str
+    """What the verdict means to whoever reads only that."""
     weaknesses: list[str]
     """What weakens this claim, of what is particular to this ledger."""
     exit_code: int
     """Of ``privlearn audit``."""
+    compared: str
+    """Which head that was kept elsewhere the ledger was compared with, and what came of it."""
     first: Minute | None
     last: Minute | None
     """When the first and the last entry with a time were written, as the ledger declares."""

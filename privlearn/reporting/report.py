@@ -17,7 +17,7 @@ from privlearn.errors import DataError, PrivlearnError
 from privlearn.ledger.chain import minute_of
 from privlearn.reporting.audits import examine
 from privlearn.reporting.books import MOST_LISTED, Asked, Books, minute_text
-from privlearn.reporting.certificates import verdict, weaknesses
+from privlearn.reporting.certificates import compared, meaning, verdict, weaknesses
 from privlearn.reporting.model import (
     VERSION,
     Balance,
@@ -141,6 +141,8 @@ def report_of(found: Examined, table: SpendTable, ledger: str, asked: Asked = As
         **numbers,
         ledger=ledger,
         verdict=verdict(certificate),
+        meaning=meaning(certificate),
+        compared=compared(certificate),
         weaknesses=weaknesses(certificate),
         exit_code=exit_code(certificate),
         first=minute_text(table.first_minute),
