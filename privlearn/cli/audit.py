@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from privlearn.cli.output import PROBLEMS, SIMULATION, clear_errors, console, fail, unread
+from privlearn.cli.output import BAD_INPUT, OTHER_LEDGER, clear_errors, console, fail, unread
 from privlearn.errors import LedgerError
+
+if TYPE_CHECKING:
+    from privlearn.reporting.model import Report
 
 
 def audit(
-    ledger: Annotated[Path, typer.Argument(help="Ledger file, or its JSON-lines export.")],
+    ledger: Annotated[
+        str,
+        typer.Argument(help="Ledger file, or its JSON-lines export. `diff OLD NEW` compares two."),
+    ],
+    more: Annotated[list[Path] | None, typer.Argument(metavar="[OLD NEW]", help="Of diff.")] = None,
     delta: Annotated[float | None, typer.Option(help="Where to state ε.")] = None,
     head: Annotated[str | None, typer.Option(help="A last hash that was kept.")] = None,
     user: Annotated[
@@ -29,35 +36,129 @@ def audit(
             min=1, help="For a person with so many rows. Not under a rule of participation."
         ),
     ] = 1,
-    full: Annotated[bool, typer.Option("--full", help="Print every assumption.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(help="List only spends from this day or minute on: 2026-11-01[T10:00Z]."),
+    ] = None,
+    label: Annotated[str | None, typer.Option(help="List only spends of this label.")] = None,
+    mechanism: Annotated[
+        str | None, typer.Option(help="List only spends of this mechanism.")
+    ] = None,
+    by: Annotated[
+        Literal["time", "label", "mechanism", "user-range"] | None,
+        typer.Option(help="How spends are added up; default: by mechanism and label."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print spends as they are written, until it closes.")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Print every assumption, and what follows from problems.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only, with everything.")] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Write one self-contained page to this file.")
+    ] = None,
+    registry: Annotated[
+        Path | None, typer.Option(help="Write a record for the registry of deployments here.")
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw what was spent over time to this file.")
     ] = None,
 ) -> None:
-    """Recompute the guarantee from only a ledger.
+    """Recompute the guarantee from only a ledger, and tell what was spent and what remains.
+
+    `privlearn audit diff OLD NEW` tells whether NEW continues OLD, and what was spent in between; a
+    ledger that is named so is ./diff.
 
     Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a simulation; 4 the ledger
-    cannot be read.
+    cannot be read; 8 NEW does not continue OLD.
     """
-    from privlearn.reporting.audits import audit as recompute
-    from privlearn.reporting.certificates import print_certificate
+    if ledger == "diff" and more is not None:
+        _diff(more, delta=delta, json=json)
+        return
+    if more is not None:
+        fail(f"one ledger is audited at a time, not also {more[0]}", BAD_INPUT)
+    if ledger == "diff":
+        fail("diff needs two ledgers, OLD and NEW; a ledger of that name is ./diff", BAD_INPUT)
+    where = Path(ledger)
+    if follow:
+        given = {"json": json, "html": html, "registry": registry, "plot": plot, "by": by}
+        given |= {"since": since, "label": label, "mechanism": mechanism, "user": user}
+        for name, value in given.items():
+            if value not in (None, False):
+                fail(f"--follow prints spends as they come; it takes no --{name}", BAD_INPUT)
+        from privlearn.cli.following import follow_ledger
+
+        with _unreadable():
+            code = follow_ledger(where, delta=delta, head=head, rounds=rounds, full=full)
+        raise typer.Exit(code)
+    from privlearn.reporting.report import report
+
+    with _unreadable():
+        found = report(
+            where,
+            delta=delta,
+            head=head,
+            user=user,
+            rounds=rounds,
+            since=since,
+            label=label,
+            mechanism=mechanism,
+        )
+    if json:
+        _print_json(found)
+    else:
+        from privlearn.reporting.terminal import print_report
+
+        print_report(found, console(), by=by, full=full)
+    _write_files(found, where, html=html, registry=registry, plot=plot)
+    raise typer.Exit(found.exit_code)
+
+
+class _unreadable:
+    """Ends with the exit code of a ledger that cannot be read."""
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, LedgerError):
+            fail(str(error), unread(error))
+
+
+def _print_json(found: Any) -> None:
     from privlearn.reporting.visible import in_json
 
-    try:
-        certificate = recompute(ledger, delta=delta, head=head, user=user, rounds=rounds)
-    except LedgerError as error:
-        fail(str(error), unread(error))
-    if json:
-        sys.stdout.write(in_json(certificate.model_dump_json(indent=2)) + "\n")
-    else:
-        print_certificate(certificate, console(), full=full)
-    if plot is not None:
-        from privlearn.reporting.figures import plot_spending
+    sys.stdout.write(in_json(found.model_dump_json(indent=2)) + "\n")
 
-        with clear_errors():
+
+def _write_files(
+    found: Report, ledger: Path, *, html: Path | None, registry: Path | None, plot: Path | None
+) -> None:
+    with clear_errors():
+        if plot is not None:
+            from privlearn.reporting.figures import plot_spending
+
             plot_spending(plot, ledger)
-    if certificate.problems:
-        raise typer.Exit(PROBLEMS)
-    if certificate.simulation:
-        raise typer.Exit(SIMULATION)
+        if html is not None:
+            from privlearn.reporting.page import write_page
+
+            write_page(found, html)
+        if registry is not None:
+            from privlearn.reporting.registry_record import write_record
+
+            write_record(found, registry)
+
+
+def _diff(files: list[Path], *, delta: float | None, json: bool) -> None:
+    if len(files) != 2:
+        fail(f"diff needs two ledgers, OLD and NEW, not {len(files)}", BAD_INPUT)
+    from privlearn.reporting.differences import difference, print_difference
+
+    with _unreadable():
+        found = difference(*files, delta=delta)
+    if json:
+        _print_json(found)
+    else:
+        print_difference(found, console())
+    raise typer.Exit(found.exit_code if found.continues else OTHER_LEDGER)

@@ -466,6 +466,7 @@ class Books:
                 "most": None if most is None else float_up(most),
                 "user": None if most is None or self._persons else user,
                 "of_cap": None if most is None else float_up(most / self._cap),
+                "attested": self._state.opened.attested,
                 **given,
                 **named,
             }

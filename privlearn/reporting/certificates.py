@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 from privlearn.accountants.assumption import KINDS, Assumption
 from privlearn.accountants.audit import Attestation, Certificate, Guarantee, Share
 from privlearn.accountants.person_assumptions import rule_words
+from privlearn.reporting.terminal_page import Page
 from privlearn.reporting.visible import markdown, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.padding import Padding
-    from rich.table import Table
 
 
 S = TypeVar("S", Attestation, Share)
@@ -162,7 +161,8 @@ def running_line(guarantee: Guarantee) -> str:
     )
 
 
-def _whose(guarantee: Guarantee) -> str:
+def whose(guarantee: Guarantee) -> str:
+    """An accountant and its indices, as a heading."""
     users = guarantee.users
     what = "users" if guarantee.rule is None else "slots"
     indices = "" if users is None else f", {what} {users[0]}..{users[1] - 1}"
@@ -209,33 +209,57 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
 
     All text of the ledger is indented, so that it cannot be taken for the verdict.
     """
-    page = _Page(console)
+    page = Page(console)
+    print_verdict(certificate, page, full=full)
+    several = len(certificate.guarantees) > 1
+    for guarantee, spent in zip(certificate.guarantees, certificate.spent, strict=True):
+        page.line(f"\n{whose(guarantee)}" if several else "", style="bold")
+        print_guarantee(guarantee, spent, page)
+        page.table(
+            _share_heads(guarantee),
+            [_share(share) for share in _of(certificate.mechanisms, guarantee)],
+        )
+        print_claims(certificate, guarantee, page)
+    print_sums(certificate, page)
+    print_record(certificate, page, full=full)
+
+
+def print_verdict(certificate: Certificate, page: Page, *, full: bool) -> None:
+    """Whether it holds, what is wrong, and what weakens it."""
     claimed = certificate.attested and not certificate.problems and not certificate.simulation
     style = "bold green" if certificate.holds else "bold yellow" if claimed else "bold red"
     page.line(verdict(certificate), style=style)
     page.items(certificate.problems, style="red")
     if certificate.consequences:
         number = _count(len(certificate.consequences), "further problem")
-        page.items([f"{number} where the record is broken, which may follow from that (--json)"])
+        where = ":" if full else " (--full)"
+        page.items([f"{number} where the record is broken, which may follow from that{where}"])
+    if full:
+        page.items(certificate.consequences, style="red", most=2000)
     weak = weaknesses(certificate)
     if weak:
         page.line("\nwhat weakens this claim:", style="bold")
         page.items(weak, style="yellow")
-    several = len(certificate.guarantees) > 1
-    for guarantee, spent in zip(certificate.guarantees, certificate.spent, strict=True):
-        page.line(f"\n{_whose(guarantee)}" if several else "", style="bold")
-        page.named("guarantee", guarantee_line(guarantee))
-        page.named("spent, ex post", guarantee_line(spent), style="dim")
-        if spent.running is not None:
-            page.named("odometer", running_line(spent))
-        page.table(
-            _share_heads(guarantee),
-            [_share(share) for share in _of(certificate.mechanisms, guarantee)],
-        )
-        claims = _of(certificate.attestations, guarantee)
-        page.table(_CLAIM, [_claim(claim) for claim in claims])
-        for unseen in dict.fromkeys("; ".join(c.unseen) for c in claims if c.unseen):
-            page.items([f"assumed not to be seen by the receiver: {unseen}"])
+
+
+def print_guarantee(guarantee: Guarantee, spent: Guarantee, page: Page) -> None:
+    """What is promised, and what was spent."""
+    page.named("guarantee", guarantee_line(guarantee))
+    page.named("spent, ex post", guarantee_line(spent), style="dim")
+    if spent.running is not None:
+        page.named("odometer", running_line(spent))
+
+
+def print_claims(certificate: Certificate, guarantee: Guarantee, page: Page) -> None:
+    """What clients attest."""
+    claims = _of(certificate.attestations, guarantee)
+    page.table(_CLAIM, [_claim(claim) for claim in claims])
+    for unseen in dict.fromkeys("; ".join(c.unseen) for c in claims if c.unseen):
+        page.items([f"assumed not to be seen by the receiver: {unseen}"])
+
+
+def print_sums(certificate: Certificate, page: Page) -> None:
+    """What several accountants add up to, and remarks."""
     for guarantee, spent in zip(certificate.sums, certificate.sums_spent, strict=False):
         page.line("")
         page.hanging("sum, ", f"for {guarantee.who}", style="bold")
@@ -244,6 +268,10 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
     if certificate.remarks:
         page.line("")
         page.items(certificate.remarks)
+
+
+def print_record(certificate: Certificate, page: Page, *, full: bool) -> None:
+    """Trusted code, every assumption if ``full``, and which record it is."""
     page.line("\ntrusted code:", style="bold")
     page.items(certificate.trusted_code or ["none beyond the library's clipping and sums"])
     if full:
@@ -287,64 +315,6 @@ def compared(certificate: Certificate) -> str:
     return f"the one given stands after entry {at:,} of {entries:,}, which continue it"
 
 
-_MOST_ROWS = 30
-"""Rows of a list or table that are printed; the others are counted."""
-
-
-class _Page:
-    """A terminal page: whatever it prints is made visible, and is neither markup nor emoji."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-
-    def line(self, text: str, style: str = "") -> None:
-        """A line of ours without text of the ledger."""
-        from rich.text import Text
-
-        lead = len(text) - len(text.lstrip("\n"))
-        self._console.print(Text("\n" * lead + visible(text[lead:])), style=style)
-
-    def items(self, texts: Sequence[str], style: str = "", most: int = _MOST_ROWS) -> None:
-        """A list, indented."""
-        more = [f"and {len(texts) - most} more (--json)"] if len(texts) > most else []
-        for text in [*texts[:most], *more]:
-            self.hanging("  • ", text, style)
-
-    def named(self, name: str, text: str, style: str = "") -> None:
-        """A name, and behind it what it stands for."""
-        self.hanging(f"{name:16}", text, style)
-
-    def table(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        """A table, or nothing where there are no rows."""
-        from rich.table import Table
-        from rich.text import Text
-
-        if not rows:
-            return
-        table = Table(*heads, box=None, pad_edge=False)
-        for row in rows[:_MOST_ROWS]:
-            table.add_row(*(Text(visible(cell, 200)) for cell in row))
-        self._console.print(_indented(table))
-        if len(rows) > _MOST_ROWS:
-            self.items([f"and {len(rows) - _MOST_ROWS} more rows (--json)"])
-
-    def hanging(self, lead: str, text: str, style: str) -> None:
-        """Text behind a lead of ours, below which nothing of it begins."""
-        from rich.text import Text
-
-        width = max(self._console.width - len(lead), 20)
-        for line in Text(visible(text), style=style).wrap(self._console, width):
-            line.rstrip()
-            self._console.print(Text(lead) + line, soft_wrap=True)
-            lead = " " * len(lead)
-
-
-def _indented(table: Table) -> Padding:
-    from rich.padding import Padding
-
-    return Padding(table, (0, 0, 0, 2), expand=False)
-
-
 def certificate_markdown(certificate: Certificate) -> str:
     """The certificate as Markdown, with every assumption."""
     lines = ["# Privacy certificate", "", f"**{verdict(certificate)}**", ""]
@@ -356,7 +326,7 @@ def certificate_markdown(certificate: Certificate) -> str:
     lines += _listed("What weakens this claim:", weaknesses(certificate))
     several = len(certificate.guarantees) > 1
     for guarantee, spent in zip(certificate.guarantees, certificate.spent, strict=True):
-        lines += [f"## {_whose(guarantee)}", ""] if several else []
+        lines += [f"## {whose(guarantee)}", ""] if several else []
         lines += [f"**Guarantee.** {markdown(guarantee_line(guarantee))}", ""]
         lines += [f"Spent, ex post, not a guarantee: {markdown(guarantee_line(spent))}", ""]
         lines += [f"Odometer: {running_line(spent)}.", ""] if spent.running is not None else []

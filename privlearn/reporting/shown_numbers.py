@@ -1,0 +1,33 @@
+"""Amounts with six digits: what is used up is rounded up, and what is left down."""
+
+from __future__ import annotations
+
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+_NEAREST = Context(prec=12)
+"""By which a float counts as the short decimal that it stands for, such as 0.7."""
+_UP, _DOWN = Context(prec=6, rounding=ROUND_CEILING), Context(prec=6, rounding=ROUND_FLOOR)
+
+
+def up(amount: float | None) -> str:
+    """What was spent, or is held.
+
+    >>> up(0.7000000000000001), up(1 / 3), up(None)
+    ('0.7', '0.333334', 'unknown')
+    """
+    return _shown(amount, _UP)
+
+
+def down(amount: float | None) -> str:
+    """What is left.
+
+    >>> down(0.99999996)
+    '0.999999'
+    """
+    return _shown(amount, _DOWN)
+
+
+def _shown(amount: float | None, rounding: Context) -> str:
+    if amount is None:
+        return "unknown"
+    return f"{float(rounding.create_decimal(_NEAREST.create_decimal_from_float(amount))):.6g}"
