@@ -52,9 +52,15 @@ def meaning(certificate: Certificate) -> str:
             "People's own devices say what they did. The sums are right if that is true, which "
             "nobody has verified."
         )
+    if any(one.unknown or math.isinf(one.epsilon) for one in certificate.guarantees):
+        return (
+            "The record is consistent, and yet it states no protection that can be known, see "
+            "below."
+        )
     return (
-        "Every entry was read and its cost worked out again: the budget was kept. The guarantee "
-        "holds as far as what it rests on is true, which is listed below."
+        "Every entry was read and its cost worked out again, and the budget was kept. That says "
+        "that the numbers are right, not that the protection which they state is strong enough. "
+        "They hold as far as what they rest on is true."
     )
 
 

@@ -248,3 +248,5 @@ class Report(Certificate):
     curves: list[Curve]
     """Of each guarantee that is certified; of very many the first."""
     readings: list[Reading]
+    sum_readings: list[Reading]
+    """Of each of ``sums``, in their order; ``accountant`` is the first that it adds up."""

@@ -1,8 +1,9 @@
-"""An audit as one page of HTML: no script, nothing from elsewhere, and only what the report says."""
+"""An audit as one page of HTML: no script, nothing from elsewhere, only what the report says."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import shlex
 from base64 import b64encode
@@ -21,8 +22,8 @@ from privlearn.accountants.assumption import KINDS, AssumptionKind
 from privlearn.accountants.audit import Guarantee
 from privlearn.errors import DataError
 from privlearn.reporting import page_charts, page_values
-from privlearn.reporting.page_tables import Tables, numbers
 from privlearn.reporting.model import Balance, Reading, Report
+from privlearn.reporting.page_tables import Tables, numbers
 
 MOST_BYTES = 2_000_000
 """Of a page."""
@@ -43,8 +44,8 @@ class Limits:
 
 _LIMITS = (Limits(50, 200, 1000), Limits(20, 100, 300), Limits(8, 50, 120), Limits(3, 20, 60))
 """Tried in turn until the page is small enough."""
-_AT_ONCE = 12
-"""Rows of a table that are seen without opening the others."""
+_MOST_IN_CELL = 200
+"""Characters."""
 
 
 def write_page(report: Report, path: str | os.PathLike[str]) -> None:
@@ -97,7 +98,8 @@ def _rendered(report: Report, limits: Limits) -> str:
         standing=standing(report),
         accounts=accounts,
         drawn_curves=any(account.trade_off for account in accounts),
-        several=len(report.guarantees) > 1,
+        several=len(accounts) > 1,
+        left_out=_number_of_accounts(report) - len(accounts),
         tables=Tables(report),
         numbers=numbers,
         assumptions=_assumptions(report),
@@ -111,7 +113,8 @@ def standing(report: Report) -> str:
         return "problems"
     if report.simulation:
         return "simulation"
-    return "claimed" if report.attested else "verified"
+    vague = any(one.unknown or math.isinf(one.epsilon) for one in report.guarantees)
+    return "claimed" if report.attested or vague else "verified"
 
 
 @final
@@ -120,9 +123,11 @@ class Account:
     """All that a report says of one accountant."""
 
     number: int
-    guarantee: Guarantee
-    spent: Guarantee
-    balance: Balance
+    guarantee: Guarantee | None
+    """None where it could not be worked out."""
+    spent: Guarantee | None
+    balance: Balance | None
+    """None of very many accountants."""
     reading: Reading | None
     tables: Tables
     bar: list[page_charts.Bar]
@@ -135,25 +140,33 @@ def _accounts(report: Report, limits: Limits) -> Iterator[Account]:
     balances = {one.accountant: one for one in report.balances}
     readings = {one.accountant: one for one in report.readings}
     curves = {one.accountant: one for one in report.curves}
-    told = list(zip(report.guarantees, report.spent, strict=True))[: limits.accounts]
-    for guarantee, spent in told:
-        number = guarantee.accountants[0]
-        balance, reading, curve = balances[number], readings.get(number), curves.get(number)
-        tables = Tables(report, number)
+    told = {one.accountants[0]: one for one in report.guarantees}
+    spent = {one.accountants[0]: one for one in report.spent}
+    for number in sorted({*told, *balances})[: limits.accounts]:
+        balance, reading, curve = balances.get(number), readings.get(number), curves.get(number)
+        drawn = curve is not None and reading is not None and bool(reading.words)
+        tables = Tables(report, number, balance is not None and balance.user is None)
         yield Account(
             number=number,
-            guarantee=guarantee,
-            spent=spent,
+            guarantee=told.get(number),
+            spent=spent.get(number),
             balance=balance,
             reading=reading,
             tables=tables,
-            bar=page_charts.budget_bar(balance),
-            time=page_charts.time_chart(tables.of(report.by_time), balance.cap),
-            ranges=page_charts.range_chart(tables.of(report.by_user_range), balance.users),
-            trade_off=page_charts.trade_off_chart(curve)
-            if curve and reading and reading.words
-            else None,
+            bar=[] if balance is None else page_charts.budget_bar(balance),
+            time=None
+            if balance is None
+            else page_charts.time_chart(tables.of(report.by_time), balance.cap),
+            ranges=None
+            if balance is None
+            else page_charts.range_chart(tables.of(report.by_user_range), balance.users),
+            trade_off=page_charts.trade_off_chart(curve) if curve and drawn else None,
         )
+
+
+def _number_of_accounts(report: Report) -> int:
+    told = {one.accountants[0] for one in report.guarantees}
+    return len(told | {one.accountant for one in report.balances})
 
 
 def _assumptions(report: Report) -> list[tuple[AssumptionKind, str, list[tuple[str, list[int]]]]]:
@@ -220,6 +233,7 @@ def _environment(limits: Limits) -> Any:
         "count": page_values.count,
         "minute": page_values.minute,
         "users": page_values.users,
+        "cell": partial(page_values.cell, most=min(limits.characters, _MOST_IN_CELL)),
         "attribute": escape,
         "plain": partial(page_values.plain, most=limits.characters),
         "asked": page_values.asked,

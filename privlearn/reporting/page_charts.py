@@ -11,8 +11,8 @@ import numpy as np
 
 from privlearn.ledger.chain import minute_of
 from privlearn.reporting.model import Balance, Curve, Spent
-from privlearn.reporting.page_values import rounded
 from privlearn.reporting.privacy_curves import PrivacyCurve
+from privlearn.reporting.shown_numbers import part
 
 WIDTH, HEIGHT = 420, 260
 LEFT, RIGHT, TOP, BOTTOM = 60, 400, 16, 214
@@ -68,12 +68,12 @@ def budget_bar(balance: Balance) -> list[Bar]:
         "reserved": balance.reserved,
         "remaining": balance.remaining,
     }
-    if any(part is None for part in parts.values()):
+    if any(amount is None for amount in parts.values()):
         return []
-    total = max(sum(part or 0.0 for part in parts.values()), balance.cap)
+    total = max(sum(amount or 0.0 for amount in parts.values()), balance.cap)
     bars, x = [], 0.0
-    for kind, part in parts.items():
-        width = 100 * (part or 0.0) / total if math.isfinite(total) and total else 0.0
+    for kind, amount in parts.items():
+        width = 100 * (amount or 0.0) / total if math.isfinite(total) and total else 0.0
         if width:
             bars.append(Bar(kind, _short(x), 0, _short(width), 8))
         x += width
@@ -92,7 +92,7 @@ def time_chart(lines: Sequence[Spent], cap: float) -> Chart | None:
         for since, until, amount in told
         if since is not None and until is not None and amount is not None and cap
     ]
-    if not points:
+    if len(points) < 2:
         return None
     first, last = points[0][0], max(until for _, until, _ in points)
     span = max(last - first, 1)
@@ -122,13 +122,13 @@ def time_chart(lines: Sequence[Spent], cap: float) -> Chart | None:
 def range_chart(lines: Sequence[Spent], users: tuple[int, int]) -> Chart | None:
     """The most that anybody in each range of arrival indices paid, as a part of the cap."""
     told = [(line.users, line.of_cap) for line in lines if line.of_cap is not None]
-    if not told:
+    if len(told) < 2:
         return None
     start, span = users[0], max(users[1] - users[0], 1)
-    top = _top([part for _, part in told])
+    top = _top([share for _, share in told])
     bars = []
-    for (begin, end), part in told:
-        x, y = _across((begin - start) / span), _up(part, top)
+    for (begin, end), share in told:
+        x, y = _across((begin - start) / span), _up(share, top)
         width = max(_across((end - start) / span) - x - 1.5, 0.5)
         bars.append(Bar("spent", x, y, _short(width), _short(max(BOTTOM - y, 0))))
     ticks = [
@@ -148,7 +148,7 @@ def trade_off_chart(curve: Curve) -> Chart:
         (_across(float(rate)), _up(float(part), 1.0))
         for rate, part in zip(rates, missed, strict=True)
     ]
-    ticks = [(0.0, "0 %"), (0.5, "50 %"), (1.0, "100 %")]
+    ticks = [(0.0, "0%"), (0.5, "50%"), (1.0, "100%")]
     return Chart(
         "false alarms",
         "missed",
@@ -166,8 +166,8 @@ def _top(parts: Sequence[float]) -> float:
 
 
 def _parts_of_cap(top: float) -> list[Tick]:
-    ticks = [Tick(_up(part, top), f"{part:.0%}".replace("%", " %")) for part in (0.0, 0.5, 1.0)]
-    return [*ticks, Tick(TOP, f"{rounded(top, 3, hundred=True)} %")] if top > 1.3 else ticks
+    ticks = [Tick(_up(share, top), f"{share:.0%}") for share in (0.0, 0.5, 1.0)]
+    return [*ticks, Tick(TOP, part(top))] if top > 1.3 else ticks
 
 
 def _across(part: float) -> float:

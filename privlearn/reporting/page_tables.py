@@ -33,6 +33,8 @@ class Tables:
 
     report: Report
     accountant: int | None = None
+    persons: bool = False
+    """Whether an index is no person."""
 
     def of(self, lines: Sequence[T]) -> list[T]:
         """Those of its accountant."""
@@ -44,7 +46,12 @@ class Tables:
     ) -> Table:
         mine = self.of(lines)
         unit = mine[0].unit if mine else ""
-        heads = [head, "spends", f"most for one user, {unit}", "of the cap"]
+        heads = [
+            head,
+            "spends",
+            f"most for one {'person' if self.persons else 'user'}, {unit}",
+            "of the cap",
+        ]
         rows = [
             (
                 _named(line, name),

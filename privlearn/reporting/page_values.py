@@ -8,6 +8,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from markupsafe import Markup, escape
 
 from privlearn.reporting.privacy_curves import rounded_up
+from privlearn.reporting.shown_numbers import part
 from privlearn.reporting.visible import visible
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -17,19 +18,18 @@ _PLAIN = (1e-6, 1e9)
 """Between these a number is written without a power of ten."""
 
 
-def rounded(value: float, digits: int = 4, *, down: bool = False, hundred: bool = False) -> str:
-    """A number with so many significant digits, upwards unless ``down``; ``hundred`` times it.
+def rounded(value: float, digits: int = 6, *, down: bool = False) -> str:
+    """A number with so many significant digits, upwards unless ``down``.
 
-    >>> rounded(0.123412), rounded(0.123499, down=True), rounded(2.5e-8), rounded(1234567.0)
-    ('0.1235', '0.1234', '2.5 × 10⁻⁸', '1,235,000')
+    >>> rounded(1 / 3), rounded(1 / 3, down=True), rounded(2.5e-8), rounded(1234567.8)
+    ('0.333334', '0.333333', '2.5 × 10⁻⁸', '1,234,570')
     """
     if not math.isfinite(value):
         return "not a number" if math.isnan(value) else "∞" if value > 0 else "−∞"
     if value == 0:
         return "0"
     context = Context(prec=digits, rounding=ROUND_FLOOR if down else ROUND_CEILING)
-    exact = _NEAREST.create_decimal_from_float(value).scaleb(2 if hundred else 0)
-    cut = context.plus(exact).normalize()
+    cut = context.plus(_NEAREST.create_decimal_from_float(value)).normalize()
     if _PLAIN[0] <= abs(cut) < _PLAIN[1]:
         return f"{cut:,f}"
     mantissa, exponent = f"{cut:e}".split("e")
@@ -41,16 +41,16 @@ def number(value: float | None, *, down: bool = False, missing: str = "unknown")
     return _data(value, "" if value is None else rounded(value, down=down), missing)
 
 
-def percent(value: float | None, *, down: bool = False, missing: str = "unknown") -> Markup:
+def percent(value: float | None, *, missing: str = "unknown") -> Markup:
     """A part of one of the report, as a percentage."""
     if value is None:
         return _data(None, "", missing)
-    return _data(value, f"{rounded(value, 3, down=down, hundred=True)} %", missing)
+    return _data(value, part(value), missing)
 
 
 def chance(value: float) -> Markup:
     """A probability of the report as a percentage with two places, upwards as `Reading.words`."""
-    return _data(value, f"{rounded_up(100 * value, 2):g} %", "")
+    return _data(value, f"{rounded_up(100 * value, 2):g}%", "")
 
 
 def odds(value: float) -> Markup:
@@ -91,6 +91,11 @@ def asked(value: str | float) -> Markup | str:
 def plain(text: str, most: int) -> Markup:
     """Text of the ledger, made visible and escaped."""
     return escape(visible(text, most))
+
+
+def cell(value: str | Markup, most: int) -> Markup:
+    """What stands in a table: text of the ledger, or markup of ours."""
+    return value if isinstance(value, Markup) else words(value, most)
 
 
 def words(text: str, most: int) -> Markup:

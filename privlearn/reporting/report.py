@@ -12,6 +12,7 @@ import numpy as np
 from privlearn.accountants.audit import Certificate, Examined, Guarantee
 from privlearn.accountants.epsilon_delta import Work
 from privlearn.accountants.guarantee import Composite, promised
+from privlearn.accountants.multiple_accountants import promised_pieces, sums, user_sums
 from privlearn.accountants.state import AccountState
 from privlearn.errors import DataError, PrivlearnError
 from privlearn.ledger.chain import minute_of
@@ -136,6 +137,7 @@ def report_of(found: Examined, table: SpendTable, ledger: str, asked: Asked = As
     tokens = [one.open_tokens() for one in books]
     listed = [one.listed() for one in books]
     curves = _curves(certificate, found.states, asked.user)
+    together = _sum_curves(certificate, found.states, asked.user)
     numbers = {name: getattr(certificate, name) for name in Certificate.model_fields}
     return Report(
         **numbers,
@@ -167,6 +169,10 @@ def report_of(found: Examined, table: SpendTable, ledger: str, asked: Asked = As
         readings=[
             _reading(certificate, guarantee, curve)
             for guarantee, curve in zip(certificate.guarantees, curves, strict=True)
+        ],
+        sum_readings=[
+            _reading(certificate, guarantee, curve)
+            for guarantee, curve in zip(certificate.sums, together, strict=True)
         ],
     )
 
@@ -205,6 +211,34 @@ def _curves(
             points = known[key]
             curve = Curve(
                 accountant=number,
+                epsilons=points.epsilons.tolist(),
+                deltas=points.deltas.tolist(),
+            )
+        found.append(curve)
+    return found
+
+
+def _sum_curves(
+    certificate: Certificate, states: Sequence[AccountState], user: int | None
+) -> list[Curve | None]:
+    """The curve of each sum over accountants that is certified."""
+    if not any(certified(certificate, guarantee) for guarantee in certificate.sums):
+        return [None] * len(certificate.sums)
+    users = None if user is None else range(user, user + 1)
+    told = (
+        sums(states, promised_pieces)
+        if users is None
+        else user_sums(states, promised_pieces, users)
+    )
+    parts = {one.who: one.parts for one in told}
+    work = Work()
+    found: list[Curve | None] = []
+    for guarantee in certificate.sums:
+        curve = None
+        if certified(certificate, guarantee) and guarantee.who in parts:
+            points = _curve(parts[guarantee.who], guarantee, work)
+            curve = Curve(
+                accountant=guarantee.accountants[0],
                 epsilons=points.epsilons.tolist(),
                 deltas=points.deltas.tolist(),
             )

@@ -37,7 +37,7 @@ def clock() -> Iterator[Callable[[int], None]]:
     def on(minutes: int) -> None:
         now[0] += minutes
 
-    with mock.patch("time.time", lambda: 60.0 * now[0]):
+    with mock.patch("time.time", side_effect=lambda: 60.0 * now[0]):
         yield on
 
 
