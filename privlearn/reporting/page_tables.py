@@ -13,6 +13,8 @@ from privlearn.reporting.model import Balance, Report, Spent
 from privlearn.reporting.page_values import count, minute, number, percent, users
 
 T = TypeVar("T")
+_MOST_POINTS = 20
+"""Of a curve that are told as numbers."""
 Cell = str | Markup
 
 
@@ -129,7 +131,7 @@ class Tables:
                 "issued, not spent: its budget is reserved"
                 if one.mechanism is None
                 else f"spent by {one.mechanism}, no outcome recorded",
-                number(one.reserved),
+                number(one.reserved, missing="paid for"),
             )
             for one in self.of(self.report.open_tokens)
         ]
@@ -155,13 +157,15 @@ class Tables:
 
     @property
     def curve(self) -> Table:
-        """δ at some ε."""
-        rows = [
-            (number(epsilon), number(delta))
+        """δ at some ε, of many points a few."""
+        points = [
+            (epsilon, delta)
             for curve in self.of(self.report.curves)
             for epsilon, delta in zip(curve.epsilons, curve.deltas, strict=True)
         ]
-        return Table("δ at each ε, from which the curve follows", ["ε", "δ"], rows)
+        shown = points[:: max(len(points) // _MOST_POINTS, 1)]
+        rows = [(number(epsilon), number(delta)) for epsilon, delta in shown]
+        return Table("Points from which the curve follows, all of them in --json", ["ε", "δ"], rows)
 
 
 def numbers(guarantee: Guarantee, spent: Guarantee) -> Table:
