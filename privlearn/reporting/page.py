@@ -10,7 +10,7 @@ from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, final
@@ -209,6 +209,7 @@ def _commands(report: Report) -> list[tuple[str, str]]:
     ]
 
 
+@cache
 def _environment(limits: Limits) -> Any:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
