@@ -82,7 +82,13 @@ def audit(
         fail("diff needs two ledgers, OLD and NEW; a ledger of that name is ./diff", BAD_INPUT)
     where = Path(ledger)
     if follow:
-        given = {"json": json, "html": html, "registry": registry, "plot": plot, "by": by}
+        given: dict[str, object] = {
+            "json": json,
+            "html": html,
+            "registry": registry,
+            "plot": plot,
+            "by": by,
+        }
         given |= {"since": since, "label": label, "mechanism": mechanism, "user": user}
         for name, value in given.items():
             if value not in (None, False):
@@ -92,10 +98,10 @@ def audit(
         with _unreadable():
             code = follow_ledger(where, delta=delta, head=head, rounds=rounds, full=full)
         raise typer.Exit(code)
-    from privlearn.reporting.report import report
+    from privlearn.reporting.report import look_at, report_of
 
     with _unreadable():
-        found = report(
+        looked = look_at(
             where,
             delta=delta,
             head=head,
@@ -105,13 +111,20 @@ def audit(
             label=label,
             mechanism=mechanism,
         )
+    found = report_of(looked)
     if json:
         _print_json(found)
     else:
         from privlearn.reporting.terminal import print_report
 
         print_report(found, console(), by=by, full=full)
-    _write_files(found, where, html=html, registry=registry, plot=plot)
+    _write_files(found, html=html, registry=registry)
+    if plot is not None:
+        from privlearn.reporting.figures import draw_spending
+        from privlearn.reporting.report import spending_of
+
+        with clear_errors():
+            draw_spending(plot, spending_of(looked), looked.states)
     raise typer.Exit(found.exit_code)
 
 
@@ -132,14 +145,8 @@ def _print_json(found: Any) -> None:
     sys.stdout.write(in_json(found.model_dump_json(indent=2)) + "\n")
 
 
-def _write_files(
-    found: Report, ledger: Path, *, html: Path | None, registry: Path | None, plot: Path | None
-) -> None:
+def _write_files(found: Report, *, html: Path | None, registry: Path | None) -> None:
     with clear_errors():
-        if plot is not None:
-            from privlearn.reporting.figures import plot_spending
-
-            plot_spending(plot, ledger)
         if html is not None:
             from privlearn.reporting.page import write_page
 

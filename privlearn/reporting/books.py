@@ -57,6 +57,9 @@ _MOST_RUNS = 2000
 _MOST_EXACT = 5000
 """Different losses that are added up as exact numbers; more are added up as floats, rounded up."""
 
+_MOST_DRAWN = 100
+"""Mechanisms and labels that are drawn by themselves."""
+
 _NO_PRICE = PrivlearnError, ValueError, TypeError, ArithmeticError
 
 
@@ -112,6 +115,23 @@ def unit_of(cap: Currency, term: int = 0) -> str:
         case Renyi():
             return f"ε at order {float(list(cap.curve)[term]):g}"
     return cap.kind
+
+
+@final
+@dataclass(frozen=True)
+class Spending:
+    """What the most charged user of one accountant paid, spend by spend."""
+
+    accountant: str
+    user: int
+    unit: str
+    cap: float
+    labels: list[str]
+    cumulated: Array
+    """Shape (labels, spends + 1): paid under each label after each spend."""
+    minutes: Integers
+    """Shape (spends + 2,): when it was opened, when each was made, and the ledger's last minute, in
+    minutes since 1970 and in order; none where no entry tells its time."""
 
 
 @final
@@ -507,6 +527,47 @@ class Books:
             return person_cost(self._state, runs).amounts[self._term]
         except _NO_PRICE:
             return None
+
+    def spending(self) -> Spending | None:
+        """What the most charged user paid over time; None under a rule of participation."""
+        if self._persons:
+            return None
+        state, table = self._state, self._table
+        user = self._asked.user
+        if user is None:
+            closed_plan = state.closed and state.plan is not None
+            user = (
+                self._most_spent() if closed_plan else state.ceiling.charged.extremes(self._term)[0]
+            )
+        rows = self._columns.only(self._columns.touching(user, user + 1))
+        cost = np.nan_to_num(self._of_rows(rows), nan=0.0)
+        groups, which = np.unique(rows.group, return_inverse=True)
+        sums = np.bincount(which, weights=cost, minlength=len(groups))
+        order = np.argsort(-sums, kind="stable")
+        kept = order if len(order) <= _MOST_DRAWN else order[: _MOST_DRAWN - 1]
+        place = np.full(len(groups), len(kept))
+        place[np.sort(kept)] = np.arange(len(kept))
+        names = [table.groups[int(groups[at])] for at in np.sort(kept)]
+        labels = [f"{group.mechanism}: {group.label}" for group in names]
+        if len(kept) < len(order):
+            labels.append(f"{len(order) - len(kept)} others")
+        cumulated = np.zeros((len(labels), len(rows) + 1))
+        cumulated[place[which], np.arange(1, len(rows) + 1)] = cost
+        minutes = np.array(
+            [table.opened(state.number), *rows.minute.tolist(), table.last_minute], dtype=np.int64
+        )
+        known = minutes[minutes != UNKNOWN_TIME]
+        if len(known):  # a clock may go back, and entries of format 1 tell no time
+            minutes = np.maximum.accumulate(np.where(minutes == UNKNOWN_TIME, known[0], minutes))
+        return Spending(
+            accountant=state.opened.accountant,
+            user=user,
+            unit=self._unit,
+            cap=float(self._cap),
+            labels=labels,
+            cumulated=np.cumsum(cumulated, axis=1),
+            minutes=minutes if len(known) else known,
+        )
 
     # One by one ---------------------------------------------------------------------------------
 
