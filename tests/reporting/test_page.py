@@ -204,17 +204,18 @@ def test_pages_and_sums_of_random_ledgers(
 ) -> None:
     path = tmp_path_factory.mktemp("random") / "ledger.db"
     paid: dict[int, Fraction] = dict.fromkeys(range(10), Fraction(0))
-    with (
-        clock() as on,
-        CentralAccountant(ZCDP(1), users=range(10), ledger=Ledger.create(path)) as book,
-    ):
+    with clock() as on:
+        book = CentralAccountant(ZCDP(1), users=range(10), ledger=Ledger.create(path))
         for start, length, label, scale, minutes in runs:
             on(minutes)
             users = range(start, min(start + length, 10))
             release(book, users, label, scale)
             for user in users:
                 paid[user] += 2 / Fraction(scale) ** 2  # sensitivity 2: Δ²/(2σ²)
-        book.close() if closed else book.ledger.close()
+        if closed:
+            book.close()
+        else:
+            book.ledger.close()
     told = report(path)
     check_against(told)
     levels = [line.so_far for line in told.by_time]
@@ -331,13 +332,20 @@ HIDDEN = st.sampled_from(["\x00", "\x1b[2J", "\n", "\u202e", "\u2066", "\ud800",
 TEXT = st.lists(st.one_of(MARKUP, HIDDEN, st.text(max_size=5)), min_size=1, max_size=5)
 
 
+@pytest.fixture(scope="module")
+def plain_shape(of_weeks: Report) -> list[tuple[str, tuple[str, ...]]]:
+    return Seen(page_html(with_text(of_weeks, "plain"))).shape
+
+
 @given(parts=TEXT)
-@settings(max_examples=40)
-def test_text_of_a_ledger_is_text(of_weeks: Report, parts: list[str]) -> None:
+@settings(max_examples=30)
+def test_text_of_a_ledger_is_text(
+    of_weeks: Report, plain_shape: list[tuple[str, tuple[str, ...]]], parts: list[str]
+) -> None:
     text = "x" + "".join(parts)
     page = page_html(with_text(of_weeks, text))
     seen = Seen(page)
-    assert seen.shape == Seen(page_html(with_text(of_weeks, "plain"))).shape
+    assert seen.shape == plain_shape
     assert all(character == "\n" or character.isprintable() for character in page)
     assert seen.tables["By label"].rows[0][0] == visible(text, 200)
     page.encode()
@@ -383,20 +391,20 @@ def test_a_page_is_well_formed(shown: tuple[str, Report]) -> None:
 
 
 def test_a_page_stays_small_and_counts_what_it_leaves_out(of_weeks: Report) -> None:
-    text = "\u202e<&\U0001f600" * 500
+    text = "\u202e<&\U0001f600" * 300
     many: dict[str, Any] = {
-        "problems": [f"{k}{text}" for k in range(10_000)],
+        "problems": [f"{k}{text}" for k in range(2_000)],
         "remarks": [text] * 1000,
         "trusted_code": [text] * 1000,
         "by_label": [
-            of_weeks.by_label[0].model_copy(update={"label": f"{text}{k}"}) for k in range(10_000)
+            of_weeks.by_label[0].model_copy(update={"label": f"{text}{k}"}) for k in range(2_000)
         ],
         "open_tokens": [of_weeks.open_tokens[0].model_copy(update={"label": text})] * 1000,
         "guarantees": [
-            of_weeks.guarantees[0].model_copy(update={"accountants": (k,)}) for k in range(1, 3000)
+            of_weeks.guarantees[0].model_copy(update={"accountants": (k,)}) for k in range(1, 400)
         ],
         "spent": [
-            of_weeks.spent[0].model_copy(update={"accountants": (k,)}) for k in range(1, 3000)
+            of_weeks.spent[0].model_copy(update={"accountants": (k,)}) for k in range(1, 400)
         ],
     }
     page = page_html(of_weeks.model_copy(update=many))
@@ -404,9 +412,9 @@ def test_a_page_stays_small_and_counts_what_it_leaves_out(of_weeks: Report) -> N
     more = [int(n) for n in re.findall(r'and <data value="(\d+)">[\d,]+</data> more', page)]
     shown = page[page.index('id="problems"') : page.index('id="meaning"')].count("<li><bdi>")
     assert shown >= 20
-    assert 10_000 - shown in more, "problems"
+    assert 2_000 - shown in more, "problems"
     accounts = len(re.findall("<h3>Accountant", page[: page.index('id="numbers"')]))
-    assert 2999 - accounts in more, "accountants"
+    assert 399 - accounts in more, "accountants"
 
 
 # The file -----------------------------------------------------------------------------------------
