@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, final
+from typing import TYPE_CHECKING, final
 
 from markupsafe import Markup, escape
 
@@ -24,6 +24,9 @@ from privlearn.errors import DataError
 from privlearn.reporting import page_charts, page_values
 from privlearn.reporting.model import Balance, Reading, Report
 from privlearn.reporting.page_tables import Tables, numbers
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 MOST_BYTES = 2_000_000
 """Of a page."""
@@ -210,7 +213,7 @@ def _commands(report: Report) -> list[tuple[str, str]]:
 
 
 @cache
-def _environment(limits: Limits) -> Any:
+def _environment(limits: Limits) -> Environment:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     def finalized(value: object) -> object:

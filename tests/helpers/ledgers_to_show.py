@@ -50,7 +50,7 @@ def release(book: Any, users: range, label: str, scale: float = 20.0) -> None:
 def weeks(path: Path) -> None:
     """Open: sums each week, two of them on half of the users; one token waits, one is lost."""
     with clock() as on:
-        book = CentralAccountant(
+        book: CentralAccountant[Any] = CentralAccountant(
             ApproxDP(1, "1e-6"), users=range(5000), ledger=Ledger.create(path), population="shop"
         )
         for week in range(9):
