@@ -110,7 +110,8 @@ def _follow(
             known = len(problems)
             if lines.quiet:
                 spends = "1 spend" if lines.spends == 1 else f"{lines.spends:,} spends"
-                page.line(f"{audited.entries:,} entries with {spends} so far; Ctrl-C ends this")
+                entries = "1 entry" if audited.entries == 1 else f"{audited.entries:,} entries"
+                page.line(f"{entries} with {spends} so far; Ctrl-C ends this")
                 lines.quiet = False
             if audited.closed:
                 return

@@ -332,17 +332,21 @@ class Books:
         if not all(room):
             return []
         failure = max(state.failure - state.ceiling.largest_failure(), Fraction(0))
-        found = []
+        found: list[Purchase] = []
+        known: set[tuple[str, int]] = set()
         for group, last in self._last_of_groups():
             prices = [self._price_of_run(self._table.losses[number]) for number in last]
             runs = min((_runs(room, failure, price) for price in prices), default=0)
-            if runs > 0:
-                what = (
-                    f"{runs:,} more messages of every user, of {group.mechanism} under "
-                    if group.attested
-                    else f"{runs:,} more runs of {group.mechanism} for all users, under "
+            if runs > 0 and (group.mechanism, runs) not in known:
+                known.add((group.mechanism, runs))  # of labels alike the last is named
+                what = "message of every user" if group.attested else "run for all users"
+                found.append(
+                    Purchase(
+                        what=f"{runs:,} more {_plural(what, runs)}, of {group.mechanism} as under "
+                        f"{group.label!r}",
+                        runs=runs,
+                    )
                 )
-                found.append(Purchase(what=f"{what}{group.label!r}", runs=runs))
         if not self._persons and not state.opened.attested:
             found += _one_release(state.cap._of(room))
         return found
@@ -388,7 +392,8 @@ class Books:
             of_group[number] = numbers.setdefault(value, len(numbers))
         key = of_group[rows.group]
         sums = self._summed(rows, key)
-        order = np.lexsort((sums.key, -sums.spends, -sums.most))
+        dear = np.round(sums.most / max(float(sums.most.max()), np.finfo(float).tiny), 9)
+        order = np.lexsort((sums.order[sums.begin], -sums.spends, -dear))  # of equal ones the first
         values = list(numbers)
         listed = len(order) if len(order) <= MOST_LISTED else MOST_LISTED - 1
         lines = []
@@ -649,6 +654,11 @@ def _runs(room: Sequence[Fraction], failure: Fraction, price: LossPrice | None) 
     if price.failure:
         fits.append(int(failure // price.failure))
     return min(fits)
+
+
+def _plural(what: str, count: int) -> str:
+    noun, rest = what.split(" ", 1)
+    return f"{noun}{'' if count == 1 else 's'} {rest}"
 
 
 def _one_release(room: Currency) -> list[Purchase]:

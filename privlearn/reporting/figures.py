@@ -34,6 +34,8 @@ _MOST_LABELS = 12
 _MOST_ROWS = 100
 _MOST_STEPS = 4000
 _MOST_PANELS = 16
+_LAST_DAY = 2_932_000
+"""Since 1970, of the year 9997: later ones cannot be drawn."""
 
 
 def plot_guarantee(
@@ -187,7 +189,7 @@ def _times(one: Spending, shown: Array) -> Array:
     """Where levels begin, and where the last one ends: days since 1970, or spends."""
     if not len(one.minutes):
         return np.append(shown, one.cumulated.shape[1])  # the last level is shown for one step
-    days: Array = one.minutes / (24 * 60)
+    days: Array = np.minimum(one.minutes / (24 * 60), _LAST_DAY - 1)
     return np.append(days[shown], max(days[-1], days[shown[-1]]))
 
 
@@ -203,7 +205,7 @@ def _set_time(axes: Axes, times: Array, *, known: bool) -> None:
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(kinds.ConciseDateFormatter(locator))
     spare = max(times[-1] - times[0], 2 / (24 * 60)) / 50
-    axes.set_xlim(times[0] - spare, times[-1] + spare)
+    axes.set_xlim(max(times[0] - spare, 0), min(times[-1] + spare, _LAST_DAY))
 
 
 def _readable(one: Spending) -> tuple[list[str], Array]:

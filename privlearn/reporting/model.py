@@ -31,7 +31,8 @@ class Purchase(_Part):
     """What the remainder would still buy for every user at once."""
 
     what: str
-    """In words: ``3 more runs of noisy-sum under 'week'``, or the noise of one more release."""
+    """In words: ``3 more runs for all users, of gaussian-sum as under 'week'``, or the noise of one
+    more release."""
     runs: int | None = None
     """How many more runs; None for one release with other noise."""
     noise_multiplier: float | None = None

@@ -2,24 +2,44 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from io import StringIO
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
-from random_ledgers import CAPS, FIRST_MINUTE, KINDS, ORDERS, Known, Told, random_records, told_by
+from random_ledgers import (
+    CAPS,
+    FIRST_MINUTE,
+    KINDS,
+    ORDERS,
+    Known,
+    Told,
+    Writer,
+    random_records,
+    told_by,
+)
 from rich.console import Console
+from scipy.stats import norm
 from typer.testing import CliRunner
 
+from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
+from privlearn.accountants.state import AccountState
+from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.cli.main import app
-from privlearn.ledger import write_export
-from privlearn.ledger.chain import text_of_minute
-from privlearn.reporting.report import Balance, Report, Spent, report
+from privlearn.ledger import GENESIS, Ledger, Record, write_export
+from privlearn.ledger.canonical_json import canonical
+from privlearn.ledger.chain import chain_hash, chained, text_of_minute
+from privlearn.noise import NoiseSource
+from privlearn.reporting.books import MOST_LISTED, Spending
+from privlearn.reporting.figures import draw_spending
+from privlearn.reporting.report import Balance, Report, Spent, look_at, report, spending_of
 from privlearn.reporting.shown_numbers import down, up
 from privlearn.reporting.terminal import print_report
 from privlearn.reporting.visible import visible
@@ -194,3 +214,158 @@ def test_terminal_and_json_state_the_same(seed: int, folder: Path) -> None:
         stated.append(f"{token.token} {token.label} ")
     for text in stated:
         assert one_space(visible(text)) in shown, text
+
+
+def changed(seed: int, change: Callable[[dict[str, Any]], None]) -> list[Record]:
+    """A random ledger, each entry of which was changed before it was chained."""
+    records, head = [], GENESIS
+    for record in random_records(seed):
+        body = copy.deepcopy(record.body)
+        change(body)
+        root = (record.envelope or {}).get("root")
+        records.append(Record.make(head, record.seq, body, minute=FIRST_MINUTE, root=root))
+        head = records[-1].hash
+    return records
+
+
+def many_labels(count: int) -> list[Record]:
+    """A cap, and a spend of each of so many labels."""
+    random = Random(0)
+    writer = Writer(random, 1)
+    while writer.kind != "zcdp" or writer.planned:
+        writer = Writer(random, 1)
+    loss = {"kind": "gaussian", "adjacency": "replace-one", "mu_squared": "1/999"}
+    while len({body.get("label") for body in writer.bodies}) <= count:
+        writer.token([0, 2], loss, f"label {len(writer.bodies)}")
+    return chained(writer.bodies)
+
+
+def test_of_very_many_labels_the_rest_is_one_line(tmp_path: Path) -> None:
+    write_export(tmp_path / "a.jsonl", many_labels(400))
+    found = report(tmp_path / "a.jsonl")
+    assert len(found.by_label) == MOST_LISTED
+    rest = found.by_label[-1]
+    assert rest.label is None
+    assert rest.others > 0
+    spends = sum(line.spends for line in found.by_label)
+    assert spends == found.spends == found.total[0].spends
+    costs = [line.most or 0.0 for line in found.by_label]
+    assert sum(costs) == pytest.approx(found.total[0].most), "all are on the same users"
+    unspent = found.unspent_tokens
+    assert len([t for t in found.open_tokens if t.mechanism is None]) == min(unspent, MOST_LISTED)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ["2026-02-31T00:00Z", "2026-13-01T00:00Z", "yesterday", 7, None, ["x"]],
+        ["0001-01-01T00:00Z", "9999-12-31T23:59Z", "1969-12-31T23:59Z", "1970-01-01T00:00Z"],
+        ["2026-11-01T00:00Z", "2020-01-01T00:00Z", "2026-10-01T00:00Z", "9999-12-31T23:59Z"],
+    ],
+    ids=["no times", "far away", "back and forth"],
+)
+def test_times_that_lie_break_nothing(times: list[Any], tmp_path: Path) -> None:
+    records, head = [], GENESIS
+    for record in random_records(2):
+        envelope = {**(record.envelope or {}), "at": times[record.seq % len(times)]}
+        data = canonical({**envelope, "body": record.body})
+        head = chain_hash(head, data)
+        records.append(Record(record.seq, record.body, head, data, envelope))
+    write_export(tmp_path / "a.jsonl", records)
+    found = report(tmp_path / "a.jsonl")
+    assert sum(line.spends for line in found.by_time) == found.spends
+    assert len(found.by_time) <= 60 * len(found.balances)
+    page = StringIO()
+    print_report(found, Console(file=page, width=200), by="time")
+    draw_spending(tmp_path / "a.svg", *drawn(tmp_path / "a.jsonl"))
+    assert Report.model_validate_json(found.model_dump_json()) == found
+
+
+def drawn(path: Path) -> tuple[list[Spending], Sequence[AccountState]]:
+    looked = look_at(path)
+    return spending_of(looked), looked.states
+
+
+def test_what_has_no_price_is_unknown_and_not_zero(tmp_path: Path) -> None:
+    def change(body: dict[str, Any]) -> None:
+        if body["entry"] == "spend":
+            body["loss"] = {"kind": "cauchy", "adjacency": "replace-one", "scale": "1"}
+
+    write_export(tmp_path / "a.jsonl", changed(0, change))
+    found = report(tmp_path / "a.jsonl")
+    assert found.problems
+    broken = [balance for balance in found.balances if balance.unknown]
+    assert broken
+    assert {(b.spent, b.reserved, b.remaining) for b in broken} == {(None, None, None)}
+    page = StringIO()
+    print_report(found, Console(file=page, width=400))
+    assert "what is left is unknown" in page.getvalue()
+
+
+def sentences(path: Path, **named: Any) -> list[str]:
+    return [reading.sentence for reading in report(path, **named).readings]
+
+
+def test_the_sentence_says_who_guesses_what_and_how_often(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    users = range(4)
+    book = Ledger.memory()
+    CentralAccountant(GaussianDP(1), users=users, ledger=book, shared=True, adjacency="zero-out")
+    JointAccountant(GaussianDP(1), users=users, ledger=book, shared=True)
+    LocalAccountant(PureDP(1), users=users, ledger=book, shared=True)
+    LocalAccountant(PureDP(1), users=users, ledger=book, shared=True, attested=True)
+    write_export(path, list(book.records))
+    central, joint, local, attested = sentences(path)
+    # a Gaussian of μ = 1: 2Φ(1/2) − 1 = 0.3829; pure ε = 1: e/(1 + e) = 0.7311
+    assert central == (
+        "Whoever sees all that was released, knows all other records and guesses whether the "
+        "record of a person was used or blanked out is right in at most 69.15 of 100 cases, where "
+        "tossing a coin is right in 50."
+    )
+    assert joint.startswith("Whoever sees all that was released and what everybody else was served")
+    assert "at most 69.15 of 100" in joint
+    assert local.startswith("Whoever collects the messages, and sees each one as it was sent,")
+    assert "at most 73.11 of 100" in local
+    assert attested.startswith("If the clients do what they attest, which nobody has verified, who")
+    assert "whether the record of user 3 was used" in sentences(path, user=3)[0]
+    two = sentences(path, rounds=2)[0]
+    assert "whether the 2 records of a person were used" in two
+    chance = float(re.findall(r"at most ([\d.]+) of", two)[0])
+    assert 2 * norm.cdf(1) - 1 <= 2 * chance / 100 - 1 < 1, "two rows have at least μ = 2"
+
+
+def test_a_sentence_certifies_nothing_where_nothing_is(tmp_path: Path) -> None:
+    records = random_records(0)
+    write_export(tmp_path / "cut.jsonl", records[:1] + records[2:])
+    book = Ledger.memory()
+    simulated = NoiseSource.simulation(0)
+    CentralAccountant(ZCDP(1), users=range(2), ledger=book, noise=simulated).close()
+    write_export(tmp_path / "simulated.jsonl", list(book.records))
+    book = Ledger.memory()
+    CentralAccountant(ZCDP(1), users=range(2), ledger=book).close()
+    write_export(tmp_path / "sound.jsonl", list(book.records))
+    for name, delta, why in (
+        ("cut", None, "the audit found"),
+        ("simulated", None, "a simulation"),
+        ("sound", 0.0, "no finite ε"),
+    ):
+        found = report(tmp_path / f"{name}.jsonl", delta=delta)
+        for reading in found.readings:
+            assert reading.sentence.startswith("Nothing is certified"), name
+            assert why in reading.sentence
+            assert (reading.guess, reading.alarm, reading.odds) == (1.0, 1.0, 100.0)
+            assert reading.words == []
+        assert found.curves == []
+
+
+@pytest.mark.parametrize("seed", SEEDS[:4])
+def test_a_curve_holds_the_point_that_is_stated_and_bounds_it(seed: int, folder: Path) -> None:
+    for delta in (None, 1e-3):
+        found = report(folder / f"{seed}.jsonl", delta=delta)
+        assert len(found.curves) == len(found.guarantees)
+        for curve, guarantee in zip(found.curves, found.guarantees, strict=True):
+            points = dict(zip(curve.epsilons, curve.deltas, strict=True))
+            assert points[guarantee.epsilon] <= guarantee.delta
+            assert curve.epsilons == sorted(curve.epsilons)
+            assert curve.deltas == sorted(curve.deltas, reverse=True)
+            assert curve.epsilons[0] == 0
