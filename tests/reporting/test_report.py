@@ -40,7 +40,7 @@ from privlearn.noise import NoiseSource
 from privlearn.reporting.books import MOST_LISTED, Spending
 from privlearn.reporting.figures import draw_spending
 from privlearn.reporting.report import Balance, Report, Spent, look_at, report, spending_of
-from privlearn.reporting.shown_numbers import down, up
+from privlearn.reporting.shown_numbers import down, part, up
 from privlearn.reporting.terminal import print_report
 from privlearn.reporting.visible import visible
 
@@ -208,8 +208,8 @@ def test_terminal_and_json_state_the_same(seed: int, folder: Path) -> None:
             *(purchase.what for purchase in balance.buys),
         ]
     for line in found.by_mechanism_and_label:
-        part = "" if line.of_cap is None else f"{line.of_cap:.1%}"
-        stated.append(f"{line.mechanism} {line.label} {line.spends} {up(line.most)} {part}")
+        of_cap = "" if line.of_cap is None else part(line.of_cap)
+        stated.append(f"{line.mechanism} {line.label} {line.spends} {up(line.most)} {of_cap}")
     for token in found.open_tokens:
         stated.append(f"{token.token} {token.label} ")
     for text in stated:
