@@ -14,7 +14,7 @@ from privlearn.ledger import Record, iterate_records
 from privlearn.reporting.certificates import guarantee_line, whose
 from privlearn.reporting.model import Balance, OneSpend, Report, Spent
 from privlearn.reporting.report import report
-from privlearn.reporting.shown_numbers import down, up
+from privlearn.reporting.shown_numbers import down, part, up
 from privlearn.reporting.terminal_page import Page
 
 if TYPE_CHECKING:
@@ -159,7 +159,9 @@ def print_difference(found: Difference, console: Console) -> None:
     """Prints whether it is a continuation, and what was spent in between."""
     page = Page(console)
     if not found.continues:
-        page.line("NO CONTINUATION: the new ledger does not go on from the old one", style="bold red")
+        page.line(
+            "NO CONTINUATION: the new ledger does not go on from the old one", style="bold red"
+        )
         page.items([found.why], style="red")
     else:
         page.line("CONTINUATION: all entries of the old ledger stand in the new one")
@@ -208,6 +210,6 @@ def _left(balance: Balance) -> str:
 def _row(line: Spent) -> tuple[str, ...]:
     start, stop = line.users
     name = (f"{line.others:,} others", "") if line.others else (line.mechanism, line.label)
-    part = "" if line.of_cap is None else f"{line.of_cap:.1%}"
+    of_cap = "" if line.of_cap is None else part(line.of_cap)
     users = f"{start}..{stop - 1}" if stop > start else "nobody"
-    return name[0] or "", name[1] or "", f"{line.spends:,}", users, up(line.most), part
+    return name[0] or "", name[1] or "", f"{line.spends:,}", users, up(line.most), of_cap
