@@ -193,7 +193,7 @@ def numbers(guarantee: Guarantee, spent: Guarantee) -> Table:
         named.append(("at all times at once", ["", odometer]))
     rows = [(name, *cells) for name, cells in named]
     return Table(
-        "What is guaranteed, and what was spent", ["number", "guarantee", "spent so far"], rows
+        "What was promised, and what was spent", ["number", "promised", "spent so far"], rows
     )
 
 

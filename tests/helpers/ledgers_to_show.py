@@ -16,7 +16,8 @@ from person_ledgers import SUM as PERSON_SUM
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.budgets import ZCDP, ApproxDP, PureDP
 from privlearn.domains import Ball
-from privlearn.ledger import Ledger
+from privlearn.ledger import Ledger, iterate_records
+from privlearn.ledger.chain import chained
 from privlearn.losses import PureLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
@@ -151,6 +152,22 @@ def tampered(path: Path) -> None:
         connection.execute("DELETE FROM entries WHERE seq = 12")
 
 
+def unknown(path: Path) -> None:
+    """As `several`, with a plan of a loss that no version knows."""
+    several(path)
+    bodies = [record.body for record in iterate_records(path)]
+    for body in bodies:
+        if body["entry"] == "plan":
+            body["items"][0]["loss"]["kind"] = "magic"
+    path.unlink()
+    path.with_name(f"{path.name}.head").unlink()
+    Ledger.create(path).close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        rows = [(r.seq, r.data.decode(), r.hash) for r in chained(bodies)]
+        connection.executemany("INSERT INTO entries VALUES (?, ?, ?)", rows)
+    path.with_name(f"{path.name}.head").unlink(missing_ok=True)
+
+
 def hostile(path: Path) -> None:
     """Labels that would like to be something else."""
     with CentralAccountant(
@@ -181,6 +198,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
         pure,
         unspent,
         tampered,
+        unknown,
         hostile,
     )
 }

@@ -254,6 +254,7 @@ def test_what_several_accountants_promise_together_is_read_together(
 
 STANDINGS = {
     "tampered": "problems",
+    "unknown": "problems",
     "simulated": "simulation",
     "attested": "claimed",
     "infinite": "claimed",
@@ -265,10 +266,10 @@ def test_a_page_claims_no_more_than_its_ledger_earns(shown: tuple[str, Report]) 
     page = page_html(told)
     assert standing(told) == STANDINGS.get(kind, "verified")
     assert f'<div class="verdict {standing(told)}">' in page
-    certified = kind not in ("tampered", "simulated", "infinite")
+    certified = kind not in ("tampered", "unknown", "simulated", "infinite")
     assert ('<p class="figure">' in page) == certified
     assert ("polyline" in page and 'id="trade-off"' in page) == certified
-    assert ("Not confirmed" in page) == (kind == "tampered")
+    assert ("Not confirmed" in page) == (kind in ("tampered", "unknown"))
     assert ("this noise protects nobody" in page) == (kind == "simulated")
     warnings = [name for name in ("problems", "weaknesses") if f'<section id="{name}"' in page]
     assert warnings == ["problems"] * bool(told.problems) + ["weaknesses"] * bool(told.weaknesses)
