@@ -8,7 +8,6 @@ import os
 import shlex
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
@@ -58,12 +57,11 @@ def write_page(report: Report, path: str | os.PathLike[str]) -> None:
         DataError: the file that is there is not such a page.  OSError: it cannot be written.
     """
     target = Path(path).resolve()
-    with suppress(FileNotFoundError), target.open("rb") as there:
-        if there.read(len(_BEGINNING)) not in (_BEGINNING, b""):
-            raise DataError(
-                f"{os.fspath(path)}: there is a file that is no page of an audit; it stays as it "
-                "is, choose another name"
-            )
+    if target.exists() and not _is_page(target):
+        raise DataError(
+            f"{os.fspath(path)}: there is something that is no page of an audit; it stays as it "
+            "is, choose another name"
+        )
     text = page_html(report).encode()
     new = new_name(target)
     try:
@@ -76,6 +74,13 @@ def write_page(report: Report, path: str | os.PathLike[str]) -> None:
         new.unlink(missing_ok=True)
         raise
     sync_directory(target.parent)
+
+
+def _is_page(path: Path) -> bool:
+    if not path.is_file():  # opening a device or a pipe could do or wait for anything
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_BEGINNING)) == _BEGINNING
 
 
 def page_html(report: Report) -> str:

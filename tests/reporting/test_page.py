@@ -427,7 +427,10 @@ def test_no_other_file_is_written_over(of_weeks: Report, tmp_path: Path) -> None
     kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
     assert len(kept) >= 2, "a head stands beside it"
     (tmp_path / "link.html").symlink_to(ledger)
-    for path in [*kept, tmp_path / "link.html"]:
+    (tmp_path / "empty").touch()
+    os.mkfifo(tmp_path / "pipe")
+    others = [tmp_path / name for name in ("link.html", "empty", "pipe")]
+    for path in [*kept, *others, tmp_path]:
         with pytest.raises(DataError, match="no page of an audit"):
             write_page(of_weeks, path)
     assert {path: path.read_bytes() for path in kept} == kept
