@@ -159,7 +159,9 @@ def print_difference(found: Difference, console: Console) -> None:
     """Prints whether it is a continuation, and what was spent in between."""
     page = Page(console)
     if not found.continues:
-        page.line("NO CONTINUATION: the new ledger does not go on from the old one", style="bold red")
+        page.line(
+            "NO CONTINUATION: the new ledger does not hold all of the old one", style="bold red"
+        )
         page.items([found.why], style="red")
     else:
         page.line("CONTINUATION: all entries of the old ledger stand in the new one")
