@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from privlearn.cli.output import BAD_INPUT, OTHER_LEDGER, clear_errors, console, fail, unread
+from privlearn.cli.output import (
+    BAD_INPUT,
+    INCOMPLETE,
+    OTHER_LEDGER,
+    clear_errors,
+    console,
+    fail,
+    unread,
+)
 from privlearn.errors import LedgerError
 
 if TYPE_CHECKING:
@@ -61,6 +71,13 @@ def audit(
     registry: Annotated[
         Path | None, typer.Option(help="Write a record for the registry of deployments here.")
     ] = None,
+    evaluation: Annotated[
+        Path | None, typer.Option(help="Write the answers to an evaluator's questions here.")
+    ] = None,
+    about: Annotated[
+        Path | None,
+        typer.Option(help="What only a person can say, for these two; made if there is none."),
+    ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw what was spent over time to this file.")
     ] = None,
@@ -71,7 +88,7 @@ def audit(
     ledger that is named so is ./diff.
 
     Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a simulation; 4 the ledger
-    cannot be read; 8 NEW does not continue OLD.
+    cannot be read; 8 NEW does not continue OLD; 9 `about` lacks a field of the record.
     """
     if ledger == "diff" and more is not None:
         _diff(more, delta=delta, json=json)
@@ -82,14 +99,9 @@ def audit(
         fail("diff needs two ledgers, OLD and NEW; a ledger of that name is ./diff", BAD_INPUT)
     where = Path(ledger)
     if follow:
-        given: dict[str, object] = {
-            "json": json,
-            "html": html,
-            "registry": registry,
-            "plot": plot,
-            "by": by,
-        }
-        given |= {"since": since, "label": label, "mechanism": mechanism, "user": user}
+        given: dict[str, object] = {"json": json, "html": html, "registry": registry, "plot": plot}
+        given |= {"evaluation": evaluation, "about": about, "by": by, "since": since}
+        given |= {"label": label, "mechanism": mechanism, "user": user}
         for name, value in given.items():
             if value not in (None, False):
                 fail(f"--follow prints spends as they come; it takes no --{name}", BAD_INPUT)
@@ -118,25 +130,28 @@ def audit(
         from privlearn.reporting.terminal import print_report
 
         print_report(found, console(), by=by, full=full)
-    _write_files(found, html=html, registry=registry)
+    if html is not None:
+        from privlearn.reporting.page import write_page
+
+        with clear_errors():
+            write_page(found, html)
     if plot is not None:
         from privlearn.reporting.figures import draw_spending
         from privlearn.reporting.report import spending_of
 
         with clear_errors():
             draw_spending(plot, spending_of(looked), looked.states)
+    _write_records(found, registry=registry, evaluation=evaluation, about=about)
     raise typer.Exit(found.exit_code)
 
 
-class _unreadable:
+@contextmanager
+def _unreadable() -> Iterator[None]:
     """Ends with the exit code of a ledger that cannot be read."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, LedgerError):
-            fail(str(error), unread(error))
+    try:
+        yield
+    except LedgerError as error:
+        fail(str(error), unread(error))
 
 
 def _print_json(found: Any) -> None:
@@ -145,16 +160,33 @@ def _print_json(found: Any) -> None:
     sys.stdout.write(in_json(found.model_dump_json(indent=2)) + "\n")
 
 
-def _write_files(found: Report, *, html: Path | None, registry: Path | None) -> None:
+def _write_records(
+    found: Report, *, registry: Path | None, evaluation: Path | None, about: Path | None
+) -> None:
+    """Writes what others ask for in their own forms."""
+    if registry is None and evaluation is None:
+        if about is not None:
+            fail("--about is for --registry and --evaluation, and neither was asked for", BAD_INPUT)
+        return
+    from privlearn.reporting.deployment_record import (
+        IncompleteRecordError,
+        UncertifiedRecordError,
+        read_about,
+        write_record,
+    )
+    from privlearn.reporting.evaluation import evaluation_markdown
+
     with clear_errors():
-        if html is not None:
-            from privlearn.reporting.page import write_page
-
-            write_page(found, html)
+        if evaluation is not None:
+            said = read_about(about) if about is not None and about.exists() else None
+            evaluation.write_text(evaluation_markdown(found, said), encoding="utf-8")
         if registry is not None:
-            from privlearn.reporting.registry_record import write_record
-
-            write_record(found, registry)
+            try:
+                write_record(found, registry, about or registry.with_name("about.toml"))
+            except IncompleteRecordError as error:
+                fail(str(error), INCOMPLETE)
+            except UncertifiedRecordError as error:
+                fail(str(error), found.exit_code or BAD_INPUT)
 
 
 def _diff(files: list[Path], *, delta: float | None, json: bool) -> None:

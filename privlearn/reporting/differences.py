@@ -160,7 +160,7 @@ def print_difference(found: Difference, console: Console) -> None:
     page = Page(console)
     if not found.continues:
         page.line(
-            "NO CONTINUATION: the new ledger does not go on from the old one", style="bold red"
+            "NO CONTINUATION: the new ledger does not hold all of the old one", style="bold red"
         )
         page.items([found.why], style="red")
     else:

@@ -27,15 +27,17 @@ if TYPE_CHECKING:
 
     from privlearn.accountants.arrivals import ArrivalSpend
 
-COLORS = ["#1b6ca8", "#c0392b", "#4a4a4a", "#e0a030", "#2e8b57", "#8e44ad", "#7f8c8d"]
-STYLES = [("#1b6ca8", "-"), ("#4a4a4a", "--"), ("#c0392b", "-"), ("#7f8c8d", ":")]
+COLORS = ["#0072b2", "#d55e00", "#4a4a4a", "#e69f00", "#009e73", "#cc79a7", "#56b4e9"]
+"""Told apart by the colour-blind, too (Okabe and Ito 2008)."""
+STYLES = [("#0072b2", "-"), ("#4a4a4a", "--"), ("#d55e00", "-."), ("#888888", ":")]
 """Of a private learner and of up to three references."""
 _MOST_LABELS = 12
-_MOST_ROWS = 100
 _MOST_STEPS = 4000
 _MOST_PANELS = 16
 _LAST_DAY = 2_932_000
 """Since 1970, of the year 9997: later ones cannot be drawn."""
+_POINTS = 400
+"""Of a curve over users; with more, dashes run together and files grow."""
 
 
 def plot_guarantee(
@@ -83,8 +85,8 @@ def plot_guarantee(
 def _draw_tradeoff(axes: Axes, curve: PrivacyCurve) -> None:
     rates = np.concatenate([[0.0], np.geomspace(1e-6, 1, 300)])
     missed = 1 - curve.power(rates)
-    axes.plot([0, 1], [1, 0], color="#999999", linewidth=1, linestyle="--", label="tossing a coin")
-    axes.plot(rates, missed, color=COLORS[0], linewidth=2, label="best attack at most here")
+    axes.plot([0, 1], [1, 0], color="#999999", linewidth=1, linestyle="--", label="guessing")
+    axes.plot(rates, missed, color=COLORS[0], linewidth=2, label="no attack is below")
     axes.fill_between(rates, missed, 1 - rates, color=COLORS[0], alpha=0.12)
     axes.set(
         xlabel="false alarms", ylabel="missed", title="trade-off curve", xlim=(0, 1), ylim=(0, 1)
@@ -197,6 +199,8 @@ def _set_time(axes: Axes, times: Array, *, known: bool) -> None:
     """The horizontal axis: minutes that entries tell, or where there are none spends."""
     if not known:
         axes.set_xlim(0, times[-1])
+        whole: Any = axes.xaxis.get_major_locator()
+        whole.set_params(integer=True)
         return
     from matplotlib import dates
 
@@ -264,17 +268,16 @@ def plot_regret(
     """
     figure = new_figure(10, 4)
     total, rate = figure.subplots(1, 2)
-    for (name, regret), (color, _) in zip(regrets.items(), STYLES, strict=False):
-        total.plot(
-            np.arange(1, len(regret) + 1), np.cumsum(regret), label=name, color=color, linewidth=2
-        )
-        users, smooth = running_average(regret, len(regret) // 40)
-        rate.plot(users, smooth, color=color, linewidth=2, label=name)
+    for (name, regret), (color, line) in zip(regrets.items(), STYLES, strict=False):
+        served = np.arange(1.0, len(regret) + 1)
+        _draw_curve(total, served, np.cumsum(regret), color, line, name)
+        _draw_curve(rate, *running_average(regret, len(regret) // 40), color, line, name)
     total.set(xlabel=f"{unit}s served", ylabel="cumulative regret (sales)", title=title)
     total.legend(frameon=False)
     rate.set(xlabel=f"{unit}s served", ylabel=f"regret per {unit}", yscale="log")
     rate.set_title(f"per {unit}")
     for axes in (total, rate):
+        axes.xaxis.set_major_formatter("{x:,.0f}")
         tidy(axes)
     save(figure, path)
 
@@ -299,10 +302,7 @@ def plot_running_averages(
     axes = figure.subplots()
     for (name, values), (color, line) in zip(curves.items(), STYLES, strict=False):
         if len(values):
-            users, smooth = running_average(values, len(values) // 10)
-            # with more points dashes run together
-            at = np.unique(np.linspace(0, len(smooth) - 1, 400).astype(int))
-            axes.plot(users[at], smooth[at], color=color, linestyle=line, linewidth=2, label=name)
+            _draw_curve(axes, *running_average(values, len(values) // 10), color, line, name)
     axes.set(xlabel=x, ylabel=y, title="running average over a tenth of the users")
     axes.set_ylim(bottom=bottom)
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -310,6 +310,11 @@ def plot_running_averages(
         figure.legend(loc="outside lower center", ncols=2, frameon=False)
     tidy(axes)
     save(figure, path)
+
+
+def _draw_curve(axes: Axes, x: Array, y: Array, color: str, line: str, name: str) -> None:
+    at = np.unique(np.linspace(0, len(x) - 1, _POINTS).astype(int))
+    axes.plot(x[at], y[at], color=color, linestyle=line, linewidth=2, label=name)
 
 
 def running_average(values: Array, window: int) -> tuple[Array, Array]:

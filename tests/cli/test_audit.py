@@ -24,6 +24,7 @@ from privlearn.cli import main as cli_main
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, OTHER_LEDGER, PROBLEMS, UNKNOWN_FEATURE, UNREADABLE
 from privlearn.domains import Ball
+from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger import Ledger, Record, iterate_records, write_export
 from privlearn.ledger.chain import chained
 from privlearn.mechanisms import NoisySum
@@ -287,11 +288,10 @@ def test_following_reads_every_entry_once_and_ends_when_told(
     accountant = CentralAccountant(ZCDP(1), users=range(4), ledger=book)
 
     def counted(*arguments: Any, **named: Any) -> Iterator[Record]:
-        for record in iterate(*arguments, **named):
+        for record in iterate_records(*arguments, **named):
             read.append(record.seq)
             yield record
 
-    iterate = following.iterate_records
     monkeypatch.setattr(following, "iterate_records", counted)
 
     def writes() -> Iterator[None]:
@@ -320,7 +320,7 @@ def test_following_a_file_that_is_replaced_or_wrong(tmp_path: Path, weeks: Path)
         for _ in range(200):
             yield
 
-    with pytest.raises(following.LedgerUnreadableError, match="not there any more"):
+    with pytest.raises(LedgerUnreadableError, match="not there any more"):
         followed(weeks, replaces())
     export = tmp_path / "a.jsonl"
     write_export(export, [])

@@ -149,7 +149,7 @@ class Writer:
             self.write("retire", token=token, outcome="unused", digest=None)
             return
         stream = loss["kind"] != "may-fail" and random.random() < 0.3
-        spend = {
+        spend: dict[str, Any] = {
             "adjacency": "replace-one",
             "arithmetic": "own",
             "calibration": "proved",
@@ -202,7 +202,7 @@ class Writer:
             self.write("return", allowance=name)
 
     def plan(self) -> None:
-        items = []
+        items: list[dict[str, Any]] = []
         for _ in range(self.random.randint(1, 3)):
             users = self.some_users()
             count = self.random.randint(1, 2)

@@ -31,6 +31,7 @@ from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.state import AccountState
+from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.cli.main import app
 from privlearn.ledger import GENESIS, Ledger, Record, write_export
@@ -310,7 +311,9 @@ def test_the_sentence_says_who_guesses_what_and_how_often(tmp_path: Path) -> Non
     path = tmp_path / "ledger.jsonl"
     users = range(4)
     book = Ledger.memory()
-    CentralAccountant(GaussianDP(1), users=users, ledger=book, shared=True, adjacency="zero-out")
+    CentralAccountant(
+        GaussianDP(1), users=users, ledger=book, shared=True, adjacency=Adjacency.ZERO_OUT
+    )
     JointAccountant(GaussianDP(1), users=users, ledger=book, shared=True)
     LocalAccountant(PureDP(1), users=users, ledger=book, shared=True)
     LocalAccountant(PureDP(1), users=users, ledger=book, shared=True, attested=True)
