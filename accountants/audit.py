@@ -317,24 +317,86 @@ def examine(
     Raises:
         PrivlearnError: as `audit`.
     """
-    audited = _Audit(_valid_head(head), restate, watcher)
-    users = _asked(delta, user, rounds)
-    values, claimed = RecordedValues(), Claimed(Path(path).resolve(), head=None, unknown=True)
-    for record in values.note(iterate_records(path, vouched=head is not None), claimed.compare):
-        audited.take(record)
-    found = audited.certificate(delta, users, rounds)
-    problems, notes = values.problems_and_remarks(Path(path))
-    if older := claimed.problem():
-        problems.append(older)
-    certificate = found.model_copy(
-        update={
-            "problems": found.problems + problems,
-            "remarks": found.remarks + notes,
-            "head_beside": claimed.beside,
-        }
+    examination = Examination(
+        path, delta=delta, head=head, user=user, rounds=rounds, restate=restate, watcher=watcher
     )
-    books = audited.books.values()
-    return Examined(certificate, [b.state for b in books], [b.unpriced for b in books])
+    for record in iterate_records(path, vouched=head is not None):
+        examination.take(record)
+    return examination.result()
+
+
+@final
+class Examination:
+    """An audit that is handed a ledger's records one by one, and can say at any time what it found.
+
+    Args:
+        path: the ledger, beside which its head and its values stand.
+        delta, head, user, rounds, restate, watcher: as of `examine`.
+
+    Raises:
+        ValueError: delta, head or rounds are none.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        delta: float | None = None,
+        head: str | None = None,
+        user: int | None = None,
+        rounds: int = 1,
+        restate: Restate | None = None,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self._audited = _Audit(_valid_head(head), restate, watcher)
+        self._delta, self._rounds = delta, rounds
+        self._users = _asked(delta, user, rounds)
+        self._path = Path(path)
+        self._values = RecordedValues()
+        self._claimed = Claimed(self._path.resolve(), head=None, unknown=True)
+
+    @property
+    def entries(self) -> int:
+        """How many records were taken."""
+        return self._audited.entries
+
+    @property
+    def closed(self) -> bool:
+        """Whether accountants were opened, and all of them are closed."""
+        books = self._audited.books.values()
+        return bool(books) and all(book.state.closed for book in books)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the records so far, the first of it."""
+        return self._audited.problems.lines()
+
+    def take(self, record: Record) -> None:
+        """Looks at the next record."""
+        self._claimed.compare(record)
+        self._values.note(record)
+        self._audited.take(record)
+
+    def result(self) -> Examined:
+        """What was found so far.
+
+        Raises:
+            UsersError: no accountant has that user.  BudgetError: user or rounds, of an account of
+            persons.
+        """
+        found = self._audited.certificate(self._delta, self._users, self._rounds)
+        problems, notes = self._values.problems_and_remarks(self._path)
+        if older := self._claimed.problem():
+            problems.append(older)
+        certificate = found.model_copy(
+            update={
+                "problems": found.problems + problems,
+                "remarks": found.remarks + notes,
+                "head_beside": self._claimed.beside,
+            }
+        )
+        books = self._audited.books.values()
+        return Examined(certificate, [b.state for b in books], [b.unpriced for b in books])
 
 
 def certify(

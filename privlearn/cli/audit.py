@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -108,9 +110,9 @@ def audit(
         fail("diff needs two ledgers, OLD and NEW; a ledger of that name is ./diff", BAD_INPUT)
     where = Path(ledger)
     if follow:
-        given = {"json": json, "html": html, "registry": registry, "plot": plot, "by": by}
-        given |= {"evaluation": evaluation, "about": about}
-        given |= {"since": since, "label": label, "mechanism": mechanism, "user": user}
+        given: dict[str, object] = {"json": json, "html": html, "registry": registry, "plot": plot}
+        given |= {"evaluation": evaluation, "about": about, "by": by, "since": since}
+        given |= {"label": label, "mechanism": mechanism, "user": user}
         for name, value in given.items():
             if value not in (None, False):
                 fail(f"--follow prints spends as they come; it takes no --{name}", BAD_INPUT)
@@ -119,10 +121,10 @@ def audit(
         with _unreadable():
             code = follow_ledger(where, delta=delta, head=head, rounds=rounds, full=full)
         raise typer.Exit(code)
-    from privlearn.reporting.report import report
+    from privlearn.reporting.report import look_at, report_of
 
     with _unreadable():
-        found = report(
+        looked = look_at(
             where,
             delta=delta,
             head=head,
@@ -132,44 +134,41 @@ def audit(
             label=label,
             mechanism=mechanism,
         )
+    found = report_of(looked)
     if json:
         _print_json(found)
     else:
         from privlearn.reporting.terminal import print_report
 
         print_report(found, console(), by=by, full=full)
-    _write_files(found, where, html=html, plot=plot)
+    if html is not None:
+        from privlearn.reporting.page import write_page
+
+        with clear_errors():
+            write_page(found, html)
+    if plot is not None:
+        from privlearn.reporting.figures import draw_spending
+        from privlearn.reporting.report import spending_of
+
+        with clear_errors():
+            draw_spending(plot, spending_of(looked), looked.states)
     _write_records(found, registry=registry, evaluation=evaluation, about=about)
     raise typer.Exit(found.exit_code)
 
 
-class _unreadable:
+@contextmanager
+def _unreadable() -> Iterator[None]:
     """Ends with the exit code of a ledger that cannot be read."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, LedgerError):
-            fail(str(error), unread(error))
+    try:
+        yield
+    except LedgerError as error:
+        fail(str(error), unread(error))
 
 
 def _print_json(found: Any) -> None:
     from privlearn.reporting.visible import in_json
 
     sys.stdout.write(in_json(found.model_dump_json(indent=2)) + "\n")
-
-
-def _write_files(found: Report, ledger: Path, *, html: Path | None, plot: Path | None) -> None:
-    with clear_errors():
-        if plot is not None:
-            from privlearn.reporting.figures import plot_spending
-
-            plot_spending(plot, ledger)
-        if html is not None:
-            from privlearn.reporting.page import write_page
-
-            write_page(found, html)
 
 
 def _write_records(

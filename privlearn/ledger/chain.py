@@ -234,7 +234,7 @@ class Chain:
         return self.tree.root
 
     def add(self, record: Record) -> list[str]:
-        """What is wrong with the next record; empty if it continues the chain."""
+        """What is wrong with the next record, in one line; empty if it continues the chain."""
         problems: list[str] = []
         leaf = None
         cut = record.seq != self.size
@@ -266,7 +266,7 @@ class Chain:
         self.size = record.seq + 1
         if problems:
             self._whole = False
-            return [f"entry {record.seq}: {problem}" for problem in problems]
+            return [f"entry {record.seq}: {'; '.join(problems)}"]  # one fault is one problem
         return problems
 
     def end(self, head: str | None = None) -> list[str]:

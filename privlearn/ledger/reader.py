@@ -69,13 +69,16 @@ def read_records(path: str | os.PathLike[str]) -> list[Record]:
     return list(iterate_records(path))
 
 
-def iterate_records(path: str | os.PathLike[str], *, vouched: bool = False) -> Iterator[Record]:
+def iterate_records(
+    path: str | os.PathLike[str], *, vouched: bool = False, begin: int = 0
+) -> Iterator[Record]:
     """Reads a ledger file or a JSON-lines export entry by entry, without changing it.
 
     Args:
         path: the file.
         vouched: whether a file whose log is missing is read, too, because the caller compares the
             head, or says that it is not known.
+        begin: the position of the first entry that is wanted, of a database.
 
     Raises:
         LedgerUnreadableError: missing, torn, not a ledger, without its log, or beyond a limit.
@@ -90,7 +93,9 @@ def iterate_records(path: str | os.PathLike[str], *, vouched: bool = False) -> I
         if size > MOST_FILE_BYTES:
             raise ValueError(f"{size} bytes; at most {MOST_FILE_BYTES} are read")
         reading = (
-            _read_lines(where) if is_export(where) else SQLITE.each(_read_database(where, vouched))
+            _read_lines(where)
+            if is_export(where)
+            else SQLITE.each(_read_database(where, vouched, begin))
         )
         for count, record in enumerate(reading):
             if count >= MOST_ENTRIES:
@@ -259,12 +264,13 @@ _WITH_LOG = b"\2\2"
 """Of SQLite's header: write and read version."""
 
 
-def _read_database(where: Path, vouched: bool) -> Iterator[Record]:
+def _read_database(where: Path, vouched: bool, begin: int) -> Iterator[Record]:
     with opened_database(where, vouched) as (connection, steps, schema, size):
         connection.text_factory = bytes
         read = _read_rows if schema == 2 else _read_rows_1
         limits = _Limits(steps, size)
-        (after,) = connection.execute("SELECT min(seq) FROM entries").fetchone()
+        wanted = "SELECT min(seq) FROM entries" + " WHERE seq >= ?" * bool(begin)
+        (after,) = connection.execute(wanted, (begin,) if begin else ()).fetchone()
         first = more = after is not None
         while more:
             # Each look but the first begins with the last row of the one before, and goes on from

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import final
 
@@ -18,20 +18,17 @@ from privlearn.ledger.values import unpacked
 
 @final
 class RecordedValues:
-    """Notes the digests in records that pass, and then looks for their values."""
+    """Notes the digests in records, and then looks for their values."""
 
     def __init__(self) -> None:
         self._digests: set[str] = set()
 
-    def note(self, records: Iterable[Record], also: Callable[[Record], None]) -> Iterator[Record]:
-        """Lets records pass, which ``also`` looks at, too."""
-        for record in records:
-            also(record)
-            said = record.body if record.body.get("entry") == "publish" else record.ext.get(RESUME)
-            digest = said.get("digest") if isinstance(said, dict) else None
-            if isinstance(digest, str):
-                self._digests.add(digest)
-            yield record
+    def note(self, record: Record) -> None:
+        """Notes what value a record names, if it names one."""
+        said = record.body if record.body.get("entry") == "publish" else record.ext.get(RESUME)
+        digest = said.get("digest") if isinstance(said, dict) else None
+        if isinstance(digest, str):
+            self._digests.add(digest)
 
     def problems_and_remarks(self, path: Path) -> tuple[list[str], list[str]]:
         """What is wrong with values that were changed, and what is to be said of missing ones.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from privlearn.accountants.audit import Certificate, Examined, Watcher
+from privlearn.accountants.audit import Certificate, Examination, Examined, Watcher
 from privlearn.accountants.audit import examine as recompute
 from privlearn.mechanisms.recorded_streams import RecordedStreams
 
@@ -44,6 +44,29 @@ def examine(
         delta=delta,
         head=head,
         user=user,
+        rounds=rounds,
+        restate=RecordedStreams(),
+        watcher=watcher,
+    )
+
+
+def examination(
+    path: str | os.PathLike[str],
+    *,
+    delta: float | None = None,
+    head: str | None = None,
+    rounds: int = 1,
+    watcher: Watcher | None = None,
+) -> Examination:
+    """As `examine`, of a ledger whose records are handed over one by one.
+
+    Raises:
+        ValueError: delta, head or rounds are none.
+    """
+    return Examination(
+        path,
+        delta=delta,
+        head=head,
         rounds=rounds,
         restate=RecordedStreams(),
         watcher=watcher,

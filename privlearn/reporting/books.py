@@ -57,6 +57,9 @@ _MOST_RUNS = 2000
 _MOST_EXACT = 5000
 """Different losses that are added up as exact numbers; more are added up as floats, rounded up."""
 
+_MOST_DRAWN = 100
+"""Mechanisms and labels that are drawn by themselves."""
+
 _NO_PRICE = PrivlearnError, ValueError, TypeError, ArithmeticError
 
 
@@ -112,6 +115,23 @@ def unit_of(cap: Currency, term: int = 0) -> str:
         case Renyi():
             return f"ε at order {float(list(cap.curve)[term]):g}"
     return cap.kind
+
+
+@final
+@dataclass(frozen=True)
+class Spending:
+    """What the most charged user of one accountant paid, spend by spend."""
+
+    accountant: str
+    user: int
+    unit: str
+    cap: float
+    labels: list[str]
+    cumulated: Array
+    """Shape (labels, spends + 1): paid under each label after each spend."""
+    minutes: Integers
+    """Shape (spends + 2,): when it was opened, when each was made, and the ledger's last minute, in
+    minutes since 1970 and in order; none where no entry tells its time."""
 
 
 @final
@@ -312,17 +332,21 @@ class Books:
         if not all(room):
             return []
         failure = max(state.failure - state.ceiling.largest_failure(), Fraction(0))
-        found = []
+        found: list[Purchase] = []
+        known: set[tuple[str, int]] = set()
         for group, last in self._last_of_groups():
             prices = [self._price_of_run(self._table.losses[number]) for number in last]
             runs = min((_runs(room, failure, price) for price in prices), default=0)
-            if runs > 0:
-                what = (
-                    f"{runs:,} more messages of every user, of {group.mechanism} under "
-                    if group.attested
-                    else f"{runs:,} more runs of {group.mechanism} for all users, under "
+            if runs > 0 and (group.mechanism, runs) not in known:
+                known.add((group.mechanism, runs))  # of labels alike the last is named
+                what = "message of every user" if group.attested else "run for all users"
+                found.append(
+                    Purchase(
+                        what=f"{runs:,} more {_plural(what, runs)}, of {group.mechanism} as under "
+                        f"{group.label!r}",
+                        runs=runs,
+                    )
                 )
-                found.append(Purchase(what=f"{what}{group.label!r}", runs=runs))
         if not self._persons and not state.opened.attested:
             found += _one_release(state.cap._of(room))
         return found
@@ -368,7 +392,8 @@ class Books:
             of_group[number] = numbers.setdefault(value, len(numbers))
         key = of_group[rows.group]
         sums = self._summed(rows, key)
-        order = np.lexsort((sums.key, -sums.spends, -sums.most))
+        dear = np.round(sums.most / max(float(sums.most.max()), np.finfo(float).tiny), 9)
+        order = np.lexsort((sums.order[sums.begin], -sums.spends, -dear))  # of equal ones the first
         values = list(numbers)
         listed = len(order) if len(order) <= MOST_LISTED else MOST_LISTED - 1
         lines = []
@@ -396,15 +421,35 @@ class Books:
                 break
         period = np.where(rows.minute == UNKNOWN_TIME, UNKNOWN_TIME, period)
         sums = self._summed(rows, period)
+        so_far = self._so_far(rows, period, sums.key.tolist())
         lines = []
         for place, begin in enumerate(sums.key.tolist()):
             if begin == UNKNOWN_TIME:
-                lines.append(self._line(rows, sums, place))
+                lines.append(self._line(rows, sums, place, so_far=so_far[place]))
                 continue
             end = max(begin + length - 1, int(sums.until[place]))
             named = {"since": text_of_minute(max(begin, 0)), "until": _until(end, sums, place)}
-            lines.append(self._line(rows, sums, place, **named))
+            lines.append(self._line(rows, sums, place, **named, so_far=so_far[place]))
         return lines
+
+    def _so_far(
+        self, rows: Columns, period: Integers, ends: Sequence[int]
+    ) -> Sequence[float | None]:
+        """The most that any one user had paid at the end of each period, in order."""
+        amounts = self._of_rows(rows)
+        if self._persons or not np.isfinite(amounts).all():
+            return [None] * len(ends)
+        edges = np.unique(np.concatenate([rows.start, rows.stop]))
+        first, last = np.searchsorted(edges, rows.start), np.searchsorted(edges, rows.stop)
+        steps, found = np.zeros(len(edges)), []
+        for end in ends:
+            now = period == end
+            steps += np.bincount(first[now], amounts[now], len(edges))
+            steps -= np.bincount(last[now], amounts[now], len(edges))
+            user = int(edges[np.argmax(np.cumsum(steps))])
+            paid = self._most(rows.only(period <= end), user)
+            found.append(None if paid is None else float_up(paid))
+        return found
 
     def by_user_range(self) -> list[Spent]:
         """Spends by range of arrival indices, in order; a spend counts in each that it touches."""
@@ -488,6 +533,47 @@ class Books:
         except _NO_PRICE:
             return None
 
+    def spending(self) -> Spending | None:
+        """What the most charged user paid over time; None under a rule of participation."""
+        if self._persons:
+            return None
+        state, table = self._state, self._table
+        user = self._asked.user
+        if user is None:
+            closed_plan = state.closed and state.plan is not None
+            user = (
+                self._most_spent() if closed_plan else state.ceiling.charged.extremes(self._term)[0]
+            )
+        rows = self._columns.only(self._columns.touching(user, user + 1))
+        cost = np.nan_to_num(self._of_rows(rows), nan=0.0)
+        groups, which = np.unique(rows.group, return_inverse=True)
+        sums = np.bincount(which, weights=cost, minlength=len(groups))
+        order = np.argsort(-sums, kind="stable")
+        kept = order if len(order) <= _MOST_DRAWN else order[: _MOST_DRAWN - 1]
+        place = np.full(len(groups), len(kept))
+        place[np.sort(kept)] = np.arange(len(kept))
+        names = [table.groups[int(groups[at])] for at in np.sort(kept)]
+        labels = [f"{group.mechanism}: {group.label}" for group in names]
+        if len(kept) < len(order):
+            labels.append(f"{len(order) - len(kept)} others")
+        cumulated = np.zeros((len(labels), len(rows) + 1))
+        cumulated[place[which], np.arange(1, len(rows) + 1)] = cost
+        minutes = np.array(
+            [table.opened(state.number), *rows.minute.tolist(), table.last_minute], dtype=np.int64
+        )
+        known = minutes[minutes != UNKNOWN_TIME]
+        if len(known):  # a clock may go back, and entries of format 1 tell no time
+            minutes = np.maximum.accumulate(np.where(minutes == UNKNOWN_TIME, known[0], minutes))
+        return Spending(
+            accountant=state.opened.accountant,
+            user=user,
+            unit=self._unit,
+            cap=float(self._cap),
+            labels=labels,
+            cumulated=np.cumsum(cumulated, axis=1),
+            minutes=minutes if len(known) else known,
+        )
+
     # One by one ---------------------------------------------------------------------------------
 
     def listed(self) -> tuple[list[OneSpend], int]:
@@ -568,6 +654,11 @@ def _runs(room: Sequence[Fraction], failure: Fraction, price: LossPrice | None) 
     if price.failure:
         fits.append(int(failure // price.failure))
     return min(fits)
+
+
+def _plural(what: str, count: int) -> str:
+    noun, rest = what.split(" ", 1)
+    return f"{noun}{'' if count == 1 else 's'} {rest}"
 
 
 def _one_release(room: Currency) -> list[Purchase]:

@@ -35,6 +35,35 @@ def verdict(certificate: Certificate) -> str:
     return f"VERIFIED from the ledger alone ({state})"
 
 
+def meaning(certificate: Certificate) -> str:
+    """What the verdict means to whoever reads only that."""
+    if certificate.problems:
+        return (
+            "Something in the record is wrong, or does not fit its own rules. Rely on no number of "
+            "it until whoever keeps the ledger has explained each problem."
+        )
+    if certificate.simulation:
+        return (
+            "This was a test with noise that can be computed again. What it released protects "
+            "nobody, whatever the numbers say."
+        )
+    if any(guarantee.attested for guarantee in certificate.guarantees):
+        return (
+            "People's own devices say what they did. The sums are right if that is true, which "
+            "nobody has verified."
+        )
+    if any(one.unknown or math.isinf(one.epsilon) for one in certificate.guarantees):
+        return (
+            "The record is consistent, and yet it states no protection that can be known, see "
+            "below."
+        )
+    return (
+        "Every entry was read and its cost worked out again, and the budget was kept. That says "
+        "that the numbers are right, not that the protection which they state is strong enough. "
+        "They hold as far as what they rest on is true."
+    )
+
+
 def weaknesses(certificate: Certificate) -> list[str]:
     """What weakens this claim, of what is particular to this ledger."""
     lines = [
@@ -269,7 +298,7 @@ def print_record(certificate: Certificate, page: Page, *, full: bool) -> None:
     for name in certificate.features:
         page.named("extension", f"{name}: optional, not known here, left aside")
     page.named("format", str(certificate.format))
-    page.named("head", f"{certificate.head} ({_compared(certificate)})", style="dim")
+    page.named("head", f"{certificate.head} ({compared(certificate)})", style="dim")
 
 
 def _early(certificate: Certificate) -> str:
@@ -280,7 +309,8 @@ def _early(certificate: Certificate) -> str:
     )
 
 
-def _compared(certificate: Certificate) -> str:
+def compared(certificate: Certificate) -> str:
+    """Which head that was kept elsewhere the ledger was compared with, and what came of it."""
     at, entries = certificate.head_at, certificate.entries
     if not certificate.head_compared:
         return f"compared with {'its head file' if certificate.head_beside else 'none'}"

@@ -7,29 +7,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privlearn.accountants.epsilon_delta import Evaluated
 from privlearn.accountants.state import AccountState
-from privlearn.budgets import Currency, budget_from_dict
 from privlearn.domains import Array
-from privlearn.entries import (
-    Entry,
-    IssueEntry,
-    OpenEntry,
-    RetireEntry,
-    SpendEntry,
-    parse_entry,
-)
 from privlearn.errors import DataError
-from privlearn.ledger import iterate_records
+from privlearn.reporting.books import Spending
 from privlearn.reporting.privacy_curves import PrivacyCurve, curve_of, reading, rounded_up
+from privlearn.reporting.report import look_at, spending_of
 from privlearn.reporting.visible import in_plot
 
 if TYPE_CHECKING:
@@ -43,9 +32,10 @@ COLORS = ["#0072b2", "#d55e00", "#4a4a4a", "#e69f00", "#009e73", "#cc79a7", "#56
 STYLES = [("#0072b2", "-"), ("#4a4a4a", "--"), ("#d55e00", "-."), ("#888888", ":")]
 """Of a private learner and of up to three references."""
 _MOST_LABELS = 12
-_MOST_ROWS = 100
 _MOST_STEPS = 4000
 _MOST_PANELS = 16
+_LAST_DAY = 2_932_000
+"""Since 1970, of the year 9997: later ones cannot be drawn."""
 _POINTS = 400
 """Of a curve over users; with more, dashes run together and files grow."""
 
@@ -118,114 +108,18 @@ def _draw_profile(axes: Axes, curve: PrivacyCurve) -> None:
     tidy(axes)
 
 
-@final
-@dataclass(frozen=True)
-class Spending:
-    """What the most charged user of one accountant paid, spend by spend."""
-
-    accountant: str
-    user: int
-    unit: str
-    cap: float
-    labels: list[str]
-    cumulated: Array
-    """Shape (labels, spends + 1): paid under each label after each spend."""
-
-
 def spending(path: str | os.PathLike[str]) -> list[Spending]:
     """Reads from a ledger what was paid over time; for each accountant, its most charged user.
 
-    Amounts are those of the accountant's currency (at its first order, for a Rényi cap), in the
-    order of the entries; they are facts about one run, not guarantees.  Accountants with a rule of
-    participation are left out: there an index is a slot, and nobody is the most charged user.
+    Amounts are those of the accountant's currency (of a Rényi cap, at the order that is used up
+    first), in the order of the entries; they are facts about one run, not guarantees.  Accountants
+    with a rule of participation are left out: there an index is a slot, and nobody is the most
+    charged user.
 
     Raises:
         LedgerUnreadableError: missing, torn or not a ledger.
     """
-    accounts: dict[str, _Account] = {}
-    for entry in _entries(path):
-        if isinstance(entry, OpenEntry) and entry.accountant not in accounts:
-            cap = budget_from_dict(entry.cap)
-            if isinstance(cap, Currency) and entry.participation is None:
-                accounts[entry.accountant] = _Account(entry, cap)
-        elif isinstance(entry, SpendEntry) and entry.accountant in accounts:
-            accounts[entry.accountant].count(entry)
-    for account in accounts.values():
-        account.choose()
-    labels: dict[str, str] = {}
-    for entry in _entries(path):
-        match entry:
-            case IssueEntry():
-                labels[entry.token] = entry.label
-            case RetireEntry():
-                labels.pop(entry.token, None)
-            case SpendEntry() if entry.accountant in accounts:
-                accounts[entry.accountant].follow(entry, labels.get(entry.token, "?"))
-    return [account.spending() for account in accounts.values()]
-
-
-def _entries(path: str | os.PathLike[str]) -> Iterator[Entry]:
-    return (parse_entry(record.body, record.ext) for record in iterate_records(path))
-
-
-@final
-class _Account:
-    """One accountant's spends: first who pays most, then what that user pays."""
-
-    def __init__(self, opened: OpenEntry, cap: Currency) -> None:
-        self._opened, self._cap = opened, cap
-        self._steps: dict[int, Fraction] = {opened.users[0]: Fraction(0)}
-        self._user, self._times = opened.users[0], 0
-        self._rows: dict[str, list[tuple[int, float]]] = {}
-
-    def count(self, entry: SpendEntry) -> None:
-        """Sums change only where ranges begin or end."""
-        for users, price in _by_users(entry, self._cap):
-            for at, change in ((users.start, price), (users.stop, -price)):
-                after = self._steps.get(at, Fraction(0)) + change
-                if after or at == self._opened.users[0]:
-                    self._steps[at] = after
-                else:
-                    del self._steps[at]
-
-    def choose(self) -> None:
-        """Chooses a user with the largest sum."""
-        order = sorted(self._steps)
-        sums = list(accumulate(self._steps[at] for at in order))
-        self._user = order[max(range(len(sums)), key=sums.__getitem__)]
-        self._steps.clear()
-
-    def follow(self, entry: SpendEntry, label: str) -> None:
-        """Notes what the chosen user pays."""
-        if not entry.users[0] <= self._user < entry.users[1]:
-            return
-        for users, price in _by_users(entry, self._cap):
-            if self._user in users:
-                self._times += 1
-                row = self._rows.setdefault(f"{entry.mechanism}: {label}", [])
-                row.append((self._times, float(price)))
-
-    def spending(self) -> Spending:
-        """What was noted; the smallest of very many labels are one."""
-        rows = list(self._rows.items())
-        if len(rows) > _MOST_ROWS:
-            rows.sort(key=lambda row: -sum(price for _, price in row[1]))
-            rest = [charge for _, row in rows[_MOST_ROWS:] for charge in row]
-            rows = [*rows[:_MOST_ROWS], (f"{len(rows) - _MOST_ROWS} others", rest)]
-        cumulated = np.zeros((len(rows), self._times + 1))
-        for levels, (_, row) in zip(cumulated, rows, strict=True):
-            for time, price in row:
-                levels[time] = price
-        np.cumsum(cumulated, axis=1, out=cumulated)
-        unit, cap = self._cap.kind, float(self._cap.amounts[0])
-        names = [name for name, _ in rows]
-        return Spending(self._opened.accountant, self._user, unit, cap, names, cumulated)
-
-
-def _by_users(entry: SpendEntry, cap: Currency) -> list[tuple[range, Fraction]]:
-    """What one spend costs which users, apart from failures."""
-    pieces = AccountState.read_loss(entry.loss).over(range(*entry.users))
-    return [(users, cap.price(loss.unless_failed()).amounts[0]) for users, loss in pieces]
+    return spending_of(look_at(path))
 
 
 def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) -> list[Spending]:
@@ -237,10 +131,21 @@ def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) 
         LedgerUnreadableError: see `spending`.
         DataError: nothing to draw, or an unknown ending.
     """
-    found = spending(ledger)
-    persons = sum(
-        isinstance(e, OpenEntry) and e.participation is not None for e in _entries(ledger)
-    )
+    looked = look_at(ledger)
+    found = spending_of(looked)
+    draw_spending(path, found, looked.states)
+    return found
+
+
+def draw_spending(
+    path: str | os.PathLike[str], found: Sequence[Spending], states: Sequence[AccountState]
+) -> None:
+    """Draws what was paid over time, of a ledger with the accounts ``states``.
+
+    Raises:
+        DataError: nothing to draw, or an unknown ending.
+    """
+    persons = sum(state.visits is not None for state in states)
     if not found:
         why = "all are of persons, where no user is the most charged one" if persons else "none"
         raise DataError(f"the ledger opens no accountant that can be drawn ({why})")
@@ -257,7 +162,7 @@ def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) 
         labels, levels = _readable(one)
         spends = one.cumulated.shape[1]
         shown = np.unique(np.linspace(0, spends - 1, min(spends, _MOST_STEPS)).astype(int))
-        times = np.append(shown, spends)  # the last level is shown for one step
+        times = _times(one, shown)
         if labels:
             colors = [COLORS[k % len(COLORS)] for k in range(len(labels))]
             axes.stackplot(
@@ -269,21 +174,43 @@ def plot_spending(path: str | os.PathLike[str], ledger: str | os.PathLike[str]) 
                 step="post",
             )
         axes.axhline(one.cap, color="#333333", linestyle="--", linewidth=1, label="cap")
-        symbol = {"zcdp": "ρ", "gdp": "μ²", "pure": "ε"}.get(
-            one.unit, f"{in_plot(one.unit)} (first order)"
-        )
         axes.set(
-            xlabel="spends that touch this user",
-            ylabel=f"paid so far, {symbol}",
+            xlabel="UTC, as the ledger declares"
+            if len(one.minutes)
+            else "spends that touch this user",
+            ylabel=f"paid so far, {in_plot(one.unit)}",
             title=f"most charged user ({one.user}) of accountant {in_plot(one.accountant)}",
         )
-        axes.set_xlim(0, max(spends, 1))
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        _set_time(axes, times, known=len(one.minutes) > 0)
         axes.set_ylim(0, 1.02 * max(one.cap, float(one.cumulated.sum(axis=0).max(initial=0.0))))
         axes.legend(loc="best", fontsize=8, framealpha=0.9, edgecolor="none")
         tidy(axes)
     save(figure, path)
-    return found
+
+
+def _times(one: Spending, shown: Array) -> Array:
+    """Where levels begin, and where the last one ends: days since 1970, or spends."""
+    if not len(one.minutes):
+        return np.append(shown, one.cumulated.shape[1])  # the last level is shown for one step
+    days: Array = np.minimum(one.minutes / (24 * 60), _LAST_DAY - 1)
+    return np.append(days[shown], max(days[-1], days[shown[-1]]))
+
+
+def _set_time(axes: Axes, times: Array, *, known: bool) -> None:
+    """The horizontal axis: minutes that entries tell, or where there are none spends."""
+    if not known:
+        axes.set_xlim(0, times[-1])
+        whole: Any = axes.xaxis.get_major_locator()
+        whole.set_params(integer=True)
+        return
+    from matplotlib import dates
+
+    kinds: Any = dates
+    locator = kinds.AutoDateLocator(maxticks=6)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(kinds.ConciseDateFormatter(locator))
+    spare = max(times[-1] - times[0], 2 / (24 * 60)) / 50
+    axes.set_xlim(max(times[0] - spare, 0), min(times[-1] + spare, _LAST_DAY))
 
 
 def _readable(one: Spending) -> tuple[list[str], Array]:

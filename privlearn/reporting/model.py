@@ -31,7 +31,8 @@ class Purchase(_Part):
     """What the remainder would still buy for every user at once."""
 
     what: str
-    """In words: ``3 more runs of noisy-sum under 'week'``, or the noise of one more release."""
+    """In words: ``3 more runs for all users, of gaussian-sum as under 'week'``, or the noise of one
+    more release."""
     runs: int | None = None
     """How many more runs; None for one release with other noise."""
     noise_multiplier: float | None = None
@@ -130,6 +131,9 @@ class Spent(_Part):
     """A user whom they cost that much."""
     of_cap: float | None
     """The same as a part of the cap, 0 to 1; above 1 only where a cap was exceeded."""
+    so_far: float | None = None
+    """Of a period: the most that any one user had paid when it ended, since the first spend that
+    was asked for; None where that is not known or an index is no person."""
     others: int = 0
     """Of how many mechanisms, labels or pairs it is the sum, which are too many to list; else 0."""
     attested: bool = False
@@ -208,10 +212,14 @@ class Report(Certificate):
     ledger: str
     """The name of the file."""
     verdict: str
+    meaning: str
+    """What the verdict means to whoever reads only that."""
     weaknesses: list[str]
     """What weakens this claim, of what is particular to this ledger."""
     exit_code: int
     """Of ``privlearn audit``."""
+    compared: str
+    """Which head that was kept elsewhere the ledger was compared with, and what came of it."""
     first: Minute | None
     last: Minute | None
     """When the first and the last entry with a time were written, as the ledger declares."""
@@ -241,3 +249,5 @@ class Report(Certificate):
     curves: list[Curve]
     """Of each guarantee that is certified; of very many the first."""
     readings: list[Reading]
+    sum_readings: list[Reading]
+    """Of each of ``sums``, in their order; ``accountant`` is the first that it adds up."""

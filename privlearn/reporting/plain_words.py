@@ -56,7 +56,8 @@ def sentence(certificate: Certificate, guarantee: Guarantee, guess: float) -> st
         number = len(certificate.problems)
         return (
             f"Nothing is certified: the audit found {number} problem{'' if number == 1 else 's'}, "
-            "and until they are explained no number of this ledger can be relied on."
+            f"and until {'it is' if number == 1 else 'they are'} explained no number of this "
+            "ledger can be relied on."
         )
     if certificate.simulation:
         return (

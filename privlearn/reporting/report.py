@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import final
 
 import numpy as np
 
 from privlearn.accountants.audit import Certificate, Examined, Guarantee
 from privlearn.accountants.epsilon_delta import Work
 from privlearn.accountants.guarantee import Composite, promised
+from privlearn.accountants.multiple_accountants import promised_pieces, sums, user_sums
 from privlearn.accountants.state import AccountState
 from privlearn.errors import DataError, PrivlearnError
 from privlearn.ledger.chain import minute_of
 from privlearn.reporting.audits import examine
-from privlearn.reporting.books import MOST_LISTED, Asked, Books, minute_text
-from privlearn.reporting.certificates import verdict, weaknesses
+from privlearn.reporting.books import MOST_LISTED, Asked, Books, Spending, minute_text
+from privlearn.reporting.certificates import compared, meaning, verdict, weaknesses
 from privlearn.reporting.model import (
     VERSION,
     Balance,
@@ -40,7 +44,7 @@ from privlearn.reporting.privacy_curves import (
     curve_of_totals,
     reading_words,
 )
-from privlearn.reporting.spend_table import SpendTable
+from privlearn.reporting.spend_table import UNKNOWN_TIME, SpendTable
 
 __all__ = [
     "VERSION",
@@ -48,6 +52,7 @@ __all__ = [
     "By",
     "Curve",
     "Failing",
+    "Looked",
     "Minute",
     "OneSpend",
     "OpenToken",
@@ -57,8 +62,10 @@ __all__ = [
     "Report",
     "Spent",
     "exit_code",
+    "look_at",
     "report",
     "report_of",
+    "spending_of",
 ]
 
 _MOST_CURVES = 100
@@ -95,10 +102,90 @@ def report(
         PrivlearnError: as `privlearn.accountants.audit`.
         DataError: ``since`` is no minute, or no entry tells one.
     """
+    return report_of(
+        look_at(
+            path,
+            delta=delta,
+            head=head,
+            user=user,
+            rounds=rounds,
+            since=since,
+            label=label,
+            mechanism=mechanism,
+            after=after,
+        )
+    )
+
+
+@final
+@dataclass(frozen=True)
+class Looked:
+    """An audited ledger with all of its spends."""
+
+    found: Examined
+    table: SpendTable
+    ledger: str
+    """The name of the file."""
+    asked: Asked = field(default_factory=Asked)
+
+    @property
+    def states(self) -> Sequence[AccountState]:
+        """The accounts, in the order of opening."""
+        return self.found.states
+
+    @cached_property
+    def books(self) -> list[Books]:
+        """Those of the accounts that are asked about, of very many the first."""
+        found, table, columns = self.found, self.table, self.table.columns
+        number_of_group = np.array([group.accountant for group in table.groups], dtype=np.int64)
+        account = number_of_group[columns.group] if len(columns) else columns.group
+        order = np.argsort(account, kind="stable")
+        sorted_accounts, books = account[order], []
+        for state, unknown in self.chosen[:_MOST_ACCOUNTS]:
+            first, last = np.searchsorted(sorted_accounts, [state.number, state.number + 1])
+            rows = columns.only(order[first:last])
+            entries = found.certificate.entries
+            books.append(Books(state, rows, table, self.asked, unknown, entries))
+        return books
+
+    @property
+    def chosen(self) -> list[tuple[AccountState, str]]:
+        """Accounts that are asked about, and why it is not known what they spent."""
+        pairs = list(zip(self.found.states, self.found.unknown, strict=True))
+        user = self.asked.user
+        return pairs if user is None else [pair for pair in pairs if user in pair[0].users]
+
+
+def look_at(
+    path: str | os.PathLike[str],
+    *,
+    delta: float | None = None,
+    head: str | None = None,
+    user: int | None = None,
+    rounds: int = 1,
+    since: str | None = None,
+    label: str | None = None,
+    mechanism: str | None = None,
+    after: int | None = None,
+) -> Looked:
+    """Audits a ledger as `report` does, for more than a report.
+
+    Raises:
+        As `report`.
+    """
     asked = Asked(user, None if since is None else _minute(since), label, mechanism, after)
     table = SpendTable()
     found = examine(path, delta=delta, head=head, user=user, rounds=rounds, watcher=table)
-    return report_of(found, table, Path(path).name, asked)
+    if asked.since is not None and table.groups and table.first_minute == UNKNOWN_TIME:
+        raise DataError(
+            f"since = {since!r}: no entry of {Path(path).name} tells when it was written"
+        )
+    return Looked(found, table, Path(path).name, asked)
+
+
+def spending_of(looked: Looked) -> list[Spending]:
+    """What the most charged user of each accountant paid over time; not under a rule."""
+    return [told for one in looked.books if (told := one.spending()) is not None]
 
 
 def _minute(text: str) -> int:
@@ -113,35 +200,21 @@ def _minute(text: str) -> int:
     return minute
 
 
-def report_of(found: Examined, table: SpendTable, ledger: str, asked: Asked = Asked()) -> Report:  # noqa: B008
-    """What an audit found, whose entries ``table`` saw.
-
-    Raises:
-        DataError: a time was asked for, and no entry tells one.
-    """
-    certificate, columns = found.certificate, table.columns
-    if asked.since is not None and len(columns) and (columns.minute < 0).all():
-        raise DataError("since: no entry of this ledger tells when it was written (format 1)")
-    pairs = list(zip(found.states, found.unknown, strict=True))
-    if asked.user is not None:
-        pairs = [pair for pair in pairs if asked.user in pair[0].users]
-    number_of_group = np.array([g.accountant for g in table.groups], dtype=np.int64)
-    account = number_of_group[columns.group] if len(columns) else columns.group
-    order = np.argsort(account, kind="stable")
-    sorted_accounts = account[order]
-    books = []
-    for state, unknown in pairs[:_MOST_ACCOUNTS]:
-        first, last = np.searchsorted(sorted_accounts, [state.number, state.number + 1])
-        rows = columns.only(order[first:last])
-        books.append(Books(state, rows, table, asked, unknown, certificate.entries))
+def report_of(looked: Looked) -> Report:
+    """What an audit found, as all views show it."""
+    found, table, asked, books = looked.found, looked.table, looked.asked, looked.books
+    certificate = found.certificate
     tokens = [one.open_tokens() for one in books]
     listed = [one.listed() for one in books]
     curves = _curves(certificate, found.states, asked.user)
+    together = _sum_curves(certificate, found.states, asked.user)
     numbers = {name: getattr(certificate, name) for name in Certificate.model_fields}
     return Report(
         **numbers,
-        ledger=ledger,
+        ledger=looked.ledger,
         verdict=verdict(certificate),
+        meaning=meaning(certificate),
+        compared=compared(certificate),
         weaknesses=weaknesses(certificate),
         exit_code=exit_code(certificate),
         first=minute_text(table.first_minute),
@@ -161,11 +234,15 @@ def report_of(found: Examined, table: SpendTable, ledger: str, asked: Asked = As
         open_tokens=[token for some, _, _ in tokens for token in some][: 5 * MOST_LISTED],
         unspent_tokens=sum(unspent for _, unspent, _ in tokens),
         running_tokens=sum(running for _, _, running in tokens),
-        accounts_left_out=max(len(pairs) - _MOST_ACCOUNTS, 0),
+        accounts_left_out=max(len(looked.chosen) - _MOST_ACCOUNTS, 0),
         curves=[curve for curve in curves if curve is not None],
         readings=[
             _reading(certificate, guarantee, curve)
             for guarantee, curve in zip(certificate.guarantees, curves, strict=True)
+        ],
+        sum_readings=[
+            _reading(certificate, guarantee, curve)
+            for guarantee, curve in zip(certificate.sums, together, strict=True)
         ],
     )
 
@@ -204,6 +281,34 @@ def _curves(
             points = known[key]
             curve = Curve(
                 accountant=number,
+                epsilons=points.epsilons.tolist(),
+                deltas=points.deltas.tolist(),
+            )
+        found.append(curve)
+    return found
+
+
+def _sum_curves(
+    certificate: Certificate, states: Sequence[AccountState], user: int | None
+) -> list[Curve | None]:
+    """The curve of each sum over accountants that is certified."""
+    if not any(certified(certificate, guarantee) for guarantee in certificate.sums):
+        return [None] * len(certificate.sums)
+    users = None if user is None else range(user, user + 1)
+    told = (
+        sums(states, promised_pieces)
+        if users is None
+        else user_sums(states, promised_pieces, users)
+    )
+    parts = {one.who: one.parts for one in told}
+    work = Work()
+    found: list[Curve | None] = []
+    for guarantee in certificate.sums:
+        curve = None
+        if certified(certificate, guarantee) and guarantee.who in parts:
+            points = _curve(parts[guarantee.who], guarantee, work)
+            curve = Curve(
+                accountant=guarantee.accountants[0],
                 epsilons=points.epsilons.tolist(),
                 deltas=points.deltas.tolist(),
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 _NEAREST = Context(prec=12)
 """By which a float counts as the short decimal that it stands for, such as 0.7."""
@@ -25,6 +26,18 @@ def down(amount: float | None) -> str:
     '0.999999'
     """
     return _shown(amount, _DOWN)
+
+
+def part(of_one: float) -> str:
+    """A part of a cap, upwards.
+
+    >>> part(0.5132), part(0.07), part(1.0)
+    ('51.4%', '7.0%', '100.0%')
+    """
+    if not math.isfinite(of_one):
+        return "∞"
+    exact = _NEAREST.create_decimal_from_float(of_one).scaleb(2)
+    return f"{exact.quantize(Decimal('0.1'), rounding=ROUND_CEILING):,}%"
 
 
 def _shown(amount: float | None, rounding: Context) -> str:

@@ -14,7 +14,7 @@ from privlearn.reporting.certificates import (
     whose,
 )
 from privlearn.reporting.model import Balance, By, OneSpend, OpenToken, Report, Spent
-from privlearn.reporting.shown_numbers import down, up
+from privlearn.reporting.shown_numbers import down, part, up
 from privlearn.reporting.terminal_page import Page
 from privlearn.reporting.visible import visible
 
@@ -187,8 +187,8 @@ def _cost(line: Spent) -> str:
     return up(line.most)
 
 
-def _part(part: float | None) -> str:
-    return "" if part is None else f"{part:.1%}"
+def _part(of_cap: float | None) -> str:
+    return "" if of_cap is None else part(of_cap)
 
 
 def _users(users: tuple[int, int]) -> str:

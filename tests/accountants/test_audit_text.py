@@ -286,9 +286,18 @@ def test_hostile_labels_are_shown_for_what_they_are(name: str, tmp_path: Path) -
     assert json.loads(told) == json.loads(certificate.model_dump_json())
     assert all(character.isprintable() for character in told)
     write_export(tmp_path / "ledger.jsonl", records)
-    done = CliRunner().invoke(app, ["audit", str(tmp_path / "ledger.jsonl"), "--json"])
+    path = str(tmp_path / "ledger.jsonl")
+    done = CliRunner().invoke(app, ["audit", path, "--json"])
     assert done.exit_code == 0
     assert all(character == "\n" or character.isprintable() for character in done.output)
+    for asked in ([], ["--label", HOSTILE[name], "--by", "label"]):
+        done = CliRunner().invoke(app, ["audit", path, *asked])
+        assert done.exit_code == 0
+        assert_honest_page(done.output, certificate)
+    done = CliRunner().invoke(app, ["audit", "diff", path, path])
+    assert done.exit_code == 0
+    assert len([line for line in done.output.split("\n") if line.startswith("CONTINUATION")]) == 1
+    assert not [line for line in done.output.split("\n") if line.startswith(VERDICTS)]
 
 
 def test_brackets_of_a_label_are_printed_and_break_nothing(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def ledger(tmp_path: Path) -> Path:
 
 def test_spending_is_that_of_the_most_charged_user(ledger: Path, tmp_path: Path) -> None:
     (found,) = spending(ledger)
-    assert (found.user, found.unit, found.cap) == (0, "zcdp", 1.0)
+    assert (found.user, found.unit, found.cap) == (0, "ρ", 1.0)
     assert found.labels == ["gaussian-sum: all", "gaussian-sum: some"]
     assert found.cumulated == pytest.approx(
         np.array([[0, 0.2, 0.2, 0.2], [0, 0, 0.3, 0.4]]), rel=1e-9

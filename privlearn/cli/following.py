@@ -1,0 +1,195 @@
+"""``privlearn audit --follow``: a ledger that another process is writing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from privlearn.accountants.state import AccountState
+from privlearn.cli.interruption import termination_interrupts, undisturbed
+from privlearn.cli.output import BAD_INPUT, console, fail
+from privlearn.entries import AttestEntry, CloseEntry, Entry, OpenEntry, SpendEntry
+from privlearn.errors import LedgerUnreadableError, PrivlearnError
+from privlearn.ledger import Record, iterate_records
+from privlearn.ledger.reader import is_export
+from privlearn.reporting.audits import examination
+from privlearn.reporting.books import unit_of
+from privlearn.reporting.report import Looked, report_of
+from privlearn.reporting.shown_numbers import up
+from privlearn.reporting.spend_table import SpendTable
+from privlearn.reporting.terminal import print_report
+from privlearn.reporting.terminal_page import Page
+
+if TYPE_CHECKING:
+    from privlearn.accountants.audit import Examination
+
+_SECONDS = 0.25
+"""Between two looks at whether the file has changed, which cost a system call each."""
+_LOOKS = 8
+"""After so many the ledger is looked into even if the file seems the same."""
+_TRIES = 20
+"""Looks at a file that cannot be read, as its writer is just ending its log, say."""
+
+
+def follow_ledger(
+    path: Path,
+    *,
+    delta: float | None = None,
+    head: str | None = None,
+    rounds: int = 1,
+    full: bool = False,
+    wait: Callable[[float], None] = time.sleep,
+) -> int:
+    """Prints spends as they are written, and the report once all accountants are closed.
+
+    Every entry is audited once, as it comes.  SIGINT and SIGTERM end it, with the report so far.
+
+    Args:
+        path: a ledger file.
+        delta, head, rounds: as of `privlearn.accountants.audit`.
+        full: as of `privlearn.reporting.terminal.print_report`.
+        wait: sleeps for so many seconds.
+
+    Returns:
+        The exit code of an audit of what was read.
+
+    Raises:
+        As `privlearn.accountants.audit`.
+    """
+    if path.is_file() and is_export(path):
+        fail(f"{path} is an export, to which nothing is added: follow the ledger file", BAD_INPUT)
+    screen = console()
+    page = Page(screen)
+    table = SpendTable()
+    lines = _Lines(table, page)
+    audited = examination(path, delta=delta, head=head, rounds=rounds, watcher=lines)
+    try:
+        with termination_interrupts():
+            _follow(path, audited, lines, page, wait, vouched=head is not None)
+    except KeyboardInterrupt:
+        page.line("stopped; this is the state so far")
+    with undisturbed():
+        page.line("")
+        found = report_of(Looked(audited.result(), table, path.name))
+        print_report(found, screen, full=full)
+    return found.exit_code
+
+
+def _follow(
+    path: Path,
+    audited: Examination,
+    lines: _Lines,
+    page: Page,
+    wait: Callable[[float], None],
+    *,
+    vouched: bool,
+) -> None:
+    last: Record | None = None
+    stamp: object = None
+    known = failed = idle = 0
+    while True:
+        now = _stamp(path)
+        if now != stamp or idle >= _LOOKS:
+            stamp, idle = now, 0
+            try:
+                for record in _beyond(path, last, vouched):
+                    audited.take(record)
+                    last = record
+                failed = 0
+            except LedgerUnreadableError:
+                failed += 1
+                if lines.quiet or failed >= _TRIES:
+                    raise
+                stamp = None
+            problems = audited.problems
+            page.items(problems[known:], style="red")
+            known = len(problems)
+            if lines.quiet:
+                spends = "1 spend" if lines.spends == 1 else f"{lines.spends:,} spends"
+                entries = "1 entry" if audited.entries == 1 else f"{audited.entries:,} entries"
+                page.line(f"{entries} with {spends} so far; Ctrl-C ends this")
+                lines.quiet = False
+            if audited.closed:
+                return
+        idle += 1
+        wait(_SECONDS)
+
+
+def _stamp(path: Path) -> list[tuple[int, int]]:
+    """What changes in a file and its log when somebody writes."""
+    found = []
+    for name in (path, f"{path}-wal"):
+        with suppress(OSError):
+            told = os.stat(name)
+            found.append((told.st_size, told.st_mtime_ns))
+    return found
+
+
+def _beyond(path: Path, last: Record | None, vouched: bool) -> Iterator[Record]:
+    """The records after the last one that was read.
+
+    Raises:
+        LedgerUnreadableError: as `iterate_records`, or that one is not there any more.
+    """
+    if last is None:
+        yield from iterate_records(path, vouched=vouched)
+        return
+    records = iterate_records(path, vouched=True, begin=last.seq)
+    first = next(records, None)
+    if first is None or (first.seq, first.hash) != (last.seq, last.hash):
+        raise LedgerUnreadableError(
+            f"{path}: entry {last.seq}, which was read before, is not there any more: the file was "
+            "replaced, cut or rewritten"
+        )
+    yield from records
+
+
+@final
+class _Lines:
+    """Prints a line for each spend that an audit sees, once it is not quiet any more."""
+
+    def __init__(self, table: SpendTable, page: Page) -> None:
+        self._table, self._page = table, page
+        self.quiet = True
+        self.spends = 0
+
+    def see(self, record: Record, entry: Entry, state: AccountState) -> None:
+        """An entry that ``state``, that of its accountant, has just taken into account."""
+        self._table.see(record, entry, state)
+        if isinstance(entry, SpendEntry):
+            self.spends += 1
+        if self.quiet:
+            return
+        at = (record.envelope or {}).get("at", "")
+        lead = f"{at} entry {record.seq}: " if isinstance(at, str) else f"entry {record.seq}: "
+        match entry:
+            case OpenEntry():
+                self._page.items([f"{lead}accountant {state.number} was opened"])
+            case CloseEntry():
+                self._page.items([f"{lead}accountant {state.number} was closed"])
+            case SpendEntry() | AttestEntry():
+                self._page.items([f"{lead}{_told(entry, state)}"])
+
+
+def _told(entry: SpendEntry | AttestEntry, state: AccountState) -> str:
+    """A spend, and what is charged since then."""
+    if isinstance(entry, SpendEntry):
+        account = state.accounts.get(entry.token)
+        label, times = "" if account is None else account.label, 1
+    else:
+        label, times = entry.label, entry.most_messages
+    unit, users = unit_of(state.cap), range(*entry.users)
+    try:
+        price = state.price_of_person(state.read_loss(entry.loss), users)
+        cost = up(float(price.budget.amounts[0] * times))
+        charged = up(float(state.ceiling.largest().amounts[0]))
+    except (PrivlearnError, ValueError, ArithmeticError):  # of what is wrong, which is told, too
+        cost = charged = "unknown"
+    return (
+        f"{entry.mechanism} under {label!r}, users {users.start}..{users.stop - 1}: {unit} = "
+        f"{cost}; charged to one user at most {charged} of {up(float(state.cap.amounts[0]))}"
+    )
