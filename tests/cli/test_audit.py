@@ -142,7 +142,7 @@ def altered(path: Path, to: Path, sql: str) -> Path:
     return to
 
 
-@pytest.mark.parametrize("position", [1, 5, 14, 29])
+@pytest.mark.parametrize("position", [2, 14])
 def test_one_fault_is_one_problem(position: int, weeks: Path, tmp_path: Path) -> None:
     cut = f"DELETE FROM entries WHERE seq = {position}"
     change = f'SET entry = replace(entry, \'"nonce":"\', \'"nonce":"0\') WHERE seq = {position}'

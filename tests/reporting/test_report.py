@@ -13,6 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import person_ledgers
 import pytest
 from random_ledgers import (
     CAPS,
@@ -28,12 +29,14 @@ from random_ledgers import (
 from rich.console import Console
 from scipy.stats import norm
 from typer.testing import CliRunner
+from visit_patterns import patterns
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.cli.main import app
+from privlearn.errors import BudgetError
 from privlearn.ledger import GENESIS, Ledger, Record, write_export
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import chain_hash, chained, text_of_minute
@@ -45,7 +48,7 @@ from privlearn.reporting.shown_numbers import down, part, up
 from privlearn.reporting.terminal import print_report
 from privlearn.reporting.visible import visible
 
-SEEDS = (0, 1, 2, 3, 4, 5, 6, 8, 11, 13, 17, 20)
+SEEDS = (0, 2, 3, 4, 5, 8, 11, 13)
 """Together they have every kind of cap, plans, allowances, streams, failures and claims."""
 
 
@@ -186,7 +189,7 @@ def one_space(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-@pytest.mark.parametrize("seed", SEEDS[::2])
+@pytest.mark.parametrize("seed", SEEDS[1::3])
 def test_terminal_and_json_state_the_same(seed: int, folder: Path) -> None:
     path = folder / f"{seed}.jsonl"
     found = report(path)
@@ -361,7 +364,7 @@ def test_a_sentence_certifies_nothing_where_nothing_is(tmp_path: Path) -> None:
         assert found.curves == []
 
 
-@pytest.mark.parametrize("seed", SEEDS[:4])
+@pytest.mark.parametrize("seed", SEEDS[:2])
 def test_a_curve_holds_the_point_that_is_stated_and_bounds_it(seed: int, folder: Path) -> None:
     for delta in (None, 1e-3):
         found = report(folder / f"{seed}.jsonl", delta=delta)
@@ -372,3 +375,21 @@ def test_a_curve_holds_the_point_that_is_stated_and_bounds_it(seed: int, folder:
             assert curve.epsilons == sorted(curve.epsilons)
             assert curve.deltas == sorted(curve.deltas, reverse=True)
             assert curve.epsilons[0] == 0
+
+
+def test_a_person_who_comes_back_is_charged_for_all_visits(tmp_path: Path) -> None:
+    write_export(tmp_path / "a.jsonl", list(person_ledgers.sound()))
+    found = report(tmp_path / "a.jsonl")
+    (balance,) = found.balances
+    assert balance.user is None
+    assert (balance.cap, balance.reserved, balance.closed) == (4.0, 0.0, True)
+    assert balance.spent == pytest.approx(found.spent[0].rho, rel=1e-9)
+    assert balance.remaining == pytest.approx(4.0 - (balance.spent or 0.0))
+    # of the slots 0 to 5, each pattern of visits takes some; a row that counts m times costs m² rho
+    visits = patterns(12, person_ledgers.APART.most, 4)[:, :6].sum(axis=1)
+    of_sum = float(max(visits) ** 2 / 32)
+    lines = {line.label: line.most for line in found.by_label}
+    assert lines["sum"] == pytest.approx(of_sum, rel=1e-9)
+    assert sum(cost or 0.0 for cost in lines.values()) >= (balance.spent or 0.0) * (1 - 1e-9)
+    with pytest.raises(BudgetError, match="user = 3"):
+        report(tmp_path / "a.jsonl", user=3)
