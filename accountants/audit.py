@@ -381,8 +381,8 @@ class Examination:
         """What was found so far.
 
         Raises:
-            UsersError: no accountant has that user.  BudgetError: user or rounds, of an account of
-            persons.
+            UsersError: no accountant has that user.
+            BudgetError: user or rounds, of an account of persons.
         """
         found = self._audited.certificate(self._delta, self._users, self._rounds)
         problems, notes = self._values.problems_and_remarks(self._path)

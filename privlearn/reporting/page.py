@@ -54,7 +54,8 @@ def write_page(report: Report, path: str | os.PathLike[str]) -> None:
     """Writes the page of a report whole or not at all.
 
     Raises:
-        DataError: the file that is there is not such a page.  OSError: it cannot be written.
+        DataError: the file that is there is not such a page.
+        OSError: it cannot be written.
     """
     target = Path(path).resolve()
     if target.exists() and not _is_page(target):
