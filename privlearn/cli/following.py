@@ -58,7 +58,7 @@ def follow_ledger(
         The exit code of an audit of what was read.
 
     Raises:
-        As `privlearn.accountants.audit`.
+        PrivlearnError: as `privlearn.accountants.audit`.
     """
     if path.is_file() and is_export(path):
         fail(f"{path} is an export, to which nothing is added: follow the ledger file", BAD_INPUT)

@@ -112,6 +112,8 @@ def test_the_export_verifies_like_the_ledger(market: Path) -> None:
     assert first.exit_code == second.exit_code == 0
     of_ledger, of_export = json.loads(first.output), json.loads(second.output)
     assert of_ledger.pop("head_beside") is True, "beside an export there is none"
+    compared = of_ledger.pop("compared"), of_export.pop("compared")
+    assert compared == ("compared with its head file", "compared with none")
     assert (of_ledger.pop("ledger"), of_export.pop("ledger")) == ("ledger.db", "ledger.jsonl")
     assert of_ledger == of_export
 
