@@ -27,7 +27,7 @@ def paths_of(schema: Any, definitions: Any, at: str = "") -> dict[str, Any]:
     """Every field that a reader can reach, with its form."""
     if "$ref" in schema:
         return paths_of(definitions[schema["$ref"].rpartition("/")[2]], definitions, at)
-    found = {}
+    found: dict[str, Any] = {}
     for branch in [schema, *schema.get("anyOf", [])]:
         if "$ref" in branch:
             found |= paths_of(branch, definitions, at)
