@@ -30,6 +30,7 @@ from privlearn.mechanisms import (
     ColumnNormalizedBLT,
     CrossPolytope,
     NoisyMaxStream,
+    ReportNoisyMax,
     PrefixSum,
 )
 from privlearn.mechanisms.factorization import Factorization, Rounding
