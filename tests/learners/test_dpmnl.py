@@ -184,6 +184,8 @@ def raises(items: Items) -> Any:
 
 
 KINDS = 16
+CASES = 64
+"""Of pairs of neighbours: every kind of stranger twice, under either trigger."""
 
 
 def stranger(
@@ -289,8 +291,8 @@ def generated(case: int, calibration: str) -> Case:
 
 
 def test_the_generated_neighbours_are_of_every_kind_under_every_trigger() -> None:
-    made = [generated(case, "proved") for case in range(100)]
-    kinds = {(case // 2 % KINDS, case % 2) for case in range(100)}
+    made = [generated(case, "proved") for case in range(CASES)]
+    kinds = {(case // 2 % KINDS, case % 2) for case in range(CASES)}
     assert len(kinds) == 2 * KINDS
     at = [sum(a is b for a, b in zip(m.data, m.neighbour, strict=True)) for m in made]
     assert all(same == len(m.data) - 1 for same, m in zip(at, made, strict=True))
@@ -306,12 +308,12 @@ def test_the_generated_neighbours_are_of_every_kind_under_every_trigger() -> Non
         place < DPMNL(**m.params)._first_rounds(len(m.data))
         for place, m in zip(places, made, strict=True)
     ]
-    assert 20 < sum(phases) < 80
+    assert CASES / 5 < sum(phases) < CASES * 4 / 5
     assert 0 in places
     assert any(place == len(m.data) - 1 for place, m in zip(places, made, strict=True))
 
 
-@pytest.mark.parametrize("case", range(100))
+@pytest.mark.parametrize("case", range(CASES))
 def test_a_users_record_moves_nothing_but_what_it_paid_for(case: int) -> None:
     generated(case, "proved").check(case)
 

@@ -30,8 +30,8 @@ from privlearn.mechanisms import (
     ColumnNormalizedBLT,
     CrossPolytope,
     NoisyMaxStream,
-    ReportNoisyMax,
     PrefixSum,
+    ReportNoisyMax,
 )
 from privlearn.mechanisms.factorization import Factorization, Rounding
 from privlearn.mechanisms.noisy_max_stream import growth
