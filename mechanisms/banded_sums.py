@@ -201,6 +201,7 @@ class ScaledBandedSums:
         self._at = 0
 
 
+@lru_cache(maxsize=1024)  # every calibration asks again, and fractions are slow
 def banded_sums_error(terms: BandedTerms, largest: int) -> Fraction:
     """A bound on |R - diag(l) T y| for integers |y| <= ``largest``, in steps; to 40 bits, up.
 

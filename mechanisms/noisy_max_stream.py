@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
-from typing import final
+from typing import cast, final
 
 import numpy as np
 
-from privlearn._validate import Count, Positive, check_fields, count
+from privlearn._validate import Count, Positive, assign, check_fields, count
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency, check_currency
 from privlearn.domains import Array
@@ -78,11 +78,11 @@ class NoisyMaxStream:
     horizon: Count
     adjacency: StreamAdjacency = Adjacency.REPLACE_ONE
     participation: Participation | None = None
+    _spend: Spend = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         check_fields(self)
-        self.loss()
-        choice_grid(self._first.domain, self.vertices, self.scale, self.horizon)
+        assign(self, _spend=self._stated())
 
     @classmethod
     def calibrated(
@@ -119,10 +119,6 @@ class NoisyMaxStream:
             low, high = (low, middle) if fits(middle) else (middle, high)
         return cls(vertices, clip, spread * math.exp(high), horizon, adjacency, participation)
 
-    @property
-    def _first(self) -> ReportNoisyMax:
-        return ReportNoisyMax(self.vertices, self.clip, self.scale, adjacency=self.adjacency)
-
     def scale_at(self, t: int) -> float:
         """Scale of the noise on the scores after ``t`` >= 1 rows."""
         return float(self.scale * growth(count(t=t).bit_length() - 1))
@@ -130,28 +126,32 @@ class NoisyMaxStream:
     @property
     def grid(self) -> Grid:
         """Where rows are clipped, with room for the sum of ``horizon`` of them."""
-        return choice_grid(self._first.domain, self.vertices, self.scale, self.horizon)
+        return cast(Grid, self._spend.grid)
 
     def loss(self) -> Loss:
         """The zCDP price of the whole stream: the sum over the picks."""
-        spread = self._first.spread
-        return _loss(spread, self.scale, self.horizon, self.adjacency, self.participation)
+        return self._spend.loss(self.adjacency)
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
+        return self._spend
+
+    def _stated(self) -> Spend:
+        first = ReportNoisyMax(self.vertices, self.clip, self.scale, adjacency=self.adjacency)
+        loss = _loss(first.spread, self.scale, self.horizon, self.adjacency, self.participation)
         return Spend(
             "noisy-max-stream",
-            self._first.domain,
-            GumbelNoise(self.scale / self._first.unit),
-            own_loss=self.loss(),
+            first.domain,
+            GumbelNoise(self.scale / first.unit),
+            own_loss=loss,
             parameters={
-                **self._first.parameters(),
+                **first.parameters(),
                 "horizon": self.horizon,
                 "growth": [str(growth(k)) for k in range(self.horizon.bit_length())],
                 **stated_rule(self.participation),
             },
             interactive=True,
-            grid=self.grid,
+            grid=choice_grid(first.domain, self.vertices, self.scale, self.horizon),
         )
 
     def for_last(self, users: range) -> NoisyMaxStream:

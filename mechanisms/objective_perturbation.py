@@ -449,6 +449,7 @@ def least_noise(
     return _least_noise(bounds, ridge, _not_zero(budget))
 
 
+@lru_cache(maxsize=256)
 def _least_noise(bounds: _Bounds, ridge: float, budget: Currency) -> float:
     from scipy.optimize import brentq
 

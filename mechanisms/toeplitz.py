@@ -38,9 +38,9 @@ _MOST_LENGTH_BITS = 40
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Toeplitz:
-    """Numbers of one BLT; all arrays positive but for the log rates."""
+    """Numbers of one BLT; all arrays positive but for the log rates.  Each is only itself."""
 
     decay: tuple[Fraction, ...]
     weights: tuple[Fraction, ...]

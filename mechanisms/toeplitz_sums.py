@@ -17,6 +17,7 @@ Trusted:  + - * and rint of doubles in numpy, with or without fused multiplicati
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
 from typing import final
 
 import numpy as np
@@ -90,6 +91,7 @@ class ToeplitzSums:
         self._at = 0
 
 
+@lru_cache(maxsize=1024)  # every calibration asks again, and fractions are slow
 def sums_error(numbers: Toeplitz, horizon: int, largest: int) -> Fraction:
     """A bound on |R - C X| for integers |X| <= ``largest``, in steps; rounded up to 40 bits.
 

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, final
 
 from privlearn._validate import positive
 from privlearn.adjacency import Adjacency, Calibration
-from privlearn.domains import Domain, IntegerDomain, is_shipped
+from privlearn.domains import Domain, IntegerDomain, has_integers, is_shipped
 from privlearn.domains.reading import SHIPPED as SHIPPED_DOMAINS
 from privlearn.exact_noise.tables import SAMPLER, SHA256
 from privlearn.grid import Grid
@@ -95,7 +95,7 @@ class Spend:
     def _check_grid(self, grid: Grid) -> None:
         if type(grid) is not Grid:  # another class may have steps of its own
             raise TypeError(f"grid = {grid!r}: must be a Grid")
-        if not isinstance(self.domain, IntegerDomain):
+        if not has_integers(self.domain):
             raise TypeError(f"domain = {self.domain!r}: has no integers to clip to (grid = None)")
         if getattr(self.noise, "unit", None) != grid.scale:
             raise ValueError(f"grid = {grid!r}: must have the scale of the noise, {self.noise!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,12 @@ importlib.import_module("threadpoolctl").threadpool_limits(int(os.environ["OMP_N
 
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("ci")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Thirteen thousand tests and their modules stay to the end: nobody looks for garbage there."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module")

@@ -75,13 +75,19 @@ def _imported(path: Path, package: str) -> Iterator[str]:
 
 def _home(package: str, name: str) -> str:
     """Where a name comes from that a package imports late, as its stub says; empty if nowhere."""
+    return _homes(package).get(name, "")
+
+
+@lru_cache
+def _homes(package: str) -> dict[str, str]:
     path = _source(package)
     stub = path.with_suffix(".pyi") if path is not None else None
     if stub is None or not stub.is_file():
-        return ""
+        return {}
+    found: dict[str, str] = {}
     for node in ast.walk(ast.parse(stub.read_bytes())):
         match node:
             case ast.ImportFrom(level=1, module=str(home), names=names):
-                if name in (alias.name for alias in names):
-                    return f"{package}.{home}"
-    return ""
+                for alias in names:
+                    found.setdefault(alias.name, f"{package}.{home}")
+    return found

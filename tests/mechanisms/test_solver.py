@@ -437,7 +437,7 @@ def test_every_data_set_reaches_what_is_attainable(what: str, where: str) -> Non
 @pytest.mark.parametrize("kind", ["random", "same"])
 def test_large_data_reach_it_too(kind: str, where: str) -> None:
     objective = MultinomialLogit(5, 4)
-    data = records(objective, kind, 50_000)
+    data = records(objective, kind, 20_000)
     region = REGIONS[where](4)
     for ridge in (0.05, 50.0):
         problem, distance = problem_and_distance(objective, region, data, ridge=ridge, std=10.0)

@@ -31,6 +31,7 @@ from privlearn.mechanisms import (
     CrossPolytope,
     NoisyMaxStream,
     PrefixSum,
+    ReportNoisyMax,
 )
 from privlearn.mechanisms.factorization import Factorization, Rounding
 from privlearn.mechanisms.noisy_max_stream import growth
@@ -471,12 +472,13 @@ def stream_of_choices(horizon: int, rule: Participation | None) -> NoisyMaxStrea
 
 
 def sum_over_picks(mechanism: NoisyMaxStream, slots: tuple[int, ...]) -> float:
+    spread = ReportNoisyMax(mechanism.vertices, 1.0, mechanism.scale, adjacency=ZERO).spread
     total = 0.0
     for t in range(1, mechanism.horizon + 1):
         visits = sum(slot < t for slot in slots)
         if visits:
             scale = mechanism.scale * float(growth(t.bit_length() - 1))
-            eta = visits * mechanism._first.spread / scale
+            eta = visits * spread / scale
             total += float(BoundedRangeLoss(Fraction(eta), adjacency=ZERO).zcdp())
     return total
 

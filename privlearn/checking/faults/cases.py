@@ -10,7 +10,7 @@ from numpy.random import Generator
 
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.laws.check import check_mechanism, check_one_law
+from privlearn.checking.laws.check import check_one_law, laws_until_failed
 from privlearn.checking.laws.row_maps import check_row_local
 from privlearn.checking.replay.check import assert_noninterference
 from privlearn.checking.replay.protocols import AssortmentLearner, User
@@ -149,7 +149,7 @@ class LawCase:
     Args:
         mechanism: makes it.
         records: see `check_mechanism`.
-        only: one of them; default all.
+        only: one of them; default all, up to the first that fails.
     """
 
     mechanism: Callable[[], Any]
@@ -160,12 +160,13 @@ class LawCase:
         if self.only is not None:
             result = check_one_law(self.mechanism(), self.only, records=self.records, seed=seed)
             return CaseResult(result.verdict == "failed", f"{result.name}: {result.detail}")
-        try:
-            report = check_mechanism(
-                self.mechanism(), records=self.records, confidence=confidence, seed=seed
-            )
-        except PrivacyViolation as error:
-            return CaseResult(True, str(error))
+        report = laws_until_failed(
+            self.mechanism(), records=self.records, confidence=confidence, seed=seed
+        )
+        if report.failed:
+            found = report.failed[0]
+            return CaseResult(True, f"{report.subject}: {found.name}: {found.detail}")
+        report.raise_if_bad()
         return CaseResult(False, report.summary())
 
 

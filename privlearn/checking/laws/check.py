@@ -30,6 +30,7 @@ from privlearn.checking.laws.report import (
     LawReport,
     perform,
     perform_all,
+    perform_until_failed,
 )
 from privlearn.checking.session import note
 from privlearn.checking.stream_runs import fixed_users, released_by
@@ -91,6 +92,16 @@ def check_mechanism(
     note(report.summary())
     if raise_error:
         report.raise_if_bad()
+    return report
+
+
+def laws_until_failed(mechanism: Any, **options: Any) -> LawReport:
+    """As `check_mechanism`, up to the first check that fails: one is enough to catch a fault."""
+    report = _broken_at_once(mechanism, None)
+    if report is None:
+        case = _case_of(mechanism, **options)
+        report = perform_until_failed(case.name, MECHANISM_CHECKS, case)
+    note(report.summary())
     return report
 
 

@@ -1,4 +1,4 @@
-"""Every shipped learner, in every way of running it, on 200 generated pairs of neighbours."""
+"""Every shipped learner, in every way of running it, on generated pairs of neighbours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from privlearn.errors import InterferenceError
 from privlearn.learners import OnePassNewtonMNL
 
 USERS, N_ITEMS, DIM = 10, 6, 2
-PAIRS = 200
+PAIRS = 120
 """Per learner that serves items; shared by the ways of running it."""
 OTHER_PAIRS = 60
 """Per learner of rows or rewards."""
