@@ -168,11 +168,7 @@ def look_at(
     mechanism: str | None = None,
     after: int | None = None,
 ) -> Looked:
-    """Audits a ledger as `report` does, for more than a report.
-
-    Raises:
-        As `report`.
-    """
+    """Audits a ledger as `report` does, with its arguments and errors, for more than a report."""
     asked = Asked(user, None if since is None else _minute(since), label, mechanism, after)
     table = SpendTable()
     found = examine(path, delta=delta, head=head, user=user, rounds=rounds, watcher=table)

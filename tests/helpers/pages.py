@@ -6,17 +6,21 @@
   ``# exits with 3`` must end so, any other with 0.  Commands that set up a machine are passed over;
   one that is not known is an error, so that nothing is passed over in silence.
 
-```text blocks are only shown.
+- What a ```text block shows has been printed by the blocks above it: its words between ``...``, in
+  which a word with a digit stands for any other.  One with a title, or with a command (``$ ...``),
+  is only shown.
 """
 
 from __future__ import annotations
 
+import io
 import re
 import runpy
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -59,7 +63,28 @@ def commands_of(block: str) -> Iterator[tuple[list[str], int]]:
 
 
 def is_runnable(block: Block) -> bool:
-    return block.language in ("python", "console", "sh", "bash") or block.title is not None
+    return block.language in ("python", "console", "sh", "bash") or (
+        block.title is not None and block.language != "text"
+    )
+
+
+def is_output(block: Block) -> bool:
+    """Whether a block shows what those above it print."""
+    commands = any(line.startswith("$ ") for line in block.text.splitlines())
+    return block.language == "text" and block.title is None and not commands
+
+
+def words_of(text: str) -> str:
+    """What is compared of an output: not its lines, not its numbers, not how wide a table is."""
+    words = re.sub(r"[─-╿━]+", " ", text).split()
+    return " ".join("#" if re.search(r"\d", word) else word for word in words)
+
+
+def not_printed(shown: str, printed: str) -> list[str]:
+    """The pieces of an output on a page that are not among what was printed."""
+    among = f" {words_of(printed)} "
+    pieces = (words_of(piece) for piece in re.split(r"\S*(?:\.\.\.|…)\S*", shown))
+    return [piece for piece in pieces if f" {piece} " not in among and piece]
 
 
 def _exit_of(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> int:
@@ -76,7 +101,11 @@ def _exit_of(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> int:
         options = ["-q", "-n", "0", "-p", "no:cacheprovider"]
         if not rest:
             return 0  # the suite that this is part of
-        return subprocess.run([sys.executable, "-m", "pytest", *options, *rest]).returncode
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", *options, *rest], stdout=subprocess.PIPE, text=True
+        )
+        print(ran.stdout)
+        return ran.returncode
     if name == "python" and len(rest) == 1 and rest[0].endswith(".py"):
         runpy.run_path(rest[0], run_name="__main__")
         return 0
@@ -92,19 +121,27 @@ def run_page(page: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
     before = set(sys.modules)
-    found = [block for block in blocks_of(page) if is_runnable(block)]
-    for block in found:
+    found, printed = 0, io.StringIO()
+    for block in blocks_of(page):
+        if is_output(block) and found:
+            missing = not_printed(block.text, printed.getvalue())
+            assert not missing, f"{name}: shows what is not printed: {missing}"
+        if not is_runnable(block):
+            continue
+        found += 1
         if block.title is not None:
             assert block.language in WRITTEN, f"{name}: a file of unknown kind: {block.title}"
             (folder / block.title).write_text(block.text, encoding="utf-8")
         if block.language == "python":
             code = compile(block.text, block.title or name, "exec", dont_inherit=True)
-            exec(code, vars(module))
+            with redirect_stdout(printed), redirect_stderr(printed):
+                exec(code, vars(module))
         elif block.title is None:
             for command, wanted in commands_of(block.text):
-                ended = _exit_of(monkeypatch, command)
+                with redirect_stdout(printed), redirect_stderr(printed):
+                    ended = _exit_of(monkeypatch, command)
                 assert ended == wanted, f"{name}: {shlex.join(command)} ended with {ended}"
     for loaded in set(sys.modules) - before:
         if str(getattr(sys.modules[loaded], "__file__", None)).startswith(str(folder)):
             del sys.modules[loaded]  # the next page may have a file of this name
-    return len(found)
+    return found

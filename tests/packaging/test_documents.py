@@ -120,3 +120,38 @@ def test_the_reference_has_a_page_for_every_room_and_a_place_for_every_name() ->
         if not public_names(room):  # a room without a front: what its users need, module by module
             assert f"::: privlearn.{room}." in page
     assert missing == []
+
+
+def prose(text: str) -> str:
+    """A document without its blocks of code."""
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+BROKEN = re.compile(r"^(?![ >|]|[-+*] |\d+\. ).*\S\n(>|\+ ).*", re.MULTILINE)
+"""A paragraph of which a line becomes a quotation or an item of a list."""
+
+
+def test_no_line_of_a_paragraph_becomes_a_quotation_or_a_list() -> None:
+    found = {path.name: BROKEN.findall(prose(path.read_text("utf-8"))) for path in DOCUMENTS}
+    assert {name: lines for name, lines in found.items() if lines} == {}
+    assert BROKEN.search("the terms are\n>= 0, so")
+    assert BROKEN.search("recorded;\n+ and × of doubles")
+
+
+def test_guides_and_explanations_can_be_found_from_another_page() -> None:
+    texts = {path: path.read_text("utf-8") for path in DOCUMENTS}
+    texts |= {path: path.read_text("utf-8") for path in (ROOT / "docs/tutorials").glob("*.ipynb")}
+    for folder in ("how-to", "explanations"):
+        for page in (ROOT / "docs" / folder).glob("*.md"):
+            link = re.compile(rf"\]\([^)\s]*\b{re.escape(page.name)}[)#]")
+            assert any(link.search(text) for path, text in texts.items() if path != page), page.name
+
+
+MACHINE = re.compile(r"(?<![\w./~])/(?:work|opt|tmp|root|home|Users)/")
+
+
+def test_no_document_names_a_place_of_the_machine_that_made_it() -> None:
+    pages = [*DOCUMENTS, *(ROOT / "docs").rglob("*.ipynb"), *(ROOT / "docs").rglob("*.py")]
+    named = [page.name for page in pages if MACHINE.search(page.read_text("utf-8"))]
+    assert named == []
+    assert MACHINE.search('File "/home/someone/x.py"')

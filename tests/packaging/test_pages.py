@@ -52,6 +52,7 @@ def test_pages_that_are_run_elsewhere_are() -> None:
 PAGE = """
 ```python title="mine.py"
 x = 1
+print("spent", x, "of 5, as", "planned")
 ```
   ```python
   import mine
@@ -64,7 +65,13 @@ $ privlearn audit \\
 python mine.py
 ```
 ```text
+spent 7 of ...
+```
+```text title="elsewhere"
 privlearn nonsense
+```
+```text
+$ privlearn nonsense
 ```
 """
 
@@ -78,6 +85,10 @@ privlearn nonsense
         ("privlearn --version", "privlearn --verse", "verse ended with 2"),
         ("python mine.py", "curl example.org", "not known how to run"),
         ("python mine.py", "python yours.py", "yours.py"),
+        ("spent 7", "paid 7", "shows what is not printed: ['paid # of']"),
+        ("spent 7 of", "spent 7 off", "shows what is not printed"),
+        (' title="elsewhere"', "", "shows what is not printed: ['privlearn nonsense']"),
+        ("$ privlearn nonsense", "privlearn nonsense", "shows what is not printed"),
     ],
 )
 def test_a_block_that_does_something_else_is_found(
