@@ -276,8 +276,8 @@ def no_noise_at_all(rows: Array, draw: Draw) -> Array:
     return np.asarray(rows.sum(axis=0))
 
 
-def test_checks_call_it_by_the_name_of_its_function() -> None:
-    assert sampling_target(trimmed_total).name == "trimmed_total"
+def test_checks_call_it_by_the_name_that_it_states() -> None:
+    assert sampling_target(trimmed_total).name == "trimmed-total"  # as it states
     report = check_mechanism(of(no_noise_at_all), raise_error=False)
     assert report.failed
-    assert str(report).startswith("no_noise_at_all:")
+    assert str(report).startswith("no-noise-at-all:")
