@@ -17,6 +17,7 @@ from privlearn.accountants.assumption import AssumptionKind
 from privlearn.adjacency import Trust
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.report import Report
+from privlearn.reporting.shown_numbers import up
 from privlearn.reporting.visible import markdown
 
 By = Literal["ledger", "person", "nobody"]
@@ -84,7 +85,7 @@ def _claim(report: Report) -> list[Answer]:
             "Is every release counted, also later ones, and against what limit?",
             "ledger",
             _items(
-                f"accountant {one.accountant}: cap {one.unit} = {one.cap:.6g}"
+                f"accountant {one.accountant}: cap {one.unit} = {up(one.cap)}"
                 + (", all of it committed in advance" if one.planned else ", a filter")
                 + (", closed" if one.closed else ", open")
                 for one in report.balances

@@ -340,5 +340,7 @@ def _reading(certificate: Certificate, guarantee: Guarantee, curve: Curve | None
         guess=guess,
         alarm=alarm,
         odds=odds,
-        words=reading_words(points, guessed(guarantee), attacker(guarantee)),
+        words=reading_words(
+            points, guessed(guarantee), attacker(guarantee, among=len(certificate.guarantees))
+        ),
     )

@@ -1,4 +1,4 @@
-"""Amounts with six digits: what is used up is rounded up, and what is left down."""
+"""Amounts as they are printed: what is used up or promised is rounded up, and what is left down."""
 
 from __future__ import annotations
 
@@ -17,6 +17,18 @@ def up(amount: float | None) -> str:
     ('0.7', '0.333334', 'unknown')
     """
     return _shown(amount, _UP)
+
+
+def places_up(amount: float, places: int = 4) -> str:
+    """An ε, a μ or another number with so many places after the point, upwards.
+
+    >>> places_up(1.00001), places_up(1.0), places_up(0.3), places_up(math.inf)
+    ('1.0001', '1.0000', '0.3000', '∞')
+    """
+    if not math.isfinite(amount):
+        return "∞"
+    exact = _NEAREST.create_decimal_from_float(amount)
+    return f"{exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING):f}"
 
 
 def down(amount: float | None) -> str:
