@@ -60,8 +60,14 @@ def guessed(guarantee: Guarantee) -> str:
     return f"which of two records {name} contributed"
 
 
-def sentence(certificate: Certificate, guarantee: Guarantee, guess: float) -> str:
-    """The guarantee in one sentence; ``guess`` is the largest chance of guessing right."""
+def sentence(
+    certificate: Certificate, guarantee: Guarantee, guess: float, *, among: int = 1
+) -> str:
+    """The guarantee in one sentence; ``guess`` is the largest chance of guessing right.
+
+    ``among`` is the number of the ledger's accountants, of which a certificate for one user may
+    leave some out, in which that person may have another index.
+    """
     if certificate.problems:
         number = len(certificate.problems)
         return (
@@ -81,7 +87,7 @@ def sentence(certificate: Certificate, guarantee: Guarantee, guess: float) -> st
             f"Nothing is certified at δ = {up(guarantee.delta)}: there the ledger's losses have no "
             "finite ε."
         )
-    who = attacker(guarantee, among=len(certificate.guarantees))
+    who = attacker(guarantee, among=among)
     chance = (
         f"{who} and guesses {guessed(guarantee)} is right in at most "
         f"{rounded_up(100 * guess, 2):g} of 100 cases, where tossing a coin is right in 50."

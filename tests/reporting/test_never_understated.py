@@ -218,6 +218,16 @@ def test_an_accountant_speaks_for_itself_where_there_are_others(tmp_path: Path) 
     assert together.guess > max(reading.guess for reading in found.readings)
 
 
+def test_others_count_also_where_an_index_is_not_theirs(tmp_path: Path) -> None:
+    """Index 7 of one may be a person who is index 0 of the other."""
+    book = Ledger.memory()
+    CentralAccountant(ZCDP(1), users=range(8), ledger=book)
+    CentralAccountant(ZCDP(1), users=range(2), ledger=book, shared=True)
+    write_export(tmp_path / "l.jsonl", list(book.records))
+    (reading,) = report(tmp_path / "l.jsonl", user=7).readings
+    assert "all that was released under accountant 1 alone" in reading.sentence
+
+
 def test_a_record_of_one_of_several_accountants_states_their_sum(tmp_path: Path) -> None:
     import tomllib
 
