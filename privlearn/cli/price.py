@@ -119,10 +119,10 @@ def _show_price(
 
 
 def _price_line(price: Any) -> str:
-    from privlearn.reporting.shown_numbers import places_up, up
+    from privlearn.reporting.shown_numbers import places_up, power_up, up
 
     kind = {"central": "DP", "joint": "joint DP", "local": "local DP"}[price.trust]
     return (
         f"{kind}, {price.adjacency}: (ε = {places_up(price.epsilon)}, δ = {up(price.delta)}), "
-        f"method {price.method}, error bound {up(price.error_bound)}"
+        f"method {price.method}, error bound {power_up(price.error_bound)}"
     )

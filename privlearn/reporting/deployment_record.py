@@ -27,7 +27,7 @@ from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import DataError, PrivlearnError
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.report import Balance, Report
-from privlearn.reporting.shown_numbers import up
+from privlearn.reporting.shown_numbers import power_up, up
 from privlearn.reporting.visible import markdown, visible
 
 Tier = Literal[1, 2, 3]
@@ -303,7 +303,7 @@ def _known(report: Report, guarantee: Guarantee, balance: Balance) -> dict[str, 
         "privacy_loss.privacy_parameters": parameters,
         "privacy_loss.privacy_parameters_details": (
             f"{markdown(guarantee_line(guarantee))}. ε is an upper bound, at most "
-            f"{up(guarantee.error_bound)} above the exact value where the method has such a bound. "
+            f"{power_up(guarantee.error_bound)} above the exact value where the method has such a bound. "
             + (
                 "It is the total of a plan that was committed before the first release."
                 if balance.planned

@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 _NEAREST = Context(prec=12)
 """By which a float counts as the short decimal that it stands for, such as 0.7."""
+_UP_BRIEFLY = Context(prec=2, rounding=ROUND_CEILING)
 _UP, _DOWN = Context(prec=6, rounding=ROUND_CEILING), Context(prec=6, rounding=ROUND_FLOOR)
 
 
@@ -29,6 +30,15 @@ def places_up(amount: float, places: int = 4) -> str:
         return "∞"
     exact = _NEAREST.create_decimal_from_float(amount)
     return f"{exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING):f}"
+
+
+def power_up(amount: float) -> str:
+    """A very small number with two digits, upwards.
+
+    >>> power_up(1.41e-15)
+    '1.5e-15'
+    """
+    return f"{float(_UP_BRIEFLY.create_decimal_from_float(amount)):.1e}"
 
 
 def down(amount: float | None) -> str:
