@@ -303,7 +303,8 @@ def _known(report: Report, guarantee: Guarantee, balance: Balance) -> dict[str, 
         "privacy_loss.privacy_parameters": parameters,
         "privacy_loss.privacy_parameters_details": (
             f"{markdown(guarantee_line(guarantee))}. ε is an upper bound, at most "
-            f"{power_up(guarantee.error_bound)} above the exact value where the method has such a bound. "
+            f"{power_up(guarantee.error_bound)} above the exact value where the method has such a "
+            "bound. "
             + (
                 "It is the total of a plan that was committed before the first release."
                 if balance.planned
