@@ -337,11 +337,14 @@ def _reading(
     else:
         points = PrivacyCurve(np.array(curve.epsilons), np.array(curve.deltas))
     guess, alarm, odds = chances(points)
+    words = reading_words(points, guessed(guarantee), attacker(guarantee, among=among))
+    if guarantee.attested:
+        words = [f"If the clients do what they attest: {line}" for line in words]
     return Reading(
         accountant=number,
         sentence=sentence(certificate, guarantee, guess, among=among),
         guess=guess,
         alarm=alarm,
         odds=odds,
-        words=reading_words(points, guessed(guarantee), attacker(guarantee, among=among)),
+        words=words,
     )

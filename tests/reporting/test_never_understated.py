@@ -35,6 +35,8 @@ from privlearn.losses import (
 from privlearn.noise import GaussianNoise
 from privlearn.reporting.certificates import guarantee_line, running_line
 from privlearn.reporting.deployment_record import deployment_record
+from privlearn.reporting.evaluation import evaluation
+from privlearn.reporting.page import page_html
 from privlearn.reporting.page_charts import time_chart
 from privlearn.reporting.report import report
 from privlearn.tokens import Spend
@@ -226,6 +228,45 @@ def test_others_count_also_where_an_index_is_not_theirs(tmp_path: Path) -> None:
     write_export(tmp_path / "l.jsonl", list(book.records))
     (reading,) = report(tmp_path / "l.jsonl", user=7).readings
     assert "all that was released under accountant 1 alone" in reading.sentence
+
+
+def test_a_page_says_how_many_sums_it_leaves_out(tmp_path: Path) -> None:
+    KINDS["several"](tmp_path / "l.db")
+    found = report(tmp_path / "l.db")
+    many = {
+        "sums": found.sums * 60,
+        "sums_spent": found.sums_spent * 60,
+        "sum_readings": found.sum_readings * 60,
+    }
+    page = page_html(found.model_copy(update=many))
+    assert len(re.findall(r'<data value="10">10</data> more sums over accountants', page)) == 2
+    assert "more sums over" not in page_html(found)
+
+
+def test_what_clients_attest_is_said_under_that_condition(tmp_path: Path) -> None:
+    KINDS["attested"](tmp_path / "l.db")
+    found = report(tmp_path / "l.db")
+    answers = {one.question: one.answer for one in evaluation(found)}
+    for reading in found.readings:
+        assert reading.words
+        assert all(line.startswith("If the clients do what they attest") for line in reading.words)
+    assert "AES" not in answers["Where do random numbers come from?"]
+    assert "attested by" in next(answer for ask, answer in answers.items() if "ran" in ask)
+    bounded = next(answer for ask, answer in answers.items() if "sensitivity" in ask)
+    assert "Of what clients attest that is not known." in bounded
+
+
+def test_an_evaluator_is_told_of_sums_and_of_what_is_not_listed(tmp_path: Path) -> None:
+    KINDS["several"](tmp_path / "l.db")
+    found = report(tmp_path / "l.db")
+    trusted = [f"code {number}" for number in range(40)]
+    answers = {
+        one.question: one.answer
+        for one in evaluation(found.model_copy(update={"trusted_code": trusted}))
+    }
+    (attack,) = (answer for ask, answer in answers.items() if "attacks" in ask)
+    assert "accountants 1 and 2" in attack
+    assert "and 10 more" in answers["What has to be taken on trust?"]
 
 
 def test_a_record_of_one_of_several_accountants_states_their_sum(tmp_path: Path) -> None:
