@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ledgers_to_show import KINDS, clock
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import Guarantee, Running
@@ -34,14 +35,11 @@ from privlearn.losses import (
 )
 from privlearn.noise import GaussianNoise
 from privlearn.reporting.certificates import guarantee_line, running_line
-from privlearn.reporting.deployment_record import deployment_record
 from privlearn.reporting.evaluation import evaluation
 from privlearn.reporting.page import page_html
 from privlearn.reporting.page_charts import time_chart
 from privlearn.reporting.report import report
 from privlearn.tokens import Spend
-from tests.helpers.ledgers_to_show import KINDS, clock
-from tests.reporting.test_deployment_record import filled
 
 # Rounding -----------------------------------------------------------------------------------------
 
@@ -267,19 +265,6 @@ def test_an_evaluator_is_told_of_sums_and_of_what_is_not_listed(tmp_path: Path) 
     (attack,) = (answer for ask, answer in answers.items() if "attacks" in ask)
     assert "accountants 1 and 2" in attack
     assert "and 10 more" in answers["What has to be taken on trust?"]
-
-
-def test_a_record_of_one_of_several_accountants_states_their_sum(tmp_path: Path) -> None:
-    import tomllib
-
-    KINDS["several"](tmp_path / "l.db")
-    found = report(tmp_path / "l.db")
-    about = tomllib.loads(f"account = 1\n{filled()}")
-    record = deployment_record(found, about)["deployment"]
-    details = record["privacy_loss"]["privacy_parameters_details"]
-    (together,) = found.sums
-    assert f"(ε = {together.epsilon:.3f}"[:-1] in details
-    assert "one of several accountants of its ledger" in details
 
 
 def test_a_chart_over_time_is_nowhere_below_what_was_paid(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledgers_to_show import KINDS
 from typer.testing import CliRunner, Result
 
 from privlearn.accountants import CentralAccountant
@@ -29,7 +30,6 @@ from privlearn.ledger import Ledger, canonical, read_records, write_export
 from privlearn.signing import Note, Relation, SigningKey, Statement, certify_ledger, verify
 from privlearn.signing.certificates import FORM
 from privlearn.signing.notes import sign_text
-from tests.helpers.ledgers_to_show import KINDS
 
 Written = Callable[..., Path]
 FORMAT_1 = Path(__file__).parents[1] / "ledger" / "format1"
