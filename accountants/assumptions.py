@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from privlearn.accountants.assumption import (
     Assumption,
     checked,
@@ -16,7 +18,7 @@ from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.entries import EXACT
-from privlearn.exact import float_up
+from privlearn.exact import float_up, round_up
 
 _RECORD = (
     trusted(
@@ -160,8 +162,8 @@ def _basis(state: AccountState, totals: SpendTotals, rounds: int) -> list[Assump
     if state.failure:
         lines.append(
             paid(
-                f"δ includes a probability of failing, up to {float_up(state.failure):g}, in which "
-                f"nothing is promised: {FAILURES}."
+                f"δ includes a probability of failing, up to {_short(state.failure, 6)}, in "
+                f"which nothing is promised: {FAILURES}."
             )
         )
     lines.append(paid(f"Streams may stay open while other tokens are spent: {CONCURRENT}."))
@@ -275,8 +277,9 @@ def _of_spends(state: AccountState, totals: SpendTotals) -> list[Assumption]:
     if totals.solver_error is not None:
         lines.append(
             checked(
-                f"Minimisers are certified to within {totals.solver_error:.2g} of the exact ones "
-                "(float error included); output noise and its price cover that."
+                "Minimisers are certified to within "
+                f"{_short(Fraction(totals.solver_error), 3)} of the exact ones (float error "
+                "included); output noise and its price cover that."
             )
         )
     elif not state.opened.attested and totals.all_derived:
@@ -300,6 +303,11 @@ def _of_spends(state: AccountState, totals: SpendTotals) -> list[Assumption]:
             )
         )
     return lines
+
+
+def _short(number: Fraction, digits: int) -> str:
+    """With so many digits, upwards."""
+    return f"{float_up(round_up(number, digits)):.{digits}g}"
 
 
 def _upper(text: str) -> str:

@@ -189,6 +189,7 @@ def _of_certificate(found: Verified) -> list[tuple[str, str]]:
         ("root", said.root),
         ("signer says", verdict(said)),
     ]
+    said = found.recomputed or said
     several = len(said.guarantees) > 1
     for one in said.guarantees:
         whose = f"accountant {one.accountants[0]}: " if several else ""
@@ -217,8 +218,8 @@ def _of_ledger(found: Verified) -> list[tuple[str, str]]:
         lines.append(
             (
                 "words",
-                f"{found.rewordings} texts stand in other words than those of this version: read "
-                "those of `privlearn audit`",
+                f"{found.rewordings} texts stand in other words in the certificate; those above "
+                "are what this version says of the ledger",
             )
         )
     return lines

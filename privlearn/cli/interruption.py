@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
     from privlearn.accountants.audit import Guarantee
+    from privlearn.reporting.model import Balance
 
 LEDGERS: Final = (("public", "ledger.db"), ("private", "devices.db"))
 """Where runs keep theirs, below their folder."""
@@ -73,13 +74,13 @@ def spent_lines(out: Path, before: frozenset[Path], *, resumable: bool = True) -
 
 
 def _of_ledger(path: Path) -> list[str]:
-    from privlearn.accountants import audit
     from privlearn.errors import LedgerError
     from privlearn.reporting.certificates import guarantee_line
+    from privlearn.reporting.report import report
 
     look = f"look at it: privlearn audit {path}"
     try:
-        found = audit(path)
+        found = report(path)
     except LedgerError as error:
         return [f"stopped; what was spent cannot be read: {error}; {look}"]
     if found.attested:
@@ -88,7 +89,11 @@ def _of_ledger(path: Path) -> list[str]:
         return [f"stopped; by the ledger {path} nothing was spent; {look}"]
     lost = f" ({found.lost} of them lost)" if found.lost else ""
     spent = "; ".join(guarantee_line(one) for one in found.spent)
-    left = "; ".join(map(_left, found.guarantees, found.spent))
+    balances = {one.accountant: one for one in found.balances}
+    left = "; ".join(
+        _left(promised, one, balances.get(one.accountants[0]))
+        for promised, one in zip(found.guarantees, found.spent, strict=True)
+    )
     return [
         f"stopped; spent so far, in {found.spends} spends{lost}: {spent}",
         f"left to the most charged user, of the plan or cap: {left}; the ledger {path} stays open; "
@@ -96,9 +101,14 @@ def _of_ledger(path: Path) -> list[str]:
     ]
 
 
-def _left(guarantee: Guarantee, spent: Guarantee) -> str:
+def _left(guarantee: Guarantee, spent: Guarantee, balance: Balance | None) -> str:
+    from privlearn.reporting.shown_numbers import down, places_up, up
+
     if spent.unknown:
         return "unknown"
+    if balance is not None and not balance.planned and balance.unit == "ρ":
+        return f"ρ = {down(balance.remaining)} of {up(balance.cap)}"  # less what is reserved
     if guarantee.rho is not None and spent.rho is not None:
-        return f"ρ = {max(guarantee.rho - spent.rho, 0.0):.6g} of {guarantee.rho:.6g}"
-    return f"ε = {spent.epsilon:.4f} is spent of {guarantee.epsilon:.4f} at δ = {guarantee.delta:g}"
+        return f"ρ = {down(max(guarantee.rho - spent.rho, 0.0))} of {up(guarantee.rho)}"
+    spent_of = f"{places_up(spent.epsilon)} is spent of {places_up(guarantee.epsilon)}"
+    return f"ε = {spent_of} at δ = {up(guarantee.delta)}"

@@ -119,11 +119,10 @@ def _show_price(
 
 
 def _price_line(price: Any) -> str:
-    from math import ceil, isinf
+    from privlearn.reporting.shown_numbers import places_up, power_up, up
 
     kind = {"central": "DP", "joint": "joint DP", "local": "local DP"}[price.trust]
-    shown = "∞" if isinf(price.epsilon) else f"{ceil(price.epsilon * 1e4) / 1e4:.4f}"
     return (
-        f"{kind}, {price.adjacency}: (ε = {shown}, δ = {price.delta:.4g}), "
-        f"method {price.method}, error bound {price.error_bound:.1e}"
+        f"{kind}, {price.adjacency}: (ε = {places_up(price.epsilon)}, δ = {up(price.delta)}), "
+        f"method {price.method}, error bound {power_up(price.error_bound)}"
     )

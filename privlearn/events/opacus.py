@@ -32,7 +32,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP, Renyi
 from privlearn.errors import AdjacencyError, BudgetError, DataError
 from privlearn.events.lists import EventList, event_list
-from privlearn.exact import float_down
+from privlearn.exact import exact_text, float_down, round_up
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss, sampled_gaussian_loss
 from privlearn.losses.conversion import renyi_order
@@ -251,8 +251,9 @@ def _check_room(promise: ApproxDP, loss: Loss, steps: int, *, committed: bool) -
         epsilon = _committed_epsilon(promise, loss, steps)
         if epsilon > float_down(promise.epsilon):
             most = _most_committed(promise, loss, _most_uncommitted(promise, loss))
+            shown = exact_text(round_up(Fraction(epsilon), 6)) if epsilon < math.inf else "∞"
             raise BudgetError(
-                f"steps = {steps}: they cost ε = {epsilon:.4g} at δ = {float(promise.delta):g}; "
+                f"steps = {steps}: they cost ε = {shown} at δ = {exact_text(promise.delta)}; "
                 f"{promise} holds {most} of them"
             )
     elif _most_uncommitted(promise, loss) < steps:

@@ -1,9 +1,10 @@
 """One step of Opacus' `DPOptimizer`, paid with a token.
 
 The price of a step is that of one Gaussian on the clipped sum over one *fresh* Poisson sample.
-`PoissonSamples` notes every sample that is drawn, and a step is refused unless its gradients are
-those of the next sample, all of it and nothing else: a sample cannot be used twice, nor be added to
-another, nor left out where it is empty.
+`PoissonSamples` notes every sample that is drawn, and a step is refused unless it has as many
+gradients as the next sample that was drawn has records: a sample cannot be used twice, nor be added
+to another, nor left out where it is empty.  Samples of one size are not told apart: of several that
+were drawn ahead, which one the gradients are of is the word of whoever computed them.
 """
 
 from __future__ import annotations

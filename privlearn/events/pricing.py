@@ -16,7 +16,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP
 from privlearn.errors import AdjacencyError, BudgetError, DataError
 from privlearn.events.lists import EventList, event_list
-from privlearn.exact import Exact, exact_text, float_down
+from privlearn.exact import Exact, exact_text, float_down, float_up, round_up
 from privlearn.losses import as_replace_one
 
 _NOISE = {"noise_multiplier": 1, "scale": 1, "noise_std": 1, "epsilon": -1, "rho": -2}
@@ -87,7 +87,7 @@ def epsilon_price(events: EventList, delta: float, *, replace_one: bool = False)
     if math.isinf(answer.value):
         raise BudgetError(
             f"delta = {delta!r}: no epsilon is finite there, as the events fail with probability "
-            f"{float(whole.total.failure()):.3g} in all"
+            f"{float_up(round_up(whole.total.failure(), 4)):.4g} in all"
         )
     return _price(whole, events, answer, epsilon=answer.value, delta=delta)
 

@@ -29,6 +29,7 @@ from privlearn.reporting.model import (
     Purchase,
     Spent,
 )
+from privlearn.reporting.shown_numbers import up
 from privlearn.reporting.spend_table import (
     UNKNOWN_TIME,
     Columns,
@@ -367,8 +368,9 @@ class Books:
         for place in np.argsort(places)[:_MOST_BOUGHT].tolist():
             at = len(rows) - 1 - int(places[place])
             first = int(np.searchsorted(rows.number, rows.number[at]))
-            losses = np.unique(rows.loss[first : at + 1])[:MOST_LISTED].tolist()
-            found.append((self._table.groups[int(groups[place])], losses))
+            losses = np.unique(rows.loss[first : at + 1]).tolist()
+            if len(losses) <= _MOST_RUNS:  # of more parts the dearest is not looked for
+                found.append((self._table.groups[int(groups[place])], losses))
         return found
 
     # Who was charged for what, and when ---------------------------------------------------------
@@ -665,19 +667,28 @@ def _one_release(room: Currency) -> list[Purchase]:
     """One more release that takes all of what is left."""
     if isinstance(room, PureDP):
         factor = float_up(1 / room.epsilon)
-        what = f"one Laplace release with noise of scale {factor:.6g} times its sensitivity"
+        shown = _multiplier(1 / room.epsilon, 1)
+        what = f"one Laplace release with noise of scale {shown} times its sensitivity"
         return [Purchase(what=what, noise_multiplier=factor)]
     try:
-        mass = float_down(room.gaussian_mass())
+        exact_mass = room.gaussian_mass()
+        mass = float_down(exact_mass)
     except PrivlearnError:
         return []
     if not mass > 0:
         return []
     factor = math.sqrt(1 / mass) * (1 + 1e-15)
-    what = (
-        f"one Gaussian release with noise of standard deviation {factor:.6g} times its sensitivity"
-    )
+    shown = _multiplier(1 / exact_mass, 2)
+    what = f"one Gaussian release with noise of standard deviation {shown} times its sensitivity"
     return [Purchase(what=what, noise_multiplier=factor)]
+
+
+def _multiplier(power: Fraction, root: int) -> str:
+    """The smallest number of six digits whose square, or itself, is not below ``power``."""
+    number = up(float(power) ** (1 / root))
+    while Fraction(number) ** root < power:
+        number = up(math.nextafter(float(number), math.inf) * (1 + 1e-11))
+    return number
 
 
 def _until(end: int, sums: Sums, place: int) -> str:

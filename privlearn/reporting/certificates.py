@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 from privlearn.accountants.assumption import KINDS, Assumption
 from privlearn.accountants.audit import Attestation, Certificate, Guarantee, Share
 from privlearn.accountants.person_assumptions import rule_words
+from privlearn.reporting.shown_numbers import part as part_of_one
+from privlearn.reporting.shown_numbers import places_up, up
 from privlearn.reporting.terminal_page import Page
 from privlearn.reporting.visible import markdown, visible
 
@@ -67,7 +69,7 @@ def meaning(certificate: Certificate) -> str:
 def weaknesses(certificate: Certificate) -> list[str]:
     """What weakens this claim, of what is particular to this ledger."""
     lines = [
-        f"{_of_accountant(certificate, one)}there is no finite ε at δ = {one.delta:g}; it needs "
+        f"{_of_accountant(certificate, one)}there is no finite ε at δ = {up(one.delta)}; it needs "
         f"a larger δ{' or fewer rounds' if one.rounds > 1 else ''}"
         for one in certificate.guarantees
         if math.isinf(one.epsilon) and not one.unknown
@@ -138,15 +140,14 @@ def guarantee_line(guarantee: Guarantee) -> str:
     start = f"{kind}{of}, {relation}{attested}: "
     if guarantee.unknown:
         return f"{start}unknown ({visible(guarantee.unknown, 200)})"
-    epsilon = "∞" if math.isinf(guarantee.epsilon) else f"{guarantee.epsilon:.4f}"
-    parts = [f"(ε = {epsilon}, δ = {guarantee.delta:g})"]
+    parts = [f"(ε = {places_up(guarantee.epsilon)}, δ = {up(guarantee.delta)})"]
     if guarantee.rho is not None:
-        parts.append(f"ρ = {guarantee.rho:.6g} zCDP")
+        parts.append(f"ρ = {up(guarantee.rho)} zCDP")
     if guarantee.mu is not None:
-        parts.append(f"μ = {guarantee.mu:.4f} GDP")
+        parts.append(f"μ = {places_up(guarantee.mu)} GDP")
     parts.append(f"method {guarantee.method}")
     if guarantee.failure:
-        parts.append(f"failures of {guarantee.failure:g} included")
+        parts.append(f"failures of {up(guarantee.failure)} included")
     if guarantee.user is not None:
         parts.append(f"for user {guarantee.user}")
     if guarantee.rounds > 1:
@@ -162,8 +163,9 @@ def running_line(guarantee: Guarantee) -> str:
     if bound is None:
         return ""
     return (
-        f"privacy loss so far at most {bound.epsilon:.4f}, at all times at once, except with "
-        f"probability {bound.delta:g}; up to the last entry, and no bound on what comes later"
+        f"privacy loss so far at most {places_up(bound.epsilon)}, at all times at once, except "
+        f"with probability {up(bound.delta)}; up to the last entry, and no bound on what comes "
+        "later"
     )
 
 
@@ -196,7 +198,7 @@ def _claim(claim: Attestation) -> tuple[str, ...]:
 
 
 def _share(share: Share) -> tuple[str, ...]:
-    part = "unknown" if share.share is None else f"{share.share:.1%}"
+    part = "unknown" if share.share is None else part_of_one(share.share)
     return (share.mechanism, share.label, str(share.spends), part)
 
 

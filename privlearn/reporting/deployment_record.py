@@ -27,6 +27,7 @@ from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import DataError, PrivlearnError
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.report import Balance, Report
+from privlearn.reporting.shown_numbers import power_up, up
 from privlearn.reporting.visible import markdown, visible
 
 Tier = Literal[1, 2, 3]
@@ -279,7 +280,7 @@ def _guarantee(report: Report, about: Mapping[str, Any]) -> tuple[Guarantee, Bal
     guarantee = report.guarantees[accounts.index(account)]
     if guarantee.unknown or math.isinf(guarantee.epsilon):
         raise UncertifiedRecordError(
-            f"{report.ledger} states no finite ε at δ = {guarantee.delta:g}: ask for a larger δ"
+            f"{report.ledger} states no finite ε at δ = {up(guarantee.delta)}: ask for a larger δ"
         )
     return guarantee, next(one for one in report.balances if one.accountant == account)
 
@@ -302,7 +303,8 @@ def _known(report: Report, guarantee: Guarantee, balance: Balance) -> dict[str, 
         "privacy_loss.privacy_parameters": parameters,
         "privacy_loss.privacy_parameters_details": (
             f"{markdown(guarantee_line(guarantee))}. ε is an upper bound, at most "
-            f"{guarantee.error_bound:.1g} above the exact value where the method has such a bound. "
+            f"{power_up(guarantee.error_bound)} above the exact value where the method has such a "
+            "bound. "
             + (
                 "It is the total of a plan that was committed before the first release."
                 if balance.planned
@@ -313,6 +315,12 @@ def _known(report: Report, guarantee: Guarantee, balance: Balance) -> dict[str, 
                 " The losses are attested by clients and not verified."
                 if guarantee.attested
                 else ""
+            )
+            + "".join(
+                f" This is one of several accountants of its ledger; for {markdown(one.who)} they "
+                f"promise {markdown(guarantee_line(one))}."
+                for one in report.sums
+                if balance.accountant in one.accountants
             )
         ),
         "deployment_model.model_name": "Local" if guarantee.trust is Trust.LOCAL else "Central",
@@ -385,7 +393,7 @@ def _over_time(report: Report, balance: Balance, spends: int) -> str:
     kept = (
         "A plan of all releases was committed in advance, and nothing beyond it can be released."
         if balance.planned
-        else f"A cap of {balance.unit} = {balance.cap:.6g} holds for every user for good; a "
+        else f"A cap of {balance.unit} = {up(balance.cap)} holds for every user for good; a "
         "release beyond it is refused."
     )
     return f"{spends} spends{period}; the account is {state}. {kept}"

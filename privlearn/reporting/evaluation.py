@@ -9,7 +9,7 @@ words, and neither checked nor endorsed by NIST.  Each answer says who gives it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
@@ -17,6 +17,7 @@ from privlearn.accountants.assumption import AssumptionKind
 from privlearn.adjacency import Trust
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.report import Report
+from privlearn.reporting.shown_numbers import up
 from privlearn.reporting.visible import markdown
 
 By = Literal["ledger", "person", "nobody"]
@@ -70,7 +71,11 @@ def _claim(report: Report) -> list[Answer]:
             "Privacy parameters",
             "What does that mean to somebody who attacks it?",
             "ledger",
-            _items([markdown(line) for reading in report.readings for line in reading.words])
+            _items(
+                markdown(line)
+                for reading in [*report.sum_readings, *report.readings]
+                for line in reading.words
+            )
             or "Nothing is certified.",
         ),
         Answer(
@@ -84,7 +89,7 @@ def _claim(report: Report) -> list[Answer]:
             "Is every release counted, also later ones, and against what limit?",
             "ledger",
             _items(
-                f"accountant {one.accountant}: cap {one.unit} = {one.cap:.6g}"
+                f"accountant {one.accountant}: cap {one.unit} = {up(one.cap)}"
                 + (", all of it committed in advance" if one.planned else ", a filter")
                 + (", closed" if one.closed else ", open")
                 for one in report.balances
@@ -107,15 +112,25 @@ def _mechanisms(report: Report) -> list[Answer]:
             "Which mechanisms ran, and who says that each is priced rightly?",
             "ledger",
             _items(
-                f"{markdown(share.mechanism)} under {markdown(share.label)}: {share.spends} spends"
-                for share in report.mechanisms[:_MOST]
+                _first(
+                    [
+                        f"{markdown(share.mechanism)} under {markdown(share.label)}: "
+                        f"{share.spends} spends"
+                        for share in report.mechanisms
+                    ]
+                    + [
+                        f"{markdown(claim.mechanism)} under {markdown(claim.label)}: attested by "
+                        f"{markdown(claim.by)}, not verified"
+                        for claim in report.attestations
+                    ]
+                )
             ),
         ),
         Answer(
             "Algorithms and correctness",
             "What has to be taken on trust?",
             "ledger",
-            _items(map(markdown, report.trusted_code[:_MOST]))
+            _items(_first(map(markdown, report.trusted_code)))
             or "No code beyond the library's own is named.",
         ),
         Answer(
@@ -123,7 +138,8 @@ def _mechanisms(report: Report) -> list[Answer]:
             "Is sensitivity bounded by what runs, not by what is assumed of the data?",
             "ledger",
             "Rows are opened only clipped to the domain that stands in each spend, except by "
-            "trusted code, which is listed above.",
+            "trusted code, which is listed above."
+            + (" Of what clients attest that is not known." if report.attested else ""),
         ),
         Answer(
             "Implementation: floating point",
@@ -139,7 +155,7 @@ def _mechanisms(report: Report) -> list[Answer]:
                 ["A SIMULATION: the noise can be repeated, and protects nobody."]
                 if report.simulation
                 else [line for line in _lines(report, "trusted") if "random bits" in line]
-                or ["From the operating system's generator through AES-256 in counter mode."]
+                or [f"The ledger does not say; of the noise it says: {markdown(report.noise)}."]
             ),
         ),
         Answer(
@@ -267,6 +283,13 @@ def _said(said: Mapping[str, Any], section: str, name: str) -> str:
 
 _MOST = 30
 """Lines of an answer."""
+
+
+def _first(texts: Iterable[str]) -> list[str]:
+    """The first lines, and how many there are beyond them."""
+    listed = list(texts)
+    more = len(listed) - _MOST
+    return listed[:_MOST] + [f"and {more} more, see `privlearn audit --json`"] * (more > 0)
 
 
 def _items(texts: Any) -> str:

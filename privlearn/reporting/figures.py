@@ -19,6 +19,7 @@ from privlearn.errors import DataError
 from privlearn.reporting.books import Spending
 from privlearn.reporting.privacy_curves import PrivacyCurve, curve_of, reading, rounded_up
 from privlearn.reporting.report import look_at, spending_of
+from privlearn.reporting.shown_numbers import up
 from privlearn.reporting.visible import in_plot
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def plot_guarantee(
         profile.plot([delta], [epsilon], "o", color=COLORS[1], markersize=7, zorder=5)
         left = delta > 1e-4
         profile.annotate(
-            f"ε = {rounded_up(epsilon, 4)} at δ = {delta:.3g}",
+            f"ε = {rounded_up(epsilon, 4)} at δ = {up(delta)}",
             (delta, epsilon),
             textcoords="offset points",
             xytext=(-10, -14) if left else (10, 8),
@@ -249,7 +250,10 @@ def plot_arrivals(
     ):
         axes.stairs(values, edges, label=name, color=color, linewidth=2, baseline=None)
     axes.set(
-        xlabel="arrival index", ylabel=f"ε at δ = {spends[0].delta:g}", title=title, ylim=(0, None)
+        xlabel="arrival index",
+        ylabel=f"ε at δ = {up(spends[0].delta)}",
+        title=title,
+        ylim=(0, None),
     )
     axes.legend(frameon=False)
     tidy(axes)

@@ -99,8 +99,9 @@ def time_chart(lines: Sequence[Spent], cap: float) -> Chart | None:
     top = _top([amount for *_, amount in points])
     level, corners = 0.0, []
     for since, until, amount in points:
-        corners += [(_across((since - first) / span), _up(level, top))]
-        corners += [(_across((until - first) / span), _up(amount, top))]
+        begins, height = _across((since - first) / span), _up(amount, top)
+        corners += [(begins, _up(level, top)), (begins, height)]  # it may all be at the beginning
+        corners += [(_across((until - first) / span), height)]
         level = amount
     corners.append((RIGHT, _up(level, top)))
     begin, end = lines[0].since or "", max(line.until or "" for line in lines)

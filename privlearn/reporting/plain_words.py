@@ -8,6 +8,7 @@ from privlearn.accountants.audit import Certificate, Guarantee
 from privlearn.accountants.person_assumptions import rule_words
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.reporting.privacy_curves import rounded_up
+from privlearn.reporting.shown_numbers import up
 from privlearn.reporting.visible import visible
 
 
@@ -17,17 +18,23 @@ def certified(certificate: Certificate, guarantee: Guarantee) -> bool:
     return sound and math.isfinite(guarantee.epsilon)
 
 
-def attacker(guarantee: Guarantee) -> str:
-    """Who guesses, and what they see."""
+def attacker(guarantee: Guarantee, *, among: int = 1) -> str:
+    """Who guesses, and what they see; ``among`` is the number of the ledger's accountants."""
+    of = ""
+    if among > 1:  # what the others let out tells more
+        *first, last = map(str, guarantee.accountants)
+        of = f" under accountants {', '.join(first)} and {last}"
+        if not first:
+            of = f" under accountant {last} alone"
     match guarantee.trust:
         case Trust.JOINT:
             return (
-                "whoever sees all that was released and what everybody else was served, knows all "
-                "other records"
+                f"whoever sees all that was released{of} and what everybody else was served, knows "
+                "all other records"
             )
         case Trust.LOCAL:
-            return "whoever collects the messages, and sees each one as it was sent,"
-    return "whoever sees all that was released, knows all other records"
+            return f"whoever collects the messages{of}, and sees each one as it was sent,"
+    return f"whoever sees all that was released{of}, knows all other records"
 
 
 def guessed(guarantee: Guarantee) -> str:
@@ -36,6 +43,9 @@ def guessed(guarantee: Guarantee) -> str:
     records, several = "record", guarantee.rounds > 1
     if several:
         records = f"{guarantee.rounds} records"
+    if len(guarantee.accountants) > 1:
+        records = f"{records} in each of them" if several else "records in all of them"
+        several = True
     if guarantee.rule is not None:
         records, several = "records of all visits", True
         name += f" (under the rule: {rule_words(guarantee.rule)})"
@@ -50,8 +60,14 @@ def guessed(guarantee: Guarantee) -> str:
     return f"which of two records {name} contributed"
 
 
-def sentence(certificate: Certificate, guarantee: Guarantee, guess: float) -> str:
-    """The guarantee in one sentence; ``guess`` is the largest chance of guessing right."""
+def sentence(
+    certificate: Certificate, guarantee: Guarantee, guess: float, *, among: int = 1
+) -> str:
+    """The guarantee in one sentence; ``guess`` is the largest chance of guessing right.
+
+    ``among`` is the number of the ledger's accountants, of which a certificate for one user may
+    leave some out, in which that person may have another index.
+    """
     if certificate.problems:
         number = len(certificate.problems)
         return (
@@ -68,11 +84,12 @@ def sentence(certificate: Certificate, guarantee: Guarantee, guess: float) -> st
         return f"Nothing is certified: what was promised is unknown ({visible(guarantee.unknown)})."
     if math.isinf(guarantee.epsilon):
         return (
-            f"Nothing is certified at δ = {guarantee.delta:g}: there the ledger's losses have no "
+            f"Nothing is certified at δ = {up(guarantee.delta)}: there the ledger's losses have no "
             "finite ε."
         )
+    who = attacker(guarantee, among=among)
     chance = (
-        f"{attacker(guarantee)} and guesses {guessed(guarantee)} is right in at most "
+        f"{who} and guesses {guessed(guarantee)} is right in at most "
         f"{rounded_up(100 * guess, 2):g} of 100 cases, where tossing a coin is right in 50."
     )
     if guarantee.attested:

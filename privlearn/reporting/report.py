@@ -204,6 +204,7 @@ def report_of(looked: Looked) -> Report:
     listed = [one.listed() for one in books]
     curves = _curves(certificate, found.states, asked.user)
     together = _sum_curves(certificate, found.states, asked.user)
+    among = len(found.states)
     numbers = {name: getattr(certificate, name) for name in Certificate.model_fields}
     return Report(
         **numbers,
@@ -233,11 +234,11 @@ def report_of(looked: Looked) -> Report:
         accounts_left_out=max(len(looked.chosen) - _MOST_ACCOUNTS, 0),
         curves=[curve for curve in curves if curve is not None],
         readings=[
-            _reading(certificate, guarantee, curve)
+            _reading(certificate, guarantee, curve, among)
             for guarantee, curve in zip(certificate.guarantees, curves, strict=True)
         ],
         sum_readings=[
-            _reading(certificate, guarantee, curve)
+            _reading(certificate, guarantee, curve, among)
             for guarantee, curve in zip(certificate.sums, together, strict=True)
         ],
     )
@@ -320,7 +321,9 @@ def _curve(parts: list[Composite], guarantee: Guarantee, work: Work) -> PrivacyC
         return PrivacyCurve(np.array([point[0]]), np.array([point[1]]))
 
 
-def _reading(certificate: Certificate, guarantee: Guarantee, curve: Curve | None) -> Reading:
+def _reading(
+    certificate: Certificate, guarantee: Guarantee, curve: Curve | None, among: int
+) -> Reading:
     number = guarantee.accountants[0]
     if not certified(certificate, guarantee):
         said = sentence(certificate, guarantee, 1.0)
@@ -330,11 +333,14 @@ def _reading(certificate: Certificate, guarantee: Guarantee, curve: Curve | None
     else:
         points = PrivacyCurve(np.array(curve.epsilons), np.array(curve.deltas))
     guess, alarm, odds = chances(points)
+    words = reading_words(points, guessed(guarantee), attacker(guarantee, among=among))
+    if guarantee.attested:
+        words = [f"If the clients do what they attest: {line}" for line in words]
     return Reading(
         accountant=number,
-        sentence=sentence(certificate, guarantee, guess),
+        sentence=sentence(certificate, guarantee, guess, among=among),
         guess=guess,
         alarm=alarm,
         odds=odds,
-        words=reading_words(points, guessed(guarantee), attacker(guarantee)),
+        words=words,
     )

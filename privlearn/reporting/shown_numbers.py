@@ -1,4 +1,4 @@
-"""Amounts with six digits: what is used up is rounded up, and what is left down."""
+"""Amounts as they are printed: what is used up or promised is rounded up, and what is left down."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 _NEAREST = Context(prec=12)
 """By which a float counts as the short decimal that it stands for, such as 0.7."""
+_UP_BRIEFLY = Context(prec=2, rounding=ROUND_CEILING)
 _UP, _DOWN = Context(prec=6, rounding=ROUND_CEILING), Context(prec=6, rounding=ROUND_FLOOR)
 
 
@@ -17,6 +18,27 @@ def up(amount: float | None) -> str:
     ('0.7', '0.333334', 'unknown')
     """
     return _shown(amount, _UP)
+
+
+def places_up(amount: float, places: int = 4) -> str:
+    """An ε, a μ or another number with so many places after the point, upwards.
+
+    >>> places_up(1.00001), places_up(1.0), places_up(0.3), places_up(math.inf)
+    ('1.0001', '1.0000', '0.3000', '∞')
+    """
+    if not math.isfinite(amount):
+        return "∞"
+    exact = _NEAREST.create_decimal_from_float(amount)
+    return f"{exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING):f}"
+
+
+def power_up(amount: float) -> str:
+    """A very small number with two digits, upwards.
+
+    >>> power_up(1.41e-15)
+    '1.5e-15'
+    """
+    return f"{float(_UP_BRIEFLY.create_decimal_from_float(amount)):.1e}"
 
 
 def down(amount: float | None) -> str:

@@ -28,6 +28,7 @@ from privlearn.local.client import LocalClient
 from privlearn.local.protocol import LocalBanditConfig, LocalLearner
 from privlearn.local.server import LocalServer
 from privlearn.reporting.figures import plot_running_averages
+from privlearn.reporting.shown_numbers import up
 from privlearn.runs.common import Folders, Outcome, Progress, write_curves, write_json, write_public
 from privlearn.runs.configs import LocalConfig
 from privlearn.runs.public_numbers import parse_local_budget
@@ -107,8 +108,8 @@ def run_local(config: LocalConfig, out: Path, progress: Progress) -> Outcome:
 
 def _promise(config: LocalConfig) -> str:
     budget = parse_local_budget(config.budget)
-    delta = f"{float(budget.delta):g}" if isinstance(budget, ApproxDP) else "0"
-    return f"(ε = {float(budget.amounts[0]):g}, δ = {delta})-locally private"
+    delta = up(float(budget.delta)) if isinstance(budget, ApproxDP) else "0"
+    return f"(ε = {up(float(budget.amounts[0]))}, δ = {delta})-locally private"
 
 
 def _name(config: LocalConfig) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, final
 
+from privlearn.accountants.audit import Certificate
 from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
 from privlearn.ledger.proofs import Measured, consistency_proof, consistent, entry_hashes, measure
 from privlearn.reporting.audits import audit
@@ -57,6 +58,9 @@ class Verified:
     """Texts of another version that say the same in other words, as far as their place tells."""
     problems: list[str] = field(default_factory=list)
     """Of the ledger as it is now."""
+    recomputed: Certificate | None = None
+    """What an audit says of the same entries, where the certificate says nothing else; its words
+    are this version's, whatever words were signed."""
 
 
 def verify(
@@ -133,9 +137,9 @@ def _with_ledger(found: Verified, ledger: str | os.PathLike[str]) -> Verified:
         roots = bytes.fromhex(root), bytes.fromhex(whole.root)
         if not consistent(size, whole.size, *roots, proof):
             raise OtherLedgerError("the ledger was rewritten while it was read")
-    differences, rewordings = list[str](), 0
+    differences, rewordings, own = list[str](), 0, None
     if statement is not None:
-        told, _ = stated(ledger, size, statement.delta)
+        told, own = stated(ledger, size, statement.delta)
         for where, words, text in _differences(statement.told, told):
             if words and statement.software != _version():
                 rewordings += 1
@@ -155,6 +159,7 @@ def _with_ledger(found: Verified, ledger: str | os.PathLike[str]) -> Verified:
         differences[:100],
         rewordings,
         problems,
+        None if differences else own,
     )
 
 

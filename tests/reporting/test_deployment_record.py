@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import jsonschema
 import numpy as np
 import pytest
 import yaml
+from ledgers_to_show import KINDS
 
 from privlearn import ZCDP, Ball, Ledger, NoiseSource, Rows
 from privlearn.accountants import CentralAccountant, JointAccountant
@@ -192,3 +194,14 @@ def test_an_evaluation_says_who_has_to_answer(told: Report, about: dict[str, Any
     said = {answer.question: answer for answer in evaluation(told, about)}
     assert said[question].answer == "Our actors"
     assert told.head in " ".join(answer.answer for answer in evaluation(told))
+
+
+def test_a_record_of_one_of_several_accountants_states_their_sum(tmp_path: Path) -> None:
+    KINDS["several"](tmp_path / "l.db")
+    found = report(tmp_path / "l.db")
+    about = tomllib.loads(f"account = 1\n{filled()}")
+    record = deployment_record(found, about)["deployment"]
+    details = record["privacy_loss"]["privacy_parameters_details"]
+    (together,) = found.sums
+    assert f"(ε = {together.epsilon:.3f}"[:-1] in details
+    assert "one of several accountants of its ledger" in details

@@ -324,13 +324,15 @@ def test_the_sentence_says_who_guesses_what_and_how_often(tmp_path: Path) -> Non
     central, joint, local, attested = sentences(path)
     # a Gaussian of μ = 1: 2Φ(1/2) − 1 = 0.3829; pure ε = 1: e/(1 + e) = 0.7311
     assert central == (
-        "Whoever sees all that was released, knows all other records and guesses whether the "
-        "record of a person was used or blanked out is right in at most 69.15 of 100 cases, where "
-        "tossing a coin is right in 50."
+        "Whoever sees all that was released under accountant 1 alone, knows all other records and "
+        "guesses whether the record of a person was used or blanked out is right in at most 69.15 "
+        "of 100 cases, where tossing a coin is right in 50."
     )
-    assert joint.startswith("Whoever sees all that was released and what everybody else was served")
+    assert joint.startswith(
+        "Whoever sees all that was released under accountant 2 alone and what everybody else was "
+    )
     assert "at most 69.15 of 100" in joint
-    assert local.startswith("Whoever collects the messages, and sees each one as it was sent,")
+    assert local.startswith("Whoever collects the messages under accountant 3 alone, and sees ")
     assert "at most 73.11 of 100" in local
     assert attested.startswith("If the clients do what they attest, which nobody has verified, who")
     assert "whether the record of user 3 was used" in sentences(path, user=3)[0]

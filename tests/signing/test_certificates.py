@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledgers_to_show import KINDS
 from typer.testing import CliRunner, Result
 
 from privlearn.accountants import CentralAccountant
@@ -332,6 +333,27 @@ def test_words_of_another_version_are_told_apart_from_numbers(
     value["certificate"]["guarantees"][0]["epsilon"] = epsilon * (1 + 1e-9)
     found = verify(resigned(value, signer), [signer.public], ledger)
     assert found.differences == [], "two machines round in two ways"
+
+
+def test_words_that_a_signer_chose_are_not_shown_as_verified(
+    signer: SigningKey, tmp_path: Path
+) -> None:
+    """Whoever names another version may have signed any words, also about whom a sum is for."""
+    ledger, signed = tmp_path / "l.db", tmp_path / "a.certificate"
+    KINDS["several"](ledger)
+    value = payload(certify_ledger(ledger, signer))
+    value["software"] = "0.0.9"
+    value["certificate"]["sums"][0]["who"] = "all of mankind, in everything"
+    value["certificate"]["guarantees"][0]["rests_on"][-1]["text"] = "nobody can learn anything"
+    signed.write_bytes(resigned(value, signer).encode())
+    alone = run("verify", signed, "--key", signer.public.text).output
+    assert "all of mankind" in alone, "as the signer says, and no ledger was looked at"
+    told = run("verify", signed, ledger, "--key", signer.public.text)
+    assert told.output.startswith("VERIFIED: ")
+    assert "mankind" not in told.output
+    assert "nobody can learn" not in told.output
+    assert "each index of population" in told.output
+    assert "texts stand in other words" in told.output
 
 
 def test_a_signed_simulation_or_problem_is_shown_as_such(
