@@ -97,8 +97,13 @@ def _of_ledger(path: Path) -> list[str]:
 
 
 def _left(guarantee: Guarantee, spent: Guarantee) -> str:
+    from privlearn.reporting.shown_numbers import down, fixed, up
+
     if spent.unknown:
         return "unknown"
     if guarantee.rho is not None and spent.rho is not None:
-        return f"ρ = {max(guarantee.rho - spent.rho, 0.0):.6g} of {guarantee.rho:.6g}"
-    return f"ε = {spent.epsilon:.4f} is spent of {guarantee.epsilon:.4f} at δ = {guarantee.delta:g}"
+        return f"ρ = {down(max(guarantee.rho - spent.rho, 0.0))} of {up(guarantee.rho)}"
+    return (
+        f"ε = {fixed(spent.epsilon)} is spent of {fixed(guarantee.epsilon)} at δ = "
+        f"{up(guarantee.delta)}"
+    )

@@ -14,7 +14,7 @@ from privlearn.reporting.certificates import (
     whose,
 )
 from privlearn.reporting.model import Balance, By, OneSpend, OpenToken, Report, Spent
-from privlearn.reporting.shown_numbers import down, part, up
+from privlearn.reporting.shown_numbers import counted, down, part, up
 from privlearn.reporting.terminal_page import Page
 from privlearn.reporting.visible import visible
 
@@ -73,7 +73,7 @@ def asked_words(report: Report) -> str:
 def _whole(report: Report) -> str:
     spends = sum(line.spends for line in report.total)
     whose = f"user {report.asked['user']}" if "user" in report.asked else "the whole ledger"
-    return f"{_number(spends, 'spend')}; guarantee and budget are those of {whose}"
+    return f"{counted(spends, 'spend')}; guarantee and budget are those of {whose}"
 
 
 def _print_balance(balance: Balance, page: Page) -> None:
@@ -229,7 +229,3 @@ def _one(one: OneSpend) -> tuple[str, ...]:
     cost = up(one.cost)
     when = one.at or "unknown"
     return str(one.entry), when, one.mechanism, one.label, _users(one.users), cost
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
