@@ -46,6 +46,7 @@ def test_every_step_that_fails_ends_the_run(tmp_path: Path) -> None:
     code, steps = steps_of_a_run(tmp_path / "bin")
     assert code == 0
     assert {step.split()[0] for step in steps} == {*STEPS} - {"chromium"}
+    assert "mkdocs build --strict" in steps, "with --quiet no warning is counted"
     for number, step in enumerate(steps, 1):
         if "--dry-run" in step:  # a question
             continue
