@@ -20,7 +20,7 @@ from privlearn.cli.output import (
     unread,
 )
 from privlearn.cli.packages import import_named
-from privlearn.errors import LedgerError
+from privlearn.errors import IncompleteRecordError, LedgerError, UncertifiedRecordError
 
 if TYPE_CHECKING:
     from privlearn.reporting.model import Report
@@ -230,12 +230,7 @@ def _write_records(
         if about is not None:
             fail("--about is for --registry and --evaluation, and neither was asked for", BAD_INPUT)
         return
-    from privlearn.reporting.deployment_record import (
-        IncompleteRecordError,
-        UncertifiedRecordError,
-        read_about,
-        write_record,
-    )
+    from privlearn.reporting.deployment_record import read_about, write_record
     from privlearn.reporting.evaluation import write_evaluation
 
     with clear_errors():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from privlearn.accountants.assumption import KINDS, Assumption
 from privlearn.accountants.audit import Attestation, Certificate, Guarantee, Share
 from privlearn.accountants.person_assumptions import rule_words
-from privlearn.reporting.shown_numbers import counted, fixed, up
+from privlearn.reporting.shown_numbers import counted, fixed, indices, up
 from privlearn.reporting.terminal_page import Page
 from privlearn.reporting.visible import markdown, visible
 
@@ -167,8 +167,8 @@ def whose(guarantee: Guarantee) -> str:
     """An accountant and its indices, as a heading."""
     users = guarantee.users
     what = "users" if guarantee.rule is None else "slots"
-    indices = "" if users is None else f", {what} {users[0]}..{users[1] - 1}"
-    return f"accountant {guarantee.accountants[0]}{indices}"
+    whose = "" if users is None else f", {what} {indices(users)}"
+    return f"accountant {guarantee.accountants[0]}{whose}"
 
 
 def price_words(loss: Mapping[str, object]) -> str:
@@ -187,9 +187,8 @@ def _share_heads(guarantee: Guarantee) -> tuple[str, ...]:
 
 
 def _claim(claim: Attestation) -> tuple[str, ...]:
-    users = f"{claim.users[0]}..{claim.users[1] - 1}"
     numbers = (str(claim.count), str(claim.most_messages))
-    return (claim.mechanism, claim.by, users, *numbers, price_words(claim.loss))
+    return (claim.mechanism, claim.by, indices(claim.users), *numbers, price_words(claim.loss))
 
 
 def _share(share: Share) -> tuple[str, ...]:

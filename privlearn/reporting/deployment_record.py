@@ -24,7 +24,7 @@ from typing import Any, Literal, final
 from privlearn.accountants.audit import Guarantee
 from privlearn.accountants.person_assumptions import relation_words, rule_words
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.errors import DataError, PrivlearnError
+from privlearn.errors import DataError, IncompleteRecordError, UncertifiedRecordError
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.model import Balance, Report
 from privlearn.reporting.shown_numbers import counted, rounded_up, up
@@ -32,14 +32,6 @@ from privlearn.reporting.visible import markdown, visible
 from privlearn.reporting.written_files import write_over_own
 
 Tier = Literal[1, 2, 3]
-
-
-class IncompleteRecordError(PrivlearnError):
-    """Fields of a record that only a person can fill in are missing; the message names them."""
-
-
-class UncertifiedRecordError(PrivlearnError):
-    """A record would state a guarantee that the ledger does not earn."""
 
 
 @final
@@ -121,7 +113,7 @@ def write_record(
     Dumper.add_representer(str, text)
     record = deployment_record(report, read_about(where))
     told = yaml.dump(record, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
-    write_over_own(path, told, beginning="url_slug: ", what="a record of a deployment")
+    write_over_own(path, told, beginning="url_slug: ", what="record of a deployment")
 
 
 def read_about(path: Path) -> dict[str, Any]:

@@ -290,7 +290,7 @@ def write_evaluation(
         OSError: it cannot be written.
     """
     text = evaluation_markdown(report, about)
-    write_over_own(path, text, beginning=_TITLE, what="a page of answers to an evaluator")
+    write_over_own(path, text, beginning=_TITLE, what="page of answers to an evaluator")
 
 
 _TITLE = "# What an evaluator asks"

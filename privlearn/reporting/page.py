@@ -55,7 +55,7 @@ def write_page(report: Report, path: str | os.PathLike[str]) -> None:
         DataError: the file that is there is not such a page.
         OSError: it cannot be written.
     """
-    write_over_own(path, page_html(report), beginning=_BEGINNING, what="a page of an audit")
+    write_over_own(path, page_html(report), beginning=_BEGINNING, what="page of an audit")
 
 
 def page_html(report: Report) -> str:

@@ -6,7 +6,7 @@ import math
 
 from markupsafe import Markup, escape
 
-from privlearn.reporting.shown_numbers import part, rounded_up, significant
+from privlearn.reporting.shown_numbers import indices, part, rounded_up, significant
 from privlearn.reporting.visible import visible
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -75,7 +75,7 @@ def users(ends: tuple[int, int] | None) -> Markup:
     """A range of indices with both its ends."""
     if ends is None:
         return Markup('<span class="missing">several populations</span>')
-    return Markup('<span class="users">{}..{}</span>').format(ends[0], ends[1] - 1)
+    return Markup('<span class="users">{}</span>').format(indices(ends))
 
 
 def asked(value: str | float) -> Markup | str:

@@ -80,6 +80,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
+def indices(ends: tuple[int, int]) -> str:
+    """Arrival indices from the first to before the second, with both ends told.
+
+    >>> indices((0, 50)), indices((7, 8)), indices((7, 7))
+    ('0..49', '7', 'nobody')
+    """
+    start, stop = ends
+    if stop <= start:
+        return "nobody"
+    return str(start) if stop == start + 1 else f"{start}..{stop - 1}"
+
+
 def _raised(value: float, places: int, shift: int = 0) -> Decimal:
     """With so many places, of the value times ten to the power of ``shift``."""
     unit = Decimal(1).scaleb(-places)

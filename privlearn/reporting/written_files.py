@@ -16,7 +16,7 @@ def write_over_own(path: str | os.PathLike[str], text: str, *, beginning: str, w
         path: where it goes.
         text: what it holds; begins with ``beginning``.
         beginning: by which a file of this kind is known.
-        what: the kind in words, such as ``a page of an audit``.
+        what: the kind in words, such as ``page of an audit``.
 
     Raises:
         DataError: what is there is of another kind; it stays as it is.
@@ -25,7 +25,7 @@ def write_over_own(path: str | os.PathLike[str], text: str, *, beginning: str, w
     target = Path(path).resolve()
     if target.exists() and not _begins(target, beginning.encode()):
         raise DataError(
-            f"{os.fspath(path)}: there is something that is not {what}; it stays as it is, choose "
+            f"{os.fspath(path)}: there is something that is no {what}; it stays as it is, choose "
             "another name"
         )
     new = new_name(target)
