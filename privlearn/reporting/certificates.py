@@ -285,7 +285,7 @@ def print_record(certificate: Certificate, page: Page, *, full: bool) -> None:
     page.line("")
     lost = f", {certificate.lost} lost" if certificate.lost else ""
     spends = counted(certificate.spends, "spend")
-    page.named("record", f"{certificate.entries} entries, {spends}{lost}")
+    page.named("record", f"{certificate.entries:,} entries, {spends}{lost}")
     if certificate.learners:
         page.named("learner", ", ".join(certificate.learners))
     if certificate.ended_early:
@@ -354,7 +354,7 @@ def certificate_markdown(certificate: Certificate) -> str:
         lines += [f"Learner: {markdown(', '.join(certificate.learners))}.", ""]
     if certificate.ended_early:
         lines += [f"Ended early: {_early(certificate)}.", ""]
-    lines += [f"{certificate.entries} entries; head `{markdown(certificate.head)}`", ""]
+    lines += [f"{certificate.entries:,} entries; head `{markdown(certificate.head)}`", ""]
     return "\n".join(lines)
 
 
