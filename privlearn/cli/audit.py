@@ -235,7 +235,8 @@ def _write_records(
 
     with clear_errors():
         if evaluation is not None:
-            said = read_about(about) if about is not None and about.exists() else None
+            made = registry is not None and about is not None and not about.exists()
+            said = None if about is None or made else read_about(about)
             write_evaluation(found, evaluation, said)
         if registry is not None:
             try:

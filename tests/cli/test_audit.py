@@ -122,6 +122,14 @@ def test_what_is_written_replaces_nothing_of_another_kind(
     assert not list(tmp_path.glob("*.new-*"))
 
 
+def test_answers_that_are_not_there_are_missed(weeks: Path, tmp_path: Path) -> None:
+    said, about = tmp_path / "said.md", tmp_path / "abuot.toml"
+    refused = run("audit", weeks, "--evaluation", said, "--about", about)
+    assert refused.exit_code == BAD_INPUT
+    assert "abuot.toml cannot be opened" in squeezed(refused)
+    assert not said.exists()
+
+
 def test_options_without_an_effect_are_refused(weeks: Path, tmp_path: Path) -> None:
     beside = tmp_path / "beside"
     for option in (
