@@ -266,6 +266,8 @@ class Examined:
     states: Sequence[AccountState]
     unknown: Sequence[str]
     """Of each account: why it is not known what was spent; empty where it is."""
+    of_entries: Certificate
+    """What follows from the entries, whatever file they stand in and whatever is beside it."""
 
 
 def audit(
@@ -396,7 +398,8 @@ class Examination:
             }
         )
         books = self._audited.books.values()
-        return Examined(certificate, [b.state for b in books], [b.unpriced for b in books])
+        states, unknown = [book.state for book in books], [book.unpriced for book in books]
+        return Examined(certificate, states, unknown, found)
 
 
 def certify(

@@ -35,6 +35,8 @@
     │   ├── WrongSignatureError       a signature is not the key's, or the key not the one asked for
     │   ├── OtherLedgerError          signed over another ledger, or a fork of this one
     │   └── NotCertifiedError         a ledger whose guarantee does not hold
+    ├── IncompleteRecordError (ValueError)   a field that only a person can fill in is missing
+    ├── UncertifiedRecordError (ValueError)  a record would state what a ledger does not earn
     ├── PackageError (RuntimeError)   what another package announces cannot be used
     ├── NoiseSamplerError (RuntimeError)  damaged tables, or another arithmetic than IEEE 754's
     ├── CheckError (ValueError)       a privacy check cannot be done as asked for
@@ -207,6 +209,14 @@ class NotCertifiedError(SigningError):
     def __init__(self, message: str, *, simulation: bool = False) -> None:
         super().__init__(message)
         self.simulation = simulation
+
+
+class IncompleteRecordError(PrivlearnError, ValueError):
+    """Fields of a record that only a person can fill in are missing; the message names them."""
+
+
+class UncertifiedRecordError(PrivlearnError, ValueError):
+    """A record would state a guarantee that the ledger does not earn."""
 
 
 class PackageError(PrivlearnError, RuntimeError):

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -20,44 +20,68 @@ from privlearn.cli.output import (
     unread,
 )
 from privlearn.cli.packages import import_named
-from privlearn.errors import LedgerError
+from privlearn.errors import IncompleteRecordError, LedgerError, UncertifiedRecordError
 
 if TYPE_CHECKING:
     from privlearn.reporting.model import Report
 
 
+_QUESTION, _LISTED, _OUTPUT = "What is asked", "Which spends are listed", "Where it goes"
+_OF_DIFF = frozenset({"ledger", "more", "delta", "json", "modules"})
+_OF_FOLLOW = frozenset({"ledger", "follow", "delta", "head", "rounds", "full", "modules"})
+
+
 def audit(
+    context: typer.Context,
     ledger: Annotated[
         str,
-        typer.Argument(help="Ledger file, or its JSON-lines export. `diff OLD NEW` compares two."),
+        typer.Argument(
+            metavar="LEDGER",
+            help="Ledger file, or its JSON-lines export. `diff OLD NEW` compares two.",
+        ),
     ],
     more: Annotated[list[Path] | None, typer.Argument(metavar="[OLD NEW]", help="Of diff.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Where to state ε.")] = None,
-    head: Annotated[str | None, typer.Option(help="A last hash that was kept.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Where to state ε.", rich_help_panel=_QUESTION)
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="A last hash that was kept.", rich_help_panel=_QUESTION)
+    ] = None,
     user: Annotated[
         int | None,
         typer.Option(
             min=0,
             help="For this arrival index; default: the largest. Not under a rule of participation.",
+            rich_help_panel=_QUESTION,
         ),
     ] = None,
     rounds: Annotated[
         int,
         typer.Option(
-            min=1, help="For a person with so many rows. Not under a rule of participation."
+            min=1,
+            help="For a person with so many rows. Not under a rule of participation.",
+            rich_help_panel=_QUESTION,
         ),
     ] = 1,
     since: Annotated[
         str | None,
-        typer.Option(help="List only spends from this day or minute on: 2026-11-01[T10:00Z]."),
+        typer.Option(
+            help="Only spends from this day or minute on: 2026-11-01[T10:00Z].",
+            rich_help_panel=_LISTED,
+        ),
     ] = None,
-    label: Annotated[str | None, typer.Option(help="List only spends of this label.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Only spends of this label.", rich_help_panel=_LISTED)
+    ] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="List only spends of this mechanism.")
+        str | None, typer.Option(help="Only spends of this mechanism.", rich_help_panel=_LISTED)
     ] = None,
     by: Annotated[
         Literal["time", "label", "mechanism", "user-range"] | None,
-        typer.Option(help="How spends are added up; default: by mechanism and label."),
+        typer.Option(
+            help="How spends are added up; default: by mechanism and label.",
+            rich_help_panel=_LISTED,
+        ),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Print spends as they are written, until it closes.")
@@ -68,28 +92,50 @@ def audit(
             "--import",
             metavar="MODULE",
             help="Import this module first, which runs its code: for kinds of losses of other "
-            "packages that register without entry points. Can be given several times.",
+            "packages that register without entry points. May be repeated.",
         ),
     ] = None,
     full: Annotated[
-        bool, typer.Option("--full", help="Print every assumption, and what follows from problems.")
+        bool,
+        typer.Option(
+            "--full",
+            help="Print every assumption, and what follows from problems.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON only, with everything.")] = False,
+    json: Annotated[
+        bool,
+        typer.Option("--json", help="Print JSON only, with everything.", rich_help_panel=_OUTPUT),
+    ] = False,
     html: Annotated[
-        Path | None, typer.Option(help="Write one self-contained page to this file.")
+        Path | None,
+        typer.Option(help="Write one self-contained page to this file.", rich_help_panel=_OUTPUT),
     ] = None,
     registry: Annotated[
-        Path | None, typer.Option(help="Write a record for the registry of deployments here.")
+        Path | None,
+        typer.Option(
+            help="Write a record for the registry of deployments to this file.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None,
     evaluation: Annotated[
-        Path | None, typer.Option(help="Write the answers to an evaluator's questions here.")
+        Path | None,
+        typer.Option(
+            help="Write the answers to an evaluator's questions to this file.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None,
     about: Annotated[
         Path | None,
-        typer.Option(help="What only a person can say, for these two; made if there is none."),
+        typer.Option(
+            help="TOML file of what only a person can say, for these two; --registry makes one if "
+            "there is none.",
+            rich_help_panel=_OUTPUT,
+        ),
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw what was spent over time to this file.")
+        Path | None,
+        typer.Option(help="Draw what was spent over time to this file.", rich_help_panel=_OUTPUT),
     ] = None,
 ) -> None:
     """Recompute the guarantee from only a ledger, and tell what was spent and what remains.
@@ -98,24 +144,20 @@ def audit(
     ledger that is named so is ./diff.
 
     Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a simulation; 4 the ledger
-    cannot be read; 8 NEW does not continue OLD; 9 `about` lacks a field of the record.
+    cannot be read; 6 it needs an extension that is not known; 8 NEW does not continue OLD; 9 a
+    field of the record is missing in what a person said.
     """
     import_named(modules or [])
     if ledger == "diff" and more is not None:
+        _refuse_others(context, "diff compares two ledgers", _OF_DIFF)
         _diff(more, delta=delta, json=json)
-        return
     if more is not None:
         fail(f"one ledger is audited at a time, not also {more[0]}", BAD_INPUT)
     if ledger == "diff":
         fail("diff needs two ledgers, OLD and NEW; a ledger of that name is ./diff", BAD_INPUT)
     where = Path(ledger)
     if follow:
-        given: dict[str, object] = {"json": json, "html": html, "registry": registry, "plot": plot}
-        given |= {"evaluation": evaluation, "about": about, "by": by, "since": since}
-        given |= {"label": label, "mechanism": mechanism, "user": user}
-        for name, value in given.items():
-            if value not in (None, False):
-                fail(f"--follow prints spends as they come; it takes no --{name}", BAD_INPUT)
+        _refuse_others(context, "--follow prints spends as they come", _OF_FOLLOW)
         from privlearn.cli.following import follow_ledger
 
         with _unreadable():
@@ -156,6 +198,15 @@ def audit(
     raise typer.Exit(found.exit_code)
 
 
+def _refuse_others(context: typer.Context, what: str, taken: frozenset[str]) -> None:
+    """Ends the command if an option was given that would have no effect."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        given = source is not None and source.name == "COMMANDLINE"
+        if given and parameter.name not in taken:
+            fail(f"{what}; it takes no {parameter.opts[0]}", BAD_INPUT)
+
+
 @contextmanager
 def _unreadable() -> Iterator[None]:
     """Ends with the exit code of a ledger that cannot be read."""
@@ -179,18 +230,14 @@ def _write_records(
         if about is not None:
             fail("--about is for --registry and --evaluation, and neither was asked for", BAD_INPUT)
         return
-    from privlearn.reporting.deployment_record import (
-        IncompleteRecordError,
-        UncertifiedRecordError,
-        read_about,
-        write_record,
-    )
-    from privlearn.reporting.evaluation import evaluation_markdown
+    from privlearn.reporting.deployment_record import read_about, write_record
+    from privlearn.reporting.evaluation import write_evaluation
 
     with clear_errors():
         if evaluation is not None:
-            said = read_about(about) if about is not None and about.exists() else None
-            evaluation.write_text(evaluation_markdown(found, said), encoding="utf-8")
+            made = registry is not None and about is not None and not about.exists()
+            said = None if about is None or made else read_about(about)
+            write_evaluation(found, evaluation, said)
         if registry is not None:
             try:
                 write_record(found, registry, about or registry.with_name("about.toml"))
@@ -200,7 +247,7 @@ def _write_records(
                 fail(str(error), found.exit_code or BAD_INPUT)
 
 
-def _diff(files: list[Path], *, delta: float | None, json: bool) -> None:
+def _diff(files: list[Path], *, delta: float | None, json: bool) -> NoReturn:
     if len(files) != 2:
         fail(f"diff needs two ledgers, OLD and NEW, not {len(files)}", BAD_INPUT)
     from privlearn.reporting.differences import difference, print_difference

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 def certify(
-    ledger: Annotated[Path, typer.Argument(help="Ledger file, or its JSON-lines export.")],
+    ledger: Annotated[
+        Path, typer.Argument(metavar="LEDGER", help="Ledger file, or its JSON-lines export.")
+    ],
     key: PrivateKey,
     delta: Annotated[float | None, typer.Option(help="Where to state ε.")] = None,
     out: Out = None,
@@ -36,7 +38,8 @@ def certify(
     """Audit a ledger, and sign what was found.
 
     An open ledger is certified so far, at its plan or cap. Exit codes: 0 signed; 1 problems; 2
-    wrong use, or a key that cannot be used; 3 a simulation; 4 the ledger cannot be read.
+    wrong use, or a key that cannot be used; 3 a simulation; 4 the ledger cannot be read; 6 it needs
+    an extension that is not known.
     """
     from privlearn.reporting.certificates import verdict
     from privlearn.signing import Statement, certify_ledger
@@ -65,7 +68,8 @@ def verify(
     """Say what was signed, by whom, and over which ledger; no secret is needed.
 
     Exit codes: 0 right; 1 the ledger does not say what was signed, or has problems; 2 wrong use, or
-    no certificate; 3 a simulation; 4 the ledger cannot be read; 7 a signature is not the key's, or
+    no certificate; 3 a simulation; 4 the ledger cannot be read; 6 it needs an extension that is not
+    known; 7 a signature is not the key's, or
     not of the key asked for; 8 it is of another ledger.
     """
     from privlearn.reporting.visible import in_json, visible
@@ -130,9 +134,11 @@ def _problems(found: Verified) -> list[str]:
 
 def _verdict(found: Verified) -> str:
     """One line of ours: who signed, as far as that is known, and what the ledger says."""
+    from privlearn.reporting.shown_numbers import counted
+
     problems, said = _problems(found), None if found.statement is None else found.statement
     if problems:
-        return f"NOT VERIFIED: {len(problems)} problem{'s' * (len(problems) > 1)}"
+        return f"NOT VERIFIED: {counted(len(problems), 'problem')}"
     if said is not None and said.certificate.simulation:
         return "SIMULATION: it is signed, and its noise protects nobody"
     names = ", ".join(key.name for key in found.known)

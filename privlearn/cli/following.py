@@ -19,7 +19,7 @@ from privlearn.ledger.reader import is_export
 from privlearn.reporting.audits import examination
 from privlearn.reporting.books import unit_of
 from privlearn.reporting.report import Looked, report_of
-from privlearn.reporting.shown_numbers import up
+from privlearn.reporting.shown_numbers import counted, indices, up
 from privlearn.reporting.spend_table import SpendTable
 from privlearn.reporting.terminal import print_report
 from privlearn.reporting.terminal_page import Page
@@ -109,8 +109,8 @@ def _follow(
             page.items(problems[known:], style="red")
             known = len(problems)
             if lines.quiet:
-                spends = "1 spend" if lines.spends == 1 else f"{lines.spends:,} spends"
                 entries = "1 entry" if audited.entries == 1 else f"{audited.entries:,} entries"
+                spends = counted(lines.spends, "spend")
                 page.line(f"{entries} with {spends} so far; Ctrl-C ends this")
                 lines.quiet = False
             if audited.closed:
@@ -190,6 +190,6 @@ def _told(entry: SpendEntry | AttestEntry, state: AccountState) -> str:
     except (PrivlearnError, ValueError, ArithmeticError):  # of what is wrong, which is told, too
         cost = charged = "unknown"
     return (
-        f"{entry.mechanism} under {label!r}, users {users.start}..{users.stop - 1}: {unit} = "
+        f"{entry.mechanism} under {label!r}, users {indices(entry.users)}: {unit} = "
         f"{cost}; charged to one user at most {charged} of {up(float(state.cap.amounts[0]))}"
     )

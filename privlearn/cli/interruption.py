@@ -102,7 +102,7 @@ def _of_ledger(path: Path) -> list[str]:
 
 
 def _left(guarantee: Guarantee, spent: Guarantee, balance: Balance | None) -> str:
-    from privlearn.reporting.shown_numbers import down, places_up, up
+    from privlearn.reporting.shown_numbers import down, fixed, up
 
     if spent.unknown:
         return "unknown"
@@ -110,5 +110,7 @@ def _left(guarantee: Guarantee, spent: Guarantee, balance: Balance | None) -> st
         return f"ρ = {down(balance.remaining)} of {up(balance.cap)}"  # less what is reserved
     if guarantee.rho is not None and spent.rho is not None:
         return f"ρ = {down(max(guarantee.rho - spent.rho, 0.0))} of {up(guarantee.rho)}"
-    spent_of = f"{places_up(spent.epsilon)} is spent of {places_up(guarantee.epsilon)}"
-    return f"ε = {spent_of} at δ = {up(guarantee.delta)}"
+    return (
+        f"ε = {fixed(spent.epsilon)} is spent of {fixed(guarantee.epsilon)} at δ = "
+        f"{up(guarantee.delta)}"
+    )

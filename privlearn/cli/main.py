@@ -39,6 +39,7 @@ app = typer.Typer(
     help="Private online learning that can be checked.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # else line breaks of docstrings stay
 )
 for command in (quickstart, audit, epsilon, delta, calibrate, errata, check, packages):
     app.command()(command)

@@ -22,7 +22,10 @@ FirstSeed = Annotated[int, typer.Option(help="The first seed of people and noise
 def errata(
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
-    """Recompute the published calibrations: what papers claim against what is true."""
+    """Recompute the published calibrations: what papers claim against what is true.
+
+    Exit codes: 0 computed; 2 wrong use.
+    """
     from json import dumps
 
     from privlearn.papers.errata import errata as recompute
@@ -58,7 +61,10 @@ def reproduce_cho_sun(
         bool, typer.Option("--declare-public", help="Its statistics are public (expedia only).")
     ] = False,
 ) -> None:
-    """DPMNL, Cho and Sun (2025), Section 5: published and proved noise side by side."""
+    """DPMNL, Cho and Sun (2025), Section 5: published and proved noise side by side.
+
+    Exit codes: 0 done; 2 wrong use; 130 stopped, and finished runs are kept.
+    """
     from privlearn.papers.cho_sun import reproduction
     from privlearn.papers.cho_sun.tables import print_findings
 
@@ -106,7 +112,10 @@ def reproduce_table_5_1(
     jobs: Jobs = 2,
     out: Folder = REPRODUCTION,
 ) -> None:
-    """Private convex optimisation, Han et al. (2022), Table 5.1: as published, true, and ours."""
+    """Private convex optimisation, Han et al. (2022), Table 5.1: as published, true, and ours.
+
+    Exit codes: 0 done; 2 wrong use; 130 stopped, and finished runs are kept.
+    """
     _reproduce_han("table5.1", seeds, first_seed, horizons, jobs, out)
 
 
@@ -118,7 +127,10 @@ def reproduce_figure_5_1(
     jobs: Jobs = 2,
     out: Folder = REPRODUCTION,
 ) -> None:
-    """High-dimensional bandit, Han et al. (2022), Figure 5.1: DP-HDB and its rivals."""
+    """High-dimensional bandit, Han et al. (2022), Figure 5.1: DP-HDB and its rivals.
+
+    Exit codes: 0 done; 2 wrong use; 130 stopped, and finished runs are kept.
+    """
     _reproduce_han("fig5.1", seeds, first_seed, horizons, jobs, out)
 
 
@@ -137,7 +149,10 @@ def reproduce_han2021(
         bool, typer.Option("--declare-public", help="Its statistics are public (lending only).")
     ] = False,
 ) -> None:
-    """Local bandits, Han et al. (2021): Figure 5.1 and the auto loans, at true prices and ours."""
+    """Local bandits, Han et al. (2021): Figure 5.1 and the auto loans, at true prices and ours.
+
+    Exit codes: 0 done; 2 wrong use; 130 stopped, and finished runs are kept.
+    """
     from privlearn.papers.han2021 import reproduction
 
     screen = console()

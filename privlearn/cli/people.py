@@ -28,7 +28,10 @@ _CLOCK = {
 
 @people_app.command("show")
 def show(registry: _File) -> None:
-    """Print what is public of a registry: its name, its rule and its clock."""
+    """Print what is public of a registry: its name, its rule and its clock.
+
+    Exit codes: 0 printed; 2 the registry cannot be read.
+    """
     from privlearn.people import People
 
     with clear_errors(), People.open(registry) as people:
@@ -58,7 +61,10 @@ def forget(
         bool, typer.Option("--integer", help="The registry's ids are integers, not text.")
     ] = False,
 ) -> None:
-    """Learn nothing more of somebody, for good; docs/people.md says what that promises."""
+    """Learn nothing more of somebody, for good; docs/people.md says what that promises.
+
+    Exit codes: 0 forgotten; 2 wrong use, or the registry cannot be used.
+    """
     from privlearn.people import People
 
     given = [person] if person is not None else [line.rstrip("\r\n") for line in sys.stdin]

@@ -25,7 +25,10 @@ def epsilon(
     plot: PlotFile = None,
     as_replace_one: ReplaceOne = False,
 ) -> None:
-    """ε at δ of a declared list of mechanism runs."""
+    """ε at δ of a declared list of mechanism runs.
+
+    Exit codes: 0 computed; 2 wrong use, or a list that cannot be priced.
+    """
     from privlearn.events.pricing import epsilon_price
 
     with clear_errors():
@@ -41,7 +44,10 @@ def delta(
     plot: PlotFile = None,
     as_replace_one: ReplaceOne = False,
 ) -> None:
-    """δ at ε of a declared list of mechanism runs."""
+    """δ at ε of a declared list of mechanism runs.
+
+    Exit codes: 0 computed; 2 wrong use, or a list that cannot be priced.
+    """
     from privlearn.events.pricing import delta_price
 
     with clear_errors():
@@ -59,7 +65,10 @@ def calibrate(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """The least noise with which a declared list of mechanism runs keeps (ε, δ)."""
+    """The least noise with which a declared list of mechanism runs keeps (ε, δ).
+
+    Exit codes: 0 computed; 2 wrong use, or no noise is enough.
+    """
     from privlearn.budgets import ApproxDP
     from privlearn.events.pricing import calibrate_events
 
@@ -119,10 +128,10 @@ def _show_price(
 
 
 def _price_line(price: Any) -> str:
-    from privlearn.reporting.shown_numbers import places_up, power_up, up
+    from privlearn.reporting.shown_numbers import fixed, power_up, up
 
     kind = {"central": "DP", "joint": "joint DP", "local": "local DP"}[price.trust]
     return (
-        f"{kind}, {price.adjacency}: (ε = {places_up(price.epsilon)}, δ = {up(price.delta)}), "
+        f"{kind}, {price.adjacency}: (ε = {fixed(price.epsilon)}, δ = {up(price.delta)}), "
         f"method {price.method}, error bound {power_up(price.error_bound)}"
     )

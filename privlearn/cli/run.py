@@ -28,13 +28,23 @@ def quickstart(
     budget: Annotated[str, typer.Option(help="rho=…, mu=… or epsilon=…,delta=…")] = "rho=1",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the simulated people.")] = 2026,
 ) -> None:
-    """Serve 2,000 simulated people, five times each, privately; leave an auditable ledger."""
+    """Serve 2,000 simulated people, five times each, privately; leave an auditable ledger.
+
+    Exit codes: 0 done; 2 wrong use, or a folder that exists; 130 stopped, after saying what was
+    spent.
+    """
     console().print(
         "A private learner shows 2,000 simulated people, who come five times each, 10 of 100 real "
         f"cars and learns\nwhat people like, within joint {budget} for every person. Noise is from "
         "a cryptographic source.\n"
     )
     _run(ChoiceConfig, {"data": "cars", "task": "returning", "budget": budget, "seed": seed}, out)
+
+
+_EXIT_CODES = (
+    "Exit codes: 0 done; 2 wrong use, or data that cannot be learned from; 130 stopped, after "
+    "saying what was spent."
+)
 
 
 def _add(name: str, form: type[RunConfig], help: str) -> None:
@@ -64,7 +74,7 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
     # typer reads options from both of these
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     command.__annotations__ = {option.name: option.annotation for option in options}
-    run_app.command(name, help=help)(command)
+    run_app.command(name, help=f"{help}\n\n{_EXIT_CODES}")(command)
 
 
 def _in_order(form: type[RunConfig]) -> list[str]:

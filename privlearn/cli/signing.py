@@ -42,8 +42,8 @@ PublicKeys = Annotated[
     list[str] | None,
     typer.Option(
         "--key",
-        help="Public key that must have signed, <name>+<id>+<base64> or its file; may be repeated, "
-        "and be a witness's.",
+        help="Public key that must have signed, NAME+ID+BASE64, or its file; may be a witness's, "
+        "and be repeated.",
     ),
 ]
 

@@ -29,7 +29,7 @@ from privlearn.reporting.model import (
     Purchase,
     Spent,
 )
-from privlearn.reporting.shown_numbers import up
+from privlearn.reporting.shown_numbers import counted, up
 from privlearn.reporting.spend_table import (
     UNKNOWN_TIME,
     Columns,
@@ -340,14 +340,13 @@ class Books:
             runs = min((_runs(room, failure, price) for price in prices), default=0)
             if runs > 0 and (group.mechanism, runs) not in known:
                 known.add((group.mechanism, runs))  # of labels alike the last is named
-                what = "message of every user" if group.attested else "run for all users"
-                found.append(
-                    Purchase(
-                        what=f"{runs:,} more {_plural(what, runs)}, of {group.mechanism} as under "
-                        f"{group.label!r}",
-                        runs=runs,
-                    )
+                told = (
+                    f"{counted(runs, 'more message')} of every user"
+                    if group.attested
+                    else f"{counted(runs, 'more run')} for all users"
                 )
+                what = f"{told}, of {group.mechanism} as under {group.label!r}"
+                found.append(Purchase(what=what, runs=runs))
         if not self._persons and not state.opened.attested:
             found += _one_release(state.cap._of(room))
         return found
@@ -656,11 +655,6 @@ def _runs(room: Sequence[Fraction], failure: Fraction, price: LossPrice | None) 
     if price.failure:
         fits.append(int(failure // price.failure))
     return min(fits)
-
-
-def _plural(what: str, count: int) -> str:
-    noun, rest = what.split(" ", 1)
-    return f"{noun}{'' if count == 1 else 's'} {rest}"
 
 
 def _one_release(room: Currency) -> list[Purchase]:

@@ -1,4 +1,4 @@
-"""How certificates and runs are shown: tables for terminals, Markdown for files, plots."""
+"""A certificate in words: its verdict and guarantees, on a terminal and in Markdown."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 from privlearn.accountants.assumption import KINDS, Assumption
 from privlearn.accountants.audit import Attestation, Certificate, Guarantee, Share
 from privlearn.accountants.person_assumptions import rule_words
+from privlearn.reporting.shown_numbers import counted, fixed, indices, up
 from privlearn.reporting.shown_numbers import part as part_of_one
-from privlearn.reporting.shown_numbers import places_up, up
 from privlearn.reporting.terminal_page import Page
 from privlearn.reporting.visible import markdown, visible
 
@@ -24,7 +24,7 @@ S = TypeVar("S", Attestation, Share)
 def verdict(certificate: Certificate) -> str:
     """One line that says whether the guarantee holds."""
     if certificate.problems:
-        return f"NOT VERIFIED: {_count(len(certificate.problems), 'problem')}"
+        return f"NOT VERIFIED: {counted(len(certificate.problems), 'problem')}"
     if certificate.simulation:
         return "SIMULATION: the record is consistent, but its noise protects nobody"
     state = "closed" if certificate.closed else "open, reported at its plan or cap"
@@ -91,8 +91,8 @@ def weaknesses(certificate: Certificate) -> list[str]:
         )
     if certificate.lost:
         lines.append(
-            f"{_count(certificate.lost, 'spend')} without a recorded outcome (lost): paid for, but "
-            "more may have left than is recorded"
+            f"{counted(certificate.lost, 'spend')} without a recorded outcome (lost): paid for, "
+            "but more may have left than is recorded"
         )
     lines += _each_once(
         certificate,
@@ -104,7 +104,7 @@ def weaknesses(certificate: Certificate) -> list[str]:
         ),
     )
     if certificate.trusted_code:
-        lines.append(f"trusted code, {_count(len(certificate.trusted_code), 'line')}, see below")
+        lines.append(f"trusted code, {counted(len(certificate.trusted_code), 'line')}, see below")
     return lines
 
 
@@ -127,10 +127,6 @@ def _of_accountant(certificate: Certificate, guarantee: Guarantee) -> str:
     return f"accountant {guarantee.accountants[0]}: " if several else ""
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
-
-
 def guarantee_line(guarantee: Guarantee) -> str:
     """One guarantee in the field's words."""
     kind = {"central": "DP", "joint": "joint DP", "local": "local DP"}[guarantee.trust.value]
@@ -140,11 +136,11 @@ def guarantee_line(guarantee: Guarantee) -> str:
     start = f"{kind}{of}, {relation}{attested}: "
     if guarantee.unknown:
         return f"{start}unknown ({visible(guarantee.unknown, 200)})"
-    parts = [f"(ε = {places_up(guarantee.epsilon)}, δ = {up(guarantee.delta)})"]
+    parts = [f"(ε = {fixed(guarantee.epsilon)}, δ = {up(guarantee.delta)})"]
     if guarantee.rho is not None:
         parts.append(f"ρ = {up(guarantee.rho)} zCDP")
     if guarantee.mu is not None:
-        parts.append(f"μ = {places_up(guarantee.mu)} GDP")
+        parts.append(f"μ = {fixed(guarantee.mu)} GDP")
     parts.append(f"method {guarantee.method}")
     if guarantee.failure:
         parts.append(f"failures of {up(guarantee.failure)} included")
@@ -163,9 +159,8 @@ def running_line(guarantee: Guarantee) -> str:
     if bound is None:
         return ""
     return (
-        f"privacy loss so far at most {places_up(bound.epsilon)}, at all times at once, except "
-        f"with probability {up(bound.delta)}; up to the last entry, and no bound on what comes "
-        "later"
+        f"privacy loss so far at most {fixed(bound.epsilon)}, at all times at once, except with "
+        f"probability {up(bound.delta)}; up to the last entry, and no bound on what comes later"
     )
 
 
@@ -173,11 +168,12 @@ def whose(guarantee: Guarantee) -> str:
     """An accountant and its indices, as a heading."""
     users = guarantee.users
     what = "users" if guarantee.rule is None else "slots"
-    indices = "" if users is None else f", {what} {users[0]}..{users[1] - 1}"
-    return f"accountant {guarantee.accountants[0]}{indices}"
+    whose = "" if users is None else f", {what} {indices(users)}"
+    return f"accountant {guarantee.accountants[0]}{whose}"
 
 
-def _price(loss: Mapping[str, object]) -> str:
+def price_words(loss: Mapping[str, object]) -> str:
+    """The kind of a loss in its JSON form, and its numbers."""
     numbers = [f"{k} {v}" for k, v in loss.items() if k not in ("kind", "adjacency")]
     return f"{loss.get('kind')} {', '.join(numbers)}"
 
@@ -192,9 +188,8 @@ def _share_heads(guarantee: Guarantee) -> tuple[str, ...]:
 
 
 def _claim(claim: Attestation) -> tuple[str, ...]:
-    users = f"{claim.users[0]}..{claim.users[1] - 1}"
     numbers = (str(claim.count), str(claim.most_messages))
-    return (claim.mechanism, claim.by, users, *numbers, _price(claim.loss))
+    return (claim.mechanism, claim.by, indices(claim.users), *numbers, price_words(claim.loss))
 
 
 def _share(share: Share) -> tuple[str, ...]:
@@ -239,7 +234,7 @@ def print_verdict(certificate: Certificate, page: Page, *, full: bool) -> None:
     page.line(verdict(certificate), style=style)
     page.items(certificate.problems, style="red")
     if certificate.consequences:
-        number = _count(len(certificate.consequences), "further problem")
+        number = counted(len(certificate.consequences), "further problem")
         where = ":" if full else " (--full)"
         page.items([f"{number} where the record is broken, which may follow from that{where}"])
     if full:
@@ -290,8 +285,8 @@ def print_record(certificate: Certificate, page: Page, *, full: bool) -> None:
                 page.items(texts, most=1000)
     page.line("")
     lost = f", {certificate.lost} lost" if certificate.lost else ""
-    spends = _count(certificate.spends, "spend")
-    page.named("record", f"{certificate.entries} entries, {spends}{lost}")
+    spends = counted(certificate.spends, "spend")
+    page.named("record", f"{certificate.entries:,} entries, {spends}{lost}")
     if certificate.learners:
         page.named("learner", ", ".join(certificate.learners))
     if certificate.ended_early:
@@ -306,8 +301,8 @@ def print_record(certificate: Certificate, page: Page, *, full: bool) -> None:
 def _early(certificate: Certificate) -> str:
     """Of streams that are charged as far as they came."""
     return (
-        f"{_count(certificate.ended_early, 'stream')}, charged as far as they came; "
-        f"{_count(certificate.freed, 'charge')} of later users taken off"
+        f"{counted(certificate.ended_early, 'stream')}, charged as far as they came; "
+        f"{counted(certificate.freed, 'charge')} of later users taken off"
     )
 
 
@@ -360,7 +355,7 @@ def certificate_markdown(certificate: Certificate) -> str:
         lines += [f"Learner: {markdown(', '.join(certificate.learners))}.", ""]
     if certificate.ended_early:
         lines += [f"Ended early: {_early(certificate)}.", ""]
-    lines += [f"{certificate.entries} entries; head `{markdown(certificate.head)}`", ""]
+    lines += [f"{certificate.entries:,} entries; head `{markdown(certificate.head)}`", ""]
     return "\n".join(lines)
 
 

@@ -24,21 +24,14 @@ from typing import Any, Literal, final
 from privlearn.accountants.audit import Guarantee
 from privlearn.accountants.person_assumptions import relation_words, rule_words
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.errors import DataError, PrivlearnError
+from privlearn.errors import DataError, IncompleteRecordError, UncertifiedRecordError
 from privlearn.reporting.certificates import guarantee_line
-from privlearn.reporting.report import Balance, Report
-from privlearn.reporting.shown_numbers import power_up, up
+from privlearn.reporting.model import Balance, Report
+from privlearn.reporting.shown_numbers import counted, power_up, rounded_up, up
 from privlearn.reporting.visible import markdown, visible
+from privlearn.reporting.written_files import write_over_own
 
 Tier = Literal[1, 2, 3]
-
-
-class IncompleteRecordError(PrivlearnError):
-    """Fields of a record that only a person can fill in are missing; the message names them."""
-
-
-class UncertifiedRecordError(PrivlearnError):
-    """A record would state a guarantee that the ledger does not earn."""
 
 
 @final
@@ -91,14 +84,15 @@ def write_record(
 
     Args:
         report: the audit of its ledger.
-        path: where the record goes; an older one is replaced.
+        path: where the record goes; an older record is replaced.
         about: a TOML file with what only a person can say.  If there is none, one is written in
             which each field is asked for.
 
     Raises:
         IncompleteRecordError: fields of ``about`` are missing, each named.
         UncertifiedRecordError: the ledger has problems, is a simulation, or states no finite ε.
-        DataError: ``about`` is no TOML, or a field of it is unknown or of a wrong value.
+        DataError: ``about`` is no TOML, a field of it is unknown or of a wrong value, or there is
+            something else than a record at ``path``.
     """
     import yaml
 
@@ -119,7 +113,7 @@ def write_record(
     Dumper.add_representer(str, text)
     record = deployment_record(report, read_about(where))
     told = yaml.dump(record, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
-    Path(path).write_text(told, encoding="utf-8")
+    write_over_own(path, told, beginning="url_slug: ", what="record of a deployment")
 
 
 def read_about(path: Path) -> dict[str, Any]:
@@ -262,8 +256,9 @@ def _guarantee(report: Report, about: Mapping[str, Any]) -> tuple[Guarantee, Bal
     """Of whom the record is; a record is of one product, so of one accountant."""
     if report.problems:
         raise UncertifiedRecordError(
-            f"{report.ledger} is not verified ({len(report.problems)} problems, the first: "
-            f"{visible(report.problems[0], 200)}): a record would state what it does not earn"
+            f"{report.ledger} is not verified ({counted(len(report.problems), 'problem')}, the "
+            f"first: {visible(report.problems[0], 200)}): a record would state what it does not "
+            "earn"
         )
     if report.simulation:
         raise UncertifiedRecordError(
@@ -291,9 +286,9 @@ def _known(report: Report, guarantee: Guarantee, balance: Balance) -> dict[str, 
     spends = sum(share.spends for share in shares)
     many = spends > 1 or any(share.interactive for share in shares) or not balance.closed
     not_protected = [one.text for one in guarantee.rests_on if one.kind == "not protected"]
-    parameters = {"epsilon": _up(guarantee.epsilon), "delta": guarantee.delta}
+    parameters = {"epsilon": rounded_up(guarantee.epsilon, 6), "delta": guarantee.delta}
     if guarantee.rho is not None:
-        parameters["rho"] = _up(guarantee.rho)
+        parameters["rho"] = rounded_up(guarantee.rho, 6)
     return {
         "basic.publication_date": (balance.opened or report.first or "")[:10],
         "dp_variant.variant_name": _variant(guarantee, balance),
@@ -396,7 +391,7 @@ def _over_time(report: Report, balance: Balance, spends: int) -> str:
         else f"A cap of {balance.unit} = {up(balance.cap)} holds for every user for good; a "
         "release beyond it is refused."
     )
-    return f"{spends} spends{period}; the account is {state}. {kept}"
+    return f"{counted(spends, 'spend')}{period}; the account is {state}. {kept}"
 
 
 def _composition(guarantee: Guarantee, balance: Balance) -> str:
@@ -424,8 +419,3 @@ def _mechanisms(report: Report, balance: Balance) -> str:
 
 def _list(texts: list[str]) -> str:
     return "\n".join(f"- {markdown(text)}" for text in texts)
-
-
-def _up(value: float) -> float:
-    """At six digits behind the point, never below."""
-    return math.ceil(value * 1e6) / 1e6

@@ -14,7 +14,7 @@ from privlearn.ledger import Record, iterate_records
 from privlearn.reporting.certificates import guarantee_line, whose
 from privlearn.reporting.model import Balance, OneSpend, Report, Spent
 from privlearn.reporting.report import report
-from privlearn.reporting.shown_numbers import down, part, up
+from privlearn.reporting.shown_numbers import down, indices, part, up
 from privlearn.reporting.terminal_page import Page
 
 if TYPE_CHECKING:
@@ -208,8 +208,13 @@ def _left(balance: Balance) -> str:
 
 
 def _row(line: Spent) -> tuple[str, ...]:
-    start, stop = line.users
     name = (f"{line.others:,} others", "") if line.others else (line.mechanism, line.label)
     of_cap = "" if line.of_cap is None else part(line.of_cap)
-    users = f"{start}..{stop - 1}" if stop > start else "nobody"
-    return name[0] or "", name[1] or "", f"{line.spends:,}", users, up(line.most), of_cap
+    return (
+        name[0] or "",
+        name[1] or "",
+        f"{line.spends:,}",
+        indices(line.users),
+        up(line.most),
+        of_cap,
+    )

@@ -9,6 +9,7 @@ words, and neither checked nor endorsed by NIST.  Each answer says who gives it.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -16,9 +17,10 @@ from typing import Any, Literal, final
 from privlearn.accountants.assumption import AssumptionKind
 from privlearn.adjacency import Trust
 from privlearn.reporting.certificates import guarantee_line
-from privlearn.reporting.report import Report
-from privlearn.reporting.shown_numbers import up
+from privlearn.reporting.model import Report
+from privlearn.reporting.shown_numbers import counted, up
 from privlearn.reporting.visible import markdown
+from privlearn.reporting.written_files import write_over_own
 
 By = Literal["ledger", "person", "nobody"]
 """``ledger``: recomputed or declared there.  ``person``: somebody has to say it.  ``nobody``: this
@@ -115,7 +117,7 @@ def _mechanisms(report: Report) -> list[Answer]:
                 _first(
                     [
                         f"{markdown(share.mechanism)} under {markdown(share.label)}: "
-                        f"{share.spends} spends"
+                        f"{counted(share.spends, 'spend')}"
                         for share in report.mechanisms
                     ]
                     + [
@@ -299,12 +301,28 @@ def _items(texts: Any) -> str:
 _BY = {"ledger": "the ledger", "person": "a person", "nobody": "not covered"}
 
 
+def write_evaluation(
+    report: Report, path: str | os.PathLike[str], about: Mapping[str, Any] | None = None
+) -> None:
+    """Writes the answers as a page of Markdown; an older one is replaced.
+
+    Raises:
+        DataError: the file that is there is not such a page.
+        OSError: it cannot be written.
+    """
+    text = evaluation_markdown(report, about)
+    write_over_own(path, text, beginning=_TITLE, what="page of answers to an evaluator")
+
+
+_TITLE = "# What an evaluator asks"
+
+
 def evaluation_markdown(report: Report, about: Mapping[str, Any] | None = None) -> str:
     """The answers as a page of Markdown."""
     answers = evaluation(report, about)
     open_ = sum(one.by == "person" for one in answers)
     lines = [
-        "# What an evaluator asks",
+        _TITLE,
         "",
         f"Of the ledger `{markdown(report.ledger)}`, {markdown(report.verdict)}. The questions "
         "follow the topics of NIST SP 800-226, in other words; NIST has neither checked nor "

@@ -17,9 +17,9 @@ from privlearn.accountants.state import AccountState
 from privlearn.domains import Array
 from privlearn.errors import DataError
 from privlearn.reporting.books import Spending
-from privlearn.reporting.privacy_curves import PrivacyCurve, curve_of, reading, rounded_up
+from privlearn.reporting.privacy_curves import PrivacyCurve, curve_of, reading
 from privlearn.reporting.report import look_at, spending_of
-from privlearn.reporting.shown_numbers import up
+from privlearn.reporting.shown_numbers import fixed, up
 from privlearn.reporting.visible import in_plot
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def plot_guarantee(
         profile.plot([delta], [epsilon], "o", color=COLORS[1], markersize=7, zorder=5)
         left = delta > 1e-4
         profile.annotate(
-            f"ε = {rounded_up(epsilon, 4)} at δ = {up(delta)}",
+            f"ε = {fixed(epsilon)} at δ = {up(delta)}",
             (delta, epsilon),
             textcoords="offset points",
             xytext=(-10, -14) if left else (10, 8),

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, final
 from markupsafe import Markup
 
 from privlearn.accountants.audit import Guarantee
+from privlearn.reporting.certificates import price_words
 from privlearn.reporting.model import Balance, Report, Spent
 from privlearn.reporting.page_values import count, minute, number, percent, users
 
@@ -149,7 +150,7 @@ class Tables:
                 users(one.users),
                 count(one.count),
                 count(one.most_messages),
-                _price(one.loss),
+                price_words(one.loss),
             )
             for one in self.of(self.report.attestations)
         ]
@@ -232,8 +233,3 @@ def _period(line: Spent) -> Cell:
     if line.since == line.until:
         return minute(line.since)
     return Markup("{} to {}").format(minute(line.since), minute(line.until))
-
-
-def _price(loss: Mapping[str, object]) -> str:
-    told = [f"{name} {value}" for name, value in loss.items() if name not in ("kind", "adjacency")]
-    return f"{loss.get('kind')} {', '.join(told)}"

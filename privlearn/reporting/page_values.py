@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
 from markupsafe import Markup, escape
 
-from privlearn.reporting.privacy_curves import rounded_up
-from privlearn.reporting.shown_numbers import part
+from privlearn.reporting.shown_numbers import indices, part, rounded_up, significant
 from privlearn.reporting.visible import visible
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_NEAREST = Context(prec=12)
-"""By which a float counts as the short decimal that it stands for, such as 0.7."""
 _PLAIN = (1e-6, 1e9)
 """Between these a number is written without a power of ten."""
 
@@ -28,8 +24,7 @@ def rounded(value: float, digits: int = 6, *, down: bool = False) -> str:
         return "not a number" if math.isnan(value) else "∞" if value > 0 else "−∞"
     if value == 0:
         return "0"
-    context = Context(prec=digits, rounding=ROUND_FLOOR if down else ROUND_CEILING)
-    cut = context.plus(_NEAREST.create_decimal_from_float(value)).normalize()
+    cut = significant(value, digits, down=down).normalize()
     if _PLAIN[0] <= abs(cut) < _PLAIN[1]:
         return f"{cut:,f}"
     mantissa, exponent = f"{cut:e}".split("e")
@@ -80,7 +75,7 @@ def users(ends: tuple[int, int] | None) -> Markup:
     """A range of indices with both its ends."""
     if ends is None:
         return Markup('<span class="missing">several populations</span>')
-    return Markup('<span class="users">{}..{}</span>').format(ends[0], ends[1] - 1)
+    return Markup('<span class="users">{}</span>').format(indices(ends))
 
 
 def asked(value: str | float) -> Markup | str:

@@ -7,8 +7,7 @@ import math
 from privlearn.accountants.audit import Certificate, Guarantee
 from privlearn.accountants.person_assumptions import rule_words
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.reporting.privacy_curves import rounded_up
-from privlearn.reporting.shown_numbers import up
+from privlearn.reporting.shown_numbers import counted, rounded_up, up
 from privlearn.reporting.visible import visible
 
 
@@ -71,7 +70,7 @@ def sentence(
     if certificate.problems:
         number = len(certificate.problems)
         return (
-            f"Nothing is certified: the audit found {number} problem{'' if number == 1 else 's'}, "
+            f"Nothing is certified: the audit found {counted(number, 'problem')}, "
             f"and until {'it is' if number == 1 else 'they are'} explained no number of this "
             "ledger can be relied on."
         )

@@ -14,6 +14,7 @@ from privlearn.accountants.guarantee import Composite
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array
 from privlearn.losses import Loss, parts_of
+from privlearn.reporting.shown_numbers import rounded_up
 
 _SMALLEST_DELTA = 1e-12
 FALSE_ALARMS = 0.01
@@ -148,9 +149,3 @@ def reading_words(curve: PrivacyCurve, what: str, who: str = "") -> list[str]:
         f"at most {rounded_up(odds, 2)} to 1 (probability "
         f"{rounded_up(100 * odds / (1 + odds), 1)}%).",
     ]
-
-
-def rounded_up(value: float, digits: int) -> float:
-    """Rounds up for display, so that no printed number understates."""
-    scaled = value * 10**digits
-    return math.ceil(scaled) / 10**digits if math.isfinite(scaled) else value

@@ -22,21 +22,7 @@ from privlearn.ledger.chain import minute_of
 from privlearn.reporting.audits import examine
 from privlearn.reporting.books import MOST_LISTED, Asked, Books, Spending, minute_text
 from privlearn.reporting.certificates import compared, meaning, verdict, weaknesses
-from privlearn.reporting.model import (
-    VERSION,
-    Balance,
-    By,
-    Curve,
-    Failing,
-    Minute,
-    OneSpend,
-    OpenToken,
-    PlanItemLeft,
-    Purchase,
-    Reading,
-    Report,
-    Spent,
-)
+from privlearn.reporting.model import Curve, Reading, Report
 from privlearn.reporting.plain_words import attacker, certified, guessed, sentence
 from privlearn.reporting.privacy_curves import (
     PrivacyCurve,
@@ -45,28 +31,6 @@ from privlearn.reporting.privacy_curves import (
     reading_words,
 )
 from privlearn.reporting.spend_table import UNKNOWN_TIME, SpendTable
-
-__all__ = [
-    "VERSION",
-    "Balance",
-    "By",
-    "Curve",
-    "Failing",
-    "Looked",
-    "Minute",
-    "OneSpend",
-    "OpenToken",
-    "PlanItemLeft",
-    "Purchase",
-    "Reading",
-    "Report",
-    "Spent",
-    "exit_code",
-    "look_at",
-    "report",
-    "report_of",
-    "spending_of",
-]
 
 _MOST_CURVES = 100
 """Accountants of which a curve is drawn; the readings of others are of their (ε, δ)."""

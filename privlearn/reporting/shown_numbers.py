@@ -1,68 +1,111 @@
-"""Amounts as they are printed: what is used up or promised is rounded up, and what is left down."""
+"""Numbers as readers see them: what is used up is rounded up, what is left down.
+
+No view of a report rounds by itself, so that none says less than another.
+"""
 
 from __future__ import annotations
 
 import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from decimal import MAX_EMAX, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 _NEAREST = Context(prec=12)
 """By which a float counts as the short decimal that it stands for, such as 0.7."""
-_UP_BRIEFLY = Context(prec=2, rounding=ROUND_CEILING)
-_UP, _DOWN = Context(prec=6, rounding=ROUND_CEILING), Context(prec=6, rounding=ROUND_FLOOR)
+_ANY_SIZE = Context(prec=400, Emax=MAX_EMAX)
+"""Holds every float with some places behind its point."""
+_LONG = 1e9
+"""From here on a number is shown with a power of ten."""
 
 
 def up(amount: float | None) -> str:
-    """What was spent, or is held.
+    """What was spent, or is held, with six digits.
 
     >>> up(0.7000000000000001), up(1 / 3), up(None)
     ('0.7', '0.333334', 'unknown')
     """
-    return _shown(amount, _UP)
-
-
-def places_up(amount: float, places: int = 4) -> str:
-    """An ε, a μ or another number with so many places after the point, upwards.
-
-    >>> places_up(1.00001), places_up(1.0), places_up(0.3), places_up(math.inf)
-    ('1.0001', '1.0000', '0.3000', '∞')
-    """
-    if not math.isfinite(amount):
-        return "∞"
-    exact = _NEAREST.create_decimal_from_float(amount)
-    return f"{exact.quantize(Decimal(1).scaleb(-places), rounding=ROUND_CEILING):f}"
-
-
-def power_up(amount: float) -> str:
-    """A very small number with two digits, upwards.
-
-    >>> power_up(1.41e-15)
-    '1.5e-15'
-    """
-    return f"{float(_UP_BRIEFLY.create_decimal_from_float(amount)):.1e}"
+    return "unknown" if amount is None else f"{float(significant(amount)):.6g}"
 
 
 def down(amount: float | None) -> str:
-    """What is left.
+    """What is left, with six digits.
 
     >>> down(0.99999996)
     '0.999999'
     """
-    return _shown(amount, _DOWN)
+    return "unknown" if amount is None else f"{float(significant(amount, down=True)):.6g}"
 
 
 def part(of_one: float) -> str:
     """A part of a cap, upwards.
 
-    >>> part(0.5132), part(0.07), part(1.0)
-    ('51.4%', '7.0%', '100.0%')
+    >>> part(0.5132), part(0.07), part(1.0), part(1e30)
+    ('51.4%', '7.0%', '100.0%', '1e+32%')
     """
     if not math.isfinite(of_one):
         return "∞"
-    exact = _NEAREST.create_decimal_from_float(of_one).scaleb(2)
-    return f"{exact.quantize(Decimal('0.1'), rounding=ROUND_CEILING):,}%"
+    return f"{up(100 * of_one)}%" if of_one >= _LONG else f"{_raised(of_one, 1, 2):,}%"
 
 
-def _shown(amount: float | None, rounding: Context) -> str:
-    if amount is None:
-        return "unknown"
-    return f"{float(rounding.create_decimal(_NEAREST.create_decimal_from_float(amount))):.6g}"
+def fixed(value: float, places: int = 4) -> str:
+    """A number with so many places behind its point, upwards.
+
+    >>> fixed(2**0.5), fixed(0.5), fixed(1e30)
+    ('1.4143', '0.5000', '1e+30')
+    """
+    if not math.isfinite(value):
+        return "∞"
+    return up(value) if value >= _LONG else f"{_raised(value, places):f}"
+
+
+def power_up(value: float) -> str:
+    """A very small number with two digits, upwards.
+
+    >>> power_up(1.41e-15)
+    '1.5e-15'
+    """
+    return f"{float(significant(value, 2)):.1e}"
+
+
+def rounded_up(value: float, places: int) -> float:
+    """The least number with so many places behind its point that is not below a float.
+
+    >>> rounded_up(0.07, 2), rounded_up(0.0701, 2)
+    (0.07, 0.08)
+    """
+    return float(_raised(value, places)) if math.isfinite(value) else value
+
+
+def significant(value: float, digits: int = 6, *, down: bool = False) -> Decimal:
+    """A number with so many significant digits, upwards unless ``down``."""
+    rounding = ROUND_FLOOR if down else ROUND_CEILING
+    return Context(prec=digits, rounding=rounding).create_decimal(_short(value))
+
+
+def counted(number: int, noun: str) -> str:
+    """How many, and of what.
+
+    >>> counted(1, "spend"), counted(1200, "spend")
+    ('1 spend', '1,200 spends')
+    """
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def indices(ends: tuple[int, int]) -> str:
+    """Arrival indices from the first to before the second, with both ends told.
+
+    >>> indices((0, 50)), indices((7, 8)), indices((7, 7))
+    ('0..49', '7', 'nobody')
+    """
+    start, stop = ends
+    if stop <= start:
+        return "nobody"
+    return str(start) if stop == start + 1 else f"{start}..{stop - 1}"
+
+
+def _raised(value: float, places: int, shift: int = 0) -> Decimal:
+    """With so many places, of the value times ten to the power of ``shift``."""
+    unit = Decimal(1).scaleb(-places)
+    return _short(value).scaleb(shift).quantize(unit, ROUND_CEILING, _ANY_SIZE)
+
+
+def _short(value: float) -> Decimal:
+    return _NEAREST.create_decimal_from_float(value)

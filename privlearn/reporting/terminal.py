@@ -14,7 +14,7 @@ from privlearn.reporting.certificates import (
     whose,
 )
 from privlearn.reporting.model import Balance, By, OneSpend, OpenToken, Report, Spent
-from privlearn.reporting.shown_numbers import down, part, up
+from privlearn.reporting.shown_numbers import counted, down, indices, part, up
 from privlearn.reporting.terminal_page import Page
 from privlearn.reporting.visible import visible
 
@@ -73,7 +73,7 @@ def asked_words(report: Report) -> str:
 def _whole(report: Report) -> str:
     spends = sum(line.spends for line in report.total)
     whose = f"user {report.asked['user']}" if "user" in report.asked else "the whole ledger"
-    return f"{_number(spends, 'spend')}; guarantee and budget are those of {whose}"
+    return f"{counted(spends, 'spend')}; guarantee and budget are those of {whose}"
 
 
 def _print_balance(balance: Balance, page: Page) -> None:
@@ -105,7 +105,7 @@ def _print_balance(balance: Balance, page: Page) -> None:
         heads = ("left of the plan", "users", "runs", "of")
         page.table(
             heads,
-            [(i.label, _users(i.users), str(i.left), str(i.count)) for i in balance.plan_left],
+            [(i.label, indices(i.users), str(i.left), str(i.count)) for i in balance.plan_left],
         )
 
 
@@ -175,7 +175,7 @@ def _name(line: Spent, by: By | None) -> Sequence[str]:
         case "time":
             return line.since or "unknown", line.until or "unknown"
         case "user-range":
-            return (_users(line.users),)
+            return (indices(line.users),)
         case "label":
             return (line.label or "",)
         case "mechanism":
@@ -189,13 +189,6 @@ def _cost(line: Spent) -> str:
 
 def _part(of_cap: float | None) -> str:
     return "" if of_cap is None else part(of_cap)
-
-
-def _users(users: tuple[int, int]) -> str:
-    start, stop = users
-    if stop <= start:
-        return "nobody"
-    return str(start) if stop == start + 1 else f"{start}..{stop - 1}"
 
 
 def _print_tokens(report: Report, number: int, page: Page) -> None:
@@ -213,7 +206,7 @@ def _print_tokens(report: Report, number: int, page: Page) -> None:
 
 
 def _token(token: OpenToken, last: str) -> tuple[str, ...]:
-    return token.token, token.label, _users(token.users), token.issued or "unknown", last
+    return token.token, token.label, indices(token.users), token.issued or "unknown", last
 
 
 def _print_listed(report: Report, number: int, page: Page) -> None:
@@ -228,8 +221,4 @@ def _print_listed(report: Report, number: int, page: Page) -> None:
 def _one(one: OneSpend) -> tuple[str, ...]:
     cost = up(one.cost)
     when = one.at or "unknown"
-    return str(one.entry), when, one.mechanism, one.label, _users(one.users), cost
-
-
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+    return str(one.entry), when, one.mechanism, one.label, indices(one.users), cost

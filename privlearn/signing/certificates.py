@@ -22,7 +22,7 @@ from privlearn.errors import NotCertifiedError, SigningError, WrongSignatureErro
 from privlearn.ledger import canonical, iterate_records
 from privlearn.ledger.reader import parse
 from privlearn.mechanisms.recorded_streams import RecordedStreams
-from privlearn.reporting.audits import audit
+from privlearn.reporting.audits import examine
 from privlearn.signing.checkpoints import check_signer
 from privlearn.signing.keys import PublicKey, SigningKey
 from privlearn.signing.notes import Note, sign_text
@@ -113,19 +113,24 @@ class Statement:
         return cls(told, certificate, delta, PublicKey.parse(key), signed, software)
 
 
-def stated(
+def stated(found: Certificate) -> dict[str, Any]:
+    """What an audit says of entries, whatever file they stand in, as JSON."""
+    told = parse(found.model_dump_json().encode())
+    said = {name: value for name, value in told.items() if name not in _OF_THE_FILE}
+    stated: dict[str, Any] = parse(canonical(said))
+    return stated
+
+
+def certificate_of_first(
     ledger: str | os.PathLike[str], entries: int, delta: float | None
-) -> tuple[dict[str, Any], Certificate]:
-    """What an audit says of the first entries of a ledger, whatever file they stand in.
+) -> Certificate:
+    """What an audit says of the first entries of a ledger.
 
     Raises:
         LedgerUnreadableError, LedgerSchemaError, LedgerFeatureError: as `iterate_records`.
     """
     records = islice(iterate_records(ledger, vouched=True), entries)
-    found = certify(records, delta=delta, restate=RecordedStreams())
-    told = parse(found.model_dump_json().encode())
-    said = {name: value for name, value in told.items() if name not in _OF_THE_FILE}
-    return parse(canonical(said)), found
+    return certify(records, delta=delta, restate=RecordedStreams())
 
 
 def certify_ledger(
@@ -149,15 +154,11 @@ def certify_ledger(
     from privlearn import __version__
 
     check_signer(key)
-    whole = audit(ledger, delta=delta)  # of the file, with its values and the head beside it
-    _check(whole)
-    # what was written meanwhile is not in it
-    told, found = stated(ledger, whole.entries, delta)
-    if found.head != whole.head:
-        raise NotCertifiedError("nothing was signed: the ledger was rewritten meanwhile")
-    _check(found)
+    examined = examine(ledger, delta=delta)
+    _check(examined.certificate)  # of the file, with its values and the head beside it
+    found = examined.of_entries
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    statement = Statement(told, found, delta, key.public, now, __version__)
+    statement = Statement(stated(found), found, delta, key.public, now, __version__)
     note = sign_text(statement.text, key)
     if (size := len(note.encode())) > MOST_BYTES:
         raise SigningError(

@@ -12,8 +12,8 @@ from typing import Any, final
 from privlearn.accountants.audit import Certificate
 from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
 from privlearn.ledger.proofs import Measured, consistency_proof, consistent, entry_hashes, measure
-from privlearn.reporting.audits import audit
-from privlearn.signing.certificates import Statement, open_certificate, stated
+from privlearn.reporting.audits import examine
+from privlearn.signing.certificates import Statement, certificate_of_first, open_certificate, stated
 from privlearn.signing.checkpoints import Checkpoint, check_cosignature
 from privlearn.signing.keys import PublicKey
 from privlearn.signing.notes import Note
@@ -139,13 +139,19 @@ def _with_ledger(found: Verified, ledger: str | os.PathLike[str]) -> Verified:
             raise OtherLedgerError("the ledger was rewritten while it was read")
     differences, rewordings, own = list[str](), 0, None
     if statement is not None:
-        told, own = stated(ledger, size, statement.delta)
-        for where, words, text in _differences(statement.told, told):
+        delta, head = statement.delta, statement.certificate.head
+        examined = examine(ledger, delta=delta, head=head)
+        problems = examined.certificate.problems
+        own = (
+            examined.of_entries
+            if examined.certificate.entries == size
+            else certificate_of_first(ledger, size, delta)
+        )
+        for where, words, text in _differences(statement.told, stated(own)):
             if words and statement.software != _version():
                 rewordings += 1
             else:
                 differences.append(f"{where}: {text}")
-        problems = audit(ledger, delta=statement.delta, head=statement.certificate.head).problems
     else:
         problems = measured.problems
     return Verified(

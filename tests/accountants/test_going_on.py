@@ -84,7 +84,7 @@ def test_budget_of_users_who_were_in_no_stream_is_spent_again(tmp_path: Path) ->
     print_certificate(found, Console(file=page, width=200), full=True)
     for text in (page.getvalue(), certificate_markdown(found)):
         assert (
-            "2 streams, charged as far as they came; 1144 charges of later users taken off" in text
+            "2 streams, charged as far as they came; 1,144 charges of later users taken off" in text
         )
         assert "2 streams ended early: charged to users whose rows it may have taken" in text
 

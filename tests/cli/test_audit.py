@@ -29,10 +29,12 @@ from privlearn.ledger import Ledger, Record, iterate_records, write_export
 from privlearn.ledger.chain import chained
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
+from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.report import report
 from privlearn.rows import Rows
 
 SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))  # rho = 0.005
+RECORD = {"url_slug": "ours", "status": "Draft"}
 DAY = 24 * 3600
 NOVEMBER = datetime.fromisoformat("2026-11-01T00:00Z").timestamp()
 runner = CliRunner()
@@ -94,6 +96,70 @@ def test_each_week_is_the_same_part_of_the_cap(weeks: Path) -> None:
         in told
     )
     assert "spare 0..49 2026-11-29T00:00Z 0.02" in told, "issued and not spent"
+
+
+def test_no_line_understates(weeks: Path) -> None:
+    numbers = {"epsilon": 1.00001, "rho": 1 / 3, "mu": 2**0.5, "delta": 1.0000001e-6}
+    line = guarantee_line(report(weeks).guarantees[0].model_copy(update=numbers))
+    assert "(ε = 1.0001, δ = 1.00001e-06), ρ = 0.333334 zCDP, μ = 1.4143 GDP" in line
+
+
+@pytest.mark.parametrize("option", ["--html", "--evaluation", "--registry"])
+def test_what_is_written_replaces_nothing_of_another_kind(
+    option: str, weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "about.toml").write_text("", "utf-8")
+    monkeypatch.setattr(
+        "privlearn.reporting.deployment_record.deployment_record", lambda *_: RECORD
+    )
+    ledger = weeks.read_bytes()
+    refused = run("audit", weeks, option, weeks)
+    assert refused.exit_code == BAD_INPUT
+    assert "it stays as it is, choose another name" in squeezed(refused)
+    assert weeks.read_bytes() == ledger
+    for _ in range(2):  # an earlier one of its kind is replaced
+        assert run("audit", weeks, option, tmp_path / "out").exit_code == 0
+    assert not list(tmp_path.glob("*.new-*"))
+
+
+def test_answers_that_are_not_there_are_missed(weeks: Path, tmp_path: Path) -> None:
+    said, about = tmp_path / "said.md", tmp_path / "abuot.toml"
+    refused = run("audit", weeks, "--evaluation", said, "--about", about)
+    assert refused.exit_code == BAD_INPUT
+    assert "abuot.toml cannot be opened" in squeezed(refused)
+    assert not said.exists()
+
+
+def test_options_without_an_effect_are_refused(weeks: Path, tmp_path: Path) -> None:
+    beside = tmp_path / "beside"
+    for option in (
+        ["--html", beside],
+        ["--registry", beside],
+        ["--evaluation", beside],
+        ["--plot", beside],
+        ["--head", "0" * 64],
+        ["--rounds", "2"],
+        ["--by", "time"],
+        ["--full"],
+        ["--follow"],
+        ["--user", "0"],
+    ):
+        refused = run("audit", "diff", weeks, weeks, *option)
+        assert refused.exit_code == BAD_INPUT, option
+        assert f"it takes no {option[0]}" in refused.output
+    for option in (["--user", "0"], ["--plot", beside], ["--json"], ["--since", "2026-11-01"]):
+        assert f"it takes no {option[0]}" in run("audit", "--follow", weeks, *option).output
+    assert not beside.exists()
+
+
+def test_a_spend_beyond_all_measure_is_told(weeks: Path, tmp_path: Path) -> None:
+    bodies = [dict(record.body) for record in iterate_records(weeks)]
+    bodies[0]["cap"] = {**bodies[0]["cap"], "rho": "1e-40"}
+    write_export(tmp_path / "l.jsonl", chained(bodies))
+    shown = run("audit", tmp_path / "l.jsonl", "--html", tmp_path / "l.html")
+    assert shown.exit_code == PROBLEMS, shown.exception
+    assert "all 10 0.01 1e+40%" in squeezed(shown)
+    assert "1e+40%" in (tmp_path / "l.html").read_text("utf-8")
 
 
 def test_questions_about_one_user_a_time_and_a_label(weeks: Path) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import sqlite3
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from privlearn.accountants import audit
@@ -36,6 +39,21 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = run("run", "mnl", "--task", "market", "--horizon", "600", "--out", out)
     assert result.exit_code == 0, result.output
     return out
+
+
+def commands(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
+    inner = getattr(command, "commands", {})
+    if not inner:
+        yield names
+    for name, one in inner.items():
+        yield from commands(one, *names, name)
+
+
+@pytest.mark.parametrize("names", list(commands(get_command(app))), ids=" ".join)
+def test_help_states_exit_codes_and_loses_no_word(names: tuple[str, ...]) -> None:
+    shown = run(*names, "--help").output
+    assert "Exit codes: 0" in shown
+    assert "++" not in shown, "what stands in angle brackets is not shown"
 
 
 def test_a_run_leaves_a_public_and_a_private_folder(market: Path) -> None:

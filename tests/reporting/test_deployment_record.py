@@ -17,11 +17,9 @@ from ledgers_to_show import KINDS
 from privlearn import ZCDP, Ball, Ledger, NoiseSource, Rows
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.budgets import ApproxDP, Budget
-from privlearn.errors import DataError
+from privlearn.errors import DataError, IncompleteRecordError, UncertifiedRecordError
 from privlearn.mechanisms import NoisySum
 from privlearn.reporting.deployment_record import (
-    IncompleteRecordError,
-    UncertifiedRecordError,
     blank_about,
     deployment_record,
     read_about,
@@ -29,7 +27,8 @@ from privlearn.reporting.deployment_record import (
     write_record,
 )
 from privlearn.reporting.evaluation import evaluation, evaluation_markdown
-from privlearn.reporting.report import Report, report
+from privlearn.reporting.model import Report
+from privlearn.reporting.report import report
 
 SCHEMA = json.loads(
     (Path(__file__).parent / "files" / "deployments-schema.json").read_text(encoding="utf-8")

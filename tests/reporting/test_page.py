@@ -113,6 +113,11 @@ class Seen(HTMLParser):
         return [(tag, tuple(found)) for tag, found in self.tags]
 
 
+def ends(users: tuple[int, int]) -> str:
+    first, last = users[0], users[1] - 1
+    return f"{first}..{last}" if first < last else f"{first}"
+
+
 @pytest.fixture(scope="module", params=KINDS)
 def shown(request: Any, tmp_path_factory: Any) -> tuple[str, Report]:
     """A report of each kind."""
@@ -162,7 +167,7 @@ def check_against(told: Report) -> Seen:
     names: list[tuple[str, list[Spent], Callable[[Spent], str]]] = [
         ("By mechanism", told.by_mechanism, lambda one: one.mechanism or ""),
         ("By label", told.by_label, lambda one: visible(one.label or "", 200)),
-        ("By arrival index", told.by_user_range, lambda o: f"{o.users[0]}..{o.users[1] - 1}"),
+        ("By arrival index", told.by_user_range, lambda o: ends(o.users)),
     ]
     for caption, lines, name in names:
         lines = [line for line in lines if not line.attested]

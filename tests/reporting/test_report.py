@@ -43,7 +43,8 @@ from privlearn.ledger.chain import chain_hash, chained, text_of_minute
 from privlearn.noise import NoiseSource
 from privlearn.reporting.books import MOST_LISTED, Spending
 from privlearn.reporting.figures import draw_spending
-from privlearn.reporting.report import Balance, Report, Spent, look_at, report, spending_of
+from privlearn.reporting.model import Balance, Report, Spent
+from privlearn.reporting.report import look_at, report, spending_of
 from privlearn.reporting.shown_numbers import down, part, up
 from privlearn.reporting.terminal import print_report
 from privlearn.reporting.visible import visible

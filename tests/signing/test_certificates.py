@@ -8,13 +8,14 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from ledgers_to_show import KINDS
 from typer.testing import CliRunner, Result
 
 from privlearn.accountants import CentralAccountant
+from privlearn.accountants.audit import Examination
 from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
 from privlearn.cli.output import (
@@ -26,7 +27,7 @@ from privlearn.cli.output import (
     WRONG_SIGNATURE,
 )
 from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
-from privlearn.ledger import Ledger, canonical, read_records, write_export
+from privlearn.ledger import Ledger, Record, canonical, read_records, write_export
 from privlearn.signing import Note, Relation, SigningKey, Statement, certify_ledger, verify
 from privlearn.signing.certificates import FORM
 from privlearn.signing.notes import sign_text
@@ -67,6 +68,29 @@ def certified(tmp_path_factory: pytest.TempPathFactory, signer: SigningKey) -> t
 
 
 # As it is meant -----------------------------------------------------------------------------------
+
+
+def test_an_entry_is_audited_once(
+    write: Written, signer: SigningKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, audited = write(), list[int]()
+    take = Examination.take
+
+    def counted(self: Examination, record: Record) -> None:
+        audited.append(record.seq)
+        take(self, record)
+
+    def again(*_: object, **__: object) -> NoReturn:
+        raise AssertionError("the entries were audited again")
+
+    monkeypatch.setattr(Examination, "take", counted)
+    monkeypatch.setattr("privlearn.signing.certificates.certify", again)
+    note = certify_ledger(ledger, signer)
+    everything = list(range(len(read_records(ledger))))
+    assert audited == everything
+    audited.clear()
+    assert verify(note, [signer.public], ledger).relation is Relation.SAME
+    assert audited == everything
 
 
 def test_a_certificate_says_what_by_whom_and_over_what(

@@ -1,0 +1,48 @@
+"""Files that an audit writes: whole or not at all, and in place of nothing of somebody else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from privlearn._new_names import new_name, sync_directory
+from privlearn.errors import DataError
+
+
+def write_over_own(path: str | os.PathLike[str], text: str, *, beginning: str, what: str) -> None:
+    """Writes ``text`` in UTF-8 where nothing is, or in place of an earlier file of its kind.
+
+    Args:
+        path: where it goes.
+        text: what it holds; begins with ``beginning``.
+        beginning: by which a file of this kind is known.
+        what: the kind in words, such as ``page of an audit``.
+
+    Raises:
+        DataError: what is there is of another kind; it stays as it is.
+        OSError: the file cannot be written.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not _begins(target, beginning.encode()):
+        raise DataError(
+            f"{os.fspath(path)}: there is something that is no {what}; it stays as it is, choose "
+            "another name"
+        )
+    new = new_name(target)
+    try:
+        with new.open("xb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, target)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+    sync_directory(target.parent)
+
+
+def _begins(path: Path, beginning: bytes) -> bool:
+    if not path.is_file():  # opening a device or a pipe could do or wait for anything
+        return False
+    with path.open("rb") as file:
+        return file.read(len(beginning)) == beginning
