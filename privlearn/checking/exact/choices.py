@@ -166,7 +166,10 @@ def _made(
         raise CheckError("picks from neither one draw of noise nor one for each pick")
     one_draw = draws == 1
     if n > _MOST_CANDIDATES or math.perm(n, top) > _MOST_OUTCOMES:
-        raise CheckError(f"{top} of {n} candidates: too many outcomes for their exact law")
+        raise CheckError(
+            f"{top} of {n} candidates: too many outcomes for their exact law (at most "
+            f"{_MOST_CANDIDATES} candidates, {_MOST_OUTCOMES} ordered picks); check one with fewer"
+        )
     check_sampler(family.kind)
     if one_draw and top > 2 and family is not _FAMILIES[GumbelNoise]:
         raise CheckError("more than two picks from one draw: their law is not computed")
@@ -331,8 +334,8 @@ def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPa
     result = [pair for pair in pairs if pair is not None]
     if not result:
         raise CheckError(
-            "scores move by so much more than the noise that some candidates are too unlikely for "
-            "their law to be measured"
+            "scores are so far apart, in units of the noise, that some candidates are too unlikely "
+            "for their law to be measured; give neighbours of fewer users"
         )
     return result
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from privlearn import Adjacency, Box, Released, Rows, Spend, Token
+from privlearn import Box, Released, Rows, Spend, Token
 from privlearn.checking import check_mechanism, white_box
 from privlearn.errors import CheckError
 from privlearn.losses import PureLoss
@@ -21,7 +21,9 @@ class Median:
     noise: float = 4.0
 
     def spend(self) -> Spend:
-        return Spend("ages.median", Box(0, 80, 1), GumbelNoise(self.noise), own_loss=PureLoss("1/2"))
+        return Spend(
+            "ages.median", Box(0, 80, 1), GumbelNoise(self.noise), own_loss=PureLoss("1/2")
+        )
 
     def loss(self) -> PureLoss:
         return PureLoss("1/2")
@@ -68,9 +70,7 @@ def test_the_law_of_a_number_is_that_of_its_index():
     found = white_box(Median(), neighbours=[(CROWD, MOVED)])
     of_indices = white_box(OfIndices(), neighbours=[(CROWD, MOVED)])
     assert [row.exact for row in found.rows] == [row.exact for row in of_indices.rows]
-    first, second = (
-        np.exp(-np.abs((ages <= AGES).sum(axis=0) - 5) / 4) for ages in (CROWD, MOVED)
-    )
+    first, second = (np.exp(-np.abs((ages <= AGES).sum(axis=0) - 5) / 4) for ages in (CROWD, MOVED))
     ratio = np.abs(np.log(first / first.sum()) - np.log(second / second.sum())).max()
     (epsilon,) = [row for row in found.rows if row.measure == "epsilon"]
     assert epsilon.exact == pytest.approx(ratio, abs=1e-8)
@@ -85,7 +85,7 @@ def test_too_little_noise_is_found_without_neighbours():
 
 
 @pytest.mark.parametrize(
-    "mechanism, why",
+    ("mechanism", "why"),
     [
         (AmongTheRecords(), "must follow from public numbers"),
         (OfGroups(), "release the index of the winner"),
