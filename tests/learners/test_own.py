@@ -77,3 +77,14 @@ def test_a_plan_without_items_is_refused() -> None:
 
     with pytest.raises(ValueError, match=r"plan = \[\]: must have an item"):
         Aimless().start(account())
+
+
+def test_what_cannot_be_written_down_is_named() -> None:
+    class WithAFunction(Total):
+        def _prepare(self, accountant: Any) -> None:
+            super()._prepare(accountant)
+            self._weights = self._fixed("weights", lambda: len)
+
+    wanted = r"WithAFunction\._fixed\('weights'\): .*; keep numbers, text, arrays, and mechanisms"
+    with pytest.raises(TypeError, match=wanted):
+        WithAFunction().start(account())
