@@ -242,7 +242,7 @@ def test_a_file_may_import_what_lies_beside_it(
         "from privlearn.mechanisms import NoisySum\n"
         "total = NoisySum.calibrated(Ball(RADIUS, 1), ZCDP(1))\n"
     )
-    asked = ["check", f"{tmp_path / 'own_sum.py'}:total", "--samples", "400", "--jobs", "1"]
+    asked = ["check", f"{tmp_path / 'own_sum.py'}:total", "--samples", "1000", "--jobs", "1"]
     found = CliRunner().invoke(app, asked)
     assert found.exit_code == 0, found.output
 

@@ -517,7 +517,5 @@ def test_what_is_no_set_of_points_is_told_which_there_are(vertices: Any) -> None
         lambda: ReportNoisyMax.calibrated(vertices, 1.0, ZCDP(1)),
         lambda: NoisyMaxStream.calibrated(vertices, 1.0, ZCDP(1), horizon=3),
     ):
-        with pytest.raises(
-            TypeError, match=r"vertices: .* not (int|ndarray): SimplexVertices\(k\).*ExplicitVert"
-        ):
+        with pytest.raises(TypeError, match=r"vertices: .* not (int|ndarray): SimplexV"):
             make()

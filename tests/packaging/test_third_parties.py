@@ -269,6 +269,11 @@ def test_a_package_that_raises_today_does_not_stand_by_what_it_declared(
     assert "ZeroDivisionError" in problem
 
 
+def test_that_nobody_announces_anything_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privlearn.cli.packages.announced", lambda group: {})
+    assert run("packages").output == "no installed package announces anything for privlearn\n"
+
+
 def test_two_packages_that_claim_one_kind_are_both_named(site: Path, tmp_path: Path) -> None:
     for name in ("first-one", "second-one"):
         module = name.replace("-", "_")
