@@ -265,8 +265,10 @@ def test_a_package_that_raises_today_does_not_stand_by_what_it_declared(
     install(site, "torn-down", {LOSSES: {"torn.k": "torn_down:Stub"}}, torn_down=code)
     path = tmp_path / "ledger.db"
     spent(path, declared("torn.k"))
-    (problem,) = audit(path).problems
+    found = audit(path)
+    (problem,) = found.problems
     assert "ZeroDivisionError" in problem
+    assert any("does not stand by them" in text for text in found.trusted_code)
 
 
 def test_that_nobody_announces_anything_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
