@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from privlearn import ZCDP, Box, Ledger, NoiseSource, Plan, Rows
 from privlearn.accountants import CentralAccountant
+from privlearn.errors import LedgerError
 from privlearn.learners import Learner
 from privlearn.mechanisms import NoisySum
 
@@ -88,3 +90,24 @@ def test_what_cannot_be_written_down_is_named() -> None:
     wanted = r"WithAFunction\._fixed\('weights'\): .*; keep numbers, text, arrays, and mechanisms"
     with pytest.raises(TypeError, match=wanted):
         WithAFunction().start(account())
+
+
+def test_users_that_are_passed_again_without_their_releases_are_told_of(tmp_path: Path) -> None:
+    class Skipping(Total):
+        def learn(self, amount: float) -> None:
+            self._rows.append(Rows.seal([[amount]], users=self._next_users(1)))
+            self.clock_ += 1
+            if self.clock_ == 9:
+                token = self._accountant.issue(self._sums.loss(), users=range(9), label="sum")
+                self._board.post("sum", self._sums.release(Rows.concat(self._rows), token))
+
+    ledger, noise = Ledger.create(tmp_path / "ledger.db"), NoiseSource.simulation(0)
+    first = CentralAccountant(ZCDP(1), users=range(9), ledger=ledger, noise=noise)
+    learner = Skipping().start(first)
+    for _ in range(9):
+        learner.learn(1.0)
+    first.ledger.close()
+    again = CentralAccountant.resume(tmp_path / "ledger.db", noise=noise)
+    with pytest.raises(LedgerError, match="_pass_again must take null records as real ones"):
+        Skipping.resume(again)
+    again.ledger.close()
