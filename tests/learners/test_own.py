@@ -107,7 +107,7 @@ def test_users_that_are_passed_again_without_their_releases_are_told_of(tmp_path
     for _ in range(9):
         learner.learn(1.0)
     first.ledger.close()
-    again = CentralAccountant.resume(tmp_path / "ledger.db", noise=noise)
+    again: Any = CentralAccountant.resume(tmp_path / "ledger.db", noise=noise)
     with pytest.raises(LedgerError, match="_pass_again must take null records as real ones"):
         Skipping.resume(again)
     again.ledger.close()

@@ -15,7 +15,7 @@ BALL, NOISE = Ball(1.0, 1, "l1"), LaplaceNoise(4.0)
 
 
 @mechanism(domain=BALL, noise=NOISE)
-def misspelt(rows: Array, draw: Any) -> Any:
+def misspelt(rows: Any, draw: Any) -> Any:
     return rows.summ(axis=0) + draw((1,))
 
 
