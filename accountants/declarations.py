@@ -135,7 +135,7 @@ def _said(status: Status, by: str) -> str:
         case "agrees":
             return f"asked again here, {by} states no more"
         case "more":
-            return f"asked again here, {by} states more"
+            return f"asked again here, {by} does not stand by them"
         case "unable":
             return "it could not be asked again here"
     return "it is not installed here, and was not asked again"

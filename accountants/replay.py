@@ -208,7 +208,8 @@ class Replay:
                 raise LedgerError(
                     f"token {token.issue.token} ({token.issue.label!r}) released a value that was "
                     "not asked for again: the learner is not what it was; go on with the versions "
-                    "of privlearn and NumPy that the run was begun with"
+                    "of privlearn and NumPy that the run was begun with; in a learner of your own, "
+                    "_pass_again must take null records as real ones are taken, releases included"
                 )
 
     def spent(self, entry: SpendEntry) -> PastToken:

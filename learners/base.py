@@ -250,7 +250,13 @@ class Learner(ABC):
                 f"{type(self).__name__}: the ledger holds no {name!r}, which this version needs; "
                 "go on with the version that began it"
             )
-        self._made[name] = stored(found)
+        try:
+            self._made[name] = stored(found)
+        except TypeError as error:
+            raise TypeError(
+                f"{type(self).__name__}._fixed({name!r}): {error}; keep numbers, text, arrays, and "
+                "mechanisms of privlearn"
+            ) from None
         return found
 
     def _check_accountant(self, accountant: Accountant[Any]) -> None:

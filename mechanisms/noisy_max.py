@@ -54,7 +54,7 @@ from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
 from privlearn.mechanisms.exact_choices import NoisyScores, Picks
 from privlearn.mechanisms.receipt_stream import check_adjacency
-from privlearn.mechanisms.vertices import Vertices
+from privlearn.mechanisms.vertices import Vertices, check_vertices
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
 from privlearn.rows import PartialSum, Rows
 from privlearn.tokens import Receipt, Released, Spend, Token, partial_sum
@@ -112,6 +112,7 @@ class ReportNoisyMax:
     _spend: Spend = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        check_vertices(self.vertices)
         positive(scale=self.scale)
         if count(top=self.top) >= self.vertices.count:
             raise ValueError(
@@ -136,9 +137,11 @@ class ReportNoisyMax:
         """The least noise (to a relative 1e-9) that ``budget`` allows for all picks together.
 
         Raises:
+            TypeError: ``vertices`` is no set of points.
             CurrencyError: a choice has no price in this currency.
             BudgetError: a budget of zero.
         """
+        check_vertices(vertices)
         check_currency(budget)
         if budget.is_zero:
             raise BudgetError(f"{budget}: a noisy choice needs a budget > 0")

@@ -55,6 +55,16 @@ class Vertices(Protocol):
         """JSON form; enough to recognise the set."""
 
 
+def check_vertices(vertices: object) -> None:
+    """Raises TypeError for what is no set of points."""
+    if not all(hasattr(vertices, name) for name in ("dim", "count", "scores", "diameter")):
+        raise TypeError(
+            f"vertices: must be a set of points to choose from, not {type(vertices).__name__}: "
+            "SimplexVertices(k) for which of k totals is the largest, or ExplicitVertices(array) "
+            "for points of your own, one in each row"
+        )
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class CrossPolytope(Checked):

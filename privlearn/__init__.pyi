@@ -6,7 +6,7 @@ from . import mechanisms as mechanisms
 from . import noise as noise
 from .adjacency import Adjacency, Trust
 from .budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
-from .domains import Ball, Box, PSDTrace
+from .domains import Ball, Box, Categories, PSDTrace
 from .ledger import Ledger
 from .noise import NoiseSource
 from .participation import Participation
@@ -23,6 +23,7 @@ __all__ = [
     "ApproxDP",
     "Ball",
     "Box",
+    "Categories",
     "GaussianDP",
     "Ledger",
     "NoiseSource",

@@ -1,4 +1,4 @@
-"""Links in tutorials lead to pages of the site.
+"""Links in tutorials lead to pages of the site, and each page of a notebook to its file.
 
 A notebook links to `../glossary.md`, which is right in the repository and in an editor.  The plugin
 that shows notebooks leaves such links as they are; here they become those of the pages.
@@ -18,7 +18,7 @@ _LINK = re.compile(r'(<a\b[^>]*\bhref=")([^":#]+\.(?:md|ipynb))((?:#[^"]*)?")')
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrites the links of a page that is a notebook.
+    """Rewrites the links of a page that is a notebook, and adds one to the notebook.
 
     Raises:
         PluginError: a link to no page.
@@ -36,4 +36,6 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
             raise PluginError(f"{uri}: links to {link}, which is no page")
         return f"{before}{target.url_relative_to(page.file)}{after}"
 
-    return _LINK.sub(moved, html)
+    name = posixpath.basename(uri)  # the plugin copies it beside its page
+    download = f'<p><a href="{name}" download>Download this notebook</a></p>\n'
+    return download + _LINK.sub(moved, html)

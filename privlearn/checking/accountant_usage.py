@@ -15,6 +15,9 @@ from typing import Any
 
 from privlearn.accountants.accountant import _Accountant
 from privlearn.accountants.state import AccountState
+from privlearn.checking.told_in_full import told_in_full
+
+__tracebackhide__ = told_in_full
 
 
 @dataclass

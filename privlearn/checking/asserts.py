@@ -44,6 +44,7 @@ from privlearn.checking.power import noted, weakness
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.session import current, note
 from privlearn.checking.targets import Claimable, SamplingTarget, sampling_target
+from privlearn.checking.told_in_full import told_in_full
 from privlearn.entries import OpenEntry, parse_entry
 from privlearn.errors import (
     CheckError,
@@ -55,6 +56,8 @@ from privlearn.ledger import Ledger, Record, read_records
 from privlearn.losses import FailingLoss, Loss, compose, loss_from_dict
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+
+__tracebackhide__ = told_in_full
 
 D = TypeVar("D")
 D_contra = TypeVar("D_contra", contravariant=True)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from privlearn.checking.told_in_full import told_in_full
+
+__tracebackhide__ = told_in_full
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:

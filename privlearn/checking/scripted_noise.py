@@ -135,7 +135,13 @@ class ScriptedCalls(ScriptedPool):
         self.sizes.append(n)
         if len(self.sizes) > len(self._calls):
             return np.zeros(n)
-        return np.array(self._calls[len(self.sizes) - 1]).reshape(n)
+        scripted = np.asarray(self._calls[len(self.sizes) - 1]).reshape(-1)
+        if len(scripted) != n:
+            raise CheckError(
+                f"noise is drawn for {n} candidates on some data and {len(scripted)} on others: "
+                "how many there are must follow from public numbers"
+            )
+        return scripted.copy()
 
 
 @final

@@ -614,6 +614,9 @@ def _load(where: str) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # where dataclasses look for their module
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)  # what lies beside it can be imported, as by `python path`
     try:
         spec.loader.exec_module(module)
     except Exception as error:

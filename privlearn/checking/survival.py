@@ -30,10 +30,13 @@ from privlearn.budgets import ZCDP, Currency
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.canonical import CanonicalForm, CanonicalValue
 from privlearn.checking.replay.protocols import InteractionProtocol, serve
+from privlearn.checking.told_in_full import told_in_full
 from privlearn.entries import Entry, PublishEntry, RetireEntry, SpendEntry
 from privlearn.errors import CheckError, SurvivalError
 from privlearn.ledger import Ledger
 from privlearn.noise import NoiseSource
+
+__tracebackhide__ = told_in_full
 
 _DAY = 86_400.0
 

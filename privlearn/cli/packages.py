@@ -41,9 +41,11 @@ def packages(
     """
     from privlearn.reporting.visible import visible
 
-    problems = list(unreadable())
+    problems, found = list(unreadable()), {group: announced(group) for group in GROUPS}
+    if not any(found.values()):
+        typer.echo("no installed package announces anything for privlearn")
     for group in GROUPS:
-        for name, claims in sorted(announced(group).items()):
+        for name, claims in sorted(found[group].items()):
             for claim in claims:
                 typer.echo(visible(f"{group}: {name}: {claim}"))
             if wrong := _wrong(group, name, load=load):
@@ -119,8 +121,17 @@ def _unusable(group: str, name: str, loaded: Any, by: str) -> str:
     else:
         good = isinstance(loaded, type) and callable(getattr(loaded, "from_dict", None))
         wanted = "a class with from_dict"
-    return "" if good else f"{name!r} of {by}: {loaded!r:.80}: must be {wanted}"
+    if not good:
+        return f"{name!r} of {by}: {loaded!r:.80}: must be {wanted}"
+    if lacking := _lacking(loaded):
+        return f"{name!r} of {by}: {loaded!r:.80}: lacks {', '.join(lacking)}"
+    return ""
 
 
 def _is_class(found: Any, base: type) -> bool:
     return isinstance(found, type) and issubclass(found, base)
+
+
+def _lacking(found: Any) -> list[str]:
+    """Methods without which nothing can be made of a class."""
+    return sorted(getattr(found, "__abstractmethods__", ()))

@@ -305,7 +305,7 @@ def rebuilt(form: Mapping[str, Any]) -> Loss:
         raise
     except Exception as error:  # whatever code of somebody else does
         raise PackageError(
-            f"loss kind {form['kind']!r} refuses its own numbers: {error}"
+            f"loss kind {form['kind']!r} refuses its own numbers: {type(error).__name__}: {error}"
         ) from error
     if not same:
         raise PackageError(f"loss kind {form['kind']!r} is written otherwise once it was read")
@@ -330,7 +330,8 @@ def declaration(loss: Loss, users: range) -> Loss:
         raise
     except (Exception, SystemExit) as error:  # whatever code of somebody else does
         raise PackageError(
-            f"loss kind {loss.kind!r} declares what cannot be a loss: {error}"
+            f"loss kind {loss.kind!r} declares what cannot be a loss: "
+            f"{type(error).__name__}: {error}"
         ) from error
 
 

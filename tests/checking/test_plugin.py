@@ -89,6 +89,9 @@ def test_failures_and_passes_of_a_project_elsewhere(pytester: pytest.Pytester) -
             "<lambda>: users 0..2 used ZCDP('1') of ZCDP('2') (0.5 times)",
         ]
     )
+    # the log ends at the line of the test: no frame of the checks stands below it
+    result.stdout.fnmatch_lines(["test_private.py:*: PrivacyViolation"])
+    assert "def assert_private(" not in result.stdout.str()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("xdist") is None, reason="pytest-xdist is missing")

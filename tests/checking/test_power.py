@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -228,6 +229,22 @@ def test_the_power_is_in_the_json(path: Path) -> None:
     assert line["planted"].startswith(
         "a fault of factor 2 WOULD NOT HAVE BEEN SEEN: half its noise"
     )
+
+
+def test_a_file_may_import_what_lies_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "beside_it.py").write_text("RADIUS = 1.0\n")
+    (tmp_path / "own_sum.py").write_text(
+        "from beside_it import RADIUS\n"
+        "from privlearn import Ball, ZCDP\n"
+        "from privlearn.mechanisms import NoisySum\n"
+        "total = NoisySum.calibrated(Ball(RADIUS, 1), ZCDP(1))\n"
+    )
+    asked = ["check", f"{tmp_path / 'own_sum.py'}:total", "--samples", "1000", "--jobs", "1"]
+    found = CliRunner().invoke(app, asked)
+    assert found.exit_code == 0, found.output
 
 
 def test_one_check_with_power_is_enough_for_a_subject() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from privlearn import ZCDP, Box, Ledger, NoiseSource, Plan, Rows
 from privlearn.accountants import CentralAccountant
+from privlearn.errors import LedgerError
 from privlearn.learners import Learner
 from privlearn.mechanisms import NoisySum
 
@@ -77,3 +79,35 @@ def test_a_plan_without_items_is_refused() -> None:
 
     with pytest.raises(ValueError, match=r"plan = \[\]: must have an item"):
         Aimless().start(account())
+
+
+def test_what_cannot_be_written_down_is_named() -> None:
+    class WithAFunction(Total):
+        def _prepare(self, accountant: Any) -> None:
+            super()._prepare(accountant)
+            self._weights = self._fixed("weights", lambda: len)
+
+    wanted = r"WithAFunction\._fixed\('weights'\): .*; keep numbers, text, arrays, and mechanisms"
+    with pytest.raises(TypeError, match=wanted):
+        WithAFunction().start(account())
+
+
+def test_users_that_are_passed_again_without_their_releases_are_told_of(tmp_path: Path) -> None:
+    class Skipping(Total):
+        def learn(self, amount: float) -> None:
+            self._rows.append(Rows.seal([[amount]], users=self._next_users(1)))
+            self.clock_ += 1
+            if self.clock_ == 9:
+                token = self._accountant.issue(self._sums.loss(), users=range(9), label="sum")
+                self._board.post("sum", self._sums.release(Rows.concat(self._rows), token))
+
+    ledger, noise = Ledger.create(tmp_path / "ledger.db"), NoiseSource.simulation(0)
+    first = CentralAccountant(ZCDP(1), users=range(9), ledger=ledger, noise=noise)
+    learner = Skipping().start(first)
+    for _ in range(9):
+        learner.learn(1.0)
+    first.ledger.close()
+    again: Any = CentralAccountant.resume(tmp_path / "ledger.db", noise=noise)
+    with pytest.raises(LedgerError, match="_pass_again must take null records as real ones"):
+        Skipping.resume(again)
+    again.ledger.close()

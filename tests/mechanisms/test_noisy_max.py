@@ -35,6 +35,7 @@ from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
 from privlearn.mechanisms import (
     CrossPolytope,
     ExplicitVertices,
+    NoisyMaxStream,
     ReportNoisyMax,
     SimplexVertices,
 )
@@ -507,3 +508,14 @@ def test_losses_are_those_of_the_docstring() -> None:
     }
     for family, loss in expected.items():
         assert choice_loss(family, eta, 3, Adjacency.REPLACE_ONE) == loss
+
+
+@pytest.mark.parametrize("vertices", [10, np.eye(3)])
+def test_what_is_no_set_of_points_is_told_which_there_are(vertices: Any) -> None:
+    for make in (
+        lambda: ReportNoisyMax(vertices, 1.0, 1.0),
+        lambda: ReportNoisyMax.calibrated(vertices, 1.0, ZCDP(1)),
+        lambda: NoisyMaxStream.calibrated(vertices, 1.0, ZCDP(1), horizon=3),
+    ):
+        with pytest.raises(TypeError, match=r"vertices: .* not (int|ndarray): SimplexV"):
+            make()

@@ -247,6 +247,35 @@ def test_a_broken_package_is_named_and_breaks_no_audit(
     assert "problem: " in listed.output
 
 
+def test_a_class_that_lacks_a_method_is_named_before_anybody_uses_it(site: Path) -> None:
+    code = STUB.format(kind="half-done.k", factor=1).replace("def renyi", "def rnyi")
+    install(site, "half-done", {LOSSES: {"half-done.k": "half_done:Stub"}}, half_done=code)
+    assert run("packages").exit_code == 0
+    listed = run("packages", "--load")
+    assert listed.exit_code == PROBLEMS
+    assert "half-done.k" in listed.output
+    assert "lacks renyi" in listed.output
+
+
+def test_a_package_that_raises_today_does_not_stand_by_what_it_declared(
+    site: Path, tmp_path: Path
+) -> None:
+    code = STUB.format(kind="torn.k", factor=1) + "\n        1 / 0\n"
+    code = code.replace("return 1 * self.epsilon\n", "pass")
+    install(site, "torn-down", {LOSSES: {"torn.k": "torn_down:Stub"}}, torn_down=code)
+    path = tmp_path / "ledger.db"
+    spent(path, declared("torn.k"))
+    found = audit(path)
+    (problem,) = found.problems
+    assert "ZeroDivisionError" in problem
+    assert any("does not stand by them" in text for text in found.trusted_code)
+
+
+def test_that_nobody_announces_anything_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("privlearn.cli.packages.announced", lambda group: {})
+    assert run("packages").output == "no installed package announces anything for privlearn\n"
+
+
 def test_two_packages_that_claim_one_kind_are_both_named(site: Path, tmp_path: Path) -> None:
     for name in ("first-one", "second-one"):
         module = name.replace("-", "_")

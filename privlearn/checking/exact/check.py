@@ -31,6 +31,7 @@ from privlearn.checking.exact.probe import check_sampler
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
 from privlearn.checking.exact.reports import report_pairs
 from privlearn.checking.targets import Claimable, name_of
+from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.exact import exact_text, float_up
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
@@ -42,6 +43,8 @@ from privlearn.losses.output_laws import (
     normal,
 )
 from privlearn.mechanisms import ObjectivePerturbation
+
+__tracebackhide__ = told_in_full
 
 ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _EPSILONS = (0.0, 0.25, 1.0, 4.0)

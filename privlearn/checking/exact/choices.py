@@ -9,13 +9,16 @@ makes it win.  With them the law of the picks follows:
 - A fresh draw for each pick: the law of one, among those left.
 
 That picks follow from scores and noise in this way is tried on random noise.
+
+What leaves may be the indices of the picks, or one number for each candidate (a price, an age):
+which number belongs to which is then read off from runs in which each of them wins.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import permutations
 from typing import Any
@@ -26,6 +29,7 @@ from privlearn._records import join, length, record_at
 from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
 from privlearn.checking.exact.distributions import (
     DistributionPair,
+    largest_ratio,
     renyi,
 )
 from privlearn.checking.exact.probe import check_sampler, released_on
@@ -42,7 +46,9 @@ from privlearn.tokens import Spend
 
 _PAIRS = 6
 """Pairs of records."""
-_MOST_CANDIDATES = 64
+_MOST_CANDIDATES = 128
+_MOST_POINTS = 64
+"""Points whose differences are tried as records."""
 _MOST_OUTCOMES = 5_000
 _STEPS = 36
 """Halvings that find a score."""
@@ -50,6 +56,8 @@ _ROUGHLY = 9
 """Halvings before it is known which pairs are worst."""
 _WORST = 1
 """Pairs that are measured to the last digit by themselves, and as many beside others."""
+_EACH = 3
+"""Pairs at most that are all measured to the last digit; of more the worst."""
 _UNLIKELY = 12.0
 """Others push a score down by half of so many units of the noise."""
 _TRIALS = 16
@@ -58,6 +66,8 @@ _FLOOR = 4.0
 """Noise of all others while one candidate's score is measured lies so far below 0."""
 _REACH = 18.0
 """Scores further apart are not measured: what is that unlikely has no digits."""
+_SURE = 2.0**20
+"""So much more noise than all others makes a candidate win whatever the scores are."""
 _CROWD = 200
 """Others at most who push against a record."""
 ERROR = 4 * _REACH * 2.0**-_STEPS
@@ -114,8 +124,8 @@ def choice_pairs(
     if made is None:
         return None
     if neighbours is not None:
-        pairs = [made.pair(a, b, f"pair {k}") for k, (a, b) in enumerate(neighbours)]
-        return _measurable(pairs)
+        worst = made.most_apart(neighbours) if len(neighbours) > _EACH else range(len(neighbours))
+        return _measurable([made.pair(*neighbours[k], f"pair {k}") for k in worst])
     records = informative_records(spend.domain)
     if isinstance(spend.domain, Ball) and hasattr(mechanism, "vertices"):
         records = _towards_vertices(spend.domain, mechanism.vertices, records)
@@ -139,8 +149,16 @@ def _made(
     block = informative_records(spend.domain) if neighbours is None else neighbours[0][0]
     source = ScriptedCalls(family.kind, [])
     picks = released_on(mechanism, loss, record_at(block, slice(0, 1)), source)
-    if picks.dtype.kind not in "iu":
+    named = picks.dtype.kind == "f" and picks.size == 1
+    if picks.dtype.kind not in "iu" and not named:
+        if family.kind == "gumbel":
+            raise CheckError(
+                f"gumbel noise chooses, and what leaves has the type {picks.dtype} and the shape "
+                f"{picks.shape}: release the index of the winner, or one number for each candidate"
+            )
         return None
+    if named and family.kind != "gumbel":
+        return None  # Laplace and exponential noise may as well be added
     if picks.ndim > 1 or not source.sizes or len({*source.sizes}) > 1:
         raise CheckError("picks, but not from one number of noise for each candidate")
     n, top, draws = source.sizes[0], picks.size, len(source.sizes)
@@ -148,11 +166,15 @@ def _made(
         raise CheckError("picks from neither one draw of noise nor one for each pick")
     one_draw = draws == 1
     if n > _MOST_CANDIDATES or math.perm(n, top) > _MOST_OUTCOMES:
-        raise CheckError(f"{top} of {n} candidates: too many outcomes for their exact law")
+        raise CheckError(
+            f"{top} of {n} candidates: too many outcomes for their exact law (at most "
+            f"{_MOST_CANDIDATES} candidates, {_MOST_OUTCOMES} ordered picks); check one with fewer"
+        )
     check_sampler(family.kind)
     if one_draw and top > 2 and family is not _FAMILIES[GumbelNoise]:
         raise CheckError("more than two picks from one draw: their law is not computed")
-    return _Choice(mechanism, loss, family, n, top, one_draw)
+    made = _Choice(mechanism, loss, family, n, top, one_draw)
+    return replace(made, names=made.winners(record_at(block, slice(0, 1)))) if named else made
 
 
 @dataclass(frozen=True)
@@ -165,9 +187,37 @@ class _Choice:
     n: int
     top: int
     one_draw: bool
+    names: tuple[float, ...] = ()
+    """The number that leaves where a candidate wins, of each; empty if its index does."""
 
     def picks(self, block: Any, noise: Array) -> Array:
         """On scripted noise, shape (draws, n)."""
+        left = self._left(block, noise)
+        if not self.names:
+            return left
+        if left[0] not in self.names:
+            raise CheckError(
+                f"{float(left[0])!r} left, which no candidate stands for on other data: they must "
+                "follow from public numbers"
+            )
+        return np.array([self.names.index(left[0])])
+
+    def winners(self, block: Any) -> tuple[float, ...]:
+        """What leaves where each candidate is made to win.
+
+        Raises:
+            CheckError: the same number for two of them.
+        """
+        noise = self.family.floor + _SURE * np.eye(self.n)
+        names = tuple(float(self._left(block, row[None])[0]) for row in noise)
+        if len({*names}) < self.n:
+            raise CheckError(
+                "one number leaves for two candidates, so that their scores cannot be measured: "
+                "release the index of the winner"
+            )
+        return names
+
+    def _left(self, block: Any, noise: Array) -> Array:
         script = ScriptedCalls(self.family.kind, list(noise))
         return released_on(self.mechanism, self.loss, block, script).reshape(-1)
 
@@ -186,6 +236,18 @@ class _Choice:
                 one, two = alone[k]
                 result += self.crowded(one, two, reach[k], f"pair {k}")
         return _measurable(result)
+
+    def most_apart(self, pairs: Sequence[tuple[Any, Any]]) -> list[int]:
+        """Those whose laws look furthest apart on a rough measurement, at two orders."""
+        apart = []
+        for first, second in pairs:
+            rough = [self.scores(block, _ROUGHLY) for block in (first, second)]
+            if not np.isfinite(rough).all():
+                apart.append((0.0, 0.0))
+                continue
+            p, q = map(self.law, rough)
+            apart.append((renyi(p, q, 2.0).value, largest_ratio(p, q).value))
+        return sorted({int(k) for k in np.argmax(apart, axis=0)})
 
     def crowded(
         self, one: Any, two: Any, reach: float, label: str
@@ -272,8 +334,8 @@ def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPa
     result = [pair for pair in pairs if pair is not None]
     if not result:
         raise CheckError(
-            "scores move by so much more than the noise that some candidates are too unlikely for "
-            "their law to be measured"
+            "scores are so far apart, in units of the noise, that some candidates are too unlikely "
+            "for their law to be measured; give neighbours of fewer users"
         )
     return result
 
@@ -352,7 +414,7 @@ def _first_two(family: _Family, scores: Array) -> Array:
 
 def _towards_vertices(domain: Ball, vertices: Any, records: Array) -> Array:
     """Records along the differences of points that are far apart, before the others."""
-    if vertices.count > _MOST_CANDIDATES:
+    if vertices.count > _MOST_POINTS:
         return records
     points = vertices.points(np.arange(vertices.count))
     apart = (points[:, None] - points[None]).reshape(-1, vertices.dim)

@@ -36,6 +36,7 @@ from privlearn.checking.session import note
 from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.targets import Claimable, SamplingTarget, name_of, sampling_target
+from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import (
     CheckError,
     HorizonError,
@@ -44,6 +45,8 @@ from privlearn.errors import (
 from privlearn.losses import Loss
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
+
+__tracebackhide__ = told_in_full
 
 __all__ = ["check_domain", "check_mechanism", "mechanism_checks"]
 

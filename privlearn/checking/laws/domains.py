@@ -16,6 +16,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.checking.laws.report import Broken, LawFinding, LawReport, NotApplicable, perform_all
 from privlearn.checking.neighbours import each_float, extreme_records
 from privlearn.checking.session import note
+from privlearn.checking.told_in_full import told_in_full
 from privlearn.domains import (
     Array,
     Domain,
@@ -30,6 +31,8 @@ from privlearn.domains import (
 )
 from privlearn.errors import CheckError
 from privlearn.grid import Grid
+
+__tracebackhide__ = told_in_full
 
 _SCALES = (0.0, 1e-310, 1e-160, 1e-3, 1.0, 1e3, 1e150, 1e300)
 _ROUNDING = 1e-9

@@ -35,6 +35,7 @@ from privlearn.errors import (
     TokenSpentError,
 )
 from privlearn.losses import loss_from_dict
+from privlearn.noise import GumbelNoise
 from privlearn.rows import Rows
 from privlearn.tokens import Released
 
@@ -571,7 +572,9 @@ def check_exact_divergence(case: Case) -> LawFinding:
     """The claim is not below the exact divergence, where that can be computed (`white_box`)."""
     pairs = case.neighbours
     if pairs is None and not hasattr(case.mechanism, "domain"):
-        pairs = _default_pairs(case)[:_PAIRS]  # its domain is known from what it spends only
+        pairs = _default_pairs(case)  # its domain is known from what it spends only
+        if not isinstance(case.spend.noise, GumbelNoise):  # of choices the worst are looked for
+            pairs = pairs[:_PAIRS]
     try:
         return white_box(case.mechanism, case.claim, pairs)
     except CheckError as error:

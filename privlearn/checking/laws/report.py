@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import FrameSummary, extract_tb
 from typing import Literal, TypeVar
 
+import numpy as np
+
+import privlearn
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult
-from privlearn.errors import CheckError, PrivacyViolation
+from privlearn.checking.power import weakness
+from privlearn.checking.told_in_full import told_in_full
+from privlearn.errors import CheckError, PrivacyViolation, PrivlearnError
+
+__tracebackhide__ = told_in_full
 
 C = TypeVar("C")
+_LIBRARIES = (Path(privlearn.__file__).parent, Path(np.__file__).parent)
 Verdict = Literal["passed", "failed", "not applicable", "not done"]
+
+
+_WEAK = (
+    "half of the noise might have passed, too.  Give neighbours=(one, other), two data sets "
+    "of which one user's record makes the most difference, or more samples; or let out what can be "
+    "computed exactly (why it was not: check_exact_divergence)"
+)
 
 
 class Broken(Exception):
@@ -74,8 +91,19 @@ class LawReport:
         """Whether nothing failed and nothing that applies was left out."""
         return not self.failed and not self.undone
 
+    @property
+    def weak(self) -> bool:
+        """Whether only samples were tried, and they would not have seen a fault of factor 2."""
+        found = [result.evidence for result in self.results if result.evidence is not None]
+        whole = any(isinstance(one, ExactResult) and one.whole for one in found)
+        sampled = [one for one in found if isinstance(one, Evidence)]
+        return bool(sampled) and not whole and all(map(weakness, sampled))
+
     def __str__(self) -> str:
-        return "\n  ".join([f"{self.subject}:", *map(str, self.results)])
+        lines = [f"{self.subject}:", *map(str, self.results)]
+        if self.passed and self.weak:
+            lines.append(f"weak: {_WEAK}")
+        return "\n  ".join(lines)
 
     def summary(self) -> str:
         """One line."""
@@ -83,6 +111,7 @@ class LawReport:
         line = f"{self.subject}: {count['passed']} of {len(self.results)} checks passed"
         line += f", {count['failed']} FAILED" if count["failed"] else ""
         line += f", {len(self.undone)} not done" if self.undone else ""
+        line += ", WEAK" if self.passed and self.weak else ""
         return line + "".join(
             f"; {r.evidence.unit} >= {r.evidence.bound:.4g} of {r.evidence.claimed:.4g} "
             f"at confidence {r.evidence.confidence:g}"
@@ -130,11 +159,29 @@ def perform(check: Callable[[C], LawFinding], case: C) -> CheckResult:
     except CheckError as error:
         return CheckResult(name, "not done", str(error))
     except Exception as error:  # the subject's own code failed where it must not
-        return CheckResult(name, "failed", f"raises {type(error).__name__}: {error}")
+        return CheckResult(name, "failed", f"raises {_told(error)}")
     if isinstance(outcome, str):
         return CheckResult(name, "passed", outcome)
     verdict: Verdict = "failed" if outcome.violated else "passed"
     return CheckResult(name, verdict, str(outcome), outcome)
+
+
+def _told(error: BaseException) -> str:
+    """What was raised, and at which line of the subject's own code.
+
+    Where this package keeps back why somebody's code failed, it is told here: rows of a check are
+    nobody's.
+    """
+    kept_back = error.__context__ if isinstance(error, PrivlearnError) else None
+    if kept_back is not None:
+        return f"{type(error).__name__}: {error}; it was {_told(kept_back)}"
+    outside = [frame for frame in extract_tb(error.__traceback__) if not _is_library(frame)]
+    where = f" ({outside[-1].filename}:{outside[-1].lineno})" if outside else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def _is_library(frame: FrameSummary) -> bool:
+    return any(Path(frame.filename).is_relative_to(folder) for folder in _LIBRARIES)
 
 
 def perform_all(subject: str, checks: Sequence[Callable[[C], LawFinding]], case: C) -> LawReport:

@@ -19,7 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._records import join, leaves, length, record_at
+from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import InterferenceError
+
+__tracebackhide__ = told_in_full
 
 T = TypeVar("T")
 

@@ -51,6 +51,7 @@ from privlearn.checking.replay.recording import (
     TokenEvent,
     Transplanter,
 )
+from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.ledger import Ledger
 from privlearn.noise import NoiseSource
@@ -58,6 +59,8 @@ from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.protocols import Accountant
 from privlearn.rows import Rows
+
+__tracebackhide__ = told_in_full
 
 T = TypeVar("T")
 

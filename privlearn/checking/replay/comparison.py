@@ -11,10 +11,13 @@ import numpy as np
 
 from privlearn.checking.replay.canonical import CanonicalForm, alike, difference, short
 from privlearn.checking.replay.recording import RecordedRun, TokenEvent
+from privlearn.checking.told_in_full import told_in_full
 from privlearn.domains import Array, PSDTrace, exponent_of
 from privlearn.errors import InterferenceError
 from privlearn.losses import MinimizerLoss, leaves_of
 from privlearn.tokens import Spend
+
+__tracebackhide__ = told_in_full
 
 ROUNDING = 1e-12
 """Relative slack for sums that were added up in another order."""

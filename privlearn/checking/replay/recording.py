@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from privlearn.adjacency import Adjacency
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.canonical import CanonicalValue
+from privlearn.checking.told_in_full import told_in_full
 from privlearn.domains import Array
 from privlearn.ledger import Ledger
 from privlearn.tokens import Spend, Token
+
+__tracebackhide__ = told_in_full
 
 U = TypeVar("U")
 

@@ -1,0 +1,101 @@
+"""Choices of somebody else's that let out a number for the winner, not its index."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privlearn import Box, Released, Rows, Spend, Token
+from privlearn.checking import check_mechanism, white_box
+from privlearn.checking.exact.check import ExactResult
+from privlearn.domains import Array
+from privlearn.errors import CheckError
+from privlearn.losses import PureLoss
+from privlearn.noise import GumbelNoise
+
+AGES = np.array([0.0, 20.0, 40.0, 60.0, 80.0])
+
+
+@dataclass(frozen=True)
+class Median:
+    """Among five ages; a score moves by at most 1, by which noise of scale 2/ε costs ε."""
+
+    noise: float = 4.0
+
+    def spend(self) -> Spend:
+        return Spend(
+            "ages.median", Box(0, 80, 1), GumbelNoise(self.noise), own_loss=PureLoss("1/2")
+        )
+
+    def loss(self) -> PureLoss:
+        return PureLoss("1/2")
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Released[Array]:
+        with token.spend(self.spend()) as receipt:
+            ages = receipt.open(rows)
+            below = (ages <= self.candidates(ages)).sum(axis=0)
+            noisy = -np.abs(below - len(ages) / 2) + receipt.draw(below.shape)
+            return receipt.release(self.left(ages, int(np.argmax(noisy))))
+
+    def candidates(self, ages: Array) -> Array:
+        return AGES
+
+    def left(self, ages: Array, winner: int) -> Any:
+        return self.candidates(ages)[[winner]]
+
+
+class OfIndices(Median):
+    def left(self, ages: Array, winner: int) -> Any:
+        return np.array([winner])
+
+
+class AmongTheRecords(Median):
+    def candidates(self, ages: Array) -> Array:
+        return np.unique(ages)
+
+
+class OfGroups(Median):
+    def left(self, ages: Array, winner: int) -> Any:
+        return np.array([float(winner > 2)])
+
+
+class OfIntervals(Median):
+    def left(self, ages: Array, winner: int) -> Any:
+        return np.array([AGES[winner], AGES[winner] + 20])
+
+
+CROWD = np.array([[0.0]] * 4 + [[20.0]] + [[80.0]] * 5)
+MOVED = np.array([[0.0]] * 5 + [[20.0]] + [[80.0]] * 4)
+
+
+def test_the_law_of_a_number_is_that_of_its_index() -> None:
+    found = white_box(Median(), neighbours=[(CROWD, MOVED)])
+    of_indices = white_box(OfIndices(), neighbours=[(CROWD, MOVED)])
+    assert [row.exact for row in found.rows] == [row.exact for row in of_indices.rows]
+    first, second = (np.exp(-np.abs((ages <= AGES).sum(axis=0) - 5) / 4) for ages in (CROWD, MOVED))
+    ratio = np.abs(np.log(first / first.sum()) - np.log(second / second.sum())).max()
+    (epsilon,) = [row for row in found.rows if row.measure == "epsilon"]
+    assert epsilon.exact == pytest.approx(ratio, abs=1e-8)
+
+
+def test_too_little_noise_is_found_without_neighbours() -> None:
+    report = check_mechanism(Median(noise=0.4), samples=400, raise_error=False)
+    assert "check_exact_divergence" in {result.name for result in report.failed}
+    kept = check_mechanism(Median(), samples=400)["check_exact_divergence"]
+    assert kept.verdict == "passed"
+    assert isinstance(kept.evidence, ExactResult)
+    assert kept.evidence.worst.exact > 0.2  # the data sets that were found are not alike
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "why"),
+    [
+        (AmongTheRecords(), "must follow from public numbers"),
+        (OfGroups(), "release the index of the winner"),
+        (OfIntervals(), "release the index of the winner, or one number for each candidate"),
+    ],
+)
+def test_what_cannot_be_computed_says_what_would_help(mechanism: Median, why: str) -> None:
+    with pytest.raises(CheckError, match=why):
+        white_box(mechanism, neighbours=[(CROWD, MOVED)])

@@ -1,0 +1,48 @@
+"""What a report says to whoever wrote the mechanism: where it failed, and what was not seen."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from privlearn.checking import check_mechanism
+from privlearn.domains import Array, Ball
+from privlearn.errors import PrivacyViolation
+from privlearn.mechanisms import mechanism
+from privlearn.noise import LaplaceNoise
+
+BALL, NOISE = Ball(1.0, 1, "l1"), LaplaceNoise(4.0)
+
+
+@mechanism(domain=BALL, noise=NOISE)
+def misspelt(rows: Any, draw: Any) -> Any:
+    return rows.summ(axis=0) + draw((1,))
+
+
+@mechanism(domain=BALL, noise=NOISE)
+def rounded(rows: Array, draw: Any) -> Any:
+    return np.tanh(rows.sum(axis=0) + draw((1,)))  # not data plus noise: only samples see it
+
+
+@mechanism(domain=BALL, noise=NOISE)
+def added(rows: Array, draw: Any) -> Any:
+    return rows.sum(axis=0) + draw((1,))
+
+
+def test_the_line_that_failed_is_named() -> None:
+    with pytest.raises(PrivacyViolation) as raised:
+        check_mechanism(misspelt, samples=400)
+    line = misspelt.function.__code__.co_firstlineno + 2
+    told = str(raised.value)
+    assert "it was AttributeError: 'numpy.ndarray' object has no attribute 'summ'" in told
+    assert f"test_reports_for_authors.py:{line})" in told
+
+
+def test_a_report_without_power_ends_with_that() -> None:
+    weak = check_mechanism(rounded, samples=400)
+    assert weak["check_exact_divergence"].verdict == "not applicable"
+    assert str(weak).splitlines()[-1].startswith("  weak: half of the noise might have passed")
+    assert ", WEAK;" in weak.summary()
+    exact = check_mechanism(added, samples=400)
+    assert "half of the noise" not in str(exact)
+    assert "WEAK" not in exact.summary()
