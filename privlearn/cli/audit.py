@@ -31,9 +31,13 @@ def audit(
         str,
         typer.Argument(help="Ledger file, or its JSON-lines export. `diff OLD NEW` compares two."),
     ],
-    more: Annotated[list[Path] | None, typer.Argument(metavar="[OLD NEW]", help="Of diff.")] = None,
+    more: Annotated[
+        list[Path] | None, typer.Argument(metavar="[OLD NEW]", help="After diff: the two ledgers.")
+    ] = None,
     delta: Annotated[float | None, typer.Option(help="Where to state ε.")] = None,
-    head: Annotated[str | None, typer.Option(help="A last hash that was kept.")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="A head that was kept elsewhere: is it in the ledger?")
+    ] = None,
     user: Annotated[
         int | None,
         typer.Option(
@@ -94,11 +98,12 @@ def audit(
 ) -> None:
     """Recompute the guarantee from only a ledger, and tell what was spent and what remains.
 
-    `privlearn audit diff OLD NEW` tells whether NEW continues OLD, and what was spent in between; a
-    ledger that is named so is ./diff.
+    `privlearn audit diff OLD NEW` tells whether NEW continues OLD, and what was
+    spent in between; a ledger that is named so is ./diff.
 
-    Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a simulation; 4 the ledger
-    cannot be read; 8 NEW does not continue OLD; 9 `about` lacks a field of the record.
+    Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a
+    simulation; 4 the ledger cannot be read; 6 it needs an unknown extension; 8
+    NEW does not continue OLD; 9 the file of --about lacks a field of the record.
     """
     import_named(modules or [])
     if ledger == "diff" and more is not None:
@@ -109,6 +114,10 @@ def audit(
     if ledger == "diff":
         fail("diff needs two ledgers, OLD and NEW; a ledger of that name is ./diff", BAD_INPUT)
     where = Path(ledger)
+    written = [path for path in (html, plot, registry, evaluation) if path is not None]
+    for path in written:
+        if not path.parent.is_dir():  # before an audit that may take long
+            fail(f"{path}: there is no folder {path.parent}", BAD_INPUT)
     if follow:
         given: dict[str, object] = {"json": json, "html": html, "registry": registry, "plot": plot}
         given |= {"evaluation": evaluation, "about": about, "by": by, "since": since}
@@ -121,6 +130,11 @@ def audit(
         with _unreadable():
             code = follow_ledger(where, delta=delta, head=head, rounds=rounds, full=full)
         raise typer.Exit(code)
+    if html is not None:
+        from privlearn.reporting.page import check_page_name
+
+        with clear_errors():
+            check_page_name(html)
     from privlearn.reporting.report import look_at, report_of
 
     with _unreadable():
@@ -153,6 +167,10 @@ def audit(
         with clear_errors():
             draw_spending(plot, spending_of(looked), looked.states)
     _write_records(found, registry=registry, evaluation=evaluation, about=about)
+    if written and not json:
+        from privlearn.reporting.terminal_page import Page
+
+        Page(console()).named("files", ", ".join(map(str, written)))
     raise typer.Exit(found.exit_code)
 
 

@@ -53,6 +53,16 @@ class Head:
         return said + b"check " + _check(said) + b"\n"
 
 
+def is_head(path: Path) -> bool:
+    """Whether a file keeps the head of a ledger, and is none itself.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return path.name.endswith(HEAD) and file.read(22) == b"privlearn ledger head\n"
+
+
 def _check(said: bytes) -> bytes:
     return sha256(said).hexdigest()[:16].encode()
 
@@ -193,9 +203,13 @@ class Claimed:
         """Whether a file beside the ledger keeps a head."""
         return self._beside is not None
 
-    def problem(self) -> str:
-        """What an audit says once all records were compared: of the head beside the ledger only."""
-        if self._beside is None or self._found_beside:
+    def problem(self, missing: str | None = None) -> str:
+        """What an audit says once all records were compared: of the head beside the ledger only.
+
+        Args:
+            missing: a head of which it says already that it stands nowhere.
+        """
+        if self._beside is None or self._found_beside or self._beside.hash == missing:
             return ""
         return (
             f"the head {self._beside.hash} of {self._beside.entries} entries, which "

@@ -323,15 +323,20 @@ class Books:
         )
 
     def _buys(self) -> list[Purchase]:
-        """Further runs of what was run before, and the noise of one more Gaussian release."""
-        state = self._state
+        """Further runs of what was run before, and the noise of one more Gaussian release.
+
+        For all users together, or for the one who is asked about.
+        """
+        state, asked = self._state, self._asked.user
         if state.closed or state.plan is not None:
             return []
-        pairs = zip(state.cap.amounts, self._charged, strict=True)
+        whose = None if asked is None else range(asked, asked + 1)
+        all_charged = self._charged if whose is None else state.ceiling.charged.largest(whose)
+        pairs = zip(state.cap.amounts, all_charged, strict=True)
         room = tuple([max(cap - charged, Fraction(0)) for cap, charged in pairs])
         if not all(room):
             return []
-        failure = max(state.failure - state.ceiling.largest_failure(), Fraction(0))
+        failure = max(state.failure - state.ceiling.largest_failure(whose), Fraction(0))
         found: list[Purchase] = []
         known: set[tuple[str, int]] = set()
         for group, last in self._last_of_groups():
@@ -339,7 +344,8 @@ class Books:
             runs = min((_runs(room, failure, price) for price in prices), default=0)
             if runs > 0 and (group.mechanism, runs) not in known:
                 known.add((group.mechanism, runs))  # of labels alike the last is named
-                what = "message of every user" if group.attested else "run for all users"
+                whom = "all users" if asked is None else f"user {asked}"
+                what = f"message of {whom}" if group.attested else f"run for {whom}"
                 found.append(
                     Purchase(
                         what=f"{runs:,} more {_plural(what, runs)}, of {group.mechanism} as under "

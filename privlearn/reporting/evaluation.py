@@ -107,7 +107,8 @@ def _mechanisms(report: Report) -> list[Answer]:
             "Which mechanisms ran, and who says that each is priced rightly?",
             "ledger",
             _items(
-                f"{markdown(share.mechanism)} under {markdown(share.label)}: {share.spends} spends"
+                f"{markdown(share.mechanism)} under {markdown(share.label)}: {share.spends} "
+                f"spend{'' if share.spends == 1 else 's'}"
                 for share in report.mechanisms[:_MOST]
             ),
         ),

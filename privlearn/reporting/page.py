@@ -57,12 +57,8 @@ def write_page(report: Report, path: str | os.PathLike[str]) -> None:
         DataError: the file that is there is not such a page.
         OSError: it cannot be written.
     """
+    check_page_name(path)
     target = Path(path).resolve()
-    if target.exists() and not _is_page(target):
-        raise DataError(
-            f"{os.fspath(path)}: there is something that is no page of an audit; it stays as it "
-            "is, choose another name"
-        )
     text = page_html(report).encode()
     new = new_name(target)
     try:
@@ -75,6 +71,21 @@ def write_page(report: Report, path: str | os.PathLike[str]) -> None:
         new.unlink(missing_ok=True)
         raise
     sync_directory(target.parent)
+
+
+def check_page_name(path: str | os.PathLike[str]) -> None:
+    """Refuses to put a page in the place of anything else.
+
+    Raises:
+        DataError: the file that is there is not such a page.
+        OSError: it cannot be read.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not _is_page(target):
+        raise DataError(
+            f"{os.fspath(path)}: there is something that is no page of an audit; it stays as it "
+            "is, choose another name"
+        )
 
 
 def _is_page(path: Path) -> bool:

@@ -43,8 +43,7 @@ def print_report(
     for guarantee, spent in zip(report.guarantees, report.spent, strict=True):
         number = guarantee.accountants[0]
         page.line(f"\n{whose(guarantee)}" if several else "", style="bold")
-        print_guarantee(guarantee, spent, page)
-        page.named("in plain words", sentences[number])
+        print_guarantee(guarantee, spent, page, sentences[number])
         if number in balances:
             _print_balance(balances.pop(number), page)
         _print_spends(report, number, by, page)
@@ -56,7 +55,7 @@ def print_report(
         _print_balance(balance, page)
     if report.accounts_left_out:
         page.items([f"{report.accounts_left_out:,} further accountants: only their guarantees"])
-    print_sums(report, page)
+    print_sums(report, page, [one.sentence for one in report.sum_readings])
     if report.asked:
         page.line("")
         page.named("asked for", f"{asked_words(report)}; {_whole(report)}")

@@ -30,6 +30,7 @@ class Relation(StrEnum):
 
     SAME = "exactly the one that was signed"
     CONTINUES = "a continuation of the one that was signed"
+    BROKEN = "broken: hashes that stand in it are not those of its entries"
 
 
 @final
@@ -52,7 +53,8 @@ class Verified:
     entries: int = 0
     """Of the ledger."""
     differences: list[str] = field(default_factory=list)
-    """Where the certificate says something else than the audit of the same entries."""
+    """Where the certificate says something else than the audit of the same entries; none are told of
+    a broken ledger, whose problems say it."""
     rewordings: int = 0
     """Texts of another version that say the same in other words, as far as their place tells."""
     problems: list[str] = field(default_factory=list)
@@ -128,19 +130,22 @@ def _with_ledger(found: Verified, ledger: str | os.PathLike[str]) -> Verified:
     _check_same_history(found, measured, size, root)
     whole = measured.whole
     relation = Relation.SAME if whole.size == size else Relation.CONTINUES
+    if measured.problems:  # the hashes were compared as they stand there, and prove nothing
+        relation = Relation.BROKEN
     if relation is Relation.CONTINUES:
         proof = consistency_proof(entry_hashes(ledger), size, whole.size)
         roots = bytes.fromhex(root), bytes.fromhex(whole.root)
         if not consistent(size, whole.size, *roots, proof):
             raise OtherLedgerError("the ledger was rewritten while it was read")
     differences, rewordings = list[str](), 0
-    if statement is not None:
+    if statement is not None and relation is not Relation.BROKEN:
         told, _ = stated(ledger, size, statement.delta)
         for where, words, text in _differences(statement.told, told):
             if words and statement.software != _version():
                 rewordings += 1
             else:
                 differences.append(f"{where}: {text}")
+    if statement is not None:
         problems = audit(ledger, delta=statement.delta, head=statement.certificate.head).problems
     else:
         problems = measured.problems
