@@ -191,8 +191,8 @@ def _of_certificate(found: Verified) -> list[tuple[str, str]]:
         lines.append(
             (
                 "",
-                "Anybody can make a key of that name. Give the one that the signer published (--key) "
-                "to know who signed.",
+                "Anybody can make a key of that name. Give the one that the signer published "
+                "(--key) to know who signed.",
             )
         )
     lines += [

@@ -53,8 +53,10 @@ class Verified:
     entries: int = 0
     """Of the ledger."""
     differences: list[str] = field(default_factory=list)
-    """Where the certificate says something else than the audit of the same entries; none are told of
-    a broken ledger, whose problems say it."""
+    """Where the certificate says something else than the audit of the same entries.
+
+    Of a broken ledger none are told: its problems say it.
+    """
     rewordings: int = 0
     """Texts of another version that say the same in other words, as far as their place tells."""
     problems: list[str] = field(default_factory=list)
