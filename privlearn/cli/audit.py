@@ -103,7 +103,8 @@ def audit(
 
     Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a
     simulation; 4 the ledger cannot be read; 6 it needs an unknown extension; 8
-    NEW does not continue OLD; 9 the file of --about lacks a field of the record.
+    NEW does not continue OLD; 9 the file of --about lacks a field of the
+    record.
     """
     import_named(modules or [])
     if ledger == "diff" and more is not None:

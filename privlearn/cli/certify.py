@@ -37,8 +37,9 @@ def certify(
 ) -> None:
     """Audit a ledger, and sign what was found.
 
-    An open ledger is certified so far, at its plan or cap. Exit codes: 0 signed; 1 problems; 2
-    wrong use, or a key that cannot be used; 3 a simulation; 4 the ledger cannot be read.
+    An open ledger is certified so far, at its plan or cap. Exit codes: 0
+    signed; 1 problems; 2 wrong use, or a key that cannot be used; 3 a
+    simulation; 4 the ledger cannot be read.
     """
     from privlearn.reporting.certificates import verdict
     from privlearn.signing import Statement, certify_ledger
@@ -66,9 +67,10 @@ def verify(
 ) -> None:
     """Say what was signed, by whom, and over which ledger; no secret is needed.
 
-    Exit codes: 0 right; 1 the ledger does not say what was signed, or has problems; 2 wrong use, or
-    no certificate; 3 a simulation; 4 the ledger cannot be read; 7 a signature is not the key's, or
-    not of the key asked for; 8 it is of another ledger.
+    Exit codes: 0 right; 1 the ledger does not say what was signed, or has
+    problems; 2 wrong use, or no certificate; 3 a simulation; 4 the ledger
+    cannot be read; 7 a signature is not the key's, or not of the key asked for;
+    8 it is of another ledger.
     """
     from privlearn.reporting.visible import in_json
     from privlearn.signing import PublicKey
@@ -105,8 +107,8 @@ def witness(
 ) -> None:
     """Cosign a checkpoint that continues the last one that this witness cosigned.
 
-    Exit codes: 0 cosigned; 2 wrong use, or no request; 7 the signer did not sign it; 8 it does not
-    continue what was cosigned.
+    Exit codes: 0 cosigned; 2 wrong use, or no request; 7 the signer did not
+    sign it; 8 it does not continue what was cosigned.
     """
     from privlearn.signing import PublicKey, Request, Witness
     from privlearn.signing.checkpoints import MOST_BYTES

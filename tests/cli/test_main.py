@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sqlite3
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 from privlearn.accountants import audit
@@ -399,3 +401,13 @@ def test_a_run_that_cannot_begin_leaves_no_folder(tmp_path: Path) -> None:
     missing = run("run", "mnl", "--data", tmp_path / "none.csv", *counts, "--out", out)
     assert missing.exit_code == BAD_INPUT
     assert not out.exists()
+
+
+def test_help_fits_a_terminal_of_80_columns() -> None:
+    """Line ends of the later paragraphs are kept, so a longer line would be broken twice."""
+    commands = [typer.main.get_command(app)]
+    for command in commands:
+        commands += getattr(command, "commands", {}).values()
+        _, _, later = inspect.cleandoc(command.help or "").partition("\n\n")
+        assert all(len(line) <= 77 for line in later.splitlines()), command.name
+    assert len(commands) > 30
