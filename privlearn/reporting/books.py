@@ -617,9 +617,16 @@ class Books:
         )
 
     def open_tokens(self) -> tuple[list[OpenToken], int, int]:
-        """Tokens without a recorded end, how many are not spent, and how many are."""
-        number = self._state.number
-        waiting = self._state.outstanding()
+        """Tokens without a recorded end, how many are not spent, and how many are.
+
+        Of a user who is asked about, those of that user.
+        """
+        number, user = self._state.number, self._asked.user
+        waiting = [
+            account
+            for account in self._state.outstanding()
+            if user is None or account.users[0] <= user < account.users[1]
+        ]
         unspent = [account for account in waiting if account.spend is None]
         running = [account for account in waiting if account.spend is not None]
         listed = [

@@ -180,7 +180,10 @@ def numbers(guarantee: Guarantee, spent: Guarantee) -> Table:
         ("method", [one.method for one in both]),
         ("ε is above the exact one by at most", [number(one.error_bound) for one in both]),
         ("kind", [_KINDS[one.trust.value] for one in both]),
-        ("what cannot be told apart", [one.relation or _RELATIONS[one.adjacency] for one in both]),
+        (
+            "what an attacker is to tell apart",
+            [one.relation or _RELATIONS[one.adjacency] for one in both],
+        ),
         ("for", [_whom(one) for one in both]),
     ]
     if any(one.failure for one in both):

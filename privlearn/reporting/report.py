@@ -96,7 +96,7 @@ def report(
         after: only entries from this position on.
 
     With the last four only the spends that are listed change: the guarantee stays that of the whole
-    ledger.
+    ledger. With a user the tokens that wait are those of that user.
 
     Raises:
         PrivlearnError: as `privlearn.accountants.audit`.

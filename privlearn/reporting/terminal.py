@@ -154,9 +154,12 @@ def _print_spends(report: Report, number: int, by: By | None, page: Page) -> Non
             page.items(["no spend is as asked for"])
         return
     names = ("mechanism", "label") if by is None else _NAMES[by]
+    if by == "time" and all(line.since == line.until for line in lines):
+        names = ("when",)
     every = [line for line in report.total if line.accountant == number]
     rows = [
-        (*_name(line, by), f"{line.spends:,}", _cost(line), _part(line.of_cap)) for line in lines
+        (*_name(line, by)[: len(names)], f"{line.spends:,}", _cost(line), _part(line.of_cap))
+        for line in lines
     ]
     if len(lines) > 1:
         rows += [

@@ -108,7 +108,7 @@ def test_questions_about_one_user_a_time_and_a_label(weeks: Path) -> None:
     told = squeezed(run("audit", weeks, "--label", "week 3", "--user", "17"))
     assert "; 0 spends;" in told
     for by, line in (
-        ("time", "2026-11-22T00:00Z 2026-11-22T00:00Z 2 0.01 20.0%"),
+        ("time", "2026-11-22T00:00Z 2 0.01 20.0%"),
         ("label", "week 4 2 0.01 20.0%"),
         ("mechanism", "gaussian-sum 10 0.01 20.0%"),
         ("user-range", "10..11 2 0.01 20.0%"),
@@ -224,7 +224,9 @@ def test_what_two_ledgers_differ_in_is_named(weeks: Path, tmp_path: Path) -> Non
 def test_what_remains_is_offered_to_whom_it_belongs_and_never_on_a_broken_record(
     weeks: Path, tmp_path: Path
 ) -> None:
-    resumed = CentralAccountant.resume(weeks)  # which takes the spare token back
+    resumed: CentralAccountant[Any] = CentralAccountant.resume(
+        weeks
+    )  # which takes the spare token back
     sum_of(resumed, range(10), "week 6")
     resumed.ledger.close()
     assert "7 more runs for all users" in squeezed(run("audit", weeks))
@@ -245,6 +247,20 @@ def test_the_sentence_stands_with_the_guarantee_and_also_with_a_sum(tmp_path: Pa
     assert told.count("in plain words Whoever sees all that was released") == 3
     assert told.index("in plain words") < told.index("spent, ex post")
     assert "in plain words" in told[told.index("sum, for each index") :]
+
+
+def test_a_token_of_others_is_not_told_of_a_user(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.db"
+    book = Ledger.create(path)
+    accountant = CentralAccountant(ZCDP("0.05"), users=range(50), ledger=book)
+    for users in (range(10, 20), range(20, 50)):
+        accountant.issue(ZCDP("0.01"), users=users, label=f"of {users.start}")
+    book.close()
+    told = report(path, user=17)
+    assert [token.label for token in told.open_tokens] == ["of 10"]
+    assert (told.unspent_tokens, told.balances[0].reserved) == (1, 0.01)
+    assert report(path, user=3).open_tokens == []
+    assert report(path).unspent_tokens == 2
 
 
 def test_a_head_that_is_missing_twice_is_one_problem(weeks: Path) -> None:
