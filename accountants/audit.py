@@ -388,7 +388,8 @@ class Examination:
         """
         found = self._audited.certificate(self._delta, self._users, self._rounds)
         problems, notes = self._values.problems_and_remarks(self._path)
-        if older := self._claimed.problem():
+        missing = self._audited.head if self._audited.head_at is None else None
+        if older := self._claimed.problem(missing):
             problems.append(older)
         certificate = found.model_copy(
             update={
@@ -659,7 +660,8 @@ class _Audit:
             book.state.check_asked(rounds, None if users is None else users.start)
         protecting = [b for b in books if users is None or users.start in b.state.users]
         if books and users is not None and not protecting:
-            known = ", ".join(str(range(b.state.users.start, b.state.users.stop)) for b in books)
+            ranges = (range(b.state.users.start, b.state.users.stop) for b in books)
+            known = ", ".join(dict.fromkeys(map(str, ranges)))
             raise UsersError(
                 f"user = {users.start}: no accountant has this user; they have {known:.200}"
             )

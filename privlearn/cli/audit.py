@@ -40,12 +40,17 @@ def audit(
             help="Ledger file, or its JSON-lines export. `diff OLD NEW` compares two.",
         ),
     ],
-    more: Annotated[list[Path] | None, typer.Argument(metavar="[OLD NEW]", help="Of diff.")] = None,
+    more: Annotated[
+        list[Path] | None, typer.Argument(metavar="[OLD NEW]", help="After diff: the two ledgers.")
+    ] = None,
     delta: Annotated[
         float | None, typer.Option(help="Where to state ε.", rich_help_panel=_QUESTION)
     ] = None,
     head: Annotated[
-        str | None, typer.Option(help="A last hash that was kept.", rich_help_panel=_QUESTION)
+        str | None,
+        typer.Option(
+            help="A head that was kept elsewhere: is it in the ledger?", rich_help_panel=_QUESTION
+        ),
     ] = None,
     user: Annotated[
         int | None,
@@ -140,8 +145,8 @@ def audit(
 ) -> None:
     """Recompute the guarantee from only a ledger, and tell what was spent and what remains.
 
-    `privlearn audit diff OLD NEW` tells whether NEW continues OLD, and what was spent in between; a
-    ledger that is named so is ./diff.
+    `privlearn audit diff OLD NEW` tells whether NEW continues OLD, and what was
+    spent in between; a ledger that is named so is ./diff.
 
     Exit codes: 0 verified, or attested; 1 problems; 2 wrong use; 3 a simulation; 4 the ledger
     cannot be read; 6 it needs an extension that is not known; 8 NEW does not continue OLD; 9 a
@@ -156,6 +161,10 @@ def audit(
     if ledger == "diff":
         fail("diff needs two ledgers, OLD and NEW; a ledger of that name is ./diff", BAD_INPUT)
     where = Path(ledger)
+    written = [path for path in (html, plot, registry, evaluation) if path is not None]
+    for path in written:
+        if not path.parent.is_dir():  # before an audit that may take long
+            fail(f"{path}: there is no folder {path.parent}", BAD_INPUT)
     if follow:
         _refuse_others(context, "--follow prints spends as they come", _OF_FOLLOW)
         from privlearn.cli.following import follow_ledger
@@ -163,6 +172,11 @@ def audit(
         with _unreadable():
             code = follow_ledger(where, delta=delta, head=head, rounds=rounds, full=full)
         raise typer.Exit(code)
+    if html is not None:
+        from privlearn.reporting.page import check_page_name
+
+        with clear_errors():
+            check_page_name(html)
     from privlearn.reporting.report import look_at, report_of
 
     with _unreadable():
@@ -195,6 +209,10 @@ def audit(
         with clear_errors():
             draw_spending(plot, spending_of(looked), looked.states)
     _write_records(found, registry=registry, evaluation=evaluation, about=about)
+    if written and not json:
+        from privlearn.reporting.terminal_page import Page
+
+        Page(console()).named("files", ", ".join(map(str, written)))
     raise typer.Exit(found.exit_code)
 
 

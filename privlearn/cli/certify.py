@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from privlearn.cli.output import PROBLEMS, SIMULATION
+from privlearn.cli.output import PROBLEMS, SIMULATION, console
 from privlearn.cli.signing import (
     Out,
     Passphrase,
@@ -21,6 +21,8 @@ from privlearn.cli.signing import (
     read_signed,
     signing_errors,
 )
+from privlearn.reporting.terminal_page import Page
+from privlearn.reporting.visible import visible
 
 if TYPE_CHECKING:
     from privlearn.signing import Verified
@@ -72,7 +74,7 @@ def verify(
     known; 7 a signature is not the key's, or
     not of the key asked for; 8 it is of another ledger.
     """
-    from privlearn.reporting.visible import in_json, visible
+    from privlearn.reporting.visible import in_json
     from privlearn.signing import PublicKey
     from privlearn.signing import verify as verify_note
     from privlearn.signing.certificates import MOST_BYTES
@@ -83,8 +85,7 @@ def verify(
     if json:
         typer.echo(in_json(_as_json(found)))
     else:
-        for name, text in _lines(found):
-            typer.echo(f"{name:13}{visible(text)}" if name else visible(text))
+        _print(_lines(found))
     if _problems(found):
         raise typer.Exit(PROBLEMS)
     if found.statement is not None and found.statement.certificate.simulation:
@@ -108,8 +109,8 @@ def witness(
 ) -> None:
     """Cosign a checkpoint that continues the last one that this witness cosigned.
 
-    Exit codes: 0 cosigned; 2 wrong use, or no request; 7 the signer did not sign it; 8 it does not
-    continue what was cosigned.
+    Exit codes: 0 cosigned; 2 wrong use, or no request; 7 the signer did not
+    sign it; 8 it does not continue what was cosigned.
     """
     from privlearn.signing import PublicKey, Request, Witness
     from privlearn.signing.checkpoints import MOST_BYTES
@@ -154,9 +155,24 @@ def _verdict(found: Verified) -> str:
     return f"{start}: {signer}; the ledger is {found.relation}"
 
 
+_ALONE, _ITEM = "alone", "  • "
+
+
+def _print(lines: list[tuple[str, str]]) -> None:
+    """Each text behind its name, and no line of it where a name stands."""
+    screen = console()
+    page = Page(screen)
+    for name, text in lines:
+        lead = "" if name is _ALONE else name if name is _ITEM else f"{name:13}"
+        if max(map(len, text.split(" "))) > screen.width - len(lead):  # a key is copied whole
+            typer.echo(lead + visible(text))
+        else:
+            page.hanging(lead, text, "")
+
+
 def _lines(found: Verified) -> list[tuple[str, str]]:
     """Names, and what is said under them; nothing of a file stands where a name does."""
-    lines = [("", _verdict(found)), *(("  •", text) for text in _problems(found))]
+    lines = [(_ALONE, _verdict(found)), *((_ITEM, text) for text in _problems(found))]
     lines += [("key", key.text) for key in found.known]
     if found.statement is not None:
         lines += _of_certificate(found)
@@ -181,8 +197,8 @@ def _of_certificate(found: Verified) -> list[tuple[str, str]]:
         lines.append(
             (
                 "",
-                "             Anybody can make a key of that name. Give the one that the signer "
-                "published (--key) to know who signed.",
+                "Anybody can make a key of that name. Give the one that the signer published "
+                "(--key) to know who signed.",
             )
         )
     lines += [
@@ -201,18 +217,20 @@ def _of_certificate(found: Verified) -> list[tuple[str, str]]:
         whose = f"accountant {one.accountants[0]}: " if several else ""
         lines.append(("guarantee", f"{whose}{guarantee_line(one)}"))
     lines += [("sum", f"{one.who}: {guarantee_line(one)}") for one in said.sums]
-    lines += [("weaker", text) for text in weaknesses(said)]
-    return lines
+    weak = zip(["weakened by", *[""] * 1000], weaknesses(said), strict=False)
+    return lines + list(weak)
 
 
 def _of_ledger(found: Verified) -> list[tuple[str, str]]:
+    from privlearn.signing.verification import Relation
+
     if found.relation is None:
         return [("ledger", "not given: nothing was recomputed")]
     lines = [("ledger", f"{found.relation}, with {found.entries} entries")]
     size = found.checkpoint.size if found.checkpoint is not None else 0
     if found.statement is not None:
         size = found.statement.certificate.entries
-    if found.entries > size:
+    if found.entries > size and found.relation is Relation.CONTINUES:
         lines.append(
             (
                 "since then",

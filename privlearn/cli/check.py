@@ -31,10 +31,10 @@ def check(
 ) -> None:
     """Check that mechanisms and learners earn what they claim; yours too.
 
-    Exit codes: 0 nothing was refuted, and every check would have found a fault of factor 2; 1 a
-    claim or a law was refuted, or a check could not be done; 2 wrong use; 5 nothing was refuted,
-    but something was checked without power: a fault of factor 2 that was planted in it was not
-    found either.
+    Exit codes: 0 nothing was refuted, and every check would have found a fault
+    of factor 2; 1 a claim or a law was refuted, or a check could not be done; 2
+    wrong use; 5 nothing was refuted, but something was checked without power: a
+    fault of factor 2 that was planted in it was not found either.
     """
     from privlearn.checking import suite
     from privlearn.checking.printing import print_report

@@ -49,7 +49,8 @@ def show(
 ) -> None:
     """Print the public key of a file, whose it is and what for.
 
-    Exit codes: 0 printed; 2 it is no key, or a private one that others may read.
+    Exit codes: 0 printed; 2 it is no key, or a private one that others may
+    read.
     """
     from privlearn.reporting.visible import visible
     from privlearn.signing import PublicKey

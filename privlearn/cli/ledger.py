@@ -34,7 +34,8 @@ def backup(
 ) -> None:
     """Copy a ledger, also while it is written to, and print the head of the copy.
 
-    Exit codes: 0 copied; 2 the new file exists or cannot be made; 4 the ledger cannot be read.
+    Exit codes: 0 copied; 2 the new file exists or cannot be made; 4 the ledger
+    cannot be read.
     """
     from privlearn.ledger import backup as copy
 
@@ -56,7 +57,8 @@ def checkpoint(
 ) -> None:
     """Sign how many entries a ledger has, and their Merkle root, as a C2SP checkpoint.
 
-    Exit codes: 0 signed; 1 the chain is broken; 2 wrong use; 4 the ledger cannot be read.
+    Exit codes: 0 signed; 1 the chain is broken; 2 wrong use; 4 the ledger
+    cannot be read.
     """
     from privlearn.signing import sign_checkpoint
 
@@ -82,9 +84,9 @@ def consistency(
 ) -> None:
     """Prove that a ledger continues an earlier checkpoint.
 
-    With --to it is the request to a witness; without --from that for the first checkpoint. Exit
-    codes: 0 proved; 2 wrong use; 4 the ledger cannot be read; 7 a signature is not the key's; 8 a
-    checkpoint is not of this ledger.
+    With --to it is the request to a witness; without --from that for the first
+    checkpoint. Exit codes: 0 proved; 2 wrong use; 4 the ledger cannot be read;
+    7 a signature is not the key's; 8 a checkpoint is not of this ledger.
     """
     from privlearn.signing import PublicKey
     from privlearn.signing.checkpoints import MOST_BYTES

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,10 +18,12 @@ INTERRUPTED = 130
 
 
 def console() -> Any:
-    """A console as wide as the terminal, or of 110 columns in a file."""
+    """A console as wide as the terminal, or in a file as COLUMNS says, or of 110 columns."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 110)
+    said = os.environ.get("COLUMNS", "")
+    wide = sys.stdout.isatty() or (said.isascii() and said.isdigit())  # Rich looks at it, too
+    return Console(width=None if wide else 110, highlight=False)
 
 
 def fail(message: str, code: int) -> NoReturn:

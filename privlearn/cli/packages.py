@@ -37,7 +37,8 @@ def packages(
 
     Without --load only their metadata are read, and none of their code is run.
 
-    Exit codes: 0 well; 1 a name is announced twice, is one of privlearn's, or cannot be used.
+    Exit codes: 0 well; 1 a name is announced twice, is one of privlearn's, or
+    cannot be used.
     """
     from privlearn.reporting.visible import visible
 

@@ -35,7 +35,7 @@ def quickstart(
     """
     console().print(
         "A private learner shows 2,000 simulated people, who come five times each, 10 of 100 real "
-        f"cars and learns\nwhat people like, within joint {budget} for every person. Noise is from "
+        f"cars and learns what people like, within joint {budget} for every person. Noise is from "
         "a cryptographic source.\n"
     )
     _run(ChoiceConfig, {"data": "cars", "task": "returning", "budget": budget, "seed": seed}, out)

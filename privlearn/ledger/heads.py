@@ -53,8 +53,22 @@ class Head:
         return said + b"check " + _check(said) + b"\n"
 
 
+def is_head(path: Path) -> bool:
+    """Whether a file keeps the head of a ledger, and is none itself, by its name and its size.
+
+    It is not opened: to close a database again would let go of this process's locks on it.
+
+    Raises:
+        OSError: there is none.
+    """
+    return path.name.endswith(HEAD) and path.stat().st_size == _SIZE
+
+
 def _check(said: bytes) -> bytes:
     return sha256(said).hexdigest()[:16].encode()
+
+
+_SIZE = len(Head(0, GENESIS).line())
 
 
 def head_path(ledger: Path) -> Path:
@@ -193,9 +207,13 @@ class Claimed:
         """Whether a file beside the ledger keeps a head."""
         return self._beside is not None
 
-    def problem(self) -> str:
-        """What an audit says once all records were compared: of the head beside the ledger only."""
-        if self._beside is None or self._found_beside:
+    def problem(self, missing: str | None = None) -> str:
+        """What an audit says once all records were compared: of the head beside the ledger only.
+
+        Args:
+            missing: a head of which it says already that it stands nowhere.
+        """
+        if self._beside is None or self._found_beside or self._beside.hash == missing:
             return ""
         return (
             f"the head {self._beside.hash} of {self._beside.entries} entries, which "

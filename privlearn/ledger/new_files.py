@@ -53,7 +53,7 @@ def check_free(path: Path) -> None:
         raise LedgerError(
             f"{path} is a directory: name a file in it"
             if path.is_dir()
-            else f"{path} exists: ledgers are never overwritten; resume it or choose another path"
+            else f"{path} exists: ledgers are never overwritten; choose another path, or resume it"
         )
     for end in (*BESIDE, HEAD):
         if path.name.endswith(end) and path.name != end:

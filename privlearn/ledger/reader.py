@@ -25,7 +25,7 @@ from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
-from privlearn.ledger.heads import head_path, read_head
+from privlearn.ledger.heads import HEAD, head_path, is_head, read_head
 
 APPLICATION_ID = 0x70726C6E  # "prln"
 MOST_ENTRIES = 50_000_000
@@ -87,8 +87,14 @@ def iterate_records(
     """
     where = Path(path)
     try:
+        if where.is_dir():
+            raise LedgerUnreadableError(f"{where} is a folder: name the ledger file in it")
         if not where.is_file():
             raise LedgerUnreadableError(f"{where}: no such file")
+        if is_head(where):
+            raise LedgerUnreadableError(
+                f"{where} keeps the head of a ledger: name the ledger, {where.name[: -len(HEAD)]}"
+            )
         size = where.stat().st_size
         if size > MOST_FILE_BYTES:
             raise ValueError(f"{size} bytes; at most {MOST_FILE_BYTES} are read")

@@ -324,15 +324,20 @@ class Books:
         )
 
     def _buys(self) -> list[Purchase]:
-        """Further runs of what was run before, and the noise of one more Gaussian release."""
-        state = self._state
+        """Further runs of what was run before, and the noise of one more Gaussian release.
+
+        For all users together, or for the one who is asked about.
+        """
+        state, asked = self._state, self._asked.user
         if state.closed or state.plan is not None:
             return []
-        pairs = zip(state.cap.amounts, self._charged, strict=True)
+        whose = None if asked is None else range(asked, asked + 1)
+        all_charged = self._charged if whose is None else state.ceiling.charged.largest(whose)
+        pairs = zip(state.cap.amounts, all_charged, strict=True)
         room = tuple([max(cap - charged, Fraction(0)) for cap, charged in pairs])
         if not all(room):
             return []
-        failure = max(state.failure - state.ceiling.largest_failure(), Fraction(0))
+        failure = max(state.failure - state.ceiling.largest_failure(whose), Fraction(0))
         found: list[Purchase] = []
         known: set[tuple[str, int]] = set()
         for group, last in self._last_of_groups():
@@ -340,10 +345,11 @@ class Books:
             runs = min((_runs(room, failure, price) for price in prices), default=0)
             if runs > 0 and (group.mechanism, runs) not in known:
                 known.add((group.mechanism, runs))  # of labels alike the last is named
+                whom = "all users" if asked is None else f"user {asked}"
                 told = (
-                    f"{counted(runs, 'more message')} of every user"
+                    f"{counted(runs, 'more message')} of {'every user' if asked is None else whom}"
                     if group.attested
-                    else f"{counted(runs, 'more run')} for all users"
+                    else f"{counted(runs, 'more run')} for {whom}"
                 )
                 what = f"{told}, of {group.mechanism} as under {group.label!r}"
                 found.append(Purchase(what=what, runs=runs))
@@ -612,9 +618,16 @@ class Books:
         )
 
     def open_tokens(self) -> tuple[list[OpenToken], int, int]:
-        """Tokens without a recorded end, how many are not spent, and how many are."""
-        number = self._state.number
-        waiting = self._state.outstanding()
+        """Tokens without a recorded end, how many are not spent, and how many are.
+
+        Of a user who is asked about, those of that user.
+        """
+        number, user = self._state.number, self._asked.user
+        waiting = [
+            account
+            for account in self._state.outstanding()
+            if user is None or account.users[0] <= user < account.users[1]
+        ]
         unspent = [account for account in waiting if account.spend is None]
         running = [account for account in waiting if account.spend is not None]
         listed = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from privlearn.accountants.assumption import KINDS, Assumption
@@ -245,9 +246,11 @@ def print_verdict(certificate: Certificate, page: Page, *, full: bool) -> None:
         page.items(weak, style="yellow")
 
 
-def print_guarantee(guarantee: Guarantee, spent: Guarantee, page: Page) -> None:
-    """What is promised, and what was spent."""
+def print_guarantee(guarantee: Guarantee, spent: Guarantee, page: Page, sentence: str = "") -> None:
+    """What is promised, in plain words, too, and what was spent."""
     page.named("guarantee", guarantee_line(guarantee))
+    if sentence:
+        page.named("in plain words", sentence)
     page.named("spent, ex post", guarantee_line(spent), style="dim")
     if spent.running is not None:
         page.named("odometer", running_line(spent))
@@ -261,13 +264,13 @@ def print_claims(certificate: Certificate, guarantee: Guarantee, page: Page) -> 
         page.items([f"assumed not to be seen by the receiver: {unseen}"])
 
 
-def print_sums(certificate: Certificate, page: Page) -> None:
-    """What several accountants add up to, and remarks."""
-    for guarantee, spent in zip(certificate.sums, certificate.sums_spent, strict=False):
+def print_sums(certificate: Certificate, page: Page, sentences: Sequence[str] = ()) -> None:
+    """What several accountants add up to, in plain words, too, and remarks."""
+    sums = zip(certificate.sums, certificate.sums_spent, strict=False)
+    for (guarantee, spent), words in zip_longest(sums, sentences):
         page.line("")
         page.hanging("sum, ", f"for {guarantee.who}", style="bold")
-        page.named("guarantee", guarantee_line(guarantee))
-        page.named("spent, ex post", guarantee_line(spent), style="dim")
+        print_guarantee(guarantee, spent, page, words or "")
     if certificate.remarks:
         page.line("")
         page.items(certificate.remarks)

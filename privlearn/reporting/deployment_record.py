@@ -326,8 +326,8 @@ def _known(report: Report, guarantee: Guarantee, balance: Balance) -> dict[str, 
         "implementation.mechanisms": _mechanisms(report, balance),
         "administrative.notes": (
             f"Every spend stands in a hash-chained ledger of {report.entries} entries with head "
-            f"{report.head} and Merkle root {report.root}. `privlearn audit --head {report.head}` "
-            "works these numbers out again from it."
+            f"{report.head} and Merkle root {report.root}. `privlearn audit {report.ledger} --head "
+            f"{report.head}` works these numbers out again from it."
         ),
     }
 

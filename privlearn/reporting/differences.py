@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -148,11 +149,25 @@ def _why(
             f"the new one ends after entry {at - 1}, and the old one goes on: it was cut, or the "
             "two were given in the wrong order"
         )
-    kinds = [str((one.body if one else {}).get("entry")) for one in (before, after)]
+    bodies = [one.body if one else {} for one in (before, after)]
+    kinds = [str(body.get("entry")) for body in bodies]
+    if kinds[0] == kinds[1]:
+        return f"they part at entry {at}, {kinds[0]!r:.40}{_other_content(*bodies)}"
     return (
-        f"they part at entry {at}, which is {kinds[0]!r:.40} in the old one and {kinds[1]!r:.40}, "
-        "with another content, in the new one"
+        f"they part at entry {at}, which is {kinds[0]!r:.40} in the old one and {kinds[1]!r:.40} "
+        "in the new one"
     )
+
+
+def _other_content(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """What of two entries of one kind is not the same."""
+    parted = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
+    if not parted:
+        return ": its content is the same in both, and its hash, its time or its writer is not"
+    name, *others = sorted(parted)
+    more = f"; {len(others)} more of its fields differ" if others else ""
+    old, new = (f"{body.get(name)!r:.80}" for body in (before, after))
+    return f": {name:.40} is {old} in the old one and {new} in the new one{more}"
 
 
 def print_difference(found: Difference, console: Console) -> None:

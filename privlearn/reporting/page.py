@@ -20,7 +20,7 @@ from privlearn.accountants.audit import Guarantee
 from privlearn.reporting import page_charts, page_values
 from privlearn.reporting.model import Balance, Reading, Report
 from privlearn.reporting.page_tables import Tables, numbers
-from privlearn.reporting.written_files import write_over_own
+from privlearn.reporting.written_files import check_own, write_over_own
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 MOST_BYTES = 2_000_000
 """Of a page."""
 _BEGINNING = "<!doctype html>\n<!-- privlearn audit -->\n"
+_WHAT = "page of an audit"
 
 
 @final
@@ -55,7 +56,17 @@ def write_page(report: Report, path: str | os.PathLike[str]) -> None:
         DataError: the file that is there is not such a page.
         OSError: it cannot be written.
     """
-    write_over_own(path, page_html(report), beginning=_BEGINNING, what="page of an audit")
+    write_over_own(path, page_html(report), beginning=_BEGINNING, what=_WHAT)
+
+
+def check_page_name(path: str | os.PathLike[str]) -> None:
+    """Refuses to put a page in the place of anything else.
+
+    Raises:
+        DataError: the file that is there is not such a page.
+        OSError: it cannot be read.
+    """
+    check_own(path, beginning=_BEGINNING, what=_WHAT)
 
 
 def page_html(report: Report) -> str:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, final
 from markupsafe import Markup
 
 from privlearn.accountants.audit import Guarantee
+from privlearn.adjacency import Adjacency
 from privlearn.reporting.certificates import price_words
 from privlearn.reporting.model import Balance, Report, Spent
 from privlearn.reporting.page_values import count, minute, number, percent, users
@@ -175,12 +176,15 @@ def numbers(guarantee: Guarantee, spent: Guarantee) -> Table:
     named: list[tuple[str, Sequence[Cell]]] = [
         ("ε, the privacy loss", [_or_unknown(one, number(one.epsilon)) for one in both]),
         ("δ, the chance beyond it", [number(one.delta) for one in both]),
-        ("ρ, zero-concentrated DP", [number(one.rho, missing="none") for one in both]),
-        ("μ, Gaussian DP", [number(one.mu, missing="none") for one in both]),
+        ("ρ, zero-concentrated DP", [number(one.rho, missing="not stated") for one in both]),
+        ("μ, Gaussian DP", [number(one.mu, missing="not stated") for one in both]),
         ("method", [one.method for one in both]),
-        ("exact ε is at most so far below", [number(one.error_bound) for one in both]),
+        ("ε is above the exact one by at most", [number(one.error_bound) for one in both]),
         ("kind", [_KINDS[one.trust.value] for one in both]),
-        ("neighbours", [one.relation or one.adjacency.value for one in both]),
+        (
+            "what an attacker is to tell apart",
+            [one.relation or _RELATIONS[one.adjacency] for one in both],
+        ),
         ("for", [_whom(one) for one in both]),
     ]
     if any(one.failure for one in both):
@@ -202,6 +206,11 @@ _KINDS: Mapping[str, str] = {
     "central": "differential privacy, central",
     "joint": "joint differential privacy",
     "local": "local differential privacy",
+}
+_RELATIONS: Mapping[Adjacency, str] = {
+    Adjacency.REPLACE_ONE: "replace-one: a user's record, or any other in its place",
+    Adjacency.ZERO_OUT: "zero-out: a user's record, or a blank one in its place",
+    Adjacency.ADD_REMOVE: "add-remove: the data with a user's record, or without it",
 }
 _ATTESTED = {True: "what clients attest, not verified", False: "the ledger"}
 

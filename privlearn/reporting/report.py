@@ -60,7 +60,7 @@ def report(
         after: only entries from this position on.
 
     With the last four only the spends that are listed change: the guarantee stays that of the whole
-    ledger.
+    ledger. With a user the tokens that wait are those of that user.
 
     Raises:
         PrivlearnError: as `privlearn.accountants.audit`.
@@ -181,7 +181,7 @@ def report_of(looked: Looked) -> Report:
         first=minute_text(table.first_minute),
         last=minute_text(table.last_minute),
         asked=_said(asked),
-        balances=[one.balance() for one in books],
+        balances=[_balance(certificate, one) for one in books],
         total=[line for one in books for line in one.total()],
         by_mechanism=[line for one in books for line in one.by_group("mechanism")],
         by_label=[line for one in books for line in one.by_group("label")],
@@ -206,6 +206,12 @@ def report_of(looked: Looked) -> Report:
             for guarantee, curve in zip(certificate.sums, together, strict=True)
         ],
     )
+
+
+def _balance(certificate: Certificate, books: Books) -> Balance:
+    """What is left; nothing is offered for it where the audit found a problem."""
+    told = books.balance()
+    return told.model_copy(update={"buys": []}) if certificate.problems else told
 
 
 def exit_code(certificate: Certificate) -> int:

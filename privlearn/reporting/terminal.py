@@ -43,8 +43,7 @@ def print_report(
     for guarantee, spent in zip(report.guarantees, report.spent, strict=True):
         number = guarantee.accountants[0]
         page.line(f"\n{whose(guarantee)}" if several else "", style="bold")
-        print_guarantee(guarantee, spent, page)
-        page.named("in plain words", sentences[number])
+        print_guarantee(guarantee, spent, page, sentences[number])
         if number in balances:
             _print_balance(balances.pop(number), page)
         _print_spends(report, number, by, page)
@@ -56,7 +55,7 @@ def print_report(
         _print_balance(balance, page)
     if report.accounts_left_out:
         page.items([f"{report.accounts_left_out:,} further accountants: only their guarantees"])
-    print_sums(report, page)
+    print_sums(report, page, [one.sentence for one in report.sum_readings])
     if report.asked:
         page.line("")
         page.named("asked for", f"{asked_words(report)}; {_whole(report)}")
@@ -155,9 +154,12 @@ def _print_spends(report: Report, number: int, by: By | None, page: Page) -> Non
             page.items(["no spend is as asked for"])
         return
     names = ("mechanism", "label") if by is None else _NAMES[by]
+    if by == "time" and all(line.since == line.until for line in lines):
+        names = ("when",)
     every = [line for line in report.total if line.accountant == number]
     rows = [
-        (*_name(line, by), f"{line.spends:,}", _cost(line), _part(line.of_cap)) for line in lines
+        (*_name(line, by)[: len(names)], f"{line.spends:,}", _cost(line), _part(line.of_cap))
+        for line in lines
     ]
     if len(lines) > 1:
         rows += [

@@ -22,12 +22,8 @@ def write_over_own(path: str | os.PathLike[str], text: str, *, beginning: str, w
         DataError: what is there is of another kind; it stays as it is.
         OSError: the file cannot be written.
     """
+    check_own(path, beginning=beginning, what=what)
     target = Path(path).resolve()
-    if target.exists() and not _begins(target, beginning.encode()):
-        raise DataError(
-            f"{os.fspath(path)}: there is something that is no {what}; it stays as it is, choose "
-            "another name"
-        )
     new = new_name(target)
     try:
         with new.open("xb") as file:
@@ -39,6 +35,21 @@ def write_over_own(path: str | os.PathLike[str], text: str, *, beginning: str, w
         new.unlink(missing_ok=True)
         raise
     sync_directory(target.parent)
+
+
+def check_own(path: str | os.PathLike[str], *, beginning: str, what: str) -> None:
+    """As `write_over_own`, before there is a text: whether it may go there.
+
+    Raises:
+        DataError: what is there is of another kind.
+        OSError: it cannot be read.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not _begins(target, beginning.encode()):
+        raise DataError(
+            f"{os.fspath(path)}: there is something that is no {what}; it stays as it is, choose "
+            "another name"
+        )
 
 
 def _begins(path: Path, beginning: bytes) -> bool:

@@ -282,6 +282,8 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
         found = os.fstat(file)
         if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
             raise SigningError(f"{path} is no file of a key")
+        if os.fspath(path).endswith(".pub"):
+            raise SigningError(f"{path} is a public key: give its private one")
         if os.name == "posix" and found.st_mode & 0o077:
             raise SigningError(
                 f"{path} can be read or written by others (mode {stat.S_IMODE(found.st_mode):04o})"

@@ -31,6 +31,7 @@ class Relation(StrEnum):
 
     SAME = "exactly the one that was signed"
     CONTINUES = "a continuation of the one that was signed"
+    BROKEN = "broken: hashes that stand in it are not those of its entries"
 
 
 @final
@@ -53,7 +54,10 @@ class Verified:
     entries: int = 0
     """Of the ledger."""
     differences: list[str] = field(default_factory=list)
-    """Where the certificate says something else than the audit of the same entries."""
+    """Where the certificate says something else than the audit of the same entries.
+
+    Of a broken ledger none are told: its problems say it.
+    """
     rewordings: int = 0
     """Texts of another version that say the same in other words, as far as their place tells."""
     problems: list[str] = field(default_factory=list)
@@ -132,6 +136,8 @@ def _with_ledger(found: Verified, ledger: str | os.PathLike[str]) -> Verified:
     _check_same_history(found, measured, size, root)
     whole = measured.whole
     relation = Relation.SAME if whole.size == size else Relation.CONTINUES
+    if measured.problems:  # the hashes were compared as they stand there, and prove nothing
+        relation = Relation.BROKEN
     if relation is Relation.CONTINUES:
         proof = consistency_proof(entry_hashes(ledger), size, whole.size)
         roots = bytes.fromhex(root), bytes.fromhex(whole.root)
@@ -142,12 +148,13 @@ def _with_ledger(found: Verified, ledger: str | os.PathLike[str]) -> Verified:
         delta, head = statement.delta, statement.certificate.head
         examined = examine(ledger, delta=delta, head=head)
         problems = examined.certificate.problems
-        own = (
-            examined.of_entries
-            if examined.certificate.entries == size
-            else certificate_of_first(ledger, size, delta)
-        )
-        for where, words, text in _differences(statement.told, stated(own)):
+        if relation is not Relation.BROKEN:
+            own = (
+                examined.of_entries
+                if examined.certificate.entries == size
+                else certificate_of_first(ledger, size, delta)
+            )
+        for where, words, text in () if own is None else _differences(statement.told, stated(own)):
             if words and statement.software != _version():
                 rewordings += 1
             else:

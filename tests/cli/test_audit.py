@@ -174,7 +174,7 @@ def test_questions_about_one_user_a_time_and_a_label(weeks: Path) -> None:
     told = squeezed(run("audit", weeks, "--label", "week 3", "--user", "17"))
     assert "; 0 spends;" in told
     for by, line in (
-        ("time", "2026-11-22T00:00Z 2026-11-22T00:00Z 2 0.01 20.0%"),
+        ("time", "2026-11-22T00:00Z 2 0.01 20.0%"),
         ("label", "week 4 2 0.01 20.0%"),
         ("mechanism", "gaussian-sum 10 0.01 20.0%"),
         ("user-range", "10..11 2 0.01 20.0%"),
@@ -274,6 +274,107 @@ def test_a_ledger_is_compared_with_what_it_was(tmp_path: Path, at: Callable[[flo
     for wrong in (["diff"], ["diff", old], ["diff", old, path, path], [old, path]):
         assert run("audit", *wrong).exit_code == BAD_INPUT, wrong
     assert run("audit", "diff", old, tmp_path / "none.db").exit_code == UNREADABLE
+
+
+def test_what_two_ledgers_differ_in_is_named(weeks: Path, tmp_path: Path) -> None:
+    edited = altered(
+        weeks, tmp_path / "e.db", "UPDATE entries SET entry = replace(entry, 'week 2', 'week 9')"
+    )
+    told = squeezed(run("audit", "diff", weeks, edited))
+    assert "'issue': label is 'week 2' in the old one and 'week 9' in the new one" in told
+    later = "UPDATE entries SET entry = replace(entry, '11-01T', '11-02T') WHERE seq = 2"
+    told = squeezed(run("audit", "diff", weeks, altered(weeks, tmp_path / "l.db", later)))
+    assert "'spend': its content is the same in both, and its hash, its time" in told
+
+
+def test_what_remains_is_offered_to_whom_it_belongs_and_never_on_a_broken_record(
+    weeks: Path, tmp_path: Path
+) -> None:
+    resumed: CentralAccountant[Any] = CentralAccountant.resume(
+        weeks
+    )  # which takes the spare token back
+    sum_of(resumed, range(10), "week 6")
+    resumed.ledger.close()
+    assert "7 more runs for all users" in squeezed(run("audit", weeks))
+    assert "7 more runs for user 3," in squeezed(run("audit", weeks, "--user", "3"))
+    assert "8 more runs for user 17," in squeezed(run("audit", weeks, "--user", "17"))
+    broken = altered(weeks, tmp_path / "b.db", "DELETE FROM entries WHERE seq = 5")
+    assert "it buys" not in run("audit", broken).output
+    assert report(broken).balances[0].buys == []
+
+
+def test_the_sentence_stands_with_the_guarantee_and_also_with_a_sum(tmp_path: Path) -> None:
+    path = tmp_path / "two.db"
+    book = Ledger.create(path)
+    for shared in (False, True):
+        CentralAccountant(ZCDP(1), users=range(4), ledger=book, population="members", shared=shared)
+    book.close()
+    told = squeezed(run("audit", path))
+    assert told.count("in plain words Whoever sees all that was released") == 3
+    assert told.index("in plain words") < told.index("spent, ex post")
+    assert "in plain words" in told[told.index("sum, for each index") :]
+
+
+def test_a_token_of_others_is_not_told_of_a_user(tmp_path: Path) -> None:
+    path = tmp_path / "tokens.db"
+    book = Ledger.create(path)
+    accountant = CentralAccountant(ZCDP("0.05"), users=range(50), ledger=book)
+    for users in (range(10, 20), range(20, 50)):
+        accountant.issue(ZCDP("0.01"), users=users, label=f"of {users.start}")
+    book.close()
+    told = report(path, user=17)
+    assert [token.label for token in told.open_tokens] == ["of 10"]
+    assert (told.unspent_tokens, told.balances[0].reserved) == (1, 0.01)
+    assert report(path, user=3).open_tokens == []
+    assert report(path).unspent_tokens == 2
+
+
+def test_a_head_that_is_missing_twice_is_one_problem(weeks: Path) -> None:
+    head = report(weeks).head
+    with closing(sqlite3.connect(weeks)) as connection, connection:
+        connection.execute("DELETE FROM entries WHERE seq > 5")
+    assert len(report(weeks).problems) == 1, "of the file beside it"
+    assert len(report(weeks, head=head).problems) == 1
+    assert len(report(weeks, head="f" * 64).problems) == 2, "two heads that are missing"
+
+
+def test_where_a_page_cannot_be_written_is_said_before_the_audit(
+    weeks: Path, tmp_path: Path
+) -> None:
+    for option in ("--html", "--plot", "--registry", "--evaluation"):
+        refused = run("audit", weeks, option, tmp_path / "none" / "a.html")
+        assert refused.exit_code == BAD_INPUT
+        assert refused.output.endswith(f"there is no folder {tmp_path / 'none'}\n")
+        assert "VERIFIED" not in refused.output
+    other = tmp_path / "mine.txt"
+    other.write_text("mine")
+    refused = run("audit", weeks, "--html", other)
+    assert refused.exit_code == BAD_INPUT
+    assert "VERIFIED" not in refused.output
+    page = tmp_path / "a.html"
+    told = run("audit", weeks, "--html", page).output
+    assert "".join(told.rsplit("files", 1)[1].split()) == str(page)
+    assert json.loads(run("audit", weeks, "--html", page, "--json").output)
+
+
+def test_what_is_no_ledger_is_named_for_what_it_is(weeks: Path, tmp_path: Path) -> None:
+    for wrong, why in (
+        (tmp_path, "is a folder: name the ledger file in it"),
+        (f"{weeks}.head", "keeps the head of a ledger: name the ledger, weeks.db"),
+        (tmp_path / "none.db", "no such file"),
+    ):
+        refused = run("audit", wrong)
+        assert refused.exit_code == UNREADABLE
+        assert refused.output.endswith(f"{why}\n"), refused.output
+    shutil.copy(weeks, tmp_path / "own.head")
+    assert run("audit", tmp_path / "own.head").exit_code == 0, "a ledger of that name"
+
+
+def test_a_file_is_as_wide_as_columns_says(weeks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns, most in (("80", 80), ("", 110), ("wide", 110)):
+        monkeypatch.setenv("COLUMNS", columns)
+        lines = run("audit", weeks).output.splitlines()
+        assert most - 25 < max(map(len, lines)) <= most
 
 
 def test_a_ledger_that_is_named_diff_is_audited(

@@ -287,7 +287,7 @@ class Told:
     planned: bool
     charged: dict[int, Cost]
     spends: list[Known]
-    unspent: int
+    unspent: list[range]
 
     def spent(self, user: int) -> Cost:
         found = [known.costs[user] for known in self.spends if user in known.costs]
@@ -380,7 +380,7 @@ def _told(opened: dict[str, Any], records: list[Record]) -> Told:
         planned=bool(of["plan"]),
         charged={user: added(costs, len(amounts)) for user, costs in charges.items()},
         spends=sorted(known, key=lambda one: one.seq),
-        unspent=len(unspent),
+        unspent=[range(*body["users"]) for body in unspent],
     )
 
 

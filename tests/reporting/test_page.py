@@ -282,6 +282,10 @@ def test_a_page_claims_no_more_than_its_ledger_earns(shown: tuple[str, Report]) 
     assert places == sorted(places)
     if told.problems:
         assert places[0] < page.index('<section id="meaning"')
+    assert ("also what has not been spent yet" in page) == certified, "85% of the cap, not so far"
+    assert ">none<" not in page, "a number that is not stated is no protection that is missing"
+    relation = told.guarantees[0].relation
+    assert relation or "any other in its place" in page or "a blank one in its place" in page
     buys = sum(len(balance.buys) for balance in told.balances)
     assert ("would still buy" in page) == bool(buys)
 

@@ -272,6 +272,49 @@ def test_nothing_of_a_certificate_can_be_changed(
             assert refused.output.startswith("error: ")
 
 
+def test_a_ledger_that_was_changed_is_not_the_one_that_was_signed(
+    write: Written, keys: Path, tmp_path: Path
+) -> None:
+    """The hashes that stand in it are still those of the certificate."""
+    ledger, signed, edited = write(), tmp_path / "a.certificate", tmp_path / "edited.jsonl"
+    run("certify", ledger, "--key", keys, "--out", signed)
+    write_export(edited, read_records(ledger))
+    whole = edited.read_text()
+    edited.write_text(whole.replace('"label":"', '"label":"not ', 1))
+    assert edited.read_text() != whole
+    told = run("verify", signed, edited, "--key", f"{keys}.pub")
+    assert told.exit_code == PROBLEMS
+    assert told.output.startswith("NOT VERIFIED: 1 problem\n  • problem of the ledger: entry ")
+    assert "exactly the one that was signed" not in told.output
+    assert "ledger       broken: hashes that stand in it are not those of" in told.output
+    found = json.loads(run("verify", signed, edited, "--json").output)
+    assert found["relation"] == "broken"
+    assert len(found["problems"]) == 1
+
+
+def test_keys_are_printed_whole_and_sentences_fit_the_screen(
+    write: Written, keys: Path, signer: SigningKey, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    signed = tmp_path / "a.certificate"
+    run("certify", write(), "--key", keys, "--out", signed)
+    lines = run("verify", signed).output.splitlines()
+    long = [line for line in lines if len(line) > 72]
+    assert long, "or it would not be tested"
+    assert all(signer.public.text in line or len(line.split()[-1]) == 64 for line in long)
+    assert any(line.startswith("weakened by  the ledger is open") for line in lines)
+
+
+def test_a_wrong_file_is_named_once_and_for_what_it_is(
+    write: Written, keys: Path, tmp_path: Path
+) -> None:
+    missing = tmp_path / "none"
+    assert run("verify", missing).output == f"error: {missing}: no such file\n"
+    refused = run("certify", write(), "--key", f"{keys}.pub")
+    assert refused.exit_code == BAD_INPUT
+    assert refused.output == f"error: {keys}.pub is a public key: give its private one\n"
+
+
 def test_another_key_of_the_same_name_is_another_signer(
     write: Written, signer: SigningKey, tmp_path: Path
 ) -> None:
@@ -334,7 +377,7 @@ def test_a_signer_who_states_something_else_is_found_out(
     told = run("verify", signed, ledger, "--key", signer.public.text)
     assert told.exit_code == PROBLEMS
     assert told.output.startswith("NOT VERIFIED: 1 problem")
-    assert f"  •          {where}: " in told.output
+    assert f"  • {where}: " in told.output
 
 
 def test_words_of_another_version_are_told_apart_from_numbers(
