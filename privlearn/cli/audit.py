@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -17,6 +17,7 @@ from privlearn.cli.output import (
     clear_errors,
     console,
     fail,
+    print_json,
     unread,
 )
 from privlearn.cli.packages import import_named
@@ -86,7 +87,7 @@ def audit(
     ] = None,
     about: Annotated[
         Path | None,
-        typer.Option(help="What only a person can say, for these two; made if there is none."),
+        typer.Option(help="What only a person can say, for these two; --registry makes it if there is none."),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw what was spent over time to this file.")
@@ -101,7 +102,13 @@ def audit(
     cannot be read; 8 NEW does not continue OLD; 9 `about` lacks a field of the record.
     """
     import_named(modules or [])
+    files = {"html": html, "registry": registry, "evaluation": evaluation, "plot": plot}
+    others: dict[str, object] = {**files, "about": about, "by": by, "since": since}
+    others |= {"label": label, "mechanism": mechanism, "user": user}
     if ledger == "diff" and more is not None:
+        others |= {"head": head, "follow": follow, "full": full}
+        others["rounds"] = None if rounds == 1 else rounds
+        _refuse(others, "diff compares two ledgers")
         _diff(more, delta=delta, json=json)
         return
     if more is not None:
@@ -110,17 +117,13 @@ def audit(
         fail("diff needs two ledgers, OLD and NEW; a ledger of that name is ./diff", BAD_INPUT)
     where = Path(ledger)
     if follow:
-        given: dict[str, object] = {"json": json, "html": html, "registry": registry, "plot": plot}
-        given |= {"evaluation": evaluation, "about": about, "by": by, "since": since}
-        given |= {"label": label, "mechanism": mechanism, "user": user}
-        for name, value in given.items():
-            if value not in (None, False):
-                fail(f"--follow prints spends as they come; it takes no --{name}", BAD_INPUT)
+        _refuse({**others, "json": json}, "--follow prints spends as they come")
         from privlearn.cli.following import follow_ledger
 
         with _unreadable():
             code = follow_ledger(where, delta=delta, head=head, rounds=rounds, full=full)
         raise typer.Exit(code)
+    _check_files(where, {**files, "about": about})
     from privlearn.reporting.report import look_at, report_of
 
     with _unreadable():
@@ -136,7 +139,7 @@ def audit(
         )
     found = report_of(looked)
     if json:
-        _print_json(found)
+        print_json(found.model_dump_json(indent=2))
     else:
         from privlearn.reporting.terminal import print_report
 
@@ -156,6 +159,26 @@ def audit(
     raise typer.Exit(found.exit_code)
 
 
+def _refuse(given: Mapping[str, object], why: str) -> None:
+    """Ends the command if an option was given that would not do anything."""
+    for name, value in given.items():
+        if value not in (None, False):
+            fail(f"{why}; it takes no --{name}", BAD_INPUT)
+
+
+def _check_files(ledger: Path, files: Mapping[str, Path | None]) -> None:
+    """Ends the command, before anything is written, where two names are of one file."""
+    seen = {"the ledger": Path(os.path.realpath(ledger))}
+    for name, path in files.items():
+        if path is None:
+            continue
+        where = Path(os.path.realpath(path))
+        for other, taken in seen.items():
+            if where == taken or (where.exists() and taken.exists() and where.samefile(taken)):
+                fail(f"--{name} {path} is the same file as {other}", BAD_INPUT)
+        seen[f"--{name}"] = where
+
+
 @contextmanager
 def _unreadable() -> Iterator[None]:
     """Ends with the exit code of a ledger that cannot be read."""
@@ -163,12 +186,6 @@ def _unreadable() -> Iterator[None]:
         yield
     except LedgerError as error:
         fail(str(error), unread(error))
-
-
-def _print_json(found: Any) -> None:
-    from privlearn.reporting.visible import in_json
-
-    sys.stdout.write(in_json(found.model_dump_json(indent=2)) + "\n")
 
 
 def _write_records(
@@ -185,12 +202,15 @@ def _write_records(
         read_about,
         write_record,
     )
-    from privlearn.reporting.evaluation import evaluation_markdown
+    from privlearn.reporting.evaluation import BEGINNING, evaluation_markdown
+    from privlearn.reporting.replaced_files import write_or_replace
 
     with clear_errors():
         if evaluation is not None:
-            said = read_about(about) if about is not None and about.exists() else None
-            evaluation.write_text(evaluation_markdown(found, said), encoding="utf-8")
+            made = registry is not None and about is not None and not about.exists()  # below
+            said = None if about is None or made else read_about(about)
+            text = evaluation_markdown(found, said)
+            write_or_replace(evaluation, text, beginning=BEGINNING, what="page of this kind")
         if registry is not None:
             try:
                 write_record(found, registry, about or registry.with_name("about.toml"))
@@ -208,7 +228,7 @@ def _diff(files: list[Path], *, delta: float | None, json: bool) -> None:
     with _unreadable():
         found = difference(*files, delta=delta)
     if json:
-        _print_json(found)
+        print_json(found.model_dump_json(indent=2))
     else:
         print_difference(found, console())
     raise typer.Exit(found.exit_code if found.continues else OTHER_LEDGER)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from privlearn.cli.output import PROBLEMS, SIMULATION
+from privlearn.cli.output import PROBLEMS, SIMULATION, print_json
 from privlearn.cli.signing import (
     Out,
     Passphrase,
@@ -68,7 +68,7 @@ def verify(
     no certificate; 3 a simulation; 4 the ledger cannot be read; 7 a signature is not the key's, or
     not of the key asked for; 8 it is of another ledger.
     """
-    from privlearn.reporting.visible import in_json, visible
+    from privlearn.reporting.visible import visible
     from privlearn.signing import PublicKey
     from privlearn.signing import verify as verify_note
     from privlearn.signing.certificates import MOST_BYTES
@@ -77,7 +77,7 @@ def verify(
         keys = [PublicKey.given(one) for one in key or ()]
         found = verify_note(read_note(signed, MOST_BYTES), keys, ledger)
     if json:
-        typer.echo(in_json(_as_json(found)))
+        print_json(_as_json(found))
     else:
         for name, text in _lines(found):
             typer.echo(f"{name:13}{visible(text)}" if name else visible(text))

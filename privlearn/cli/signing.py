@@ -124,8 +124,9 @@ def read_note(path: Path, most: int) -> Note:
     """
     from privlearn.signing import Note
 
+    data = read_signed(path, most)
     try:
-        return Note.parse(read_signed(path, most))
+        return Note.parse(data)
     except SigningError as error:
         raise SigningError(f"{path}: {error}") from None
 

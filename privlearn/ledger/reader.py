@@ -88,7 +88,8 @@ def iterate_records(
     where = Path(path)
     try:
         if not where.is_file():
-            raise LedgerUnreadableError(f"{where}: no such file")
+            what = "is no file, but a folder, pipe or device" if where.exists() else "no such file"
+            raise LedgerUnreadableError(f"{where}: {what}")
         size = where.stat().st_size
         if size > MOST_FILE_BYTES:
             raise ValueError(f"{size} bytes; at most {MOST_FILE_BYTES} are read")

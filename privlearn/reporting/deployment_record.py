@@ -25,7 +25,9 @@ from privlearn.accountants.audit import Guarantee
 from privlearn.accountants.person_assumptions import relation_words, rule_words
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import DataError, PrivlearnError
+from privlearn.ledger.foreign_files import read_foreign
 from privlearn.reporting.certificates import guarantee_line
+from privlearn.reporting.replaced_files import write_or_replace
 from privlearn.reporting.report import Balance, Report
 from privlearn.reporting.visible import markdown, visible
 
@@ -90,20 +92,22 @@ def write_record(
 
     Args:
         report: the audit of its ledger.
-        path: where the record goes; an older one is replaced.
+        path: where the record goes; an older one is replaced, and nothing else.
         about: a TOML file with what only a person can say.  If there is none, one is written in
             which each field is asked for.
 
     Raises:
         IncompleteRecordError: fields of ``about`` are missing, each named.
         UncertifiedRecordError: the ledger has problems, is a simulation, or states no finite ε.
-        DataError: ``about`` is no TOML, or a field of it is unknown or of a wrong value.
+        DataError: ``about`` is no TOML, or a field of it is unknown or of a wrong value; or what
+            stands at ``path`` is no record.
+        OSError: a file cannot be read or written.
     """
     import yaml
 
     where = Path(about)
-    if not where.exists():
-        where.write_text(blank_about(), encoding="utf-8")
+    if not os.path.lexists(where):
+        _write_new(where, blank_about())
         raise IncompleteRecordError(
             f"{where} was written and asks for {_names(_asked(3))}: fill it in and run this again"
         )
@@ -118,19 +122,36 @@ def write_record(
     Dumper.add_representer(str, text)
     record = deployment_record(report, read_about(where))
     told = yaml.dump(record, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
-    Path(path).write_text(told, encoding="utf-8")
+    write_or_replace(path, told, beginning="url_slug: ", what="record of a deployment")
 
 
 def read_about(path: Path) -> dict[str, Any]:
     """Reads what a person says of a deployment.
 
     Raises:
-        DataError: no TOML.
+        DataError: no such file, no TOML, or a field is unknown or of a wrong value.
+        OSError: it is no file, larger than `_MOST_BYTES`, or cannot be read.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        data = read_foreign(path, at_most=_MOST_BYTES)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+    if data is None:
+        raise DataError(f"{path}: no such file")
+    try:
+        about = tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is no TOML: {error}") from None
+    _said(about)
+    return about
+
+
+_MOST_BYTES = 2**20
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Writes a file that is not there."""
+    write_or_replace(path, text, beginning=text, what="file to fill in")
 
 
 def blank_about() -> str:

@@ -273,15 +273,16 @@ def _items(texts: Any) -> str:
     return "<br>".join(f"• {text}" for text in texts)
 
 
+BEGINNING = "# What an evaluator asks"
 _BY = {"ledger": "the ledger", "person": "a person", "nobody": "not covered"}
 
 
 def evaluation_markdown(report: Report, about: Mapping[str, Any] | None = None) -> str:
-    """The answers as a page of Markdown."""
+    """The answers as a page of Markdown, which begins with `BEGINNING`."""
     answers = evaluation(report, about)
     open_ = sum(one.by == "person" for one in answers)
     lines = [
-        "# What an evaluator asks",
+        BEGINNING,
         "",
         f"Of the ledger `{markdown(report.ledger)}`, {markdown(report.verdict)}. The questions "
         "follow the topics of NIST SP 800-226, in other words; NIST has neither checked nor "

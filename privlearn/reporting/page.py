@@ -11,25 +11,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from markupsafe import Markup, escape
 
-from privlearn._new_names import new_name, sync_directory
 from privlearn.accountants.assumption import KINDS, AssumptionKind
 from privlearn.accountants.audit import Guarantee
-from privlearn.errors import DataError
 from privlearn.reporting import page_charts, page_values
 from privlearn.reporting.model import Balance, Reading, Report
 from privlearn.reporting.page_tables import Tables, numbers
+from privlearn.reporting.replaced_files import write_or_replace
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 MOST_BYTES = 2_000_000
 """Of a page."""
-_BEGINNING = b"<!doctype html>\n<!-- privlearn audit -->\n"
+_BEGINNING = "<!doctype html>\n<!-- privlearn audit -->\n"
 
 
 @final
@@ -57,31 +55,7 @@ def write_page(report: Report, path: str | os.PathLike[str]) -> None:
         DataError: the file that is there is not such a page.
         OSError: it cannot be written.
     """
-    target = Path(path).resolve()
-    if target.exists() and not _is_page(target):
-        raise DataError(
-            f"{os.fspath(path)}: there is something that is no page of an audit; it stays as it "
-            "is, choose another name"
-        )
-    text = page_html(report).encode()
-    new = new_name(target)
-    try:
-        with new.open("xb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, target)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-    sync_directory(target.parent)
-
-
-def _is_page(path: Path) -> bool:
-    if not path.is_file():  # opening a device or a pipe could do or wait for anything
-        return False
-    with path.open("rb") as file:
-        return file.read(len(_BEGINNING)) == _BEGINNING
+    write_or_replace(path, page_html(report), beginning=_BEGINNING, what="page of an audit")
 
 
 def page_html(report: Report) -> str:
