@@ -87,7 +87,9 @@ def audit(
     ] = None,
     about: Annotated[
         Path | None,
-        typer.Option(help="What only a person can say, for these two; --registry makes it if there is none."),
+        typer.Option(
+            help="What only a person can say, for these two; --registry makes it if there is none."
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="Draw what was spent over time to this file.")

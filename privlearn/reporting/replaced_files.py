@@ -9,9 +9,7 @@ from privlearn._new_names import new_name, sync_directory
 from privlearn.errors import DataError
 
 
-def write_or_replace(
-    path: str | os.PathLike[str], text: str, *, beginning: str, what: str
-) -> None:
+def write_or_replace(path: str | os.PathLike[str], text: str, *, beginning: str, what: str) -> None:
     """Writes a text file whole or not at all.
 
     Args:
