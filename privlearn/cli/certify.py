@@ -15,6 +15,7 @@ from privlearn.cli.signing import (
     Passphrase,
     PrivateKey,
     PublicKeys,
+    check_new,
     deliver,
     private_key,
     read_note,
@@ -111,6 +112,7 @@ def witness(
     from privlearn.signing.checkpoints import MOST_BYTES
 
     with signing_errors():
+        check_new(out)  # before it is remembered what was cosigned
         asked = Request.parse(read_signed(request, MOST_BYTES))
         who = Witness(state, private_key(key, passphrase_file))
         known = PublicKey.given(signer)
