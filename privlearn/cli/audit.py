@@ -177,7 +177,7 @@ def _check_files(ledger: Path, files: Mapping[str, Path | None]) -> None:
         where = Path(os.path.realpath(path))
         for other, taken in seen.items():
             if where == taken or (where.exists() and taken.exists() and where.samefile(taken)):
-                fail(f"--{name} {path} is the same file as {other}", BAD_INPUT)
+                fail(f"--{name} {path} is the same file as {other}: it stays as it is", BAD_INPUT)
         seen[f"--{name}"] = where
 
 

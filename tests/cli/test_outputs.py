@@ -41,7 +41,10 @@ def test_no_output_replaces_the_ledger(ledger: Path, option: str, tmp_path: Path
     (tmp_path / "other.db").symlink_to(ledger)
     for name in (ledger, tmp_path / "other.db"):
         code, error = said("audit", ledger, f"--{option}", name)
-        assert (code, error) == (2, f"error: --{option} {name} is the same file as the ledger")
+        assert (code, error) == (
+            2,
+            f"error: --{option} {name} is the same file as the ledger: it stays as it is",
+        )
     assert ledger.read_bytes() == before
 
 
@@ -72,7 +75,7 @@ def _with(option: str, about: Path) -> tuple[object, ...]:
 
 
 def _filled() -> str:
-    lines = []
+    lines: list[str] = []
     for line in blank_about().splitlines():
         options = lines[-1].removeprefix("# One of: ") if lines else ""
         value = options.rstrip(".").split(", ")[0] if lines and "# One of" in lines[-1] else "x"
@@ -83,7 +86,10 @@ def _filled() -> str:
 def test_two_outputs_are_two_files(ledger: Path, tmp_path: Path) -> None:
     path = tmp_path / "x"
     code, error = said("audit", ledger, "--registry", path, "--about", path)
-    assert (code, error) == (2, f"error: --about {path} is the same file as --registry")
+    assert (code, error) == (
+        2,
+        f"error: --about {path} is the same file as --registry: it stays as it is",
+    )
     assert not path.exists()
 
 

@@ -27,6 +27,7 @@ from privlearn.cli.output import (
 from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
 from privlearn.ledger import Ledger, canonical, read_records, write_export
 from privlearn.signing import Note, Relation, SigningKey, Statement, certify_ledger, verify
+from privlearn.signing import certificates as signing
 from privlearn.signing.certificates import FORM
 from privlearn.signing.notes import sign_text
 
@@ -520,3 +521,47 @@ def test_a_ledger_in_memory_has_nothing_to_certify(signer: SigningKey, tmp_path:
     refused = run("certify", tmp_path / "empty.jsonl", "--key", tmp_path / "audit.key")
     assert refused.exit_code == PROBLEMS
     assert "there is nothing to guarantee" in refused.output
+
+
+def test_every_key_that_is_given_must_have_signed(
+    certified: tuple[Path, Note], signer: SigningKey
+) -> None:
+    _, note = certified
+    other = SigningKey.new("example.com/second")
+    verify(note, [signer.public])
+    for asked in ([signer.public, other.public], [other.public, signer.public]):
+        with pytest.raises(WrongSignatureError, match=r"not signed by example\.com/second"):
+            verify(note, asked)
+    both = note.with_signature(sign_text(note.text, other).signatures[0])
+    assert verify(both, [signer.public, other.public]).known == (signer.public, other.public)
+
+
+def test_what_is_written_while_it_is_audited_is_not_signed(
+    write: Callable[..., Path], signer: SigningKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, another = write(), write("another.db")
+    entries = len(read_records(path))
+    real = signing.audit
+
+    def goes_on(ledger: Path, **options: Any) -> Any:
+        found = real(ledger, **options)
+        write()
+        return found
+
+    monkeypatch.setattr(signing, "audit", goes_on)
+    assert Statement.parse(certify_ledger(path, signer).text).certificate.entries == entries
+    assert len(read_records(path)) > entries
+    monkeypatch.setattr(signing, "audit", lambda ledger, **options: real(another, **options))
+    with pytest.raises(SigningError, match="rewritten meanwhile"):
+        certify_ledger(path, signer)
+
+
+@pytest.mark.parametrize(("factor", "same"), [(1 - 1e-5, False), (1 - 1e-9, True)])
+def test_a_number_may_differ_by_rounding_only(
+    certified: tuple[Path, Note], signer: SigningKey, factor: float, same: bool
+) -> None:
+    path, note = certified
+    value = payload(note)
+    value["certificate"]["guarantees"][0]["epsilon"] *= factor
+    found = verify(resigned(value, signer), [signer.public], path)
+    assert (found.differences == []) is same
