@@ -40,7 +40,7 @@ def write_or_replace(path: str | os.PathLike[str], text: str, *, beginning: str,
             new.unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+        raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from None
     sync_directory(target.parent)
 
 

@@ -26,7 +26,15 @@ from privlearn.cli.output import (
 )
 from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
 from privlearn.ledger import Ledger, canonical, read_records, write_export
-from privlearn.signing import Note, Relation, SigningKey, Statement, certify_ledger, verify
+from privlearn.signing import (
+    Note,
+    Relation,
+    SigningKey,
+    Statement,
+    certify_ledger,
+    sign_checkpoint,
+    verify,
+)
 from privlearn.signing import certificates as signing
 from privlearn.signing.certificates import FORM
 from privlearn.signing.notes import sign_text
@@ -382,8 +390,9 @@ def test_head_and_root_must_both_be_the_ledgers(
 def test_a_ledger_with_the_same_hashes_and_another_body_is_found_out(
     write: Written, signer: SigningKey, tmp_path: Path
 ) -> None:
-    ledger, signed = write(), tmp_path / "a.certificate"
+    ledger, signed, point = write(), tmp_path / "a.certificate", tmp_path / "a.checkpoint"
     signed.write_bytes(certify_ledger(ledger, signer).encode())
+    point.write_bytes(sign_checkpoint(ledger, signer).encode())
     forged = tmp_path / "forged.db"
     shutil.copy(ledger, forged)
     with closing(sqlite3.connect(forged)) as database, database:
@@ -391,9 +400,11 @@ def test_a_ledger_with_the_same_hashes_and_another_body_is_found_out(
         changed = stored.replace('"std":20', '"std":99')
         assert changed != stored
         database.execute("UPDATE entries SET entry = ? WHERE seq = 2", (changed,))
-    told = run("verify", signed, forged, "--key", signer.public.text)
-    assert told.exit_code == PROBLEMS
-    assert "problem of the ledger: entry 2: its hash does not fit" in told.output
+    for one in (signed, point):
+        assert run("verify", one, ledger, "--key", signer.public.text).exit_code == 0
+        told = run("verify", one, forged, "--key", signer.public.text)
+        assert told.exit_code == PROBLEMS
+        assert "problem of the ledger: entry 2: its hash does not fit" in told.output
 
 
 def test_what_goes_wrong_after_the_certificate_is_a_problem(
