@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -17,6 +17,7 @@ from privlearn.cli.output import (
     clear_errors,
     console,
     fail,
+    print_json,
     unread,
 )
 from privlearn.cli.packages import import_named
@@ -153,6 +154,7 @@ def audit(
     field of the record is missing in what a person said.
     """
     import_named(modules or [])
+    files = {"html": html, "registry": registry, "evaluation": evaluation, "plot": plot}
     if ledger == "diff" and more is not None:
         _refuse_others(context, "diff compares two ledgers", _OF_DIFF)
         _diff(more, delta=delta, json=json)
@@ -177,6 +179,7 @@ def audit(
 
         with clear_errors():
             check_page_name(html)
+    _check_files(where, {**files, "about": about})
     from privlearn.reporting.report import look_at, report_of
 
     with _unreadable():
@@ -192,7 +195,7 @@ def audit(
         )
     found = report_of(looked)
     if json:
-        _print_json(found)
+        print_json(found.model_dump_json(indent=2))
     else:
         from privlearn.reporting.terminal import print_report
 
@@ -225,6 +228,19 @@ def _refuse_others(context: typer.Context, what: str, taken: frozenset[str]) -> 
             fail(f"{what}; it takes no {parameter.opts[0]}", BAD_INPUT)
 
 
+def _check_files(ledger: Path, files: Mapping[str, Path | None]) -> None:
+    """Ends the command, before anything is written, where two names are of one file."""
+    seen = {"the ledger": Path(os.path.realpath(ledger))}
+    for name, path in files.items():
+        if path is None:
+            continue
+        where = Path(os.path.realpath(path))
+        for other, taken in seen.items():
+            if where == taken or (where.exists() and taken.exists() and where.samefile(taken)):
+                fail(f"--{name} {path} is the same file as {other}: it stays as it is", BAD_INPUT)
+        seen[f"--{name}"] = where
+
+
 @contextmanager
 def _unreadable() -> Iterator[None]:
     """Ends with the exit code of a ledger that cannot be read."""
@@ -232,12 +248,6 @@ def _unreadable() -> Iterator[None]:
         yield
     except LedgerError as error:
         fail(str(error), unread(error))
-
-
-def _print_json(found: Any) -> None:
-    from privlearn.reporting.visible import in_json
-
-    sys.stdout.write(in_json(found.model_dump_json(indent=2)) + "\n")
 
 
 def _write_records(
@@ -273,7 +283,7 @@ def _diff(files: list[Path], *, delta: float | None, json: bool) -> NoReturn:
     with _unreadable():
         found = difference(*files, delta=delta)
     if json:
-        _print_json(found)
+        print_json(found.model_dump_json(indent=2))
     else:
         print_difference(found, console())
     raise typer.Exit(found.exit_code if found.continues else OTHER_LEDGER)

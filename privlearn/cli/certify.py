@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from privlearn.cli.output import PROBLEMS, SIMULATION, console
+from privlearn.cli.output import PROBLEMS, SIMULATION, console, print_json
 from privlearn.cli.signing import (
     Out,
     Passphrase,
     PrivateKey,
     PublicKeys,
+    check_new,
     deliver,
     private_key,
     read_note,
@@ -74,7 +75,6 @@ def verify(
     known; 7 a signature is not the key's, or
     not of the key asked for; 8 it is of another ledger.
     """
-    from privlearn.reporting.visible import in_json
     from privlearn.signing import PublicKey
     from privlearn.signing import verify as verify_note
     from privlearn.signing.certificates import MOST_BYTES
@@ -83,7 +83,7 @@ def verify(
         keys = [PublicKey.given(one) for one in key or ()]
         found = verify_note(read_note(signed, MOST_BYTES), keys, ledger)
     if json:
-        typer.echo(in_json(_as_json(found)))
+        print_json(_as_json(found))
     else:
         _print(_lines(found))
     if _problems(found):
@@ -116,6 +116,7 @@ def witness(
     from privlearn.signing.checkpoints import MOST_BYTES
 
     with signing_errors():
+        check_new(out)  # before it is remembered what was cosigned
         asked = Request.parse(read_signed(request, MOST_BYTES))
         who = Witness(state, private_key(key, passphrase_file))
         known = PublicKey.given(signer)

@@ -10,9 +10,9 @@ ledger is of a simulation; 4 the ledger cannot be read, or is hostile; 5 a check
 would not have found a fault of factor 2 either; 6 the ledger needs an extension of its format that
 this version does not know; 7 a signature is not that of the key asked for; 8 a certificate or
 checkpoint is not of this ledger, or a ledger does not continue another; 9 a record lacks a field
-that only a human can fill in; 130 stopped by SIGINT or SIGTERM, after saying what was spent. An
-audit of nothing but attestations finds no problem and exits with 0; its first line says that they
-are not verified.
+that only a human can fill in; 130 stopped by SIGINT or SIGTERM, after saying what was spent; 141
+whoever read the output stopped. An audit of nothing but attestations finds no problem and exits
+with 0; its first line says that they are not verified.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from privlearn.cli.certify import certify, verify, witness
 from privlearn.cli.check import check
 from privlearn.cli.keys import key_app
 from privlearn.cli.ledger import ledger_app
-from privlearn.cli.output import BAD_INPUT, say_error, unread
+from privlearn.cli.output import BAD_INPUT, say_error, standard_output, unread
 from privlearn.cli.packages import packages
 from privlearn.cli.papers import errata, reproduce_app
 from privlearn.cli.people import people_app
@@ -74,6 +74,11 @@ def _root(
 
 def main() -> None:
     """Entry point: errors made on purpose become one clear line and an exit code."""
+    with standard_output():
+        _main()
+
+
+def _main() -> None:
     try:
         app()
     except (PrivlearnError, ValueError, OverflowError) as error:

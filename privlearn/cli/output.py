@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from privlearn.errors import LedgerError, LedgerFeatureError, PrivlearnError
 PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE, POWERLESS, UNKNOWN_FEATURE = 1, 2, 3, 4, 5, 6
 WRONG_SIGNATURE, OTHER_LEDGER, INCOMPLETE = 7, 8, 9
 INTERRUPTED = 130
+UNREAD = 141
+"""Whoever read the output stopped, as `head` does; as SIGPIPE would end it."""
 
 
 def console() -> Any:
@@ -44,13 +47,71 @@ def unread(error: LedgerError) -> int:
     return UNKNOWN_FEATURE if isinstance(error, LedgerFeatureError) else UNREADABLE
 
 
+def of_system(error: OSError) -> str:
+    """In words, what the system refused: a full disk says of no file which one it is."""
+    if error.filename is None:
+        return f"output cannot be written: {error.strerror or error}"
+    return f"{error.filename} cannot be opened: {error.strerror}"
+
+
+def print_json(text: str) -> None:
+    """Prints JSON with nothing in it that cannot be seen, or that this output cannot encode."""
+    from privlearn.reporting.visible import in_json
+
+    shown = in_json(text)
+    try:
+        shown.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        shown = in_json(shown, ascii_only=True)
+    sys.stdout.write(shown + "\n")
+
+
+class _Output(io.FileIO):
+    """A standard output that may fail, as its reader stops or its disk is full."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())  # for what is still to be flushed
+            os.close(nowhere)
+            if isinstance(error, BrokenPipeError):
+                raise SystemExit(UNREAD) from None
+            raise
+
+
+@contextmanager
+def standard_output() -> Iterator[None]:
+    """Text of any alphabet on any terminal, and exit codes of their own for outputs that fail."""
+    if sys.stdout is None:
+        say_error("the standard output is closed; /dev/null takes what nobody is to read")
+        sys.exit(BAD_INPUT)
+    before = sys.stdout
+    if before is sys.__stdout__ and isinstance(before, io.TextIOWrapper):
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Output(before.fileno(), "w", closefd=False)),
+            encoding=before.encoding,
+            errors="backslashreplace",  # as standard error has it
+            line_buffering=before.line_buffering,
+        )
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        say_error(of_system(error))
+        sys.exit(BAD_INPUT)
+
+
 @contextmanager
 def clear_errors() -> Iterator[None]:
     """Turns errors made on purpose into one clear line and exit code 2."""
     try:
         yield
     except OSError as error:
-        fail(f"{error.filename} cannot be opened: {error.strerror}", BAD_INPUT)
+        fail(of_system(error), BAD_INPUT)
     except (PrivlearnError, ValueError, OverflowError) as error:
         fail("; ".join(str(error).splitlines()), BAD_INPUT)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -129,6 +130,16 @@ def read_note(path: Path, most: int) -> Note:
         return Note.parse(read)
     except SigningError as error:
         raise SigningError(f"{path}: {error}") from None
+
+
+def check_new(out: Path | None) -> None:
+    """Raises SigningError if what would be delivered to a file could not be."""
+    if out is None:
+        return
+    if os.path.lexists(out):
+        raise SigningError(f"{out} exists: it is not overwritten")
+    if not out.parent.is_dir():
+        raise SigningError(f"{out} cannot be made: there is no folder {out.parent}")
 
 
 def deliver(data: bytes, out: Path | None) -> None:

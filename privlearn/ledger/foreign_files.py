@@ -19,10 +19,11 @@ def read_foreign(path: Path, *, at_most: int) -> bytes | None:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (FileNotFoundError, NotADirectoryError):
         return None
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode):  # before `open`, which would name a folder by its number
+        os.close(file)
+        raise OSError(errno.EINVAL, "it is no file")
     with open(file, "rb") as opened:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode):
-            raise OSError(errno.EINVAL, "it is no file")
         if found.st_size > at_most:
             raise OSError(errno.EFBIG, f"it has {found.st_size} bytes, more than {at_most}")
         return opened.read(at_most)

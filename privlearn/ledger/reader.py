@@ -90,7 +90,8 @@ def iterate_records(
         if where.is_dir():
             raise LedgerUnreadableError(f"{where} is a folder: name the ledger file in it")
         if not where.is_file():
-            raise LedgerUnreadableError(f"{where}: no such file")
+            what = "is no file, but a pipe or device" if where.exists() else "no such file"
+            raise LedgerUnreadableError(f"{where}: {what}")
         if is_head(where):
             raise LedgerUnreadableError(
                 f"{where} keeps the head of a ledger: name the ledger, {where.name[: -len(HEAD)]}"

@@ -25,6 +25,7 @@ from privlearn.accountants.audit import Guarantee
 from privlearn.accountants.person_assumptions import relation_words, rule_words
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import DataError, IncompleteRecordError, UncertifiedRecordError
+from privlearn.ledger.foreign_files import read_foreign
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.model import Balance, Report
 from privlearn.reporting.shown_numbers import counted, power_up, rounded_up, up
@@ -84,7 +85,7 @@ def write_record(
 
     Args:
         report: the audit of its ledger.
-        path: where the record goes; an older record is replaced.
+        path: where the record goes; an older record is replaced, and nothing else.
         about: a TOML file with what only a person can say.  If there is none, one is written in
             which each field is asked for.
 
@@ -93,12 +94,13 @@ def write_record(
         UncertifiedRecordError: the ledger has problems, is a simulation, or states no finite ε.
         DataError: ``about`` is no TOML, a field of it is unknown or of a wrong value, or there is
             something else than a record at ``path``.
+        OSError: a file cannot be read or written.
     """
     import yaml
 
     where = Path(about)
-    if not where.exists():
-        where.write_text(blank_about(), encoding="utf-8")
+    if not os.path.lexists(where):
+        _write_new(where, blank_about())
         raise IncompleteRecordError(
             f"{where} was written and asks for {_names(_asked(3))}: fill it in and run this again"
         )
@@ -120,12 +122,29 @@ def read_about(path: Path) -> dict[str, Any]:
     """Reads what a person says of a deployment.
 
     Raises:
-        DataError: no TOML.
+        DataError: no such file, no TOML, or a field is unknown or of a wrong value.
+        OSError: it is no file, larger than `_MOST_BYTES`, or cannot be read.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        data = read_foreign(path, at_most=_MOST_BYTES)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+    if data is None:
+        raise DataError(f"{path}: no such file")
+    try:
+        about = tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is no TOML: {error}") from None
+    _said(about)
+    return about
+
+
+_MOST_BYTES = 2**20
+
+
+def _write_new(path: Path, text: str) -> None:
+    """Writes a file that is not there."""
+    write_or_replace(path, text, beginning=text, what="file to fill in")
 
 
 def blank_about() -> str:

@@ -298,6 +298,7 @@ def _items(texts: Any) -> str:
     return "<br>".join(f"• {text}" for text in texts)
 
 
+BEGINNING = "# What an evaluator asks"
 _BY = {"ledger": "the ledger", "person": "a person", "nobody": "not covered"}
 
 
@@ -311,18 +312,15 @@ def write_evaluation(
         OSError: it cannot be written.
     """
     text = evaluation_markdown(report, about)
-    write_over_own(path, text, beginning=_TITLE, what="page of answers to an evaluator")
-
-
-_TITLE = "# What an evaluator asks"
+    write_over_own(path, text, beginning=BEGINNING, what="page of answers to an evaluator")
 
 
 def evaluation_markdown(report: Report, about: Mapping[str, Any] | None = None) -> str:
-    """The answers as a page of Markdown."""
+    """The answers as a page of Markdown, which begins with `BEGINNING`."""
     answers = evaluation(report, about)
     open_ = sum(one.by == "person" for one in answers)
     lines = [
-        _TITLE,
+        BEGINNING,
         "",
         f"Of the ledger `{markdown(report.ledger)}`, {markdown(report.verdict)}. The questions "
         "follow the topics of NIST SP 800-226, in other words; NIST has neither checked nor "

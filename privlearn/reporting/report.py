@@ -22,7 +22,7 @@ from privlearn.ledger.chain import minute_of
 from privlearn.reporting.audits import examine
 from privlearn.reporting.books import MOST_LISTED, Asked, Books, Spending, minute_text
 from privlearn.reporting.certificates import compared, meaning, verdict, weaknesses
-from privlearn.reporting.model import Curve, Reading, Report
+from privlearn.reporting.model import Balance, Curve, Reading, Report
 from privlearn.reporting.plain_words import attacker, certified, guessed, sentence
 from privlearn.reporting.privacy_curves import (
     PrivacyCurve,
@@ -36,7 +36,7 @@ _MOST_CURVES = 100
 """Accountants of which a curve is drawn; the readings of others are of their (ε, δ)."""
 _MOST_ACCOUNTS = 1000
 """Accountants whose spends are told one by one."""
-_MINUTE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\dZ)?")
+_MINUTE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\dZ)?", re.ASCII)
 
 
 def report(

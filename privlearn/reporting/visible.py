@@ -69,14 +69,15 @@ def in_plot(text: str, most: int = 80) -> str:
     return f" {shown}" if shown.startswith("_") else shown
 
 
-def in_json(text: str) -> str:
-    r"""JSON that says the same, with what cannot be seen as ``\u`` escapes.
+def in_json(text: str, *, ascii_only: bool = False) -> str:
+    r"""JSON that says the same, with what cannot be seen (or is not ASCII) as ``\u`` escapes.
 
     Examples:
         >>> in_json('"\x9b2J"')
         '"\\u009b2J"'
     """
-    hidden = {ord(c): _json_escape(c) for c in set(text) if c != "\n" and not _shows(c)}
+    shown = str.isascii if ascii_only else _shows
+    hidden = {ord(c): _json_escape(c) for c in set(text) if c != "\n" and not shown(c)}
     return text.translate(hidden) if hidden else text
 
 

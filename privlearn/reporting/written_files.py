@@ -20,20 +20,23 @@ def write_over_own(path: str | os.PathLike[str], text: str, *, beginning: str, w
 
     Raises:
         DataError: what is there is of another kind; it stays as it is.
-        OSError: the file cannot be written.
+        OSError: the file cannot be written; it names ``path``.
     """
     check_own(path, beginning=beginning, what=what)
-    target = Path(path).resolve()
+    target = Path(os.path.realpath(path))
     new = new_name(target)
     try:
-        with new.open("xb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(new, target)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
+        try:
+            with new.open("xb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, target)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), os.fspath(path)) from None
     sync_directory(target.parent)
 
 
@@ -44,8 +47,8 @@ def check_own(path: str | os.PathLike[str], *, beginning: str, what: str) -> Non
         DataError: what is there is of another kind.
         OSError: it cannot be read.
     """
-    target = Path(path).resolve()
-    if target.exists() and not _begins(target, beginning.encode()):
+    target = Path(os.path.realpath(path))
+    if os.path.lexists(target) and not _begins(target, beginning.encode()):
         raise DataError(
             f"{os.fspath(path)}: there is something that is no {what}; it stays as it is, choose "
             "another name"

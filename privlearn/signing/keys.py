@@ -278,10 +278,11 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         raise SigningError(f"{path} cannot be read: {error.strerror}") from None
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
+        os.close(file)  # before `open`, which would name a folder by its number
+        raise SigningError(f"{path} is no file of a key")
     with open(file, "rb") as opened:
-        found = os.fstat(file)
-        if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_BYTES:
-            raise SigningError(f"{path} is no file of a key")
         if os.fspath(path).endswith(".pub"):
             raise SigningError(f"{path} is a public key: give its private one")
         if os.name == "posix" and found.st_mode & 0o077:

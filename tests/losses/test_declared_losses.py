@@ -435,6 +435,20 @@ def test_a_package_is_asked_for_every_number_that_it_declared(
         monkeypatch.setattr(Elsewhere, method, before)
 
 
+def test_a_package_that_takes_what_was_recorded_for_none_of_its_own_agrees_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stands = recorded(Elsewhere("0.01"), USERS)
+    assert isinstance(stands, DeclaredLoss)
+
+    def refuses(*_: object, **__: object) -> None:
+        raise ValueError("rho must be above 1")
+
+    monkeypatch.setattr(Elsewhere, "__init__", refuses)
+    found = ask_again(stands, USERS)
+    assert (found.status, "refuses its own numbers" in found.why) == ("more", True)
+
+
 def test_who_pays_more_than_was_recorded_is_found_wherever_it_is() -> None:
     """Profiles whose pieces do not begin at the same users."""
     cheap, dear = ZCDPLoss("0.1"), ZCDPLoss("0.2")

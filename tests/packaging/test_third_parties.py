@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from privlearn._packages import GROUPS, LOSSES, announced
+from privlearn._packages import DOMAINS, GROUPS, LOSSES, announced, look_up, made_from
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.budgets import PureDP
 from privlearn.cli.main import app
@@ -293,6 +293,38 @@ def test_two_packages_that_claim_one_kind_are_both_named(site: Path, tmp_path: P
     account = CentralAccountant(PureDP(1), users=USERS, noise=NoiseSource.simulation(0))
     with pytest.raises(PackageError, match=both):
         account.issue(first_one.Stub("0.1"), users=USERS, label="x")
+
+
+def test_a_package_that_stands_twice_on_the_path_is_one(
+    site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = {LOSSES: {"stub-twice.k": "stub_twice:Stub"}}
+    install(site, "stub-twice", point)
+    older = tmp_path / "older"
+    install(older, "Stub.Twice", point)  # the same name, as installers compare them
+    monkeypatch.setattr(sys, "path", [*sys.path, str(older)])
+    found = look_up(LOSSES, "stub-twice.k")
+    assert found is not None
+    assert found.distribution == "stub-twice"
+
+
+def test_what_is_written_otherwise_once_it_was_read_is_refused(site: Path) -> None:
+    code = """
+class Form:
+    def __init__(self, width):
+        self.width = width
+    @classmethod
+    def from_dict(cls, data):
+        return cls(data["width"])
+    def to_dict(self):
+        return {"kind": "stub-form.k", "width": min(self.width, 1)}
+"""
+    install(site, "stub-form", {DOMAINS: {"stub-form.k": "stub_form:Form"}}, stub_form=code)
+    read = made_from(DOMAINS, "stub-form.k", {"kind": "stub-form.k", "width": 1})
+    assert read is not None
+    assert read[0].width == 1
+    with pytest.raises(PackageError, match="is written otherwise once it was read"):
+        made_from(DOMAINS, "stub-form.k", {"kind": "stub-form.k", "width": 2})
 
 
 def test_nobody_can_shadow_a_kind_of_this_package(site: Path) -> None:

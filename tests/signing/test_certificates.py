@@ -28,7 +28,16 @@ from privlearn.cli.output import (
 )
 from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
 from privlearn.ledger import Ledger, Record, canonical, read_records, write_export
-from privlearn.signing import Note, Relation, SigningKey, Statement, certify_ledger, verify
+from privlearn.signing import (
+    Note,
+    Relation,
+    SigningKey,
+    Statement,
+    certify_ledger,
+    sign_checkpoint,
+    verify,
+)
+from privlearn.signing import certificates as signing
 from privlearn.signing.certificates import FORM
 from privlearn.signing.notes import sign_text
 
@@ -470,8 +479,9 @@ def test_head_and_root_must_both_be_the_ledgers(
 def test_a_ledger_with_the_same_hashes_and_another_body_is_found_out(
     write: Written, signer: SigningKey, tmp_path: Path
 ) -> None:
-    ledger, signed = write(), tmp_path / "a.certificate"
+    ledger, signed, point = write(), tmp_path / "a.certificate", tmp_path / "a.checkpoint"
     signed.write_bytes(certify_ledger(ledger, signer).encode())
+    point.write_bytes(sign_checkpoint(ledger, signer).encode())
     forged = tmp_path / "forged.db"
     shutil.copy(ledger, forged)
     with closing(sqlite3.connect(forged)) as database, database:
@@ -479,9 +489,11 @@ def test_a_ledger_with_the_same_hashes_and_another_body_is_found_out(
         changed = stored.replace('"std":20', '"std":99')
         assert changed != stored
         database.execute("UPDATE entries SET entry = ? WHERE seq = 2", (changed,))
-    told = run("verify", signed, forged, "--key", signer.public.text)
-    assert told.exit_code == PROBLEMS
-    assert "problem of the ledger: entry 2: its hash does not fit" in told.output
+    for one in (signed, point):
+        assert run("verify", one, ledger, "--key", signer.public.text).exit_code == 0
+        told = run("verify", one, forged, "--key", signer.public.text)
+        assert told.exit_code == PROBLEMS
+        assert "problem of the ledger: entry 2: its hash does not fit" in told.output
 
 
 def test_what_goes_wrong_after_the_certificate_is_a_problem(
@@ -609,3 +621,47 @@ def test_a_ledger_in_memory_has_nothing_to_certify(signer: SigningKey, tmp_path:
     refused = run("certify", tmp_path / "empty.jsonl", "--key", tmp_path / "audit.key")
     assert refused.exit_code == PROBLEMS
     assert "there is nothing to guarantee" in refused.output
+
+
+def test_every_key_that_is_given_must_have_signed(
+    certified: tuple[Path, Note], signer: SigningKey
+) -> None:
+    _, note = certified
+    other = SigningKey.new("example.com/second")
+    verify(note, [signer.public])
+    for asked in ([signer.public, other.public], [other.public, signer.public]):
+        with pytest.raises(WrongSignatureError, match=r"not signed by example\.com/second"):
+            verify(note, asked)
+    both = note.with_signature(sign_text(note.text, other).signatures[0])
+    assert verify(both, [signer.public, other.public]).known == (signer.public, other.public)
+
+
+def test_what_is_written_while_it_is_audited_is_not_signed(
+    write: Callable[..., Path], signer: SigningKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, another = write(), write("another.db")
+    entries = len(read_records(path))
+    real = signing.audit
+
+    def goes_on(ledger: Path, **options: Any) -> Any:
+        found = real(ledger, **options)
+        write()
+        return found
+
+    monkeypatch.setattr(signing, "audit", goes_on)
+    assert Statement.parse(certify_ledger(path, signer).text).certificate.entries == entries
+    assert len(read_records(path)) > entries
+    monkeypatch.setattr(signing, "audit", lambda ledger, **options: real(another, **options))
+    with pytest.raises(SigningError, match="rewritten meanwhile"):
+        certify_ledger(path, signer)
+
+
+@pytest.mark.parametrize(("factor", "same"), [(1 - 1e-5, False), (1 - 1e-9, True)])
+def test_a_number_may_differ_by_rounding_only(
+    certified: tuple[Path, Note], signer: SigningKey, factor: float, same: bool
+) -> None:
+    path, note = certified
+    value = payload(note)
+    value["certificate"]["guarantees"][0]["epsilon"] *= factor
+    found = verify(resigned(value, signer), [signer.public], path)
+    assert (found.differences == []) is same

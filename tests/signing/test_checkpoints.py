@@ -361,6 +361,8 @@ def test_the_whole_way_from_the_command_line(write: Written, tmp_path: Path) -> 
     assert run("ledger", "consistency", ledger).exit_code == BAD_INPUT
     strange = run("ledger", "consistency", ledger, "--from", one, "--key", made.output.strip())
     assert strange.exit_code == WRONG_SIGNATURE
+    for taken in ("two", "none/both"):  # what cannot be delivered is not remembered as cosigned
+        assert run("witness", request, *cosigning, into=taken).exit_code == BAD_INPUT
     assert run("witness", request, *cosigning, into="both").exit_code == 0
     assert run("witness", request, *cosigning).exit_code == OTHER_LEDGER, "a second time"
     assert run("witness", two, *cosigning).exit_code == BAD_INPUT, "no request"
