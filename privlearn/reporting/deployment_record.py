@@ -144,7 +144,7 @@ _MOST_BYTES = 2**20
 
 def _write_new(path: Path, text: str) -> None:
     """Writes a file that is not there."""
-    write_or_replace(path, text, beginning=text, what="file to fill in")
+    write_over_own(path, text, beginning=text, what="file to fill in")
 
 
 def blank_about() -> str:
