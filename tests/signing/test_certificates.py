@@ -26,6 +26,7 @@ from privlearn.cli.output import (
 )
 from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
 from privlearn.ledger import Ledger, canonical, read_records, write_export
+from privlearn.reporting.audits import audit
 from privlearn.signing import (
     Note,
     Relation,
@@ -35,7 +36,6 @@ from privlearn.signing import (
     sign_checkpoint,
     verify,
 )
-from privlearn.signing import certificates as signing
 from privlearn.signing.certificates import FORM
 from privlearn.signing.notes import sign_text
 
@@ -552,17 +552,18 @@ def test_what_is_written_while_it_is_audited_is_not_signed(
 ) -> None:
     path, another = write(), write("another.db")
     entries = len(read_records(path))
-    real = signing.audit
 
     def goes_on(ledger: Path, **options: Any) -> Any:
-        found = real(ledger, **options)
+        found = audit(ledger, **options)
         write()
         return found
 
-    monkeypatch.setattr(signing, "audit", goes_on)
+    monkeypatch.setattr("privlearn.signing.certificates.audit", goes_on)
     assert Statement.parse(certify_ledger(path, signer).text).certificate.entries == entries
     assert len(read_records(path)) > entries
-    monkeypatch.setattr(signing, "audit", lambda ledger, **options: real(another, **options))
+    monkeypatch.setattr(
+        "privlearn.signing.certificates.audit", lambda ledger, **options: audit(another, **options)
+    )
     with pytest.raises(SigningError, match="rewritten meanwhile"):
         certify_ledger(path, signer)
 
