@@ -26,8 +26,9 @@ from privlearn.reporting.books import MOST_LISTED
 from privlearn.reporting.certificates import verdict, weaknesses
 from privlearn.reporting.differences import difference
 from privlearn.reporting.model import Balance, Report
-from privlearn.reporting.privacy_curves import PrivacyCurve, chances, rounded_up
+from privlearn.reporting.privacy_curves import PrivacyCurve, chances
 from privlearn.reporting.report import exit_code, report
+from privlearn.reporting.shown_numbers import rounded_up
 from privlearn.rows import Rows
 from privlearn.tokens import Spend
 

@@ -37,7 +37,6 @@ from privlearn.signing import (
     sign_checkpoint,
     verify,
 )
-from privlearn.signing import certificates as signing
 from privlearn.signing.certificates import FORM
 from privlearn.signing.notes import sign_text
 
@@ -639,19 +638,20 @@ def test_every_key_that_is_given_must_have_signed(
 def test_what_is_written_while_it_is_audited_is_not_signed(
     write: Callable[..., Path], signer: SigningKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, another = write(), write("another.db")
+    path = write()
     entries = len(read_records(path))
-    real = signing.audit
 
     def goes_on(ledger: Path, **options: Any) -> Any:
-        found = real(ledger, **options)
+        found = audit(ledger, **options)
         write()
         return found
 
-    monkeypatch.setattr(signing, "audit", goes_on)
+    monkeypatch.setattr("privlearn.signing.certificates.audit", goes_on)
     assert Statement.parse(certify_ledger(path, signer).text).certificate.entries == entries
     assert len(read_records(path)) > entries
-    monkeypatch.setattr(signing, "audit", lambda ledger, **options: real(another, **options))
+    monkeypatch.setattr(
+        "privlearn.signing.certificates.audit", lambda ledger, **options: audit(another, **options)
+    )
     with pytest.raises(SigningError, match="rewritten meanwhile"):
         certify_ledger(path, signer)
 
