@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 importlib.import_module("threadpoolctl").threadpool_limits(int(os.environ["OMP_NUM_THREADS"]))
 
+os.environ.pop("COLUMNS", None)  # what is printed is as wide as a file's, on every machine
+
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("ci")
 

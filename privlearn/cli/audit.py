@@ -174,12 +174,12 @@ def audit(
         with _unreadable():
             code = follow_ledger(where, delta=delta, head=head, rounds=rounds, full=full)
         raise typer.Exit(code)
+    _check_files(where, {**files, "about": about})
     if html is not None:
         from privlearn.reporting.page import check_page_name
 
         with clear_errors():
             check_page_name(html)
-    _check_files(where, {**files, "about": about})
     from privlearn.reporting.report import look_at, report_of
 
     with _unreadable():

@@ -64,7 +64,7 @@ def test_no_output_replaces_what_is_none_of_its_kind(
     missing = tmp_path / "none" / "file"
     code, error = said("audit", ledger, f"--{option}", missing, *_with(option, about))
     assert code == BAD_INPUT
-    assert error == f"error: {missing} cannot be opened: No such file or directory"
+    assert error == f"error: {missing}: there is no folder {missing.parent}"
     for _ in range(2):  # an older one is replaced
         assert said("audit", ledger, f"--{option}", tmp_path / "x", *_with(option, about))[0] == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["about.toml", "other.db", "x"]
@@ -119,7 +119,7 @@ def test_a_pipe_is_not_waited_for(ledger: Path, tmp_path: Path) -> None:
     os.mkfifo(pipe)
     about = said("audit", ledger, "--evaluation", tmp_path / "x", "--about", pipe)
     assert about == (2, f"error: {pipe} cannot be opened: it is no file")
-    assert said("audit", pipe) == (4, f"error: {pipe}: is no file, but a folder, pipe or device")
+    assert said("audit", pipe) == (4, f"error: {pipe}: is no file, but a pipe or device")
     for path in (pipe, tmp_path):  # and a folder is not named by the number of its handle
         assert said("certify", ledger, "--key", path) == (2, f"error: {path} is no file of a key")
         assert said("verify", path) == (2, f"error: {path} cannot be read: it is no file")

@@ -582,7 +582,7 @@ def test_missing_files_and_other_files_are_named_as_such(tmp_path: Path) -> None
         for read in (read_records, Ledger.open, audit, resumed):
             with pytest.raises(LedgerUnreadableError, match=message):
                 read(path)
-    with pytest.raises(LedgerUnreadableError, match="no such file"):
+    with pytest.raises(LedgerUnreadableError, match="is a folder"):
         read_records(tmp_path)
 
 
