@@ -9,7 +9,7 @@ from pydantic_core import to_json
 
 from privlearn.accountants.state import dominates
 from privlearn.domains import Domain, domain_from_dict
-from privlearn.domains.reading import announced_domain
+from privlearn.domains.reading import announced_domain, is_shipped_kind
 from privlearn.entries import SpendEntry
 from privlearn.errors import PackageError
 from privlearn.losses import DeclaredLoss, Loss, PerArrivalLoss, VisitsLoss, recorded
@@ -87,8 +87,9 @@ class ForeignSpends:
 def _foreign(entry: SpendEntry) -> str:
     """The domain and noise of a spend that are not of this package; empty if both are."""
     found = []
-    if domain_from_dict(entry.domain) is None:
-        found.append(f"domain {entry.domain.get('kind')!r:.80}")
+    kind = str(entry.domain.get("kind"))
+    if domain_from_dict(entry.domain) is None and not is_shipped_kind(kind):
+        found.append(f"domain {kind!r:.80}")
     if noise_from_dict(entry.noise) is None:
         found.append(f"noise {entry.noise.get('family')!r:.80}")
     return " and ".join(found)

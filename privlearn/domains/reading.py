@@ -21,6 +21,9 @@ class _Kind(NamedTuple):
 
 
 _KINDS: dict[str, _Kind] = {}
+OF_OBJECTIVES = frozenset({"choices", "labelled"})
+"""Sets of this package whose records objectives are functions of: no price follows from them, and
+no reader rebuilds them."""
 SHIPPED: set[type] = set()
 """The classes that came with this package: frozen, so that equal ones are alike."""
 
@@ -55,7 +58,7 @@ def domain_from_dict(data: Mapping[str, Any]) -> Domain[Any] | None:
 
 def is_shipped_kind(name: str) -> bool:
     """Whether a kind came with this package; no other can take its name."""
-    return name in _KINDS
+    return name in _KINDS or name in OF_OBJECTIVES
 
 
 def announced_domain(data: Mapping[str, Any]) -> tuple[Domain[Any], Announced] | None:
@@ -68,7 +71,7 @@ def announced_domain(data: Mapping[str, Any]) -> tuple[Domain[Any], Announced] |
         ValueError: the kind is no text.
     """
     kind = named("domain", data, "kind")
-    return None if kind is None or kind in _KINDS else made_from(DOMAINS, kind, data)
+    return None if kind is None or is_shipped_kind(kind) else made_from(DOMAINS, kind, data)
 
 
 def is_shipped(domain: Domain[Any]) -> bool:

@@ -23,6 +23,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi, budget_from_dict
 from privlearn.domains import Array
+from privlearn.domains.reading import OF_OBJECTIVES, is_shipped_kind
 from privlearn.entries import RetireEntry, SpendEntry
 from privlearn.errors import (
     AdjacencyError,
@@ -48,6 +49,8 @@ from privlearn.mechanisms import (
     published,
 )
 from privlearn.mechanisms.far_tilts import Reach
+from privlearn.mechanisms.linear_models import Labelled
+from privlearn.mechanisms.multinomial import Choices
 from privlearn.mechanisms.objective_perturbation import BLUR_SHARE, least_noise
 from privlearn.mechanisms.published import Tilt
 from privlearn.mechanisms.regions import EuclideanBall, Region, WholeSpace, box, simplex
@@ -731,3 +734,9 @@ def test_tilts_of_two_releases_are_fresh() -> None:
     )
     assert not np.array_equal(first, second)
     assert isinstance(published.theorem_1(0.1, 2, 1), Tilt)
+
+
+def test_the_records_of_fits_are_of_this_package() -> None:
+    records = {Choices.kind, Labelled.kind}
+    assert records == OF_OBJECTIVES
+    assert all(is_shipped_kind(kind) for kind in records)
