@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
@@ -221,7 +222,7 @@ def test_one_lost_spend_weakens_a_claim(of_simulation: Report) -> None:
 def test_a_curve_of_one_point_bounds_attacks_by_its_delta_too() -> None:
     point = PrivacyCurve(np.array([1.0]), np.array([0.1]))
     assert float(point.power(0.0)) == 0.1
-    growth = float(np.e)
+    growth = math.e
     assert point.advantage == pytest.approx((growth - 1 + 0.2) / (growth + 1))
     guess, caught, odds = chances(point)
     assert guess == pytest.approx(0.5 + point.advantage / 2)
