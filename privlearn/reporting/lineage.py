@@ -97,7 +97,11 @@ def log_spends(accountant: Accounted, *destinations: Destination) -> Iterator[No
     """
     queue: SimpleQueue[Entry | None] = SimpleQueue()
     before = accountant.ledger.listen(queue)
-    follower = _Follower(accountant, destinations, before)
+    try:
+        follower = _Follower(accountant, destinations, before)
+    except BaseException:  # or the queue would grow as long as the ledger is open
+        accountant.ledger.unlisten(queue)
+        raise
     thread = threading.Thread(target=follower.work, args=(queue,), daemon=True, name="log_spends")
     thread.start()
     failed = True
@@ -185,7 +189,7 @@ class _Follower:
         try:
             price = state.price_of_person(state.read_loss(entry.loss), users).budget
             cost = float_up(price.amounts[0])
-        except PrivlearnError:  # one that differs from user to user
+        except (PrivlearnError, ValueError):  # none, or one that differs from user to user
             cost = None
         return LoggedSpend(
             accountant=self._id,

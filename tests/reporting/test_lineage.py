@@ -67,6 +67,29 @@ def test_spends_are_told_once_and_in_order(file: bool, tmp_path: Path) -> None:
     assert {(s.unit, s.cap, s.simulated) for s in noted.spends} == {("ρ", 1.0, False)}
 
 
+def test_another_process_counts_what_the_one_before_spent(tmp_path: Path) -> None:
+    first = opened(tmp_path / "l.db")
+    release(first, range(20), "before")
+    lost = first.issue(SUM.loss(), users=range(20), label="lost")
+    assert lost.users == range(20)
+    first.ledger.close()
+    second: CentralAccountant[ZCDP] = CentralAccountant.resume(tmp_path / "l.db")
+    noted = Noted()
+    with log_spends(second, noted):
+        release(second, range(20), "after")
+    assert [(s.number, s.label, round(s.charged, 9)) for s in noted.spends] == [(2, "after", 0.2)]
+
+
+def test_a_follower_that_cannot_begin_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accountant = opened()
+    monkeypatch.setattr(Ledger, "entries", property(lambda _: 1 / 0))
+    with pytest.raises(ZeroDivisionError), log_spends(accountant, Noted()):
+        pass
+    assert accountant.ledger._listeners == []
+
+
 def test_a_destination_that_fails_is_named_and_stops_nothing() -> None:
     class Down:
         def spent(self, spend: LoggedSpend) -> None:
