@@ -195,6 +195,7 @@ class Account:
         need(not shared or body["arithmetic"] == "each", "noise that several users share")
         stream = body.get("interactive") or body.get("profile")
         need(not stream or body["arithmetic"] != "sum", "a stream, or a profile, is no plain sum")
+        if "lease" in body["parameters"]: self.leave("that leases pay for all of their runs")
         price = self.amount(body["loss"], "gaussian", "mu_squared", Fraction(1, 2))
         need(not self.known or price <= token["rho"], "more than was reserved")
         self.pay(token, price, token["users"][0])
@@ -228,9 +229,8 @@ class Account:
         token["upto"] = upto
         return token
     def reach(self, body):
-        token, stop = self.publish(body), body["stop"]
-        need(not self.known or token["reach"] < stop <= token["users"][1], "no such reach")
-        token["reach"] = stop
+        own, end = self.publish(body), body["stop"]
+        own["reach"] = need(not self.known or own["reach"] < end <= own["users"][1], "stop") or end
     def retire(self, body):
         token, outcome = self.tokens[body["token"]], body["outcome"]
         need((outcome == "unused") == ("spend" not in token), "no such end for this token")
@@ -250,7 +250,7 @@ def root_of(peaks):  # RFC 6962, section 2.1
     root, *before = peaks[::-1] or [sha()]
     return functools.reduce(lambda node, peak: sha(b"\1", peak, node), before, root).hex()
 def verify(path):  # head, root, problems, and what was not checked; raises Unreadable
-    head, peaks, size, last, accounts, declared = bytes(32), [], 0, (0, ""), {}, {}
+    head, peaks, size, last, accounts, declared, by = bytes(32), [], 0, (0, ""), {}, {}, {}
     problems, unchecked = [], {"promises, odometers, heads, what several accountants share"}
     try:
         for seq, data, stored in rows(pathlib.Path(path)):
@@ -281,6 +281,7 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
                 body |= {"kept": ext["resume/1"]} if "resume/1" in ext else {}
                 accounts[name] = accounts[name] if name in accounts else Account(body, unchecked)
                 accounts[name].add(body)
+                need(kind != "issue" or by.setdefault(envelope["nonce"], seq) == seq, "nonce twice")
             except WRONG as error:
                 problems.append(f"entry {seq}: {error}")
             node, size, left = sha(b"\0", head := bytes.fromhex(hash)), seq + 1, seq
@@ -295,6 +296,5 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
             "optional_extensions": optional, "unchecked": sorted(unchecked)}
 if __name__ == "__main__":
     try: found = verify(sys.argv[1])
-    except Unreadable as error:
-        sys.exit(print(f"error: {error.args[0]}", file=sys.stderr) or (*error.args[1:], 4)[0])
+    except Unreadable as e: sys.exit(print("error:", e.args[0], file=sys.stderr) or (*e.args, 4)[1])
     sys.exit(print(json.dumps(found, indent=2)) or bool(found["problems"]))

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Self, final
 
 from privlearn import _held_lock, _processes
+from privlearn._addresses import is_address
 from privlearn._new_names import BESIDE, new_name, sync_directory, unlink_leftover_names
 from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import PrivlearnError
@@ -40,6 +41,9 @@ except ImportError:  # SQLite's own lock has to do
 _MODE = 0o600
 _READERS = 2.0
 """Seconds that somebody else may read the file for whom the log is to be cut."""
+_LOG_PAGES = 4_000
+"""Of 4 KB, after which the log is copied to the file: that takes two more syncs of the disk, so it
+is done once in several hundred changes."""
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -90,6 +94,8 @@ def located(path: str | os.PathLike[str], kind: Kind) -> Path:
     given = os.fspath(path)
     if not isinstance(given, str) or not given or "\0" in given:
         raise kind.error(f"path = {given!r}: must name a file")
+    if is_address(given):
+        raise kind.error(f"path: a database's address where that of {kind.name} is wanted: a file")
     return Path(given).resolve()
 
 
@@ -411,6 +417,7 @@ class HeldFile:
             "synchronous = FULL",
             "fullfsync = ON",  # macOS: to the disk, not to its cache
             "secure_delete = ON",
+            f"wal_autocheckpoint = {_LOG_PAGES}",
         ):
             self.connection.execute(f"PRAGMA {setting}").fetchall()
 

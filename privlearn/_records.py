@@ -26,9 +26,12 @@ def leaves(block: object) -> Iterator[Any]:
 def _listed(block: object) -> list[Any]:
     if not isinstance(block, tuple):
         return [np.asarray(block)]
-    found = []
+    found: list[Any] = []
     for field in block:
-        found += _listed(field)
+        if type(field) is np.ndarray:
+            found.append(field)
+        else:
+            found += _listed(field)
     return found
 
 
@@ -108,7 +111,9 @@ def length(block: object) -> int:
     """
     if isinstance(block, np.ndarray) and block.ndim:
         return len(block)
-    shapes = [array.shape for array in leaves(block)]
+    shapes = [array.shape for array in _listed(block)]
+    if shapes and (first := shapes[0][:1]) and all(shape[:1] == first for shape in shapes):
+        return int(first[0])
     if not shapes or any(len(s) == 0 for s in shapes) or len({s[0] for s in shapes}) != 1:
         raise ValueError(f"a block needs arrays with one common leading axis, got shapes {shapes}")
     return int(shapes[0][0])
@@ -127,5 +132,5 @@ def signature(block: object) -> object:
     """Types and per-record shapes; blocks with equal signatures can be joined."""
     if isinstance(block, tuple):
         return (type(block), tuple(signature(field) for field in block))
-    array = np.asarray(block)
+    array = block if type(block) is np.ndarray else np.asarray(block)
     return (array.shape[1:], array.dtype.str)

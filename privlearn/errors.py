@@ -11,22 +11,30 @@
     │   ├── TokenSpentError           the token was used before
     │   ├── ForeignTokenError         the token belongs to another accountant
     │   ├── TokenCopyError            a token was copied, pickled or carried over a fork
-    │   └── LossExceedsTokenError     the spend costs more than the token holds
+    │   ├── LossExceedsTokenError     the spend costs more than the token holds
+    │   ├── LeaseError                all runs of a lease were used, or it ended
+    │   ├── NonceReusedError          a nonce was given before, for something else
+    │   ├── NonceBusyError            the first try under a nonce is not done
+    │   └── SpendLostError            a spend left no value, and stays charged
     ├── SealedError (TypeError)       sealed data were looked at outside a mechanism
     ├── UsersError (ValueError)       arrival indices outside the range, repeated or out of order
     ├── ProvenanceError (ValueError)  logged rows where served rows are required
     ├── HorizonError (ValueError)     more rounds than the declared horizon
     ├── RowLocalityError (RuntimeError)   a function of rows let one row depend on another
     ├── DataError (ValueError)        an input file cannot be read as described
+    ├── PartitionError (RuntimeError)  rows in other processes could not be read or added up
     ├── SolverError (RuntimeError)    a minimiser was not certified: the release is lost
     ├── PeopleError (RuntimeError)    the registry of people is lost, a copy, or another one's
     ├── RowStoreError (RuntimeError)  a store of rows is damaged, older, or another one's
+    ├── OfferError (ValueError)       an answer to no open offer, or a second one
     ├── ReentryError (RuntimeError)   called from inside an unfinished call of its own
+    ├── LocalSocketError (RuntimeError)   another process of this host does not answer as it must
     ├── LedgerError (RuntimeError)
     │   ├── LedgerUnreadableError     missing, truncated or not a ledger
     │   ├── LedgerSchemaError         of a newer format, or an older one that takes no entries
     │   ├── LedgerFeatureError        needs an extension that this version does not know
     │   ├── LedgerBusyError           another process has written to it
+    │   ├── LedgerFencedError         another process began a later epoch of it
     │   ├── LedgerHeadError           the head is not known, or could not be kept
     │   ├── LedgerClosedError         no entry may follow ``close``
     │   └── UnknownKindError          a loss kind that this version does not know
@@ -39,6 +47,7 @@
     ├── UncertifiedRecordError (ValueError)  a record would state what a ledger does not earn
     ├── PackageError (RuntimeError)   what another package announces cannot be used
     ├── NoiseSamplerError (RuntimeError)  damaged tables, or another arithmetic than IEEE 754's
+    ├── ServiceError (RuntimeError)   a service refused a request, or cannot be reached
     ├── CheckError (ValueError)       a privacy check cannot be done as asked for
     ├── PrivacyViolation (AssertionError)    a check found more loss than was claimed
     ├── SurvivalError (AssertionError)       a learner does not go on from its ledger
@@ -99,6 +108,22 @@ class LossExceedsTokenError(TokenError):
     """The mechanism costs more than the token holds; the token is still unspent."""
 
 
+class LeaseError(TokenError):
+    """All runs of a lease were used, it ended, or there can be none: nothing was opened."""
+
+
+class NonceReusedError(TokenError):
+    """A nonce was given before, for something else: nothing was spent."""
+
+
+class NonceBusyError(TokenError):
+    """The first try under a nonce is not done, in another thread or process: ask again later."""
+
+
+class SpendLostError(TokenError):
+    """What was spent under a nonce left no value: it stays charged, and is never drawn again."""
+
+
 class SealedError(PrivlearnError, TypeError):
     """Sealed data can only be opened by a mechanism that holds a receipt."""
 
@@ -127,6 +152,10 @@ class DataError(PrivlearnError, ValueError):
     """An input file or table does not have the required form."""
 
 
+class PartitionError(PrivlearnError, RuntimeError):
+    """Rows that lie in other processes could not be read or added up there."""
+
+
 class SolverError(PrivlearnError, RuntimeError):
     """A minimiser was not certified; the release is lost and stays charged."""
 
@@ -139,8 +168,24 @@ class RowStoreError(PrivlearnError, RuntimeError):
     """The encrypted store of rows cannot be used: what it holds is not taken for what was kept."""
 
 
+class OfferError(PrivlearnError, ValueError):
+    """An answer names an offer that is unknown, closed, somebody else's, or answered already.
+
+    Attributes:
+        reason: ``unknown`` (somebody else's, too), ``closed`` or ``answered``.
+    """
+
+    def __init__(self, message: str, *, reason: str = "unknown") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class ReentryError(PrivlearnError, RuntimeError):
     """A signal handler, a finaliser or a callback called what was half-way; nothing was changed."""
+
+
+class LocalSocketError(PrivlearnError, RuntimeError):
+    """A process of this host cannot be asked, gave no answer, or one that is not of the form."""
 
 
 class LedgerError(PrivlearnError, RuntimeError):
@@ -161,6 +206,10 @@ class LedgerFeatureError(LedgerError):
 
 class LedgerBusyError(LedgerError):
     """Another process has written to this ledger since it was opened here."""
+
+
+class LedgerFencedError(LedgerError):
+    """The ledger was opened anew since: this process may neither spend nor release any more."""
 
 
 class LedgerHeadError(LedgerError):
@@ -221,6 +270,22 @@ class UncertifiedRecordError(PrivlearnError, ValueError):
 
 class PackageError(PrivlearnError, RuntimeError):
     """What another installed package announces is claimed twice, or cannot be used."""
+
+
+class ServiceError(PrivlearnError, RuntimeError):
+    """A service refused a request, or cannot be reached.
+
+    Attributes:
+        code: why, in one word of `privlearn.service.problems`.
+        status: of HTTP; 0 if there was no answer.
+        retry_after: seconds after which to ask again, if that may help.
+    """
+
+    def __init__(
+        self, code: str, status: int, message: str, *, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code, self.status, self.retry_after = code, status, retry_after
 
 
 class InterferenceError(PrivlearnError, AssertionError):

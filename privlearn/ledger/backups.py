@@ -11,18 +11,25 @@ from pathlib import Path
 from privlearn._new_names import sync_directory
 from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerSchemaError, LedgerUnreadableError
+from privlearn.ledger.addresses import extra_needed, is_address, shown
 from privlearn.ledger.chain import SCHEMA, Chain
 from privlearn.ledger.disk import located
-from privlearn.ledger.large_values import read_large, values_path, write_large
-from privlearn.ledger.new_files import check_written, named_when_whole
+from privlearn.ledger.large_values import (
+    LARGEST_IN_DATABASE,
+    read_large,
+    values_path,
+    write_large,
+)
+from privlearn.ledger.new_files import check_written, named_when_whole, write_tables
 from privlearn.ledger.reader import is_export, iterate_records, opened_database
+from privlearn.ledger.recorded_values import RecordedValues
 from privlearn.ledger.values import unpacked
 
 
 def backup(
     ledger: str | os.PathLike[str], to: str | os.PathLike[str], *, vouched: bool = False
 ) -> str:
-    """Copies a ledger file, with its values, to a new file; returns the head of the copy.
+    """Copies a ledger, with its values, to a new file; returns the head of the copy.
 
     The copy is as the ledger was at one moment, also while another process writes to it or after
     one died.  It is on disk, and was read and checked, before it has its name.  No head is kept
@@ -34,10 +41,12 @@ def backup(
         LedgerError: ``to`` exists, or cannot be made.
 
     Args:
-        ledger: the file.
+        ledger: the file, or ``postgresql://user@host/database?ledger=name``.
         to: the new file.
         vouched: whether the file is whole though its log is empty, as its writer says.
     """
+    if is_address(ledger):
+        return _backup_of_server(ledger, located(to))
     where, target = located(ledger), located(to)
     chain = Chain()
     with named_when_whole(target) as new:
@@ -54,6 +63,32 @@ def backup(
         if problems:
             raise LedgerUnreadableError(f"{where} could not be copied: {'; '.join(problems[:3])}")
         _copy_values(where, target)
+    return chain.head
+
+
+def _backup_of_server(address: str | os.PathLike[str], target: Path) -> str:
+    with extra_needed():
+        from privlearn.ledger.postgres_reading import read_values
+    chain, values = Chain(), RecordedValues()
+    with named_when_whole(target) as new, closing(sqlite3.connect(new)) as copy:
+        write_tables(copy)
+        for record in iterate_records(address):
+            if problems := chain.add(record):
+                raise LedgerUnreadableError(
+                    f"{shown(address)} could not be copied: {'; '.join(problems)}"
+                )
+            values.note(record)
+            row = record.seq, record.data.decode(), record.hash
+            copy.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
+        for digest, data in read_values(address, values.digests):
+            with suppress(LedgerUnreadableError):
+                unpacked(data, digest)
+                if len(data) > LARGEST_IN_DATABASE:
+                    write_large(target, digest, data)
+                else:
+                    copy.execute("INSERT INTO released VALUES (?, ?)", (digest, data))
+        copy.commit()
+        check_written(new, target)
     return chain.head
 
 

@@ -19,6 +19,7 @@ from typing import Any, final
 
 from privlearn.entries import EXACT, PARTICIPATION, RESUME
 from privlearn.ledger.canonical_json import canonical
+from privlearn.ledger.nonces import IssueNonces
 
 SCHEMA = 2
 GENESIS = "0" * 64
@@ -110,6 +111,7 @@ class Record:
         epoch: int = 1,
         minute: int | None = None,
         root: str | None = None,
+        nonce: str | None = None,
     ) -> Record:
         """Seals ``body`` as entry number ``seq`` after the entry with hash ``previous``.
 
@@ -119,13 +121,14 @@ class Record:
             epoch: which opening of the ledger this is, from 1.
             minute: minutes since 1970, default now; `TIMELESS` entries tell none.
             root: of all entries before, which a ``close`` states.
+            nonce: 32 lower-case hexadecimal digits that no other entry has; default, random ones.
 
         Raises:
             ValueError: ``body`` is no JSON, or larger than an entry may be.
         """
         envelope: dict[str, Any] = {
             "epoch": epoch,
-            "nonce": secrets.token_hex(16),
+            "nonce": secrets.token_hex(16) if nonce is None else nonce,
             "writer": writer,
         }
         if body.get("entry") not in TIMELESS:
@@ -225,6 +228,7 @@ class Chain:
         self.size = 0
         self.tree = MerkleTree()
         self.epoch, self.writer, self.minute = 0, "", ""
+        self.nonces = IssueNonces()
         self._declared: dict[str, frozenset[str]] = {}
         self._whole = True
 
@@ -270,10 +274,15 @@ class Chain:
         return problems
 
     def end(self, head: str | None = None) -> list[str]:
-        """What is wrong with the end, if the last hash was kept elsewhere."""
-        if head is None or self.head == head:
-            return []
-        return [f"head is {self.head}, not {head}: the ledger was cut or rewritten"]
+        """What is wrong with all entries together, and the end, if its hash was kept elsewhere."""
+        problems = [
+            f"entry {seq}: its nonce issued a token before, in entry {before}; a retry would not "
+            "know which of the two it is of"
+            for before, seq in self.nonces.repeated()
+        ]
+        if head is not None and self.head != head:
+            problems.append(f"head is {self.head}, not {head}: the ledger was cut or rewritten")
+        return problems
 
     def _check_envelope(self, record: Record, problems: list[str]) -> None:
         envelope, body = record.envelope or {}, record.body
@@ -297,9 +306,11 @@ class Chain:
             )
         else:
             self.epoch, self.writer = epoch, writer
-        if not _matches(_NONCE, envelope.get("nonce")):
+        kind, nonce = body.get("entry"), envelope.get("nonce")
+        if isinstance(nonce, str) and _NONCE.fullmatch(nonce):
+            self.nonces.note(kind, record.seq, nonce)
+        else:
             problems.append("its nonce is not one of 32 hexadecimal digits")
-        kind = body.get("entry")
         minute = envelope.get("at", _NO_TIME)
         if kind in TIMELESS:
             if minute is not _NO_TIME:

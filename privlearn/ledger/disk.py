@@ -13,6 +13,7 @@ from privlearn import _held_lock, _processes
 from privlearn._new_names import sync_directory
 from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerBusyError, LedgerError, TokenCopyError
+from privlearn.ledger.addresses import is_address, shown
 from privlearn.ledger.reader import APPLICATION_ID
 
 TIMEOUT = 10
@@ -34,6 +35,10 @@ def located(path: str | os.PathLike[str]) -> Path:
         raise LedgerError(
             "path = ':memory:': would be lost with the process; Ledger.memory() makes such a "
             "ledger, and says so"
+        )
+    if is_address(name):
+        raise LedgerError(
+            f"path = {shown(name)!r}: is a database's address: Ledger.postgres(address) opens it"
         )
     if name.startswith("file:"):
         raise LedgerError(
@@ -189,7 +194,7 @@ class Disk:
         """
         if self._logged:
             main, log = self._files
-            copy = not self._cut or os.fstat(log).st_size > self._ready
+            copy = self.must_copy
             if copy and self.last() != written:
                 self._leave_to_sqlite(True)
             self._sync(log)
@@ -197,6 +202,20 @@ class Disk:
                 self._cut = self._copied(main) and self._made_ready(log)
                 self._leave_to_sqlite(not self._cut)
         self.pending = False
+
+    @property
+    def must_copy(self) -> bool:
+        """Whether the log has outgrown what was made ready, so that `settle` copies it."""
+        return self._logged and (not self._cut or os.fstat(self._files[1]).st_size > self._ready)
+
+    def sync_log(self) -> None:
+        """Brings to disk what was committed before; a thread may do it while another one writes.
+
+        Raises:
+            LedgerError: as `settle`.
+        """
+        if self._logged:
+            self._sync(self._files[1])
 
     def _made_ready(self, log: int) -> bool:
         """Fills the log, which was cut, with zeros, unless somebody else has begun to write."""

@@ -178,6 +178,12 @@ def kept_elsewhere(opened: OpenEntry) -> bool:
     return opened.heads is not None
 
 
+def check_form_of_head(head: object) -> None:
+    """Raises ValueError for what was given as a head, and is none; None is left out."""
+    if head is not None and not (isinstance(head, str) and re.fullmatch("[0-9a-f]{64}", head)):
+        raise ValueError(f"head = {head!r:.80}: must be 64 hexadecimal digits in lower case")
+
+
 @final
 class Claimed:
     """What a ledger that is to go on must hold, as far as it was kept.
@@ -188,8 +194,7 @@ class Claimed:
     """
 
     def __init__(self, ledger: Path, *, head: str | None, unknown: bool) -> None:
-        if head is not None and not re.fullmatch("[0-9a-f]{64}", head):
-            raise ValueError(f"head = {head!r:.80}: must be 64 hexadecimal digits in lower case")
+        check_form_of_head(head)
         if head is not None and unknown:
             raise ValueError("unknown_head = True: a head is given; leave one of them out")
         self._ledger, self._head, self._unknown = ledger, head, unknown

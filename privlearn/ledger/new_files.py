@@ -86,14 +86,19 @@ def create_ledger(path: Path) -> None:
         )
     with named_when_whole(path) as new:
         with SQLITE, closing(sqlite3.connect(new, isolation_level=None)) as connection:
-            connection.executescript(
-                "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;"
-                f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"
-                f"BEGIN; {ENTRIES};{RELEASED}; COMMIT;"
-            )
+            write_tables(connection)
         check_written(new, path)
         # before the ledger has its name: without entries it says that there is nothing to lose
         HeadFile(path).begin()
+
+
+def write_tables(connection: sqlite3.Connection) -> None:
+    """Makes a file that has no name yet a ledger without entries."""
+    connection.executescript(
+        "PRAGMA journal_mode = MEMORY; PRAGMA synchronous = OFF;"
+        f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA};"
+        f"BEGIN; {ENTRIES};{RELEASED}; COMMIT;"
+    )
 
 
 def check_written(new: Path, path: Path) -> None:

@@ -23,6 +23,7 @@ from pydantic_core import from_json, to_json
 
 from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
+from privlearn.ledger.addresses import extra_needed, is_address, shown
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
 from privlearn.ledger.heads import HEAD, head_path, is_head, read_head
@@ -72,19 +73,24 @@ def read_records(path: str | os.PathLike[str]) -> list[Record]:
 def iterate_records(
     path: str | os.PathLike[str], *, vouched: bool = False, begin: int = 0
 ) -> Iterator[Record]:
-    """Reads a ledger file or a JSON-lines export entry by entry, without changing it.
+    """Reads a ledger file, a JSON-lines export or a ledger in PostgreSQL entry by entry.
+
+    Nothing of it is changed.
 
     Args:
-        path: the file.
+        path: the file, or ``postgresql://user@host/database?ledger=name``.
         vouched: whether a file whose log is missing is read, too, because the caller compares the
             head, or says that it is not known.
-        begin: the position of the first entry that is wanted, of a database.
+        begin: the position of the first entry that is wanted, of all but an export.
 
     Raises:
         LedgerUnreadableError: missing, torn, not a ledger, without its log, or beyond a limit.
         LedgerSchemaError: newer version.
         LedgerFeatureError: it needs an unknown extension.
     """
+    if is_address(path):
+        yield from _read_database_server(path, begin)
+        return
     where = Path(path)
     try:
         if where.is_dir():
@@ -115,6 +121,24 @@ def iterate_records(
         if isinstance(error, sqlite3.OperationalError) and str(error) == "interrupted":
             said = "the database takes more steps than a ledger of its size needs"
         raise LedgerUnreadableError(f"{where} is not a readable ledger: {said}") from None
+
+
+def _read_database_server(address: str | os.PathLike[str], begin: int) -> Iterator[Record]:
+    with extra_needed():
+        from privlearn.ledger.postgres_reading import read_records as records_of
+    where, size = shown(address), 0
+    try:
+        for count, record in enumerate(records_of(address, begin)):
+            size += len(record.data)
+            if count >= MOST_ENTRIES or size > MOST_FILE_BYTES:
+                raise ValueError(
+                    f"more than {MOST_ENTRIES} entries, or {MOST_FILE_BYTES} bytes of them"
+                )
+            if "features" in record.body:
+                _check_features(where, record.body)
+            yield record
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise LedgerUnreadableError(f"{where} is not a readable ledger: {error}") from None
 
 
 def is_export(where: Path) -> bool:
@@ -151,7 +175,7 @@ def _check_schema(where: Path, schema: object) -> int:
     return schema
 
 
-def _check_features(where: Path, body: dict[str, Any]) -> None:
+def _check_features(where: Path | str, body: dict[str, Any]) -> None:
     features = body.get("features") if body.get("entry") == "open" else None
     if not isinstance(features, dict):
         return
@@ -183,7 +207,7 @@ def _read_lines(where: Path) -> Iterator[Record]:
                 head, tail = line[: _FRAME[0]], line[-_FRAME[1] :]
                 if head != b'{"entry":' or tail[:9] != b',"hash":"' or tail[-3:] != b'"}\n':
                     raise ValueError(f"line {seq + 2} is no entry, or is torn")
-                yield _record(seq, line[_FRAME[0] : -_FRAME[1]], tail[9:-3])
+                yield record_of(seq, line[_FRAME[0] : -_FRAME[1]], tail[9:-3])
             seq += 1
 
 
@@ -331,7 +355,7 @@ def _read_rows(rows: sqlite3.Cursor, limits: _Limits) -> Iterator[Record]:
         if seq.__class__ is not int or data.__class__ is not bytes or hash.__class__ is not bytes:
             raise ValueError(_WRONG_FORM)
         limits.row((data, hash))
-        yield _record(seq, data, hash)
+        yield record_of(seq, data, hash)
 
 
 def _read_rows_1(rows: sqlite3.Cursor, limits: _Limits) -> Iterator[Record]:
@@ -379,7 +403,12 @@ def _confine(connection: sqlite3.Connection) -> list[int]:
     return steps
 
 
-def _record(seq: int, data: bytes, hash: bytes) -> Record:
+def record_of(seq: int, data: bytes, hash: bytes) -> Record:
+    """An entry as it is stored.
+
+    Raises:
+        ValueError: it is of a wrong form.
+    """
     envelope = parse(data)
     if envelope.__class__ is not dict or not _ENVELOPE.issuperset(envelope):
         raise ValueError(f"entry {seq} has no envelope, or one with unknown parts")

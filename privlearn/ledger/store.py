@@ -12,15 +12,14 @@ disk with the next of these, at the latest when `Ledger.head` is asked for: a cu
 takes them away frees nothing, as an unspent token paid for nothing, and a spend without end is lost
 and stays charged.
 
-A ledger has one writer; a second process that writes makes the first one's next append fail instead
-of losing count.  Several accountants of one process may share a `Ledger`; each keeps count of its
-own entries.
+A ledger file has one writer; a second process that writes makes the first one's next append fail
+instead of losing count.  Several accountants of one process may share a `Ledger`; each keeps count
+of its own entries.  Where a ledger stands in a `SharedStore`, several processes write to it, each
+in its turns (`Ledger.turn`), with all entries before it in view.
 """
 
 from __future__ import annotations
 
-import errno
-import math
 import os
 import secrets
 import sqlite3
@@ -28,25 +27,20 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from enum import Enum
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, Self, final
+from typing import Literal, Protocol, Self, final
 
 from privlearn import _processes
 from privlearn._exclusive import Exclusive
 from privlearn._new_names import unlink_leftover_names
-from privlearn._sqlite_gate import SQLITE
 from privlearn.entries import (
     CloseEntry,
     Entry,
     IssueEntry,
     OpenEntry,
-    PublishEntry,
     ResumeEntry,
-    RetireEntry,
-    SumsEntry,
     parse_entry,
 )
 from privlearn.errors import (
@@ -56,7 +50,9 @@ from privlearn.errors import (
     LedgerHeadError,
     LedgerSchemaError,
     LedgerUnreadableError,
+    NonceReusedError,
 )
+from privlearn.ledger.addresses import extra_needed
 from privlearn.ledger.backups import backup
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import (
@@ -68,11 +64,16 @@ from privlearn.ledger.chain import (
     minute_of,
     text_of_minute,
 )
-from privlearn.ledger.disk import Disk, connect, located
-from privlearn.ledger.heads import Claimed, Head, HeadFile, kept_elsewhere
-from privlearn.ledger.large_values import LARGEST_IN_DATABASE, read_large, write_large
+from privlearn.ledger.disk import Disk, located
+from privlearn.ledger.file_store import FileStore, unwritable
+from privlearn.ledger.file_systems import check_on_this_host
+from privlearn.ledger.heads import Claimed, Head, HeadFile, check_form_of_head, kept_elsewhere
 from privlearn.ledger.new_files import create_ledger
+from privlearn.ledger.nonces import check_nonce
+from privlearn.ledger.owner_lock import check_not_served
 from privlearn.ledger.reader import is_export, iterate_records, parse
+from privlearn.ledger.storable import storable
+from privlearn.ledger.stores import SharedStore, Turn, Value
 from privlearn.ledger.values import unpacked
 
 
@@ -86,55 +87,6 @@ class Queue(Protocol):
 KeepHead = Callable[[str], object]
 """Takes a head, 64 hexadecimal digits, to where it is kept."""
 
-_PLAIN_DEPTH = 16
-
-
-def _storable(values: Iterable[object], depth: int = 0) -> bool:
-    """Whether values are plainly JSON that a reader takes; where not, `parse` says.
-
-    An entry in memory is not written, and what a file could not hold must not stand in it either.
-    """
-    for value in values:
-        kind = value.__class__
-        if kind is str:
-            if not value.isascii() and not _encodes(value):  # type: ignore[attr-defined, arg-type]
-                return False
-        elif kind is int:
-            if not -(2**53) < value < 2**53:  # type: ignore[operator]
-                return False
-        elif kind is float:
-            if not math.isfinite(value):  # type: ignore[arg-type]
-                return False
-        elif value is None or kind is bool:
-            pass
-        elif kind is dict or kind is list or kind is tuple:
-            if not value:
-                continue
-            if depth == _PLAIN_DEPTH:
-                return False
-            if kind is dict:
-                try:
-                    names = "".join(value)  # type: ignore[arg-type]
-                except TypeError:
-                    return False
-                if not names.isascii() and not _encodes(names):
-                    return False
-                value = value.values()  # type: ignore[attr-defined]
-            if not _storable(value, depth + 1):  # type: ignore[arg-type]
-                return False
-        elif not isinstance(value, Enum) or value._value_.__class__ is not str:
-            return False
-    return True
-
-
-def _encodes(text: str) -> bool:
-    """Whether a text holds no half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
 
 @final
 class Ledger:
@@ -146,12 +98,16 @@ class Ledger:
 
     def __init__(
         self,
-        connection: sqlite3.Connection | None,
-        path: Path | None,
+        path: Path | None = None,
         keep_head: KeepHead | None = None,
+        shared: SharedStore | None = None,
     ) -> None:
         self.path = path
         self._lock = Exclusive("a ledger")
+        self._turn_lock = Exclusive("a turn of a ledger")
+        self._shared, self._chain = shared, Chain()
+        """The chain is followed where others write to it, too."""
+        self._in_turn = self._broken = False
         self._doubtful: Entry | None = None
         self._newest: dict[str, Entry] = {}
         """The last entry of each accountant, by which it is told whether an append was done."""
@@ -160,14 +116,19 @@ class Ledger:
         self._records: list[Record] = []
         self._times: list[float] = []
         """Of a ledger in memory."""
-        self._committed = False
-        """Whether the entry that is on its way was committed, to disk or not yet."""
-        self._tree = MerkleTree()
+        self._given: dict[int, str] = {}
+        """Of one in memory: nonces that were given, by position, until they are chained."""
+        self._nonces = self._chain.nonces
+        self._tree = self._chain.tree if shared is not None else MerkleTree()
+        self._last_record: Record | None = None
         self._head, self._minute = GENESIS, 0
         self._writer, self._epoch = secrets.token_hex(8), 1
-        self._disk = None if connection is None or path is None else Disk(connection, path)
+        if shared is not None:
+            self._writer, self._epoch = shared.writer, shared.epoch
+        self._file = None if path is None else FileStore(path)
         self._beside = None if path is None else HeadFile(path)
         self._keep_head = keep_head
+        self._heads_elsewhere = keep_head is not None
         self._counts: Counter[str] = Counter()
         self._opens: list[OpenEntry] = []
         self._listeners: list[Queue] = []
@@ -180,7 +141,7 @@ class Ledger:
     @classmethod
     def memory(cls) -> Ledger:
         """A ledger in memory, which ends with this process; for simulations."""
-        return cls(None, None)
+        return cls()
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], *, keep_head: KeepHead | None = None) -> Ledger:
@@ -196,11 +157,12 @@ class Ledger:
                 writes somewhere else.
         """
         where = located(path)
+        check_on_this_host(where)
         create_ledger(where)
-        ledger = cls(connect(where), where, keep_head)
+        ledger = cls(where, keep_head)
         try:
-            assert ledger._disk is not None
-            ledger._disk.check_header()
+            assert ledger._file is not None
+            ledger._file.disk.check_header()
         except LedgerError:
             ledger.close()
             raise
@@ -228,9 +190,12 @@ class Ledger:
             LedgerUnreadableError: missing, torn or broken.
             LedgerSchemaError: newer version, or format 1, which takes no further entries.
             LedgerFeatureError: it needs an unknown extension.
-            LedgerError: the path names no file.
+            LedgerBusyError: its owner serves it, `privlearn ledger serve`.
+            LedgerError: the path names no file, or one on a network file system.
         """
         where = located(path)
+        check_on_this_host(where)
+        check_not_served(where)
         claimed = Claimed(where, head=head, unknown=unknown_head)
         entries: list[Entry] = []
         problems, chain = list[str](), Chain()
@@ -248,6 +213,7 @@ class Ledger:
                     entries.append(parse_entry(record.body, record.ext))
                 except ValueError as error:
                     problems.append(str(error))
+        problems += chain.end()
         if problems:
             raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
         if is_export(where):
@@ -261,11 +227,11 @@ class Ledger:
             )
         try:
             unlink_leftover_names(where)
-            ledger = cls(connect(where), where, keep_head)
-        except (OSError, sqlite3.Error) as error:
-            raise _unwritable(where, error) from None
+        except OSError as error:
+            raise unwritable(where, error) from None
+        ledger = cls(where, keep_head)
         ledger.unknown_head = unknown
-        ledger._tree, ledger._head = chain.tree, chain.head
+        ledger._tree, ledger._head, ledger._nonces = chain.tree, chain.head, chain.nonces
         ledger._epoch, ledger._minute = chain.epoch + 1, minute_of(chain.minute)
         if ledger._minute > time.time() // 60 + _CLOCK_MAY_BE_OFF:
             warnings.warn(
@@ -274,14 +240,207 @@ class Ledger:
                 "the former; look after the clock",
                 stacklevel=2,
             )
-        assert ledger._disk is not None
-        ledger._disk.pending = True  # what a process left that died, its last issue, say
+        assert ledger._file is not None
+        ledger._file.disk.pending = True  # what a process left that died, its last issue, say
         for entry in entries:
             ledger._keep(entry)
         ledger._read = entries
         if unknown:
             ledger._unsaid = frozenset(ledger._open)
         return ledger
+
+    @classmethod
+    def over(
+        cls, store: SharedStore, *, head: str | None = None, keep_head: KeepHead | None = None
+    ) -> Ledger:
+        """A ledger that other processes write to as well.
+
+        Args:
+            store: where it stands; closed with the ledger.
+            head: one that was kept elsewhere, which it must hold.
+            keep_head: as for `create`; each process keeps those of its own entries.
+
+        Raises:
+            LedgerHeadError: ``head`` is not in it.
+            LedgerUnreadableError: broken.
+            LedgerFencedError, LedgerError: the store cannot be used.
+            ValueError: ``head`` is none.
+        """
+        ledger = cls(None, keep_head, store)
+        try:
+            check_form_of_head(head)
+            found = head in (None, GENESIS)
+            for record in store.iterate(0):
+                ledger._take_in(record)
+                found = found or record.hash == head
+            if not found:
+                raise LedgerHeadError(
+                    f"{store.name}: its head is {ledger._head}, not {head}, which no entry has: "
+                    "it lost entries, as after a fail-over, or was rewritten; restore the newest"
+                )
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    @classmethod
+    def postgres(
+        cls,
+        address: str,
+        how: Literal["create", "open", "join"] = "open",
+        *,
+        head: str | None = None,
+        keep_head: KeepHead | None = None,
+    ) -> Ledger:
+        """A ledger in PostgreSQL, to which processes on several hosts write; see docs/how-to.
+
+        Args:
+            address: ``postgresql://user@host/database?ledger=name``, and whatever else libpq takes.
+            how: ``"create"`` makes it, and where the role may the tables; ``"open"`` begins a new
+                epoch: processes of earlier ones can neither spend nor release any more; ``"join"``
+                writes beside the others of the epoch, for `Accountant.join`.
+            head: one that was kept elsewhere, which it must hold: a server that lost entries, as
+                after a fail-over to a standby that was behind, does not.
+            keep_head: as for `create`; each process keeps those of its own entries.
+
+        Raises:
+            LedgerHeadError: ``head`` is not in it, or must be given, as it says that heads are kept
+                elsewhere.
+            LedgerUnreadableError: there is none, or it is broken.
+            LedgerError: ``"create"``, and there is one; the server cannot be reached, or does not
+                keep what it commits (``fsync``, ``full_page_writes``, a standby); or the extra
+                ``postgres`` is not installed.
+            ValueError: no such ``how``, or ``head`` is none.
+        """
+        if how not in ("create", "open", "join"):  # "open" would end all other processes' epoch
+            raise ValueError(f"how = {how!r}: must be 'create', 'open' or 'join'")
+        check_form_of_head(head)
+        with extra_needed():
+            from privlearn.ledger.postgres import PostgresStore
+        store = PostgresStore(address, how)
+        ledger = cls.over(store, head=head, keep_head=keep_head)
+        if any(map(kept_elsewhere, ledger.opened)) and (head is None or keep_head is None):
+            ledger.close()
+            raise LedgerHeadError(
+                f"{store.name} says that its heads are kept elsewhere: give head=, the last of "
+                "them, and keep_head="
+            )
+        return ledger
+
+    @classmethod
+    def connect(
+        cls,
+        socket: str | os.PathLike[str],
+        *,
+        head: str | None = None,
+    ) -> Ledger:
+        """A ledger file whose owner, `privlearn ledger serve`, other processes write to as well.
+
+        Heads are kept elsewhere by the owner, if they are.
+
+        Args:
+            socket: of the owner, which is a process of the same user on this host.
+            head: one that was kept elsewhere, which it must hold.
+
+        Raises:
+            LedgerError: nobody serves there, or not a process of this user.
+            LedgerHeadError: ``head`` is not in it.
+            LedgerUnreadableError: broken.
+            ValueError: ``head`` is none.
+        """
+        check_form_of_head(head)
+        from privlearn.ledger.socket_store import SocketStore  # asyncio takes long to import
+
+        store = SocketStore(socket)
+        ledger = cls.over(store, head=head)
+        ledger._heads_elsewhere = store.heads_elsewhere
+        return ledger
+
+    @property
+    def durable(self) -> bool:
+        """Whether it outlives this process."""
+        return self.path is not None or self._shared is not None
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes may write to it."""
+        return self._shared is not None
+
+    @property
+    def name(self) -> str:
+        """Where it is, for messages."""
+        if self._shared is not None:
+            return self._shared.name
+        return "the ledger" if self.path is None else str(self.path)
+
+    @contextmanager
+    def turn(self) -> Iterator[Sequence[str]]:
+        """A block in which no other process can append, and all that others wrote is known.
+
+        Returns the ids of tokens of processes that are gone.  Where nobody else writes it is
+        nothing.
+
+        Raises:
+            LedgerFencedError: the ledger was opened anew since.
+            LedgerBusyError: others held it for too long.
+            LedgerClosedError, LedgerError, TokenCopyError, ReentryError: as `append`.
+        """
+        if self._shared is None:
+            yield ()
+            return
+        with self._turn_lock:
+            if self._closed:
+                raise LedgerClosedError("the ledger is closed")
+            with self._shared.turn(self._chain.size) as turn:
+                yield from self._taken(turn)
+
+    def _taken(self, turn: Turn) -> Iterator[Sequence[str]]:
+        with self._lock:
+            if self._broken:
+                raise LedgerError(f"{self.name} was followed half-way: open the ledger again")
+            self._broken = True  # where a signal's exception ends it, some are known in part
+            for record in turn.records:
+                entry = self._take_in(record)
+                for queue in self._listeners:
+                    queue.put(entry)
+            self._broken = False
+        self._in_turn = True
+        try:
+            yield turn.orphans
+        finally:
+            self._in_turn = False
+
+    def _take_in(self, record: Record) -> Entry:
+        """Follows an entry that stands in a shared store.
+
+        Raises:
+            LedgerUnreadableError: it does not continue the chain.
+        """
+        problems = self._chain.add(record)
+        if not problems:
+            try:
+                entry = parse_entry(record.body, record.ext)
+            except ValueError as error:
+                problems.append(str(error))
+        if problems:
+            self._broken = True
+            raise LedgerUnreadableError(
+                f"{self.name} was changed by somebody else than its writers: {'; '.join(problems)}"
+            )
+        self._add(record)
+        self._minute = max(self._minute, minute_of(self._chain.minute))
+        self._keep(entry)
+        self._read = None
+        return entry
+
+    def enter(self, accountant: str, *, alone: bool = False) -> None:
+        """Says, in a turn, that this process writes for an accountant; see `SharedStore.enter`.
+
+        Raises:
+            LedgerBusyError: ``alone``, and another process does.
+        """
+        if self._shared is not None:
+            self._shared.enter(accountant, alone=alone)
 
     def append(
         self,
@@ -290,7 +449,9 @@ class Ledger:
         after: int | None = None,
         first: bool = False,
         beside: Callable[[Sequence[OpenEntry]], None] | None = None,
-        value: tuple[str, bytes] | None = None,
+        value: Value | None = None,
+        nonce: str | None = None,
+        later: bool = False,
     ) -> None:
         """Adds an entry; returns when what it protects is durable (at once for a memory ledger).
 
@@ -298,7 +459,10 @@ class Ledger:
         on them; ``first`` says that the writer relies on an empty ledger, and ``beside`` raises
         why the entry cannot stand behind the accountants that the ledger opens.  ``value``, bytes
         and the digest that they are kept under, is written with the entry, or not at all; a ledger
-        in memory keeps none.
+        in memory keeps none.  ``nonce`` is for an ``issue``: 32 lower-case hexadecimal digits by
+        which `issued_under` finds it, and that no other entry has; default, random ones.
+        ``later``: an entry in a file is durable once `settled` returns, and nothing is to be
+        released for it before.
 
         Raises:
             LedgerClosedError: closed.
@@ -308,11 +472,14 @@ class Ledger:
                 known, as it was interrupted.
             LedgerHeadError: it stands there, but its head could not be kept.
             ReentryError: called from inside a call that is not done.
+            NonceReusedError: a token was issued under that nonce.
         """
         with self._lock:
             if self._closed:
                 raise LedgerClosedError("the ledger is closed")
-            if self._doubtful is not None:
+            if nonce is not None and self._position_under(nonce) is not None:
+                raise NonceReusedError(f"nonce {nonce}: a token was issued under it before")
+            if self._doubtful is not None or self._broken:
                 raise LedgerError("an entry was interrupted half-way: open the ledger again")
             if first and self._counts:
                 raise LedgerBusyError("another accountant has begun this ledger")
@@ -322,13 +489,15 @@ class Ledger:
                 )
             if beside is not None:
                 beside(self._opens)
-            if self._disk is not None:
-                self._write(entry, value)
+            if self.durable:
+                self._write(entry, value, nonce, later)
             else:
-                if not _storable(entry.__dict__.values()):
+                if not storable(entry.__dict__.values()):
                     # raises for what a file could not hold
                     parse(canonical({"body": entry.body(), "ext": entry.ext()}))
                 self._doubtful = entry
+                if nonce is not None:
+                    self._given[len(self._times)] = nonce
                 self._times.append(time.time())
                 assert self._read is not None
                 self._read.append(entry)
@@ -337,8 +506,48 @@ class Ledger:
             self._doubtful = None
             for queue in self._listeners:
                 queue.put(entry)
-            if self._disk is not None and not self._disk.pending:
+            if self.durable and not (self._disk is not None and self._disk.pending):
                 self._tell_head()
+
+    def issued_under(self, nonce: str) -> IssueEntry | None:
+        """The entry that a token was issued with under a nonce; None if none was.
+
+        Of a shared ledger, as far as this process knows: ask in a `turn`.
+
+        Raises:
+            ValueError: it is not 32 lower-case hexadecimal digits.
+        """
+        found = next(self.since(nonce), None)
+        assert found is None or isinstance(found, IssueEntry)
+        return found
+
+    def since(self, nonce: str) -> Iterator[Entry]:
+        """The entry that a token was issued with under a nonce, and all that follow it.
+
+        Raises:
+            ValueError: it is not 32 lower-case hexadecimal digits.
+        """
+        with self._lock:
+            position = self._position_under(nonce)
+            size, read = self._tree.size, self._read
+        if position is None:
+            return
+        if read is not None:
+            yield from islice(read, position, None)
+            return
+        if self._shared is not None:
+            records = self._shared.iterate(position)
+        else:
+            assert self.path is not None
+            records = iterate_records(self.path, vouched=True, begin=position)
+        for record in islice(records, size - position):
+            yield parse_entry(record.body, record.ext)
+
+    def _position_under(self, nonce: str) -> int | None:
+        check_nonce(nonce)
+        if not self.durable:
+            self._complete()
+        return self._nonces.position(nonce)
 
     def listen(self, queue: Queue) -> int:
         """Puts every entry that stands from now on into a queue, and says how many stood before.
@@ -374,44 +583,37 @@ class Ledger:
 
     def check_own(self) -> None:
         """Raises what `append` would, if the file is not there or somebody else wrote to it."""
-        if self._disk is None:
+        if not self.durable:
             return
         with self._lock:
             if self._closed:
                 raise LedgerClosedError("the ledger is closed")
-            with self._sql():
-                self._disk.check_place()
-                self._disk.check_log()
-                self._check_last()
+            if self._shared is not None:
+                self._shared.check()
+            elif self._file is not None:
+                self._file.check_own(self._last())
 
-    def _check_last(self) -> None:
-        assert self._disk is not None
-        if self._disk.last() != self._last():
-            raise LedgerBusyError(
-                f"{self.path} was written to by another process; resume it to go on"
-            )
-
-    def _tell_head(self) -> None:
+    def _tell_head(self, standing: Head | None = None) -> None:
         """Keeps the head of what is on disk, beside the file and wherever else it is wanted.
 
         Beside a file whose head was unknown none is kept before the accounts that it may have
         forgotten spends of say so themselves: else the next process would find all in order.
         """
-        assert self._beside is not None
-        if not self._unsaid:
+        head = Head(self._tree.size, self._head) if standing is None else standing
+        if self._beside is not None and not self._unsaid:
             try:
-                self._beside.write(Head(self._tree.size, self._head))
+                self._beside.write(head)
             except OSError as error:
                 raise self._not_kept(error) from error
         if self._keep_head is not None:
             try:
-                self._keep_head(self._head)
+                self._keep_head(head.hash)
             except Exception as error:
                 raise self._not_kept(error) from error
 
     def _not_kept(self, error: Exception) -> LedgerHeadError:
         return LedgerHeadError(
-            f"{self.path}: the head {self._head} could not be kept: {error!r}; its entry stands, "
+            f"{self.name}: the head {self._head} could not be kept: {error!r}; its entry stands, "
             "and a spend stays charged, but nothing was released for it"
         )
 
@@ -421,61 +623,60 @@ class Ledger:
         Raises:
             LedgerUnreadableError: it was changed.
         """
-        with self._lock, self._sql():
-            assert self._disk is not None
-            row = self._disk.connection.execute(
-                "SELECT value FROM released WHERE digest = ?", (digest,)
-            )
-            found = row.fetchone()
-        assert self.path is not None
-        data = read_large(self.path, digest) if found is None else bytes(found[0])
+        store = self._file or self._shared
+        assert store is not None
+        with self._lock:
+            data = store.value(digest)
         if data is not None:
             unpacked(data, digest)
         return data
 
-    def _write(self, entry: Entry, value: tuple[str, bytes] | None) -> None:
-        record = self._make(entry, time.time())
-        if not _storable(entry.__dict__.values()):
+    def _write(self, entry: Entry, value: Value | None, nonce: str | None, later: bool) -> None:
+        record = self._make(entry, time.time(), nonce)
+        if not storable(entry.__dict__.values()):
             parse(record.data)  # raises for what a reader would refuse, and the whole file with it
-        disk, path = self._disk, self.path
-        assert disk is not None
-        assert path is not None
-        self._committed = False
-        with self._sql():  # the connection is asked for each time: a forked child has none
-            disk.check_sound()
-            disk.check_place()
-            disk.connection.execute("BEGIN IMMEDIATE")
-            disk.check_log()
-            self._check_last()
-            if value is not None and len(value[1]) > LARGEST_IN_DATABASE:
-                write_large(path, *value)  # no sooner: who lost the ledger lets nothing out
-                value = None
-            disk.connection.execute(
-                "INSERT INTO entries VALUES (?, ?, ?)",
-                (record.seq, record.data.decode(), record.hash),
-            )
-            if value is not None:
-                disk.connection.execute("INSERT OR IGNORE INTO released VALUES (?, ?)", value)
-            self._doubtful = entry  # where something else than SQLite ends it
-            disk.pending = True
-            disk.connection.execute("COMMIT")
-            self._committed = True
-            disk.check_log()
-            if not _may_wait(entry):
-                disk.settle((record.seq, record.hash))
-                disk.check_place()
-        self._committed = False
-        self._add(record)
+        store = self._file or self._shared
+        assert store is not None
+        stands = record
+        self._doubtful = entry
+        try:
+            if self._shared is not None:
+                if not self._in_turn:
+                    raise LedgerError(
+                        f"{self.name}: entries are written in a turn: with ledger.turn(): …"
+                    )
+                stands = self._shared.write(record, value)
+            elif self._file is not None:
+                self._file.write(record, value, self._last(), later=later)
+        except BaseException:
+            if not store.doubtful:
+                self._doubtful = None
+            raise
+        if self._shared is not None:  # what ends it from here on leaves the entry doubtful
+            self._follow(stands, record)
+        self._add(stands)
         self._read = None
+
+    def _follow(self, stands: Record, record: Record) -> None:
+        """Takes an entry of our own into the chain, as it stands in a shared store."""
+        same = canonical(stands.body) == canonical(record.body)
+        problems = self._chain.add(stands) if same else ["another entry was written"]
+        if problems:
+            self._broken = True
+            raise LedgerUnreadableError(f"{self.name}: {'; '.join(problems)}")
+
+    @property
+    def _disk(self) -> Disk | None:
+        return None if self._file is None else self._file.disk
 
     @property
     def _connection(self) -> sqlite3.Connection | None:
-        return None if self._disk is None else self._disk.connection
+        return None if self._file is None else self._file.disk.connection
 
     def _last(self) -> tuple[int, str] | None:
         return (self._tree.size - 1, self._head) if self._tree.size else None
 
-    def _make(self, entry: Entry, then: float) -> Record:
+    def _make(self, entry: Entry, then: float, nonce: str | None) -> Record:
         # the clock may be set back, and what entries tell of time is not to contradict their order
         self._minute = max(self._minute, int(then // 60))
         return Record.make(
@@ -487,43 +688,67 @@ class Ledger:
             epoch=self._epoch,
             minute=self._minute,
             root=self._tree.root if isinstance(entry, CloseEntry) else None,
+            nonce=nonce,
         )
 
-    def _add(self, record: Record) -> None:
-        if self._disk is None:
-            self._records.append(record)
-        self._tree.add(bytes.fromhex(record.hash))
-        self._head = record.hash
+    # For the owner of a file that other processes write to through it -----------------------------
 
-    @contextmanager
-    def _sql(self) -> Iterator[None]:
-        disk = self._disk
-        assert disk is not None
-        assert self.path is not None
-        try:
-            SQLITE.__enter__()
-            yield
-        except BaseException as error:
-            if self._lock.made_in != _processes.here():
-                raise  # the transaction is the parent's
-            disk.note(error)
-            if disk.connection.in_transaction:
-                with suppress(sqlite3.Error):
-                    disk.connection.execute("ROLLBACK")
-                self._doubtful = None
-            if isinstance(error, sqlite3.Error):
-                disk.check_sound()  # what was not synced may stand nevertheless: it is doubtful
-                if self._committed:
-                    raise LedgerError(
-                        f"{self.path} could not be brought to disk: {error}; the last entry may "
-                        "stand: open it again"
-                    ) from error
-                self._doubtful = None
-            if isinstance(error, sqlite3.Error | OSError):
-                raise _unwritable(self.path, error) from error
-            raise
-        finally:
-            SQLITE.__exit__()
+    @property
+    def size(self) -> int:
+        """How many entries it has."""
+        return self._chain.size if self.shared else self._tree.size
+
+    @property
+    def epoch(self) -> int:
+        """Which opening of the ledger this is, from 1."""
+        return self._epoch
+
+    @property
+    def writer(self) -> str:
+        """Who writes since it was opened, 16 hexadecimal digits."""
+        return self._writer
+
+    @property
+    def last_record(self) -> Record:
+        """Of a file: what was appended last, since it was opened."""
+        assert self._last_record is not None
+        return self._last_record
+
+    def stored(self, begin: int, most_bytes: int) -> list[bytes]:
+        """Of a file: lines of an export from a position on, at least one if there is one."""
+        assert self._file is not None
+        with self._lock:
+            # what somebody else wrote behind its own is not this ledger's
+            return self._file.lines(begin, self._tree.size, most_bytes)
+
+    def settling(self) -> Settling:
+        """What brings to disk all that was appended ``later``; then call `settled`."""
+        with self._lock:
+            assert self._disk is not None
+            return Settling(self._disk, Head(self._tree.size, self._head))
+
+    def settled(self, done: Settling) -> None:
+        """Keeps the head of what was synced.
+
+        Raises:
+            LedgerHeadError: it could not be kept.  LedgerError, LedgerBusyError: as `append`.
+        """
+        with self._lock:
+            assert self._file is not None
+            all_of_it = self._file.settle_later(done.head.entries, self._last())
+            head = Head(self._tree.size, self._head) if all_of_it else done.head
+            self._tell_head(head)
+
+    def _add(self, record: Record) -> None:
+        if not self.durable:
+            self._records.append(record)
+        else:
+            self._last_record = record
+        if self._shared is None:
+            assert record.envelope is not None
+            self._nonces.note(record.body["entry"], record.seq, record.envelope["nonce"])
+            self._tree.add(bytes.fromhex(record.hash))
+        self._head = record.hash
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -551,7 +776,7 @@ class Ledger:
     @property
     def keeps_heads_elsewhere(self) -> bool:
         """Whether each head is handed to somebody who keeps it."""
-        return self._keep_head is not None
+        return self._heads_elsewhere
 
     @property
     def records(self) -> list[Record]:
@@ -563,6 +788,9 @@ class Ledger:
         with self._lock:
             self._complete()
             size = self._tree.size
+        if self._shared is not None:
+            yield from islice(self._shared.iterate(0), size)
+            return
         if self._disk is None:
             yield from self._records[:size]
             return
@@ -574,6 +802,8 @@ class Ledger:
         """The last hash, on disk before it is told; keep it elsewhere to detect cuts."""
         with self._lock:
             self._complete()
+            if self._shared is not None:
+                self._shared.settle()
             return self._head
 
     def keep_head_again(self) -> None:
@@ -586,7 +816,9 @@ class Ledger:
         self.check_own()
         with self._lock:
             self._complete()
-            if self._disk is not None:
+            if self._shared is not None:
+                self._shared.settle()  # whoever owns it keeps its head then
+            if self.durable:
                 self._tell_head()
 
     def holds(self, head: str) -> bool:
@@ -602,17 +834,17 @@ class Ledger:
 
     def _complete(self) -> None:
         """Chains what a memory ledger holds, and brings to disk what may wait."""
+        if self._shared is not None:
+            return
         if self._disk is None:
             done = len(self._records)
             assert self._read is not None
             for entry, then in zip(self._read[done:], self._times[done:], strict=False):
-                self._add(self._make(entry, then))
+                nonce = self._given.pop(len(self._records), None)
+                self._add(self._make(entry, then, nonce))
         elif self._disk.pending and not self._closed:
-            with self._sql():
-                self._disk.check_log()
-                self._disk.settle(self._last())
-                own = self._disk.last() == self._last()
-            if own and not self._unsaid:
+            assert self._file is not None
+            if self._file.settle(self._last()) and not self._unsaid:
                 self._tell_head()
 
     def export(self, path: str | os.PathLike[str]) -> None:
@@ -626,7 +858,8 @@ class Ledger:
             LedgerError: the file exists, cannot be made, or the ledger is one in memory.
         """
         if self.path is None:
-            raise LedgerError("a ledger in memory has no file to copy: export(path) writes one")
+            what = self.name if self.shared else "a ledger in memory"
+            raise LedgerError(f"{what} has no file to copy: export(path) writes one")
         with self._lock:
             self._complete()
         return backup(self.path, path, vouched=True)
@@ -654,6 +887,8 @@ class Ledger:
             self._closed = True
             if self._beside is not None:
                 self._beside.close()
+            if self._shared is not None:
+                self._shared.close()
 
     @property
     def closed(self) -> bool:
@@ -667,43 +902,27 @@ class Ledger:
         self.close()
 
 
+@final
+class Settling:
+    """One sync of what stood in a file when it was made.
+
+    Attributes:
+        head: of what stood.
+    """
+
+    def __init__(self, disk: Disk, head: Head) -> None:
+        self._disk, self.head = disk, head
+
+    def sync(self) -> None:
+        """Returns when it is on disk; a thread may call it while another one appends.
+
+        Raises:
+            LedgerError: the sync failed, and nothing more is recorded by this process.
+        """
+        self._disk.sync_log()
+
+
 _CLOCK_MAY_BE_OFF = 2  # minutes
-
-
-def _may_wait(entry: Entry) -> bool:
-    """Whether a cut of the power may take an entry away that was written last."""
-    return isinstance(entry, IssueEntry | PublishEntry | SumsEntry) or (
-        isinstance(entry, RetireEntry) and entry.outcome != "uncovered"
-    )
-
-
-def _unwritable(path: Path, error: sqlite3.Error | OSError) -> LedgerError:
-    """What to do about a ledger that could not be written; nothing of the entry stands there."""
-    code = getattr(error, "sqlite_errorcode", None)
-    primary = None if code is None else code & 0xFF
-    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or isinstance(
-        error, BlockingIOError
-    ):
-        return LedgerBusyError(
-            f"{path} could not be written: {error}: another process holds it; end what it does "
-            "there, and try again: nothing was recorded"
-        )
-    todo = {
-        sqlite3.SQLITE_FULL: "make room and try again",
-        sqlite3.SQLITE_READONLY: "the file or its directory is read-only: make both writable",
-        sqlite3.SQLITE_CANTOPEN: "its directory must be there, and writable",
-        sqlite3.SQLITE_IOERR: "look after the disk and its limits, and try again",
-    }.get(primary or 0, "")
-    if isinstance(error, OSError):
-        todo = {
-            errno.ENOSPC: "make room and try again",
-            errno.EDQUOT: "make room and try again",
-            errno.EROFS: "the file system is read-only: make it writable",
-            errno.EACCES: "make the file and its directory writable",
-        }.get(error.errno or 0, "")
-    return LedgerError(
-        f"{path} could not be written: {error}{'; ' if todo else ''}{todo}: nothing was recorded"
-    )
 
 
 def write_export(path: str | os.PathLike[str], records: Iterable[Record]) -> None:

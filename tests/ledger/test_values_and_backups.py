@@ -20,7 +20,7 @@ from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
 from privlearn.domains import Ball
 from privlearn.errors import LedgerError, LedgerHeadError, LedgerUnreadableError
-from privlearn.ledger import Ledger, backup, read_records, store
+from privlearn.ledger import Ledger, backup, file_store, read_records
 from privlearn.ledger import large_values as large
 from privlearn.ledger.values import digest_of, packed, unpacked
 from privlearn.mechanisms import NoisySum
@@ -50,7 +50,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Values of more than 100 bytes are large."""
-    monkeypatch.setattr(store, "LARGEST_IN_DATABASE", 100)
+    monkeypatch.setattr(file_store, "LARGEST_IN_DATABASE", 100)
 
 
 # Values -------------------------------------------------------------------------------------------

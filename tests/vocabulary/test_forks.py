@@ -354,7 +354,7 @@ LEFT = textwrap.dedent("""
         _processes.never_end = id
     book = Ledger.create("ledger.db")
     people = People.create("people.db", Participation(1))
-    for connection in (book._connection, people._People__store._file.connection):
+    for connection in (book._connection, people._People__keeper._turns._store._file.connection):
         connection.create_function("told", 0, Told())
     del connection
     child = os.fork()

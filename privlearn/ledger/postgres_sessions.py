@@ -1,0 +1,418 @@
+"""Connections to a PostgreSQL that holds ledgers, and what is asked of the server before."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, final
+
+import psycopg
+from psycopg import errors as sql
+from sqlalchemy import (
+    URL,
+    Connection,
+    Engine,
+    Executable,
+    Label,
+    create_engine,
+    literal_column,
+    make_url,
+    select,
+    text,
+)
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.pool import NullPool
+
+from privlearn import _processes
+from privlearn.errors import LedgerBusyError, LedgerError, LedgerUnreadableError
+from privlearn.ledger.addresses import LEDGER, is_address, shown, spelled_out
+
+TIMEOUT = 10.0
+"""Seconds that a connection, a lock or a statement may take."""
+
+
+class LostConnection(Exception):
+    """The connection ended; what was not committed is not recorded."""
+
+
+class Conflict(Exception):
+    """The server undid a transaction for the sake of another one: it can be tried again."""
+
+
+class Denied(LedgerError):
+    """The role may not do what was asked."""
+
+    def __init__(self, name: str, said: str) -> None:
+        told = "`privlearn ledger postgres-schema --writer ROLE` prints what a role needs"
+        super().__init__(f"{name}: {said}; {told}")
+        self.said = said
+
+
+class Address:
+    """Where a ledger is, from ``postgresql://user@host/database?ledger=name``.
+
+    What else stands behind the question mark goes to the driver: ``sslmode=verify-full``, say.
+
+    Raises:
+        LedgerError: it is no such address.
+    """
+
+    def __init__(self, address: str | os.PathLike[str]) -> None:
+        try:
+            if not is_address(address):  # of another database, say
+                raise ValueError
+            url = make_url(spelled_out(address))
+        except (ArgumentError, ValueError):
+            raise LedgerError(
+                f"{shown(address)}: is no address: postgresql://user@host/database?ledger=name"
+            ) from None
+        ledger = url.query.get(LEDGER)
+        if ledger is not None and (not isinstance(ledger, str) or not ledger):
+            raise LedgerError(f"{shown(address)}: {LEDGER}= must be given once, and name a ledger")
+        self.ledger: str | None = ledger
+        self.url: URL = url.difference_update_query([LEDGER]).set(drivername="postgresql+psycopg")
+        self._shown = shown(url.difference_update_query([LEDGER]).render_as_string())
+
+    def __str__(self) -> str:
+        return self._shown if self.ledger is None else f"{self._shown}?{LEDGER}={self.ledger}"
+
+    __repr__ = __str__
+
+
+_DEFAULTS: dict[str, Any] = {
+    "application_name": "privlearn",
+    "connect_timeout": int(TIMEOUT),
+    # a machine that is gone, or cut off, is noticed within half a minute
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+
+
+def engine_of(address: Address) -> Engine:
+    """Makes connections, each of which is closed when it is let go of."""
+    return _engine(address.url)
+
+
+@lru_cache(16)
+def _engine(url: URL) -> Engine:
+    # it holds no connection, and what it learns of the server and compiles is of use to the next
+    given = {name: value for name, value in _DEFAULTS.items() if name not in url.query}
+    return create_engine(
+        url,
+        poolclass=NullPool,
+        isolation_level="AUTOCOMMIT",  # transactions are begun in so many words
+        hide_parameters=True,
+        connect_args=given,
+    )
+
+
+_DURABLE = "synchronous_commit"
+_REQUIRED = {
+    "fsync": "a crash of the server's machine takes away what was committed",
+    "full_page_writes": "a crash of the server's machine can tear what was committed",
+}
+
+
+@final
+class Session:
+    """One connection; what it does is one thread's at a time.
+
+    Args:
+        engine: makes it.
+        name: of the ledger, for messages.
+        writes: whether it is to write, and not only to read.
+
+    Raises:
+        LedgerError: the server cannot be reached, or does not keep what is committed.
+    """
+
+    def __init__(self, engine: Engine, name: str, *, writes: bool) -> None:
+        self.name, self._writes = name, writes
+        self.warnings: list[str] = []
+        """What the server said of the last statement."""
+        self._lock = threading.RLock()
+        password = engine.url.password
+        try:
+            self._connection: Connection = engine.connect()
+        except DBAPIError as error:
+            said = _said(error)
+            if password:
+                said = said.replace(password, "…")
+            raise LedgerError(f"{name} cannot be reached: {said}") from None
+        try:
+            self._driver.add_notice_handler(self._note)
+            found = self.one(select(*SERVER))
+            self._backend = found.backend
+            self._check_place(found)
+            self._set()
+            self.check_server(self.one(select(*SERVER)))
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def _driver(self) -> Any:
+        return self._connection.connection.driver_connection
+
+    def _note(self, said: psycopg.errors.Diagnostic) -> None:
+        if said.severity_nonlocalized == "WARNING":
+            self.warnings.append(said.message_primary or "")
+
+    def _set(self) -> None:
+        settings = {
+            # objects are named with their schema, and functions are the server's own
+            "search_path": "pg_catalog",
+            "client_encoding": "UTF8",
+            "lock_timeout": f"{int(TIMEOUT * 1000)}ms",
+            "statement_timeout": f"{int(TIMEOUT * 3000)}ms",
+            # a process that was stopped in its turn keeps the others waiting for no longer
+            "idle_in_transaction_session_timeout": f"{int(TIMEOUT * 3000)}ms",
+            # nor does one whose machine is gone, as the server asks it, too
+            "tcp_keepalives_idle": "10",
+            "tcp_keepalives_interval": "5",
+            "tcp_keepalives_count": "4",
+        }
+        if self._writes:
+            (now,) = self.one(text(f"SELECT current_setting('{_DURABLE}')"))
+            if now != "remote_apply":  # which waits for longer
+                settings[_DURABLE] = "on"
+            settings["default_transaction_isolation"] = "serializable"
+        else:
+            settings["default_transaction_read_only"] = "on"
+        calls = ", ".join(f"set_config('{name}', '{to}', false)" for name, to in settings.items())
+        self.one(text(f"SELECT {calls}"))
+
+    def _check_place(self, row: Any) -> None:
+        if row.server_encoding != "UTF8":
+            raise LedgerError(
+                f"{self.name}: the database is in {row.server_encoding}; a ledger needs UTF8"
+            )
+        if not self._writes:
+            return
+        if row.backend != self._driver.info.backend_pid:
+            raise LedgerError(
+                f"{self.name}: another process of the server answers than the one that was "
+                "connected to: a pooler stands between, such as PgBouncer, and locks belong to a "
+                "session; connect to the server itself"
+            )
+        if row.recovering:
+            raise LedgerError(
+                f"{self.name} is a standby, which takes no entries: connect to the primary "
+                "(target_session_attrs=read-write picks it among several hosts)"
+            )
+
+    def check_server(self, row: Any) -> None:
+        """Raises LedgerError where the server takes no writes, or does not keep what it commits.
+
+        Args:
+            row: has `SERVER`.
+        """
+        if not self._writes:
+            return
+        self._check_place(row)
+        found = row._mapping
+        for setting, why in _REQUIRED.items():
+            if found[setting] != "on":
+                raise LedgerError(
+                    f"{self.name}: the server has {setting} = {found[setting]}: {why}, and with it "
+                    "spends whose releases are out; nothing is written to it: set it to on"
+                )
+        if found[_DURABLE] not in ("on", "remote_apply"):
+            raise LedgerError(
+                f"{self.name}: {_DURABLE} = {found[_DURABLE]} although this session set it to on: "
+                "is there a pooler between, which shares sessions? connect to the server itself"
+            )
+        if found["read_only"] != "off":
+            raise LedgerError(
+                f"{self.name}: the server takes only reading (default_transaction_read_only = on): "
+                "connect to the primary, or let this role write"
+            )
+        if found["isolation"] != "serializable":
+            raise LedgerError(f"{self.name}: transactions are {found['isolation']}")
+        if found["backend"] != self._backend:
+            raise LedgerError(
+                f"{self.name}: another process of the server answers than before: a pooler that "
+                "shares sessions between transactions stands between; connect to the server itself"
+            )
+
+    def check_tables(self) -> None:
+        """Raises LedgerError where a crash of the server would empty a table of ledgers."""
+        if found := self.run(_UNLOGGED):
+            raise LedgerError(
+                f"{self.name}: the table {found[0].name} is unlogged, or temporary: a crash of the "
+                "server empties it; ALTER TABLE … SET LOGGED"
+            )
+
+    def run(self, statement: Executable, **parameters: Any) -> Sequence[Any]:
+        """Runs a statement; its rows.
+
+        Raises:
+            LostConnection, Conflict: see there.
+            LedgerBusyError: somebody held a lock for too long.
+            LedgerError: the server refused it.
+        """
+        with self._lock, self._errors():
+            self.warnings.clear()
+            if self.lost:  # else another connection would be made, without the locks of this one
+                raise LostConnection("it had ended before")
+            done = self._connection.execute(statement, parameters)
+            return done.fetchall() if done.returns_rows else ()
+
+    def one(self, statement: Executable, **parameters: Any) -> Any:
+        """Runs a statement that has one row."""
+        (row,) = self.run(statement, **parameters)
+        return row
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except DBAPIError as error:
+            raise self._meaning(error) from None
+
+    def _meaning(self, error: DBAPIError) -> Exception:
+        what = error.orig
+        if self.lost:
+            return LostConnection(_said(error))
+        if isinstance(what, sql.SerializationFailure | sql.DeadlockDetected):
+            return Conflict(_said(error))
+        if isinstance(what, sql.UniqueViolation):
+            return Taken(_said(error))
+        if isinstance(what, sql.LockNotAvailable):
+            return LedgerBusyError(
+                f"{self.name}: {_said(error)}: others held it for {TIMEOUT:.0f} seconds; nothing "
+                "was recorded: try again"
+            )
+        if isinstance(what, sql.QueryCanceled):
+            return LedgerBusyError(f"{self.name}: {_said(error)}; nothing was recorded: try again")
+        if isinstance(what, sql.UndefinedTable | sql.InvalidSchemaName):
+            return LedgerUnreadableError(
+                f"{self.name}: the database holds no ledgers; `privlearn ledger postgres-schema` "
+                "prints what makes the tables"
+            )
+        if isinstance(what, sql.InsufficientPrivilege):
+            return Denied(self.name, _said(error))
+        return LedgerError(f"{self.name}: {_said(error)}; nothing was recorded")
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection is gone."""
+        return self._connection.closed or self._connection.invalidated or bool(self._driver.closed)
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether one was begun, and neither committed nor rolled back."""
+        return not self.lost and self._driver.info.transaction_status != _IDLE
+
+    def begin(self) -> None:
+        """Begins a transaction that behaves as if no other ran beside it."""
+        self.run(_BEGIN)
+
+    def commit(self) -> None:
+        """Commits; returns when what was written is as durable as the server makes it.
+
+        Raises:
+            LostConnection: the outcome is not known.
+            LedgerError: the server gave up waiting for a standby: it stands here, and perhaps only
+                here.  Else nothing was recorded.
+        """
+        if self._driver.info.transaction_status != psycopg.pq.TransactionStatus.INTRANS:
+            raise LedgerError(f"{self.name}: there is nothing to commit; nothing was recorded")
+        self.run(_COMMIT)
+
+    def rollback(self) -> None:
+        """Undoes what was not committed, if there is something."""
+        if self.in_transaction:
+            self.run(_ROLLBACK)
+
+    def close(self) -> None:
+        """Ends the connection, and with it all locks."""
+        with suppress(Exception):
+            self._driver.close()
+        with suppress(Exception):
+            self._connection.invalidate()
+        with suppress(Exception):
+            self._connection.close()
+
+
+class Taken(Exception):
+    """A row with that key stands there."""
+
+
+_IDLE = psycopg.pq.TransactionStatus.IDLE
+_BEGIN = text("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE")
+_UNLOGGED = text(
+    "SELECT relname AS name FROM pg_class WHERE relpersistence <> 'p' AND relkind IN ('r', 'p') "
+    "AND relnamespace = to_regnamespace('privlearn')"
+)
+_COMMIT, _ROLLBACK = text("COMMIT"), text("ROLLBACK")
+SERVER: tuple[Label[Any], ...] = tuple(
+    literal_column(what).label(name)
+    for name, what in {
+        "backend": "pg_backend_pid()",
+        "recovering": "pg_is_in_recovery()",
+        "server_encoding": "current_setting('server_encoding')",
+        "read_only": "current_setting('transaction_read_only')",
+        "isolation": "current_setting('transaction_isolation')",
+        **{name: f"current_setting('{name}')" for name in (_DURABLE, *_REQUIRED)},
+    }.items()
+)
+"""What the server says of itself, as columns of a row."""
+
+
+@final
+class Connections:
+    """Those of one process: one in which it writes, and one in which it reads meanwhile."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.reading: Session | None = None
+
+    def drop(self) -> None:
+        """Ends the one that writes."""
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
+
+    def drop_reading(self) -> None:
+        """Ends the one that reads."""
+        session, self.reading = self.reading, None
+        if session is not None:
+            session.close()
+
+    def close(self, made_in: tuple[int, int]) -> None:
+        """Ends both, unless they are a parent's."""
+        if _processes.here() == made_in:
+            with suppress(Exception):
+                self.drop()
+            with suppress(Exception):
+                self.drop_reading()
+
+
+def _said(error: DBAPIError) -> str:
+    """The first line of what the server or the driver said."""
+    lines = str(error.orig).strip().splitlines()
+    return lines[0] if lines else type(error.orig).__name__
+
+
+def key_of(*names: object) -> int:
+    """A number that stands for something in the server's table of advisory locks."""
+    digest = sha256("\0".join(map(str, ("privlearn", *names))).encode()).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
+def room_of(ledger: str) -> int:
+    """Of a ledger's members, in the same table: half a key, whose other half is the member."""
+    return key_of("members", ledger) >> 32
+
+
+def new_member() -> int:
+    """A number for a process that writes a ledger."""
+    return secrets.randbelow(2**31)

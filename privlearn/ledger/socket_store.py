@@ -1,0 +1,231 @@
+"""A ledger file that another process of this host owns, over its Unix socket.
+
+The owner, `privlearn.ledger.owner`, makes every record and decides whether it may stand; here is
+what it is asked.  A connection that was cut is made again, once, and what was on its way is asked
+again: an entry by its nonce, so that it never stands twice.  An owner that was replaced tells
+another epoch, and this store then refuses everything with LedgerFencedError.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, final
+
+from privlearn._local_frames import Limits, Message
+from privlearn._local_sockets import Client
+from privlearn.errors import (
+    LedgerError,
+    LedgerUnreadableError,
+    LocalSocketError,
+    PrivlearnError,
+)
+from privlearn.ledger.chain import Record
+from privlearn.ledger.large_values import LARGEST
+from privlearn.ledger.reader import record_of
+from privlearn.ledger.stores import Turn, Value
+
+LIMITS = Limits(json=2**20, attached=LARGEST + 2**24)
+"""Entries and values come attached, and are as large as a ledger takes them."""
+WAIT = 60.0
+"""Seconds that a process waits for its turn."""
+_ANSWER = 30.0
+"""Seconds within which the owner answers everything else."""
+_FAREWELL = 2.0
+"""Seconds that a ledger takes at most to be closed, if the owner does not answer."""
+
+
+def lines_of(attached: bytes, begin: int) -> Iterator[Record]:
+    """Records, from a position on, as the owner sends them: lines of an export.
+
+    Raises:
+        LedgerUnreadableError: not of the form.
+    """
+    for seq, line in enumerate(attached.split(b"\n") if attached else (), begin):
+        data, _, end = line.removeprefix(_FIRST).rpartition(_MIDDLE)
+        try:
+            if not line.startswith(_FIRST) or not end.endswith(_LAST):
+                raise ValueError(f"entry {seq} is not of the form")
+            yield record_of(seq, data, end.removesuffix(_LAST))
+        except ValueError as error:
+            raise LedgerUnreadableError(f"the owner sent what is no ledger: {error}") from None
+
+
+_FIRST, _MIDDLE, _LAST = b'{"entry":', b',"hash":"', b'"}'
+
+
+@final
+class SocketStore:
+    """What one process holds of a ledger that its owner writes; see `SharedStore`.
+
+    Args:
+        socket: of the owner.
+
+    Attributes:
+        heads_elsewhere: whether the owner hands each head to somebody who keeps it.
+
+    Raises:
+        LedgerError: nobody serves there.
+    """
+
+    def __init__(self, socket: str | os.PathLike[str]) -> None:
+        self._socket, self.heads_elsewhere = socket, False
+        self._session: str | None = None
+        self._joining = threading.Lock()
+        self._turn: int | None = None
+        self._unsettled = False
+        self.doubtful = False
+        self.epoch, self.writer = 0, ""
+        try:
+            self._client = self._connected()
+        except LocalSocketError as error:
+            raise LedgerError(
+                f"{error}; a ledger's owner is started by `privlearn ledger serve LEDGER`"
+            ) from None
+
+    def _connected(self) -> Client:
+        """A connection to the owner that this store knows, or to the first."""
+        client = Client(self._socket, limits=LIMITS)
+        try:
+            asked = {"do": "hello", "session": self._session, "epoch": self.epoch or None}
+            told = client.ask(asked, seconds=_ANSWER).fields
+        except BaseException:
+            client.close()
+            raise
+        self._session, self._ledger = str(told["session"]), str(told["path"])
+        self.heads_elsewhere = bool(told["heads_elsewhere"])
+        self.epoch, self.writer = int(told["epoch"]), str(told["writer"])
+        return client
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self._ledger} (by its owner at {self._socket})"
+
+    def _ask(
+        self, do: str, fields: dict[str, Any], attached: bytes = b"", seconds: float = _ANSWER
+    ) -> Message:
+        question = {"do": do, "epoch": self.epoch, **fields}
+        client = self._client
+        try:
+            return client.ask(question, attached, seconds=seconds)
+        except LocalSocketError as error:
+            if not client.lost:
+                raise LedgerError(f"{self.name}: {error}") from error
+        try:
+            return self._again(client).ask(question, attached, seconds=seconds)
+        except LocalSocketError as error:
+            raise LedgerError(
+                f"{self.name} cannot be asked: {error}; nothing is released for what was not "
+                "answered: start the owner again, connect anew, and resume or join the account"
+            ) from error
+
+    def _again(self, lost: Client) -> Client:
+        with self._joining:
+            if self._client is lost:
+                self._client = self._connected()
+                lost.close()
+            return self._client
+
+    def iterate(self, begin: int) -> Iterator[Record]:
+        """All entries from position ``begin`` on."""
+        stop = None
+        while stop is None or begin < stop:
+            told = self._ask("records", {"begin": begin})
+            stop = int(told.fields["size"]) if stop is None else stop
+            for record in lines_of(told.attached, begin):
+                begin = record.seq + 1
+                yield record
+            if begin < stop and not told.attached:
+                raise LedgerUnreadableError(f"{self.name}: entry {begin} is not there")
+
+    @contextmanager
+    def turn(self, size: int) -> Iterator[Turn]:
+        """A block in which nobody else can append; what it wrote is durable when it is left.
+
+        Raises:
+            LedgerBusyError: others held it for too long.
+        """
+        try:
+            number, records = self._taken(size)
+        except BaseException:
+            self._end(None)  # it may be given to us later, when nobody waits for it
+            raise
+        self._turn, self._unsettled = number, False
+        try:
+            yield Turn(records)
+        finally:
+            self._turn = None
+            self._end(number)
+
+    def _taken(self, size: int) -> tuple[int, list[Record]]:
+        """The number of our turn, and what others wrote."""
+        records: list[Record] = []
+        while True:
+            fields = {"size": size, "known": size + len(records), "wait": WAIT}
+            told = self._ask("turn", fields, seconds=WAIT + _ANSWER)
+            records += lines_of(told.attached, size + len(records))
+            if told.fields["turn"] is not None:
+                return int(told.fields["turn"]), records
+            # there is more than is sent at once, and others may go first
+
+    def _end(self, number: int | None) -> None:
+        settle, self._unsettled = self._unsettled, False
+        fields = {"turn": number, "settle": settle}
+        if settle:
+            self._ask("end", fields)
+        else:
+            with suppress(PrivlearnError):  # then the turn has ended with the connection
+                self._client.tell({"do": "end", "epoch": self.epoch, **fields})
+
+    def write(self, record: Record, value: Value | None) -> Record:
+        """Appends in a turn, and returns the record that stands there.
+
+        It is durable when the turn has ended, by when the owner has brought several to disk at
+        once; nobody releases anything for it before, as an accountant holds the turn until then.
+        """
+        digest, data = (None, b"") if value is None else value
+        if len(data) > LARGEST:
+            raise LedgerError(f"a value of {len(data)} bytes; at most {LARGEST} are kept")
+        fields = {
+            "turn": self._turn,
+            "seq": record.seq,
+            "entry": len(record.data),
+            "digest": digest,
+        }
+        self.doubtful = True
+        try:
+            told = self._ask("write", fields, record.data + data)
+        except PrivlearnError as error:
+            # what the owner answered is known: it was not written
+            self.doubtful = isinstance(error.__cause__, LocalSocketError)
+            raise
+        (stands,) = lines_of(told.attached, record.seq)
+        self._unsettled = self._unsettled or bool(told.fields["unsettled"])
+        self.doubtful = False
+        return stands
+
+    def check(self) -> None:
+        """Raises LedgerFencedError or LedgerError where `write` would."""
+        self._ask("check", {})
+
+    def settle(self) -> None:
+        """Returns when all that stands is on the owner's disk."""
+        self._ask("settle", {})
+
+    def value(self, digest: str) -> bytes | None:
+        """What was written beside an entry; None where nothing was."""
+        told = self._ask("value", {"digest": digest})
+        return told.attached if told.fields["found"] else None
+
+    def enter(self, accountant: str, *, alone: bool) -> None:
+        """Says, in a turn, that this process writes for an accountant."""
+        self._ask("enter", {"accountant": accountant, "alone": alone})
+
+    def close(self) -> None:
+        """Ends the tokens of this process, and the connection; may be called twice."""
+        with suppress(PrivlearnError):  # who cannot be told sees that the connection is closed
+            self._client.ask({"do": "bye", "epoch": self.epoch}, seconds=_FAREWELL)
+        self._client.close()
