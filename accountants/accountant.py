@@ -8,11 +8,11 @@ that its own billboard served.  `privlearn.accountants.local` has the one for lo
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from fractions import Fraction
+from itertools import islice
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, final
 
 from privlearn import __version__
@@ -20,30 +20,38 @@ from privlearn._exclusive import Exclusive
 from privlearn._validate import text, user_range
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
 from privlearn.accountants.audit import Certificate, certify
+from privlearn.accountants.beginnings import (
+    ON_DEVICES,
+    check_people,
+    check_registry,
+    in_currency,
+    new_id,
+    noise_like,
+    opened_as,
+    participation_form,
+)
 from privlearn.accountants.collector import collector_paused
 from privlearn.accountants.delegated import Delegated
 from privlearn.accountants.epsilon_delta import largest_delta, largest_epsilon
 from privlearn.accountants.filters import RunningBound, running_bound
 from privlearn.accountants.guarantee import (
-    in_gaussian,
-    in_renyi,
-    in_zcdp,
     promised,
     spent,
-    unless_failed,
 )
 from privlearn.accountants.multiple_accountants import check_beside
 from privlearn.accountants.recorded_values import RecordedValue, recorded_values
 from privlearn.accountants.replay import Replay
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.retries import FirstTry, ValuesInMemory, nonce_after
+from privlearn.accountants.spend_forms import OtherLosses, forms_of, parameters_of
+from privlearn.accountants.state import Account, AccountState, LossPrice
+from privlearn.accountants.turns import News, Turns
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, Renyi
+from privlearn.budgets import ApproxDP, B
 from privlearn.domains import Array
 from privlearn.entries import (
     EXACT,
     PARTICIPATION,
     RESUME,
-    AttestEntry,
     BatchesEntry,
     CloseEntry,
     DelegateEntry,
@@ -63,19 +71,22 @@ from privlearn.entries import (
 )
 from privlearn.errors import (
     BudgetError,
+    LeaseError,
+    LedgerClosedError,
     LedgerError,
     LedgerHeadError,
+    NonceReusedError,
     PeopleError,
     PrivlearnError,
     TokenCopyError,
     TokenSpentError,
 )
 from privlearn.exact import Exact, exact, exact_text
+from privlearn.leases import Lease, check_leasable
 from privlearn.ledger import Ledger
 from privlearn.ledger.values import packed
-from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded
+from privlearn.losses import Loss, recorded
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.protocols import Mechanism, Plan, Streaming
 from privlearn.rows import Rows
@@ -94,8 +105,6 @@ X = TypeVar("X")
 T = TypeVar("T")
 
 Of = Literal["guarantee", "spent"]
-_Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]
-"""Domain, noise and loss of a spend as they are written, and whether the loss follows from them."""
 
 
 class _Accountant(Generic[B]):
@@ -149,7 +158,7 @@ class _Accountant(Generic[B]):
         people: People | None = None,
         _attested: bool = False,
     ) -> None:
-        cap, promise = _in_currency(budget, currency, order_for, exact("failure", failure))
+        cap, promise = in_currency(budget, currency, order_for, exact("failure", failure))
         if cap.is_zero:
             raise BudgetError(f"budget = {budget}: must be above zero")
         index = user_range(users=users)
@@ -159,7 +168,7 @@ class _Accountant(Generic[B]):
                 "ledger: secure noise needs one that outlives the process, Ledger.create(path); "
                 "Ledger.memory(), which forgets what was spent, has to be asked for"
             )
-        _check_registry(people)
+        check_registry(people)
         book = ledger if ledger is not None else Ledger.memory()
         if book.opened and not shared:
             raise LedgerError(
@@ -172,33 +181,36 @@ class _Accountant(Generic[B]):
         features: dict[str, Literal["critical", "optional"]] = {EXACT: "optional"}
         if people is not None:
             features[PARTICIPATION] = "critical"
-        if book.path is not None:
+        if book.durable:
             features[RESUME] = "critical"
         opened = OpenEntry(
-            accountant=_new_id({entry.accountant for entry in book.opened}),
+            accountant=new_id({entry.accountant for entry in book.opened}),
             software=f"privlearn {__version__}",
             trust=self.trust,
             adjacency=adjacency,
             users=(index.start, index.stop),
             cap=cap.to_dict(),
             promise=None if promise is None else promise.to_dict(),
-            noise=source.name if not _attested or source.simulated else _ON_DEVICES,
+            noise=source.name if not _attested or source.simulated else ON_DEVICES,
             simulated=source.simulated,
             side_information=tuple(side_information),
-            durable=book.path is not None,
+            durable=book.durable,
             population=None if population is None else text(population=population),
             attested=_attested,
             failure=exact_text(exact("failure", failure)),
             odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
             features=features,
-            participation=None if people is None else _participation(people),
+            participation=None if people is None else participation_form(people),
             heads={"heads": "elsewhere"} if book.keeps_heads_elsewhere else None,
         )
 
         def beside(others: Sequence[OpenEntry]) -> None:
             check_beside(opened, list(others))
 
-        self._start(AccountState(opened), 1, book, source, observer, people)
+        news = News(opened.accountant)
+        if book.shared:
+            book.listen(news)
+        self._start(AccountState(opened), 1, book, source, observer, people, news)
         if people is not None and people.serving_only:
             raise PeopleError(
                 f"people: registry {people.id} stands in place of one that was lost, and learns "
@@ -209,7 +221,10 @@ class _Accountant(Generic[B]):
                 f"people: registry {people.id} belongs to accountant {people.accountant!r}; resume "
                 "that, or make a registry for this one"
             )
-        book.append(opened, after=0, first=not shared, beside=beside)
+        with book.turn():
+            book.enter(self.id, alone=True)
+            news.own = opened
+            book.append(opened, after=0, first=not shared, beside=beside)
         if people is not None:
             people.bind(opened.accountant, index)
 
@@ -221,22 +236,32 @@ class _Accountant(Generic[B]):
         noise: NoiseSource,
         observer: ReleaseObserver | None,
         people: People | None,
+        news: News,
     ) -> None:
         """``seen``: how many of the ledger's entries are in the state."""
         if observer is not None and not noise.simulated:
             raise ValueError("observer: a check needs NoiseSource.simulation(seed)")
         self._state, self.ledger, self.noise, self.observer = state, ledger, noise, observer
-        self._lock = Exclusive("an accountant")
+        lock = Exclusive("an accountant")
+        self._news = news
+        self._lock: Exclusive | Turns = lock
+        if ledger.shared:
+            self._lock = Turns(lock, ledger, self._catch_up)
         self._people = people
         self._seen = seen
         self._interrupted = False
-        self._resumed = False
+        self._behind = False
+        """Whether entries of other processes stand in the ledger that are not in the state."""
+        self._resumed = self._joined = False
         self._before: Replay | None = None
         """What was released before a restart, until a learner runs again over it."""
         self._past: Replay | None = None
         """While a learner runs again over what was released before a restart."""
         self._mechanisms: dict[str, Any] = {}
-        self._others = _OtherLosses()
+        self._others = OtherLosses()
+        self._retried: dict[int, FirstTry] = {}
+        """By identity of their tokens: releases that are handed out again."""
+        self._values = ValuesInMemory()
 
     @classmethod
     @collector_paused()
@@ -272,7 +297,7 @@ class _Accountant(Generic[B]):
             LedgerHeadError: its head is not known, or not in it.
             PeopleError: not the registry of this accountant, or older than its ledger.
         """
-        _check_registry(people)
+        check_registry(people)
         if not isinstance(ledger, Ledger):
             book = Ledger.open(ledger, head=head, unknown_head=unknown_head)
         elif unknown_head:
@@ -283,13 +308,79 @@ class _Accountant(Generic[B]):
                 raise LedgerHeadError(
                     f"head is {book.head}, not {head}: the ledger was cut or rewritten"
                 )
-        first = _opened(book, cls.trust, accountant)
-        source = noise if noise is not None else _noise_like(first)
+        resumed, before = cls._read(book, noise, accountant, people)
+        resumed._before = before
+        with resumed._lock:
+            book.enter(resumed.id, alone=True)
+            if book.unknown_head:
+                resumed._append(ResumeEntry(accountant=resumed.id))
+            resumed._end_outstanding()
+        return resumed
+
+    @classmethod
+    @collector_paused()
+    def join(
+        cls,
+        ledger: Ledger,
+        *,
+        noise: NoiseSource | None = None,
+        accountant: str | None = None,
+        people: People | None = None,
+    ) -> Self:
+        """Issues and spends beside other processes, from one cap that all of them share.
+
+        Each process sees what the others wrote before it writes itself, so together they spend at
+        most the cap.  Tokens are their process's own; those of one that ends are ended by the
+        others: unspent ones are handed back, spent ones stay charged.  A learner is not joined: it
+        belongs to one process, which resumes it.
+
+        Args:
+            ledger: one that is shared, `Ledger.connect` or `Ledger.postgres`.
+            noise: as for `resume`.
+            accountant: the `id`, needed where several of this trust are open.
+            people: the registry that it was begun with, which must be shared as well.
+
+        Raises:
+            LedgerError: not shared, closed, of another trust, or with entries that do not check.
+            LedgerFencedError: the ledger was opened anew since.
+            PeopleError: not the registry of this accountant.
+        """
+        check_registry(people)
+        if not isinstance(ledger, Ledger):
+            raise TypeError(
+                f"ledger: {type(ledger).__name__}: must be a Ledger, Ledger.connect(socket) or "
+                "Ledger.postgres(address, 'join')"
+            )
+        if not ledger.shared:
+            raise LedgerError(
+                f"{ledger.name} has one process: connect to its owner (Ledger.connect), or keep it "
+                "in PostgreSQL"
+            )
+        joined, _ = cls._read(ledger, noise, accountant, people)
+        joined._joined = True
+        with joined._lock:
+            ledger.enter(joined.id)
+        return joined
+
+    @classmethod
+    def _read(
+        cls,
+        book: Ledger,
+        noise: NoiseSource | None,
+        accountant: str | None,
+        people: People | None,
+    ) -> tuple[Self, Replay]:
+        """An accountant that the ledger holds, and what it released before."""
+        with book.turn():  # it may have been opened since this process connected
+            pass
+        first = opened_as(book, cls.trust, accountant)
+        source = noise if noise is not None else noise_like(first)
         if source.simulated is not first.simulated:
             raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
         state, seen, before = AccountState(first), 0, Replay(book)
-        others = _OtherLosses()
-        for entry in book.entries:
+        others, news = OtherLosses(), News(first.accountant)
+        stands = book.listen(news) if book.shared else None  # from here on others may write
+        for entry in islice(book.entries, stands):
             if entry.accountant == first.accountant:
                 if seen:
                     state.check(entry)
@@ -300,8 +391,8 @@ class _Accountant(Generic[B]):
                 seen += 1
         if state.closed:
             raise LedgerError(
-                f"{book.path or 'the ledger'}: its accountant was closed, and takes no further "
-                "entries; it can be audited"
+                f"{book.name}: its accountant was closed, and takes no further entries; it can be "
+                "audited"
             )
         if book.unknown_head and not state.resumable:
             raise LedgerHeadError(
@@ -310,16 +401,11 @@ class _Accountant(Generic[B]):
             )
         resumed = cls.__new__(cls)
         if people is not None or first.participation is not None:
-            _check_people(people, state)
-        resumed._start(state, seen, book, source, None, people)
+            check_people(people, state)
+        resumed._start(state, seen, book, source, None, people, news)
         resumed._resumed = True
-        resumed._before = before
         resumed._others = others
-        with resumed._lock:
-            if book.unknown_head:
-                resumed._append(ResumeEntry(accountant=resumed.id))
-            resumed._end_outstanding()
-        return resumed
+        return resumed, before
 
     # Public facts ---------------------------------------------------------------------------------
 
@@ -385,7 +471,14 @@ class _Accountant(Generic[B]):
         Raises:
             BudgetError: for one user under a rule of participation, where an index is no person.
         """
+        self._look()
         return cast(B, self._state.ceiling.largest(self._range(user)))
+
+    def _look(self) -> None:
+        """Learns what other processes wrote, if there are others."""
+        if self.ledger.shared and not self._state.closed:
+            with self._lock:
+                pass
 
     def remaining(self, user: int | None = None) -> B:
         """What can still be issued for one user (default: for all of them at once).
@@ -407,6 +500,7 @@ class _Accountant(Generic[B]):
         Raises:
             BudgetError: as `spent`.
         """
+        self._look()
         return self._state.ceiling.largest_failure(self._range(user))
 
     def epsilon(self, delta: float, *, of: Of = "guarantee", rounds: int = 1) -> float:
@@ -513,8 +607,7 @@ class _Accountant(Generic[B]):
             ValueError: no items.
         """
         for label, each in mechanisms.items():
-            if not callable(getattr(each, "loss", None)):
-                raise TypeError(f"{label} = {each!r}: must be a mechanism, which states a loss()")
+            _check_mechanism(label, each)
         named = [Plan(label, each.loss(), self.users) for label, each in mechanisms.items()]
         given = [*plan, *named]
         if not given:
@@ -539,22 +632,102 @@ class _Accountant(Generic[B]):
                 self._append(PlanEntry(accountant=self.id, items=items))
             self._mechanisms = dict(mechanisms)
 
-    def release(self, label: str, rows: Rows[X]) -> Released[Array]:
+    def release(self, label: str, rows: Rows[X], *, nonce: str | None = None) -> Released[Array]:
         """Runs a mechanism that was committed by keyword: issue, spend and release in one call.
 
         Args:
             label: the keyword.
             rows: sealed, of the accountant's users.
+            nonce: as of `release_once`.
 
         Raises:
             BudgetError: nothing was committed by that keyword, or it has run.
             TokenError, UsersError, ProvenanceError: see `Token.spend` and `Receipt.open`; what was
                 not spent is free again.
+            NonceReusedError, NonceBusyError, SpendLostError: as `release_once`.
         """
         mechanism = self._committed(label)
         if not hasattr(mechanism, "release"):
             raise BudgetError(f"{label!r} is a stream: accountant.open({label!r}) begins it")
+        if nonce is not None:
+            return self.release_once(nonce, mechanism, rows, users=self.users, label=label)
         return self._run(label, mechanism, lambda token: mechanism.release(rows, token))
+
+    def release_once(
+        self, nonce: str, mechanism: Mechanism[X], rows: Rows[X], *, users: range, label: str
+    ) -> Released[Array]:
+        """Issue, spend and release in one call, that can be tried again without paying twice.
+
+        The same nonce returns the value that left the first time, whatever ``rows`` hold now:
+        nothing is charged, no row is opened, and no new noise leaves; also after a restart, of a
+        ledger file.  A first try that was never spent is free, and the retry goes on.
+
+        Args:
+            nonce: 32 lower-case hexadecimal digits, ``secrets.token_hex(16)``, for this release.
+            mechanism: that runs.
+            rows: sealed, of ``users``.
+            users: whom it is charged to.
+            label: what it is for.
+
+        Raises:
+            NonceReusedError: it was given for another mechanism, label or other users, or with
+                other parameters; nothing is spent.
+            NonceBusyError: the first try is not done, in another thread or process.
+            SpendLostError: the first try was spent and left no value; it stays charged.
+            ValueError: no such nonce.  TypeError: no mechanism.
+            BudgetError, TokenError, UsersError, ProvenanceError: as `issue`, and as `release`.
+        """
+        _check_mechanism("mechanism", mechanism)
+        loss = mechanism.loss()
+        token: Token[B] | None = None
+        while token is None:
+            while (first := self._first_try(nonce, loss, users, label)) is not None:
+                if first.end != "unused":
+                    return self._again_from(first, mechanism, rows)
+                nonce = nonce_after(nonce)
+            try:
+                token = self.issue(loss, users=users, label=label, nonce=nonce)
+            except NonceReusedError:  # somebody was quicker
+                if self._first_try(nonce, loss, users, label) is None:
+                    raise
+        with self._lock:
+            self._values.expect(token.id)
+        return self._run_with(token, lambda token: mechanism.release(rows, token))
+
+    def _again_from(
+        self, first: FirstTry, mechanism: Mechanism[X], rows: Rows[X]
+    ) -> Released[Array]:
+        first.check_done()
+        issue, loss = first.issue, mechanism.loss()
+        budget = cast(B, self._state.accounts[issue.token].budget)
+        failing, users = exact("", issue.failure), range(*issue.users)
+        token = mint_token(self, issue.token, budget, users, issue.label, failing, loss)
+        self._retried[id(token)] = first
+        try:
+            return mechanism.release(rows, token)
+        finally:
+            del self._retried[id(token)]
+
+    def _first_try(self, nonce: str, loss: Loss, users: range, label: str) -> FirstTry | None:
+        """What came of the token that was issued under a nonce; None if none was.
+
+        Raises:
+            NonceReusedError: it was another one.
+        """
+        with self._lock:
+            entries = self.ledger.since(nonce)
+            issue = next(entries, None)
+            if issue is None:
+                return None
+            assert isinstance(issue, IssueEntry)
+            found = FirstTry(nonce, issue)
+            index, _, price = self._priced(loss, users)
+            found.check_asked(self.id, label, index, price)
+            if self._state.accounts[issue.token].outcome is not None:
+                found = FirstTry.read(nonce, issue, entries, self.ledger)
+            if not self.ledger.durable:
+                found.values.extend(self._values.of(issue.token))
+            return found
 
     def open(self, label: str) -> Any:
         """Begins a stream that was committed by keyword; close it, or use it in ``with``.
@@ -587,7 +760,10 @@ class _Accountant(Generic[B]):
         return found
 
     def _run(self, label: str, mechanism: Any, run: Callable[[Token[B]], T]) -> T:
-        token = self.issue(mechanism.loss(), users=self.users, label=label)
+        return self._run_with(self.issue(mechanism.loss(), users=self.users, label=label), run)
+
+    @staticmethod
+    def _run_with(token: Token[B], run: Callable[[Token[B]], T]) -> T:
         try:
             made = run(token)
         except BaseException:  # which the caller gets, whatever can still be written
@@ -666,20 +842,66 @@ class _Accountant(Generic[B]):
                     found.append(theirs)
         return found
 
-    def issue(self, price: Loss | B, *, users: range, label: str, failure: Exact = 0) -> Token[B]:
+    def issue(
+        self,
+        price: Loss | B,
+        *,
+        users: range,
+        label: str,
+        failure: Exact = 0,
+        nonce: str | None = None,
+    ) -> Token[B]:
         """Issues a token for one loss, or for any loss that a budget covers, on ``users``.
 
         ``failure`` is the probability of failing that a budget's losses may use; a loss states it.
+        ``nonce``, 32 lower-case hexadecimal digits, is one that no other token has; `release_once`
+        is for releases that may be tried again.
 
         Raises:
             InsufficientBudgetError: some user's cap cannot hold it (nothing is charged).
             BudgetError: not in the committed plan.
             CurrencyError: no price in this currency.
+            NonceReusedError: a token was issued under that nonce.
         """
-        return self._issue(price, users, label, exact("failure", failure) if failure else _NO, None)
+        failing = exact("failure", failure) if failure else _NO
+        return self._issue(price, users, label, failing, None, nonce)
+
+    def lease(self, mechanism: Mechanism[X], *, runs: int, users: range, label: str) -> Lease[X]:
+        """Pays once, at the price of all, for many runs of a mechanism: ``lease.release(rows)``.
+
+        For rates at which a durable spend for each run takes too long.  Every run is charged to all
+        of ``users``, used or not.  Under a plan it is an item of its own,
+        ``Plan(label, mechanism.loss() * runs, users)``.
+
+        Args:
+            mechanism: that runs, always with the same parameters.
+            runs: how many, >= 1.
+            users: whose rows each run can open.
+            label: what it is for.
+
+        Raises:
+            LeaseError: under a rule of participation, or with a learner, whose account goes on from
+                values in the ledger, where those of a lease do not stand; or of a stream.
+            InsufficientBudgetError, BudgetError, CurrencyError: as `issue`.
+            ValueError: runs below 1.
+        """
+        if self._state.learner is not None or self._past is not None:
+            raise LeaseError(
+                f"lease {label!r}: the account is a learner's, which after a restart goes on from "
+                "the values in its ledger; those of leased runs do not stand there"
+            )
+        check_leasable(mechanism, runs, self)
+        token = self.issue(mechanism.loss() * runs, users=users, label=label)
+        return Lease(token, mechanism, runs)
 
     def _issue(
-        self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
+        self,
+        price: Loss | B,
+        users: range,
+        label: str,
+        failure: Fraction,
+        allowance: str | None,
+        nonce: str | None = None,
     ) -> Token[B]:
         with self._lock:
             if self._past is not None:
@@ -687,9 +909,8 @@ class _Accountant(Generic[B]):
             if isinstance(price, Loss):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
-                index = self._state.ceiling.charged.check(user_range(users=users))
-                priced, stands = price, self._as_recorded(price, index)
-                found = self._state.price_of_person(stands, index)
+                priced = price
+                index, stands, found = self._priced(price, users)
                 form = found.form
                 budget, failure = cast(B, found.budget), found.failure
             else:
@@ -713,9 +934,16 @@ class _Accountant(Generic[B]):
                     failure=exact_text(failure) if failure else "0",
                     allowance=allowance,
                     shared=self._shared(stands),
-                )
+                ),
+                nonce=nonce,
             )
             return mint_token(self, token, budget, index, label, failure, priced)
+
+    def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:
+        """Whom a token for a loss is for, how the loss is recorded, and what it costs."""
+        index = self._state.ceiling.charged.check(user_range(users=users))
+        stands = self._as_recorded(loss, index)
+        return index, stands, self._state.price_of_person(stands, index)
 
     def _issue_again(self, past: Replay, price: Loss | B, users: range, label: str) -> Token[B]:
         entry = past.take(label, users).issue
@@ -777,11 +1005,19 @@ class _Accountant(Generic[B]):
 
     def record_learner(self, name: str, parameters: dict[str, Any], made: dict[str, Any]) -> None:
         """For learners: writes, before the plan, what makes the same learner again."""
+        self._check_not_joined()
         with self._lock:
             if self._state.resumable:
                 self._append(
                     LearnerEntry(accountant=self.id, name=name, parameters=parameters, made=made)
                 )
+
+    def _check_not_joined(self) -> None:
+        if self._joined:
+            raise LedgerError(
+                "the account was joined, beside other processes, and a learner belongs to one: "
+                "resume the account there"
+            )
 
     @contextmanager
     def replaying(self) -> Iterator[Replay]:
@@ -793,6 +1029,7 @@ class _Accountant(Generic[B]):
             LedgerError: the account was not resumed, or a learner has run again over it before; at
                 the end of the block, that something which left then did not leave again.
         """
+        self._check_not_joined()
         with self._lock:
             past, self._before = self._before, None
             if past is None:
@@ -813,12 +1050,24 @@ class _Accountant(Generic[B]):
 
         Others can be out at that time, and what they do is written as always.
         """
+        if id(token) in self._retried:
+            return True
         return self._past is not None and self._past.holds(token.id)
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
+    def check_ledger(self) -> None:
+        """For leases: raises LedgerError if nothing can be recorded any more; writes nothing."""
+        if self._state.closed:
+            raise LedgerClosedError("the accountant was closed")
+        if self._interrupted:
+            raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
+        self.ledger.check_own()
+
+    def record_spend(
+        self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
+    ) -> RecordedToken:
         """For tokens: writes the spend; returns the token's account when it is durable."""
         stands = self._as_recorded(loss, token.users)
-        domain, noise, loss_form, derived = _forms_of(spend, stands)
+        domain, noise, loss_form, derived = forms_of(spend, stands)
         with self._lock:
             entry = SpendEntry(
                 accountant=self.id,
@@ -835,12 +1084,14 @@ class _Accountant(Generic[B]):
                 arithmetic=spend.arithmetic,
                 derived=derived,
                 calibration=spend.calibration,
-                parameters=dict(spend.parameters),
+                parameters=parameters_of(spend, runs),
                 interactive=spend.interactive,
                 profile=spend.profile,
                 exact=spend.exact_form() if EXACT in self._state.opened.features else None,
                 admitted=self._admitted(token.users.stop),
             )
+            if id(token) in self._retried:
+                return self._retried[id(token)].spent(entry)
             if self._past is not None and self._again(token):
                 return self._past.spent(entry)
             self._append(entry)
@@ -879,6 +1130,7 @@ class _Accountant(Generic[B]):
         """
         if not self._state.resumable:
             self.ledger.check_own()
+            self._values.note(token.id, value)
             return
         with self._lock:
             entry = PublishEntry(
@@ -907,6 +1159,8 @@ class _Accountant(Generic[B]):
                 value=None if kept is None else {"digest": kept.digest, "upto": kept.upto},
             )
             self._append(entry, kept)
+            if value is not None and kept is None:
+                self._values.note(token.id, value)
 
     def _admitted(self, stop: int | None) -> dict[str, Any] | None:
         """Up to where the registry must know of visits at least, which `resume` asks of it.
@@ -921,15 +1175,18 @@ class _Accountant(Generic[B]):
             return {"clock": self.people.clock}
         return None if stop is None else {"clock": max(stop, self._state.admitted)}
 
-    def _append(self, entry: Entry, value: ReleasedValue | None = None) -> None:
+    def _append(
+        self, entry: Entry, value: ReleasedValue | None = None, nonce: str | None = None
+    ) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between."""
         if self._interrupted:
             raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
         self._state.check(entry)
         self._interrupted = True
+        self._news.own = entry
         try:
             kept = None if value is None else (value.digest, packed(value.value))
-            self.ledger.append(entry, after=self._seen, value=kept)
+            self.ledger.append(entry, after=self._seen, value=kept, nonce=nonce)
         except LedgerHeadError:  # it stands
             self._seen += 1
             self._state.record(entry)
@@ -942,6 +1199,31 @@ class _Accountant(Generic[B]):
         self._state.record(entry)
         self._interrupted = False
 
+    def _catch_up(self, orphans: Sequence[str]) -> None:
+        """Records what other processes wrote, and ends the tokens of those that are gone."""
+        if self._behind:
+            raise LedgerError(
+                "what other processes wrote was not taken in whole, as that was interrupted or "
+                "does not check: join the account again"
+            )
+        self._behind = True
+        for entry in self._news.take():
+            try:
+                self._state.check(entry)
+            except (PrivlearnError, ValueError) as error:
+                raise LedgerError(
+                    f"{self.ledger.name}: another process wrote an entry that does not check, and "
+                    f"nothing more is recorded here: {error}"
+                ) from error
+            self._state.record(entry)
+            self._others.note(self._state, entry)
+            self._seen += 1
+        self._behind = False
+        for token in orphans:
+            account = self._state.accounts.get(token)
+            if account is not None and account.outcome is None:
+                self._end(account)
+
     def close(self) -> None:
         """Ends the account: unspent tokens go back, open streams are lost.
 
@@ -952,15 +1234,19 @@ class _Accountant(Generic[B]):
                 return
             self._end_outstanding()
             self._append(CloseEntry(accountant=self.id))
-            if not self.ledger.open_accountants:
-                self.ledger.close()
+            over = not self.ledger.open_accountants
+        if over:
+            self.ledger.close()
 
     def _end_outstanding(self) -> None:
         for account in self._state.outstanding():
-            outcome: Outcome = "unused" if account.spend is None else "lost"
-            self._append(RetireEntry(accountant=self.id, token=account.token, outcome=outcome))
+            self._end(account)
         for allowance in self._state.delegated():
             self._take_back(allowance.entry.allowance)
+
+    def _end(self, account: Account) -> None:
+        outcome: Outcome = "unused" if account.spend is None else "lost"
+        self._append(RetireEntry(accountant=self.id, token=account.token, outcome=outcome))
 
     def __enter__(self) -> Self:
         return self
@@ -972,138 +1258,16 @@ class _Accountant(Generic[B]):
         raise TokenCopyError("an accountant cannot be copied or pickled; resume its ledger instead")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.budget}, spent {self.spent()}, users={self.users})"
+        spent = self._state.ceiling.largest(self.users)
+        return f"{type(self).__name__}({self.budget}, spent {spent}, users={self.users})"
 
 
-def _in_currency(
-    budget: Currency | ApproxDP,
-    currency: type[Currency] | None,
-    order_for: Loss | None,
-    failure: Fraction,
-) -> tuple[Currency, ApproxDP | None]:
-    if order_for is not None and not (currency is Renyi and isinstance(budget, ApproxDP)):
-        raise BudgetError("order_for: is for an (ε, δ) budget with currency=Renyi")
-    if isinstance(budget, ApproxDP):
-        apart = unless_failed(budget, failure)
-        if currency is None or currency is ZCDP:
-            return in_zcdp(apart), budget
-        if currency is GaussianDP:
-            return in_gaussian(apart), budget
-        if currency is Renyi:
-            return in_renyi(apart, order_for), budget
-        raise BudgetError(
-            f"currency = {currency}: an (ε, δ) budget counts in ZCDP, GaussianDP or Renyi"
-        )
-    if not isinstance(budget, Currency):
-        raise TypeError(f"budget = {budget!r}: must be a budget such as ZCDP('1')")
-    if currency is not None and currency is not type(budget):
-        raise BudgetError(f"currency = {currency}: the budget {budget} has its own")
-    return budget, None
-
-
-_FORMS: dict[int, tuple[Spend, Loss, _Forms]] = {}
-"""By identity of the spend: a mechanism keeps it, and its domain, noise and loss never change."""
-
-
-def _forms_of(spend: Spend, loss: Loss) -> _Forms:
-    found = _FORMS.get(id(spend))
-    if found is not None and found[0] is spend and found[1] is loss:
-        return found[2]
-    forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict(), spend.derived
-    if spend.derived:  # all of it is ours
-        if len(_FORMS) >= 1024:
-            _FORMS.clear()
-        _FORMS[id(spend)] = spend, loss, forms
-    return forms
-
-
-@final
-@dataclass(slots=True)
-class _OtherLosses:
-    """What stood in a ledger of losses of other packages when it was resumed."""
-
-    declared: dict[str, DeclaredLoss] = field(default_factory=dict)
-    """By the text of their forms."""
-    bare: bool = False
-    """Whether some stand there as they are: so it was done by older versions."""
-
-    def note(self, state: AccountState, entry: Entry) -> None:
-        """Looks at an entry that ``state`` has recorded."""
-        match entry:
-            case PlanEntry():
-                for item in state.plan or []:
-                    self._note(item.loss, item.users)
-            case SpendEntry() | AttestEntry():
-                self._note(state.read_loss(entry.loss), range(*entry.users))
-
-    def _note(self, loss: Loss, users: range) -> None:
-        self.bare = self.bare or any(foreign_kinds(loss))
-        for one, _ in declared_in(loss, users):
-            self.declared.setdefault(one.text, one)
-
-
-def _participation(people: People) -> dict[str, Any]:
-    return {"rule": people.rule.to_dict(), "registry": people.id}
-
-
-def _check_registry(people: object) -> None:
-    """Raises TypeError unless it is a registry, or there is none; says nothing of what it is."""
-    if people is not None and not isinstance(people, People):
-        raise TypeError(
-            f"people: a {type(people).__name__}: must be the registry that keeps the rule, "
-            "People.create(path, rule), People.open(path) or People.memory(rule)"
-        )
-
-
-def _check_people(people: People | None, state: AccountState) -> None:
-    """Raises PeopleError unless it is the registry that the accountant was begun with."""
-    begun = state.opened.participation
-    if people is None or begun is None or begun != _participation(people):
-        had = "no registry"
-        if begun is not None:
-            rule = Participation.from_dict(begun["rule"])
-            had = f"registry {begun['registry']} and {rule}, which was at slot {state.admitted} or "
-            had += "later (if it is lost: People.replace_lost)"
-        given = "none" if people is None else f"registry {people.id} and {people.rule}"
-        raise PeopleError(f"people: the accountant was begun with {had}; given was {given}")
-    people.bind(state.opened.accountant, state.users)
-    if state.visits is not None and state.visits.starts:
-        people.divide(state.visits.starts)
-    if state.admitted > state.users.start:
-        people.check_not_older(state.admitted - 1)
+def _check_mechanism(name: str, each: object) -> None:
+    if isinstance(each, type) or not callable(getattr(each, "loss", None)):
+        raise TypeError(f"{name} = {each!r:.200}: must be a mechanism, which states a loss()")
 
 
 _NO = Fraction(0)
-_ON_DEVICES = "drawn on the users' devices, as attested"
-
-
-def _new_id(taken: set[str]) -> str:
-    while (name := secrets.token_hex(4)) in taken:
-        pass
-    return name
-
-
-def _opened(book: Ledger, trust: Trust, accountant: str | None) -> OpenEntry:
-    """The one accountant of the ledger that can be meant."""
-    of_trust = [e for e in book.opened if e.trust is trust]
-    found = [e for e in of_trust if accountant in (None, e.accountant)]
-    if not found:
-        named = "" if accountant is None else f" {accountant!r}"
-        had = ", ".join(f"{e.accountant} ({e.trust.value})" for e in book.opened) or "none"
-        raise LedgerError(
-            f"{book.path or 'the ledger'} holds no {trust.value} accountant{named}; it has {had}"
-        )
-    still_open = [entry for entry in found if entry.accountant in book.open_accountants]
-    if len(still_open) > 1:
-        ids = ", ".join(entry.accountant for entry in still_open)
-        raise LedgerError(f"accountant: {len(still_open)} {trust.value} ones are open, {ids}")
-    return (still_open or found)[0]
-
-
-def _noise_like(opened: OpenEntry) -> NoiseSource:
-    if opened.simulated:
-        raise LedgerError("noise: a simulation ledger is resumed with NoiseSource.simulation(seed)")
-    return NoiseSource.secure()
 
 
 @final

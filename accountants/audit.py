@@ -65,6 +65,7 @@ from privlearn.entries import (
 from privlearn.errors import BudgetError, UsersError
 from privlearn.exact import float_down, float_up
 from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record, iterate_records
+from privlearn.ledger.addresses import is_address
 from privlearn.ledger.heads import Claimed
 from privlearn.ledger.recorded_values import RecordedValues
 from privlearn.losses import Loss
@@ -162,6 +163,18 @@ class Share(BaseModel):
     """Stays open and releases again while other tokens may be spent."""
 
 
+class Leased(BaseModel):
+    """Leases of one mechanism under one label: spends that each paid for several runs."""
+
+    model_config = ConfigDict(frozen=True)
+    accountant: int
+    mechanism: str
+    label: str
+    leases: int
+    runs: int
+    """That they paid for; how many of these were used is not recorded."""
+
+
 class Attestation(BaseModel):
     """What clients claim about their messages; not verified."""
 
@@ -203,6 +216,8 @@ class Certificate(BaseModel):
     """Streams that are charged only to users whose rows they may have taken."""
     freed: int = 0
     """Users who were not, added up over these streams: nothing is charged to them for it."""
+    leases: list[Leased] = []
+    """Spends that paid for several runs of a mechanism, whose values do not stand in the ledger."""
     learners: list[str] = []
     """Names of the learners whose plans stand in the ledger, as it gives them."""
     closed: bool
@@ -234,7 +249,7 @@ class Certificate(BaseModel):
     def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Certificates of ledgers that older versions wrote stay what they were."""
         told: dict[str, Any] = serialize(self)
-        for name in ("ended_early", "freed", "learners", "head_beside", "declarations"):
+        for name in ("ended_early", "freed", "leases", "learners", "head_beside", "declarations"):
             if not told[name]:
                 del told[name]
         return told
@@ -353,9 +368,9 @@ class Examination:
         self._audited = _Audit(_valid_head(head), restate, watcher)
         self._delta, self._rounds = delta, rounds
         self._users = _asked(delta, user, rounds)
-        self._path = Path(path)
+        self._path = os.fspath(path) if is_address(path) else Path(path)
         self._values = RecordedValues()
-        self._claimed = Claimed(self._path.resolve(), head=None, unknown=True)
+        self._claimed = Claimed(Path(path).resolve(), head=None, unknown=True)
 
     @property
     def entries(self) -> int:
@@ -665,9 +680,8 @@ class _Audit:
             raise UsersError(
                 f"user = {users.start}: no accountant has this user; they have {known:.200}"
             )
-        if self.head_at is None:
-            for problem in self.chain.end(self.head):
-                self.problems.add(problem)
+        for problem in self.chain.end(self.head if self.head_at is None else None):
+            self.problems.add(problem)
         states = [book.state for book in books]
         if self.gap:
             for book in books:
@@ -730,6 +744,7 @@ class _Audit:
             lost=sum(book.lost for book in books),
             ended_early=sum(book.totals.ended_early for book in books),
             freed=sum(book.totals.freed for book in books),
+            leases=[lease for book in books for lease in _leases(book)],
             learners=[s.learner.name for s in states if s.learner is not None],
             closed=bool(states) and all(state.closed for state in states),
             simulation=any(state.opened.simulated for state in states),
@@ -920,6 +935,20 @@ def _uncovered(totals: SpendTotals) -> list[str]:
 def _largest(values: list[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return max(known) if len(known) == len(values) else None
+
+
+def _leases(book: _Book) -> list[Leased]:
+    """Spends that paid for several runs, by mechanism and label."""
+    return [
+        Leased(
+            accountant=book.state.number,
+            mechanism=mechanism,
+            label=label,
+            leases=leases,
+            runs=runs,
+        )
+        for (mechanism, label), (leases, runs) in book.totals.leases.items()
+    ]
 
 
 def _shares(book: _Book) -> list[Share]:

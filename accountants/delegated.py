@@ -9,6 +9,7 @@ from typing import Any, Generic, Never, Protocol, Self, cast, final
 from privlearn._exclusive import Exclusive
 from privlearn._validate import user_range
 from privlearn.accountants.state import AccountState
+from privlearn.accountants.turns import Turns
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B
 from privlearn.errors import BudgetError, TokenCopyError
@@ -24,7 +25,7 @@ class _Parent(Protocol[B]):
 
     noise: NoiseSource
     observer: ReleaseObserver | None
-    _lock: Exclusive
+    _lock: Exclusive | Turns
 
     @property
     def adjacency(self) -> Adjacency: ...
@@ -32,7 +33,10 @@ class _Parent(Protocol[B]):
     def trust(self) -> Trust: ...
     def of_person(self, loss: Loss, users: range) -> Loss: ...
     def held(self, label: str, users: range) -> list[range]: ...
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken: ...
+    def check_ledger(self) -> None: ...
+    def record_spend(
+        self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
+    ) -> RecordedToken: ...
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None: ...
     def record_reach(self, token: Token[Any], stop: int) -> int: ...
     def record_publish(self, token: Token[Any], value: ReleasedValue) -> None: ...
@@ -195,9 +199,15 @@ class Delegated(Generic[B]):
         """As the accountant's, all of whose tokens it knows."""
         return self._parent.held(label, users)
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
+    def check_ledger(self) -> None:
+        """For leases: as the accountant's."""
+        self._parent.check_ledger()
+
+    def record_spend(
+        self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
+    ) -> RecordedToken:
         """For tokens: as the accountant's."""
-        return self._parent.record_spend(token, spend, loss)
+        return self._parent.record_spend(token, spend, loss, runs)
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: as the accountant's."""

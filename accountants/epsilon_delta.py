@@ -27,6 +27,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import TypeGuard, final
 
 from privlearn._validate import probability
@@ -63,6 +64,8 @@ _TIGHT = {
 _MOST_COMPARED = 100
 _MOST_TIGHT = 4
 """Users with different losses whose tight composition is computed for one answer."""
+_MOST_KEPT = 4096
+"""Bounds that are kept: an audit, its page and a difference ask for the same ones again."""
 
 
 @final
@@ -225,6 +228,7 @@ def _any_order(loss: Loss) -> Evaluated:
 # Bounds without a tight composition -------------------------------------------------------------
 
 
+@lru_cache(maxsize=_MOST_KEPT)
 def _quick_epsilon(what: Composite, delta: float) -> RoundedNumber:
     bound = epsilon_of(what, delta)
     worst = _sound(what).pure() if isinstance(what, Loss) else None
@@ -232,6 +236,7 @@ def _quick_epsilon(what: Composite, delta: float) -> RoundedNumber:
     return _named(what, bound, pure=pure, nothing=math.isinf(bound.value))
 
 
+@lru_cache(maxsize=_MOST_KEPT)
 def _quick_delta(what: Composite, epsilon: float) -> RoundedNumber:
     bound = delta_of(what, epsilon)
     worst = _sound(what).pure() if isinstance(what, Loss) else None

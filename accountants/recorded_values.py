@@ -57,7 +57,7 @@ def recorded_value(ledger: Ledger, digest: str, of: str) -> Array:
     data = ledger.value(digest)
     if data is None:
         raise LedgerUnreadableError(
-            f"{ledger.path}: the value {digest} of {of} is missing; an export and its copies hold "
+            f"{ledger.name}: the value {digest} of {of} is missing; an export and its copies hold "
             "none"
         )
     return cast(Array, unpacked(data, digest))

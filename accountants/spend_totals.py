@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate
@@ -11,6 +12,7 @@ from typing import final
 
 from privlearn.accountants.declarations import Declarations
 from privlearn.accountants.foreign_spends import ForeignSpends
+from privlearn.accountants.leased_spends import is_lease, runs_of
 from privlearn.accountants.person_totals import person_cost
 from privlearn.accountants.state import AccountState, has_minimizer, pieces_of
 from privlearn.accountants.streams import Stream
@@ -24,6 +26,7 @@ from privlearn.entries import (
     RetireEntry,
     SpendEntry,
 )
+from privlearn.errors import BudgetError
 from privlearn.losses import Loss, foreign_kinds
 from privlearn.rows.functions import NOT_NAMED
 
@@ -42,6 +45,8 @@ class SpendTotals:
 
     spends: dict[Group, int] = field(default_factory=dict)
     streams: set[Group] = field(default_factory=set)
+    leases: dict[Group, tuple[int, int]] = field(default_factory=dict)
+    """Spends that are leases, and the runs that they paid for."""
     solver_error: float | None = None
     """The largest that is stated for a minimiser; None if there is none."""
     all_derived: bool = True
@@ -115,6 +120,10 @@ class SpendTotals:
         self.spends[group] = self.spends.get(group, 0) + 1
         if entry.interactive:
             self.streams.add(group)
+        if is_lease(entry):
+            with suppress(BudgetError):  # of a wrong form, which is a problem of its own
+                more, (leases, before) = runs_of(entry), self.leases.get(group, (0, 0))
+                self.leases[group] = leases + 1, before + more
         self.foreign.add(entry, loss)
         pieces = pieces_of(loss, range(*entry.users))
         if pieces[0][1] is not loss:  # a kind may say by itself who pays what

@@ -21,6 +21,7 @@ from pydantic_core import to_json
 from privlearn._json_forms import REAL, check_form
 from privlearn._validate import user_range
 from privlearn.accountants.exact_spends import check_exact
+from privlearn.accountants.leased_spends import is_lease, of_all_runs, runs_of
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.persons import PersonCharges, Visits, check_starts
 from privlearn.accountants.planned import Planned
@@ -829,6 +830,12 @@ class AccountState:
             raise BudgetError("the spend's noise source is not the accountant's")
         self._check_devices(entry)
         self._check_stated_rule(entry)
+        runs = runs_of(entry)
+        if is_lease(entry) and self.visits is not None:
+            raise BudgetError(
+                f"{entry.mechanism}: under {self.visits.rule} there are no leases, whose runs do "
+                "not say how far the registry of persons has come"
+            )
         form = _form(entry)
         known = self._good.get(form)
         if known is not None:  # all was right with it before, whosever token that was
@@ -856,7 +863,7 @@ class AccountState:
                 "from an event; state it as an ApproxLoss"
             )
         self._check_planned(account, entry, loss)
-        self._check_binding(entry, loss)
+        self._check_binding(entry, loss, runs)
         check_exact(entry)
         if len(form[0]) <= _LONGEST_FORM and not _by_arrival(loss):
             if len(self._good) >= 4096:
@@ -932,14 +939,14 @@ class AccountState:
                 f"that of {domain!r} is not"
             )
 
-    def _check_binding(self, entry: SpendEntry, loss: Loss) -> None:
+    def _check_binding(self, entry: SpendEntry, loss: Loss, runs: int) -> None:
         """The noise in the entry must earn the loss in the entry, unless code is trusted for it."""
         if not entry.derived:
             (
                 _read_domain(entry.domain),
                 _read_noise(entry.noise),
             )  # raise for shipped ones of bad form
-            self._check_minimizers(entry, loss)
+            self._check_minimizers(entry, loss, runs)
             return
         earned = _earned(entry)
         if earned is None:
@@ -948,20 +955,21 @@ class AccountState:
             )
         # the gain of a stream may be for all visits of a person: its code's word, as gains are
         stated = loss.loss if isinstance(loss, VisitsLoss) else loss
+        earned = of_all_runs(earned, runs)
         if not dominates(stated, earned):
             raise BudgetError(
                 f"{entry.mechanism}: noise and domain give a loss of {earned.numbers()}, "
                 f"more than the stated {loss.numbers()}"
             )
 
-    def _check_minimizers(self, entry: SpendEntry, loss: Loss) -> None:
+    def _check_minimizers(self, entry: SpendEntry, loss: Loss, runs: int) -> None:
         """A minimiser's loss is for the tilt that is drawn, and its solver's error is paid for."""
         found = [(part, n) for part, n in leaves_of(loss) if isinstance(part, MinimizerLoss)]
         if not found:
             return
         part, count = found[0]
-        if len(found) > 1 or count > 1:
-            raise BudgetError(f"{entry.mechanism}: one spend releases one minimiser")
+        if len(found) > 1 or count > runs:
+            raise BudgetError(f"{entry.mechanism}: one run releases one minimiser")
         if _of_visits(loss):
             raise BudgetError(
                 f"{entry.mechanism}: the loss of a minimiser is stated for one row; what several "
@@ -977,7 +985,7 @@ class AccountState:
             names = "ridge", "solver_error", "blur_std"
             check_form("parameters", {name: entry.parameters[name] for name in names}, _MINIMIZER)
             ridge, error, blur = (float(entry.parameters[name]) for name in names)
-            needed = gaussian_loss(2 * error, blur, entry.adjacency).mu_squared
+            needed = gaussian_loss(2 * error, blur, entry.adjacency).mu_squared * runs
         except (KeyError, TypeError, ValueError):
             raise BudgetError(
                 f"{entry.mechanism}: the parameters must state ridge, solver_error and blur_std, "
@@ -1313,9 +1321,9 @@ class AccountState:
             self._charge_again(entry, loss)
             return
         account = self._account(entry.token)
-        if account.spend is None and account.outcome is None:
+        if account.spend is None and account.outcome is None and not is_lease(entry):
             self.interleaved = self.interleaved or self._running > 0
-            self._running += 1
+            self._running += 1  # not a lease, each of whose runs is over before the next
         self.interactive = self.interactive or entry.interactive
         held, account.spend, account.loss = account.held, entry, loss
         users = _range(entry.users)
@@ -1377,7 +1385,7 @@ class AccountState:
 
     def _record_end(self, account: Account, entry: RetireEntry) -> None:
         if account.spend is not None:
-            if account.outcome is None:
+            if account.outcome is None and not is_lease(account.spend):
                 self._running -= 1
             # a spend is most of what a token takes in memory
             account.spend = self._of_mechanism.setdefault(account.spend.mechanism, account.spend)

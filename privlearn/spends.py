@@ -17,6 +17,10 @@ from privlearn.losses import Loss, PerArrivalLoss, VisitsLoss
 from privlearn.noise import Noise, noise_from_dict
 from privlearn.noise.reading import SHIPPED as SHIPPED_NOISE
 
+LEASE = "lease"
+"""The parameter of a spend, in the ledger, by which it pays for several runs: an object with their
+number, ``runs``.  The loss of such a spend is that of all of them."""
+
 Arithmetic = Literal["sum", "own", "each"]
 """What computes, and for whom; see `Spend.arithmetic`."""
 

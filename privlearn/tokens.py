@@ -57,8 +57,9 @@ from privlearn.grid import Grid, sum_of_rows
 from privlearn.ledger.values import digest_of
 from privlearn.losses import Loss
 from privlearn.noise import ExactNoise, NoiseSource, ReportNoise
-from privlearn.openings import check_rows, check_timetable, check_total
+from privlearn.openings import check_partitions, check_rows, check_timetable, check_total
 from privlearn.participation import Participation
+from privlearn.partitions.rows import OpenedPartitions, PartitionedRows
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.functions import NOT_NAMED
@@ -127,8 +128,16 @@ class Issuer(Protocol):
     def of_person(self, loss: Loss, users: range, /) -> Loss:
         """The loss of one person with all visits in a range; ``loss`` itself without a rule."""
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
-        """Returns the token's account, only when the spend stands durably in the ledger."""
+    def record_spend(
+        self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
+    ) -> RecordedToken:
+        """Returns the token's account, only when the spend stands durably in the ledger.
+
+        ``runs``: how many a lease pays for; ``loss`` is that of all of them.
+        """
+
+    def check_ledger(self) -> None:
+        """Raises LedgerError if nothing can be recorded any more, as far as is known unwritten."""
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """Returns only when the names of user code stand durably in the ledger."""
@@ -256,6 +265,10 @@ class Token(Generic[B]):
         """Raises what `Receipt.release_total` would raise for ``total``, before it is spent."""
         check_total(self, total, self.users.start)
         check_terms(spend, total)
+
+    def check_partitions(self, rows: PartitionedRows[Any]) -> None:
+        """Raises what `Receipt.open_partitions` would raise for ``rows``, before it is spent."""
+        check_partitions(self, rows, self.users.start)
 
     def spend(self, spend: Spend) -> Receipt:
         """Records ``spend`` durably and returns the receipt that allows it.
@@ -472,6 +485,28 @@ class Receipt:
         """
         self._check_may_open()
         return self._opened_total(total)
+
+    def open_partitions(self, rows: PartitionedRows[Any]) -> OpenedPartitions:
+        """Rows that lie in several processes, for mechanisms that add them up in several passes.
+
+        What the mechanism learns of a pass is as secret as opened rows are.
+
+        Raises:
+            UsersError, ProvenanceError, TokenSpentError: as `open`.
+            TokenError: as `open`; or this is what left before a restart, which opens nothing.
+        """
+        self._check_may_open()
+        if self._past is not None:
+            raise TokenError("nothing is opened again of what left before a restart")
+        with self._token._lock:
+            self._check_open()
+            check_partitions(self._token, rows, self._next)
+            self._name_passed(rows.functions)
+            stop = rows.users[-1].stop
+            self._reach(stop)
+            self._next = stop
+            self._left = False
+        return PartitionedRows._opened(rows)
 
     def _noisy(self, total: NDArray[Any]) -> Released[Array]:
         grid = self._check_grid()

@@ -30,6 +30,7 @@ from privlearn.accountants import (
     JointAccountant,
     LocalAccountant,
     accountant,
+    beginnings,
     delegated,
     filters,
     local,
@@ -48,7 +49,7 @@ from privlearn.errors import (
     ReentryError,
     UsersError,
 )
-from privlearn.ledger import Ledger, read_records
+from privlearn.ledger import Ledger, file_store, read_records
 from privlearn.ledger import store as ledger
 from privlearn.ledger.values import digest_of
 from privlearn.losses import FailingLoss, GaussianLoss, Loss
@@ -70,7 +71,7 @@ USERS = range(4)
 WHOLE = Spend("probe", Ball(1.0, 2), GaussianNoise(2**0.5))  # (2/√2)²/2 = 1
 LOSS = WHOLE.loss(Adjacency.REPLACE_ONE)
 CAP = ZCDP("1.0001")  # √2 is a float
-MODULES = (accountant, delegated, local, ledger, tokens, _exclusive)
+MODULES = (accountant, beginnings, delegated, local, ledger, file_store, tokens, _exclusive)
 
 
 @cache

@@ -1,0 +1,106 @@
+"""All accounts of one ledger, as they follow from its entries: what its owner checks by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+from privlearn.accountants.multiple_accountants import check_beside
+from privlearn.accountants.state import AccountState
+from privlearn.entries import Entry, OpenEntry, ResumeEntry, RetireEntry, ReturnEntry
+from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError
+from privlearn.ledger import Ledger
+
+
+@final
+class Accounts:
+    """The accounts of a ledger; `read` makes them of its entries."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, AccountState] = {}
+        self._made: AccountState | None = None
+        self._unsaid = False
+        """Whether no entry says yet that the head of the ledger was unknown."""
+
+    @classmethod
+    def read(cls, ledger: Ledger) -> Accounts:
+        """Those that a ledger holds.
+
+        Raises:
+            LedgerError: an entry does not check.
+            LedgerHeadError: the head is unknown, and an account is of a version that cannot say so.
+        """
+        accounts = cls()
+        for number, entry in enumerate(ledger.entries):
+            try:
+                accounts.check(entry)
+            except (LedgerError, ValueError, RuntimeError) as error:
+                raise LedgerError(
+                    f"{ledger.name} cannot be served: entry {number}: {error}"
+                ) from None
+            accounts.record(entry)
+        accounts._unsaid = ledger.unknown_head
+        if ledger.unknown_head:
+            for state in accounts._open():
+                if not state.resumable:
+                    raise LedgerHeadError(
+                        "unknown_head = True: an account was begun by a version whose ledgers "
+                        "cannot say so; give head=, the last hash, which `privlearn audit` prints"
+                    )
+        return accounts
+
+    def _open(self) -> Iterator[AccountState]:
+        return (state for state in self._states.values() if not state.closed)
+
+    def check(self, entry: Entry) -> None:
+        """Raises what `AccountState.check` does if an entry may not stand behind the others.
+
+        Raises:
+            LedgerError: its account was not opened, or is opened again.
+        """
+        state = self._states.get(entry.accountant)
+        if not isinstance(entry, OpenEntry):
+            if state is None:
+                raise LedgerError(f"accountant {entry.accountant!r} was not opened")
+            if state.closed:
+                raise LedgerClosedError(f"accountant {entry.accountant!r} was closed")
+            state.check(entry)
+        elif state is not None:
+            raise LedgerError(f"accountant {entry.accountant!r} was opened before")
+        else:
+            check_beside(entry, [other.opened for other in self._states.values()])
+            self._made = AccountState(entry)
+
+    def record(self, entry: Entry) -> None:
+        """An entry that was checked stands."""
+        if isinstance(entry, OpenEntry):
+            assert self._made is not None
+            self._states[entry.accountant], self._made = self._made, None
+        else:
+            self._states[entry.accountant].record(entry)
+
+    def outstanding(self) -> Iterator[Entry]:
+        """What a new opening writes: that the head was unknown, and the ends of what is open."""
+        for state in list(self._open()):
+            accountant = state.opened.accountant
+            if self._unsaid:
+                yield ResumeEntry(accountant=accountant)
+            for account in state.outstanding():
+                yield from filter(None, [self.ending(accountant, account.token)])
+            for allowance in state.delegated():
+                yield from filter(None, [self.ending(accountant, allowance.entry.allowance)])
+
+    def ending(self, accountant: str, name: str) -> Entry | None:
+        """What ends a token or a reserved part; None if it has ended."""
+        state = self._states[accountant]
+        if state.closed:
+            return None
+        if name in state.allowances:
+            returned = state.allowances[name].returned
+            return None if returned else ReturnEntry(accountant=accountant, allowance=name)
+        account = state.accounts.get(name)
+        if account is None or account.outcome is not None:
+            return None
+        return RetireEntry(
+            accountant=accountant, token=name, outcome="unused" if account.spend is None else "lost"
+        )
