@@ -51,16 +51,22 @@ def judge(
     visitors: Sequence[bytes | None],
     slots: Sequence[int],
     starts: Sequence[int] | None,
+    known: int,
 ) -> Verdict:
     """Judges one visit for each of ``slots``, which ascend; nothing is changed yet.
 
-    ``starts`` are those of all batches, of a rule that counts in batches.
+    Args:
+        rule: that is kept.
+        standings: of those of the visitors that are known.
+        visitors: hashes of ids; None for nobody.
+        slots: one for each visitor.
+        starts: of all batches, of a rule that counts in batches.
+        known: how many persons there are, and the number of the next one.
     """
     most, apart, pooled, per_batch = rule.most, rule.apart, rule.pooled, rule.per_batch
     learned, persons = [False] * len(slots), [-1] * len(slots)
     counted = [False] * len(slots)
     changed: dict[bytes, Standing] = {}
-    known = len(standings)
     stop = slots[-1] + 1 if slots else 0
     begin, end = 0, 0 if rule.batched else stop
     for place, (key, slot) in enumerate(zip(visitors, slots, strict=True)):

@@ -12,25 +12,31 @@ import os
 import re
 import secrets
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Self, TypeVar, cast, final
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privlearn import _processes
 from privlearn._exclusive import Exclusive
+from privlearn._records import length
 from privlearn._validate import count, text, user_range
-from privlearn.errors import PeopleError, ProvenanceError, UsersError
+from privlearn.errors import LedgerError, PeopleError, ProvenanceError, UsersError
 from privlearn.participation import Participation
-from privlearn.people.contents import Contents, Head, Store
+from privlearn.people.contents import Contents, Head
 from privlearn.people.file import RegistryFile
-from privlearn.people.identities import hashes, id_list, kind_of, new_key
-from privlearn.people.quotas import FORGOTTEN, Standing, Verdict, judge, tombstone
+from privlearn.people.identities import id_list, kind_of, new_key
+from privlearn.people.keeper import Keeper, Public, TurnKeeper, bound
+from privlearn.people.kept import Kept
 from privlearn.rows import Rows, Sealed
 from privlearn.rows.sealed import slots_within
+from privlearn.rows.tabular import records_from
+
+if TYPE_CHECKING:
+    from privlearn.ledger import Ledger
 
 T = TypeVar("T")
 
@@ -46,7 +52,8 @@ class Admission(Sealed):
             int64, shape (n,), sealed.
         counted: for each visit whether it used up a place in the rule, shape (n,), sealed; of a
             person's visits in one batch of a pooled rule the first one does.
-        call: the number of the call that it is of, from 1 on in one process.
+        call: the number of the call that it is of: greater than those before it, of the registry
+            where several processes use it, and else of this process.
     """
 
     __slots__ = ("call", "counted", "learned", "persons", "users")
@@ -64,6 +71,27 @@ class Admission(Sealed):
         self.users, self.learned, self.persons = users, learned, persons
         self.counted, self.call = counted, call
 
+    def part(self, low: int, high: int) -> Admission:
+        """Of some of the visits, by their places; not on a timetable."""
+        return Admission(
+            self.users[low:high],
+            self.learned[low:high],
+            self.persons[low:high],
+            self.counted[low:high],
+            self.call,
+        )
+
+    @staticmethod
+    def joined(parts: Sequence[Admission]) -> Admission:
+        """Of consecutive visits, as that of the last call; not on a timetable."""
+        return Admission(
+            range(parts[0].users.start, parts[-1].users.stop),
+            np.concatenate([part.learned for part in parts]),
+            np.concatenate([part.persons for part in parts]),
+            np.concatenate([part.counted for part in parts]),
+            parts[-1].call,
+        )
+
     def __repr__(self) -> str:
         return f"Admission(users={self.users.start}..{self.users.stop - 1}, sealed)"
 
@@ -77,36 +105,27 @@ class People(Sealed):
     """
 
     __slots__ = (
-        "__calls",
         "__closed",
-        "__forgotten",
-        "__head",
+        "__id",
+        "__keeper",
         "__lock",
         "__passed",
-        "__stale",
-        "__standings",
-        "__starts",
-        "__store",
+        "__rule",
+        "__serving_only",
         "__weakref__",
     )
 
-    def __init__(self, contents: Contents, store: Store | None) -> None:
-        self.__store = store
+    def __init__(self, keeper: Keeper) -> None:
+        self.__keeper = keeper
         self.__lock = Exclusive(
             "a registry of people",
             PeopleError,
             "two of them would each give everybody the whole of the rule",
         )
-        self.__closed = self.__stale = False
-        self.__calls = 0  # of admit_visits, in this process
+        self.__closed = False
         self.__passed = 0
-        self.__take(contents)
-
-    def __take(self, contents: Contents) -> None:
-        self.__head, self.__starts, self.__standings = contents
-        self.__forgotten = {
-            standing.number for standing in contents.standings.values() if _is_forgotten(standing)
-        }
+        seen = keeper.seen
+        self.__id, self.__rule, self.__serving_only = seen.id, seen.rule, seen.serving_only
 
     @classmethod
     def memory(cls, rule: Participation) -> People:
@@ -115,7 +134,7 @@ class People(Sealed):
         Raises:
             TypeError: ``rule`` is no Participation.
         """
-        return cls(Contents(_new_head(rule), None, {}), None)
+        return cls(TurnKeeper(Kept(Contents(_new_head(rule), None, {}), None)))
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], rule: Participation) -> People:
@@ -155,7 +174,8 @@ class People(Sealed):
 
     @classmethod
     def _made(cls, path: str | os.PathLike[str], head: Head) -> People:
-        return cls(Contents(head, None, {}), RegistryFile.create(path, head))
+        store = RegistryFile.create(path, head)
+        return cls(TurnKeeper(Kept(Contents(head, None, {}), store)))
 
     @classmethod
     def open(
@@ -184,27 +204,117 @@ class People(Sealed):
                 f"rule = {rule!r}: {path} keeps another, {contents.head.rule!r}, which cannot be "
                 "changed"
             )
-        return cls(contents, store)
+        return cls(TurnKeeper(Kept(contents, store)))
+
+    @classmethod
+    def connect(cls, path: str | os.PathLike[str]) -> People:
+        """The registry that the owner of a ledger keeps (``privlearn ledger serve``).
+
+        Any number of processes of this host may be connected.  Ids are sent to the owner, which
+        hashes them; its key is not sent here.
+
+        Args:
+            path: of the owner's socket.
+
+        Raises:
+            LocalSocketError: nobody serves there.
+            PeopleError: the owner keeps no registry.
+        """
+        from privlearn._local_sockets import Client
+        from privlearn.people.asked import AskedKeeper
+
+        client = Client(path)
+        try:
+            return cls(AskedKeeper(client))
+        except LedgerError as error:
+            client.close()
+            raise PeopleError(
+                f"{client.path}: the owner of the ledger keeps no registry of people ({error}): "
+                "start it with --people"
+            ) from None
+        except BaseException:
+            client.close()
+            raise
+
+    @classmethod
+    def postgres(
+        cls,
+        ledger: Ledger | str,
+        how: Literal["create", "open"] = "open",
+        *,
+        key: str | os.PathLike[str],
+        rule: Participation | None = None,
+        name: str = "people",
+    ) -> People:
+        """A registry in the database of a ledger, for processes on several hosts.
+
+        Any number of processes of the ledger's epoch may have it open; those of an earlier epoch
+        admit nobody.
+
+        Args:
+            ledger: a `Ledger.postgres` of this process; or the address of one, whose present epoch
+                is joined, for processes that admit and do not spend.
+            how: ``"create"`` makes it, with a new key, and where the role may the tables.
+            key: the file of its secret key, which is not in the database: ``"create"`` writes it,
+                and each other host needs a copy.
+            rule: which it keeps; needed for ``"create"``, and else checked where it is given.
+            name: of the registry, where there are several beside one ledger.
+
+        Raises:
+            PeopleError: there is none, or one already; the key is of another one, or may be read by
+                others; it keeps another rule; or the database cannot be used.
+            LedgerFencedError: the ledger was opened anew since.
+            TypeError, ValueError: no such ledger, ``how``, or rule.
+            ModuleNotFoundError: the extra ``postgres`` is not installed.
+        """
+        from privlearn.ledger.postgres import PostgresStore
+        from privlearn.people.postgres import PostgresTurns
+
+        if how not in ("create", "open"):
+            raise ValueError(f"how = {how!r}: must be 'create' or 'open'")
+        head = _new_head(rule) if how == "create" else None
+        text(name=name)
+        own = isinstance(ledger, str)
+        store: object = getattr(ledger, "_shared", None)
+        if isinstance(ledger, str):
+            store = PostgresStore(ledger, "join")
+        if not isinstance(store, PostgresStore):
+            raise TypeError("ledger: must be one in PostgreSQL, Ledger.postgres(address)")
+        turns = PostgresTurns(store, name, own=own)
+        try:
+            if head is not None:
+                turns.create(head, key)
+            else:
+                turns.open(key, rule)
+        except BaseException:
+            turns.close()
+            raise
+        return cls(TurnKeeper(turns))
 
     @property
     def rule(self) -> Participation:
         """The rule that it keeps."""
-        return self.__head.rule
+        return self.__rule
 
     @property
     def id(self) -> str:
         """A public name, drawn at random when it was made."""
-        return self.__head.id
+        return self.__id
+
+    @property
+    def durable(self) -> bool:
+        """Whether it outlives the processes that use it: it is a file, or stands in a database."""
+        return self.__keeper.seen.durable
 
     @property
     def serving_only(self) -> bool:
         """Whether it stands in place of one that was lost, and learns nobody."""
-        return self.__head.serving_only
+        return self.__serving_only
 
     @property
     def accountant(self) -> str | None:
         """The public id of the accountant that it belongs to; None before `bind`."""
-        return self.__head.accountant
+        return self.__look().accountant
 
     @property
     def clock(self) -> int | None:
@@ -212,10 +322,7 @@ class People(Sealed):
 
         Public, but for a timetable: there it follows from who came last, until time has passed.
         """
-        if self.__stale:
-            with self.__lock:
-                self.__ready()
-        return self.__head.clock
+        return self.__look().clock
 
     @property
     def passed(self) -> int:
@@ -240,23 +347,8 @@ class People(Sealed):
         text(accountant=accountant)
         user_range(users=users)
         with self.__lock:
-            self.__ready()
-            head = self.__head
-            if head.accountant is not None:
-                if head.accountant != accountant:
-                    raise PeopleError(
-                        f"this registry of people belongs to accountant {head.accountant!r}, not "
-                        f"to {accountant!r}: one registry keeps the rule of one accountant"
-                    )
-                if head.users != users:
-                    raise PeopleError(
-                        f"users = {users!r}: this registry of people was made for {head.users!r}"
-                    )
-                return
-            clock = users.start if head.clock is None else head.clock
-            if not users.start <= clock <= users.stop:
-                raise UsersError(f"users = {users!r}: the registry begins at slot {clock}")
-            self.__change(replace(head, accountant=accountant, users=users, clock=clock))
+            self.__check_open()
+            self.__keeper.bind(accountant, users)
 
     def divide(self, starts: Sequence[int]) -> None:
         """Declares the batches of a rule that counts in them, once, before the first visit.
@@ -279,21 +371,8 @@ class People(Sealed):
             count(**{f"starts[{i}]": start}, at_least=0) for i, start in enumerate(starts)
         )
         with self.__lock:
-            self.__ready()
-            users = self.__bound()
-            if any(left >= right for left, right in pairwise(given)):
-                raise ValueError("starts: must ascend")
-            if given[0] != users.start or given[-1] >= users.stop:
-                raise ValueError(
-                    f"starts = {given[0]}, ..., {given[-1]}: must begin with {users.start} and "
-                    f"end before {users.stop}"
-                )
-            if self.__starts is None:
-                self.__change(self.__head, starts=given)
-            elif self.__starts != given:
-                raise PeopleError(
-                    "starts: other batches were declared: they are fixed before the first visit"
-                )
+            self.__check_open()
+            self.__keeper.divide(given)
 
     def admit_visits(
         self, ids: Sequence[Any], users: range, slots: ArrayLike | None = None
@@ -318,36 +397,68 @@ class People(Sealed):
         given = id_list(ids)
         user_range(users=users)
         at = self.__slots_of(given, users, slots)
+        return self.__admit(given, users, at)
+
+    def admit_next(self, ids: Sequence[Any]) -> Admission:
+        """As `admit_visits`, at the next slots that are free, whoever else admits meanwhile.
+
+        For processes that share a registry: which slots these are says ``users`` of the answer.
+
+        Raises:
+            UsersError: there are no ids, or not as many slots are left.
+            TypeError, PeopleError: as `admit_visits`.
+            ProvenanceError: on a timetable, where the time of a visit is its slot.
+        """
+        given = id_list(ids)
+        if self.__rule.clock == "timetable":
+            raise ProvenanceError(
+                "clock = 'timetable': the slot of a visit is when it is made; use "
+                "admit_visits(ids, users, slots)"
+            )
+        if not given:
+            raise UsersError("ids: there are none; each visit takes one slot")
+        return self.__admit(given, None, None)
+
+    def seal_next(self, block: Any, ids: Sequence[Any]) -> Rows[Any]:
+        """Seals records at the next slots that are free, and debits them: see `admit_next`.
+
+        Args:
+            block: the records, as `Rows.seal` takes them.
+            ids: who each of them is.
+
+        Raises:
+            UsersError: not one id for each record, or not as many slots are left.
+            TypeError, PeopleError, ProvenanceError: as `Rows.seal` and `admit_next`.
+        """
+        records, given = records_from("block", block), id_list(ids)
+        if length(records) != len(given):
+            raise UsersError(
+                f"ids: {len(given)} for a block of {length(records)} records: each is somebody's"
+            )
+        # what is no block of records is refused before anybody is debited
+        rows: Rows[Any] | None = None
+        if given:
+            rows = Rows.seal(records, users=range(len(given)))
+        found = self.admit_next(given)
+        assert rows is not None  # where there are no ids, it was refused
+        return Rows._admitted(Rows._moved(rows, found.users), self, found)
+
+    def __admit(self, ids: list[Any], users: range | None, at: list[int] | None) -> Admission:
         with self.__lock:
-            self.__ready()
-            self.__check_next(users, going_on=slots is not None)
-            if self.rule.batched and self.__starts is None:
-                raise PeopleError(
-                    "the rule counts in batches, and none were declared: call divide first"
-                )
-            head = self.__head
-            kind = kind_of(given, head.kind)
-            if head.serving_only:
-                nobody = [False] * len(given)
-                verdict = Verdict(nobody, [-1] * len(given), nobody, {})
-            else:
-                keys = hashes(head.key, given)
-                verdict = judge(head.rule, self.__standings, keys, at, self.__starts)
-            self.__calls += 1
-            call = self.__calls
-            self.__change(replace(head, clock=users.stop, kind=kind), verdict.changed)
+            self.__check_open()
+            found = self.__keeper.admit(ids, users, at)
         return Admission(
-            users,
-            np.array(verdict.learned, dtype=np.bool_),
-            np.array(verdict.persons, dtype=np.int64),
-            np.array(verdict.counted, dtype=np.bool_),
-            call,
+            found.users,
+            np.array(found.learned, dtype=np.bool_),
+            np.array(found.persons, dtype=np.int64),
+            np.array(found.counted, dtype=np.bool_),
+            found.call,
         )
 
     def __slots_of(
         self, ids: Sequence[Any], users: range, slots: ArrayLike | None
-    ) -> Sequence[int]:
-        """The slot of each visit."""
+    ) -> list[int] | None:
+        """The slot of each visit on a timetable."""
         if (self.rule.clock == "timetable") is not (slots is not None):
             raise ProvenanceError(
                 "slots: on a timetable each visit says its slot, which may hold any number of them"
@@ -364,7 +475,7 @@ class People(Sealed):
             raise UsersError(
                 f"users = {users!r} names {len(users)} slots, there are {len(ids)} ids"
             )
-        return users
+        return None
 
     def nobody(self, ids: Sequence[Any]) -> NDArray[np.bool_]:
         """Which ids say that there is nobody to be told apart, shape (n,); debits nothing.
@@ -374,8 +485,8 @@ class People(Sealed):
         """
         given = id_list(ids)
         with self.__lock:
-            self.__ready()
-            kind_of(given, self.__head.kind)
+            self.__check_open()
+            kind_of(given, self.__keeper.look().kind)
         return np.array([kind_of([each], None) is None for each in given], dtype=np.bool_)
 
     def skip(self, users: range) -> None:
@@ -387,9 +498,8 @@ class People(Sealed):
         """
         user_range(users=users)
         with self.__lock:
-            self.__ready()
-            self.__check_next(users)
-            self.__change(replace(self.__head, clock=users.stop))
+            self.__check_open()
+            self.__keeper.skip(users)
             self.__passed = users.stop
 
     def skip_to(self, slot: int) -> None:
@@ -401,10 +511,13 @@ class People(Sealed):
             UsersError: there is no such slot.
             PeopleError: as in `admit_visits`.
         """
-        if (clock := self.clock) is not None and count(slot=slot, at_least=0) <= clock:
-            self.__passed = max(self.__passed, slot)
-            return
-        self.skip(range(0 if clock is None else clock, slot))
+        count(slot=slot, at_least=0)
+        clock = self.clock
+        if clock is None or slot > clock:
+            with self.__lock:
+                self.__check_open()
+                self.__keeper.skip_to(slot)
+        self.__passed = max(self.__passed, slot)
 
     def admit(self, rows: Rows[T], ids: Sequence[Any]) -> Rows[T]:
         """Logged rows with those null that are not learned, and the stamp that receipts ask for.
@@ -425,8 +538,11 @@ class People(Sealed):
         Raises:
             UsersError: the range cuts a batch, or none were declared.
         """
-        starts = self.__starts or ()
-        end = self.__bound().stop
+        seen = self.__keeper.seen
+        if seen.starts is None:  # once they are declared they stay
+            seen = self.__look()
+        starts = seen.starts or ()
+        end = bound(seen).stop
         first, stop = bisect_left(starts, users.start), bisect_left(starts, users.stop)
         inside = [*starts[first:stop], users.stop]
         whole = users.stop == end or users.stop in starts[stop : stop + 1]
@@ -466,26 +582,15 @@ class People(Sealed):
                 nobody reads.
         """
         with self.__lock:
-            self.__ready()
-            head = self.__head
-            kind = kind_of([id], head.kind)
-            (key,) = hashes(head.key, [id])
-            if key is None:
-                raise ValueError("id: there is none: nobody can be forgotten")
-            known = self.__standings.get(key)
-            number = len(self.__standings) if known is None else known.number
-            self.__change(replace(head, kind=kind), {key: tombstone(number, head.rule)})
-            if self.__store is not None:
-                self.__store.clean()
+            self.__check_open()
+            self.__keeper.forget(id)
 
     def forgotten(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of these persons were forgotten, by their numbers; for rows that are pending."""
-        if not self.__stale and not self.__forgotten:
-            return np.zeros(len(persons), dtype=np.bool_)
+        if self.__closed:  # it knows what it knew
+            return self.__keeper.forgotten_as_known(persons)
         with self.__lock:
-            if not self.__closed:  # else it knows what it knew
-                self.__ready()
-            return np.isin(persons, np.array(sorted(self.__forgotten), dtype=np.int64))
+            return self.__keeper.forgotten(persons)
 
     def close(self) -> None:
         """Lets go of the file; the registry cannot be used any more.
@@ -496,8 +601,8 @@ class People(Sealed):
             self.__closed = True
             return
         with self.__lock:
-            if not self.__closed and self.__store is not None:
-                self.__store.close()
+            if not self.__closed:
+                self.__keeper.close()
             self.__closed = True
 
     def __enter__(self) -> Self:
@@ -506,56 +611,25 @@ class People(Sealed):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __ready(self) -> None:
-        """Raises PeopleError where nothing may be written; makes good an interrupted write."""
+    @staticmethod
+    def _public_of(people: People) -> Public:
+        """What is public, as it is now; for `privlearn.people.answers` only."""
+        return people.__look()
+
+    def __check_open(self) -> None:
+        """Raises PeopleError where nothing may be written."""
         if self.__closed:
             raise PeopleError("this registry of people was closed")
-        if self.__stale and self.__store is not None:
-            self.__take(self.__store.read())
-            self.__stale = False
 
-    def __bound(self) -> range:
-        if self.__head.users is None:
-            raise PeopleError(
-                "this registry of people belongs to no accountant yet: hand it to one, as people="
-            )
-        return self.__head.users
-
-    def __check_next(self, users: range, *, going_on: bool = False) -> None:
-        """``going_on``: the last slot may be the first once more."""
-        slots, clock = self.__bound(), self.__head.clock or 0
-        again = going_on and users.start == clock - 1 >= slots.start
-        if not (users.start == clock or again) or users.stop > slots.stop:
-            raise UsersError(
-                f"users = {users!r}: must begin with the next slot, {clock}, and end by "
-                f"{slots.stop}"
-            )
-
-    def __change(
-        self,
-        head: Head,
-        changed: Mapping[bytes, Standing] | None = None,
-        *,
-        starts: tuple[int, ...] | None = None,
-    ) -> None:
-        """Writes, and then knows; what ends it in between costs visits and gives none back."""
-        changed = changed or {}
-        if self.__store is not None:
-            self.__stale = True  # until it is known what stands in the file
-            self.__store.write(head, starts, changed)
-        self.__head = head  # with its clock, before anything else
-        if starts is not None:
-            self.__starts = starts
-        self.__standings.update(changed)
-        self.__forgotten.update(each.number for each in changed.values() if _is_forgotten(each))
-        self.__stale = False
+    def __look(self) -> Public:
+        """What is public, as it is now; of a closed one, as it was."""
+        if self.__closed or self.__keeper.fresh:
+            return self.__keeper.seen
+        with self.__lock:
+            return self.__keeper.look()
 
 
-def _is_forgotten(standing: Standing) -> bool:
-    return standing.last == FORGOTTEN
-
-
-def _new_head(rule: Participation) -> Head:
+def _new_head(rule: Participation | None) -> Head:
     if not isinstance(rule, Participation):
         raise TypeError(f"rule = {rule!r}: must be a Participation")
     return Head(secrets.token_hex(16), new_key(), rule)

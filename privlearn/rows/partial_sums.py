@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, final
 
 import numpy as np
@@ -21,12 +21,12 @@ from privlearn._json_forms import LIST, OBJECT, WHOLE, check_form, is_of
 from privlearn.errors import ProvenanceError, RowLocalityError, UsersError
 from privlearn.grid import added
 from privlearn.rows.sealed import Sealed
-from privlearn.rows.stamps import NOBODY, Stamp, joined
+from privlearn.rows.stamps import NOBODY, Registry, Stamp, check_registry, joined
 
 Ranges = tuple[range, ...]
 """Disjoint ranges of arrival indices in ascending order, none next to another."""
 
-_FORMAT: Final = b"privlearn partial sum 1"
+_FORMAT: Final = b"privlearn partial sum 2"
 _NONCE = 12
 """Bytes of a nonce of AES-GCM."""
 
@@ -87,7 +87,7 @@ class PartialSum(Sealed):
 
     def __repr__(self) -> str:
         users = ", ".join(f"{part.start}..{part.stop - 1}" for part in self.__users)
-        return f"PartialSum(users={users}, sealed)"
+        return f"PartialSum(users={users or 'none'}, sealed)"
 
     def to_bytes(self, key: bytes) -> bytes:
         """Encrypts it (AES-256-GCM), for another machine that has the key.
@@ -95,23 +95,28 @@ class PartialSum(Sealed):
         The length depends on users, terms and functions, and on nothing in the rows.  That a
         function failed its spot check, which may depend on the rows, is told on release only.
 
+        Of rows that a registry of persons admitted its name goes with them, and nothing of whom
+        they are: it counted every visit when it was admitted, whichever process did so, so that
+        all sums of disjoint slots together hold a person no more often than the rule allows.
+
         Args:
             key: 32 bytes, from ``secrets.token_bytes(32)``, known to both machines only.
 
         Raises:
             ValueError: another key.
-            ProvenanceError: rows that a billboard served, or a registry of persons admitted, do not
-                travel.
+            ProvenanceError: rows that a billboard served, or that were admitted on a timetable, do
+                not travel.
         """
         if self.__board is not None:
             raise ProvenanceError(
                 "rows that a billboard served are released where it is: to another machine they "
                 "would be logged rows"
             )
-        if self.__stamp is not None and self.__stamp is not NOBODY:
+        registry = None if self.__stamp is None else self.__stamp.registry
+        if registry is not None and registry.rule.clock == "timetable":
             raise ProvenanceError(
-                "rows that a registry of persons admitted are released where it is: on another "
-                "machine nobody would know how often a person is in them"
+                "rows on a timetable are released where it is kept: a slot may have visits at "
+                "several machines, whose sums cannot be merged; send the rows (rows_to_bytes)"
             )
         body = {
             "users": [[part.start, part.stop] for part in self.__users],
@@ -119,22 +124,31 @@ class PartialSum(Sealed):
             "terms": self.__terms,
             "functions": list(self.__functions),
             "defect": int(self.__defect is not None),
+            "admitted": None if self.__stamp is None else _stamp_form(self.__stamp),
         }
         nonce = os.urandom(_NONCE)
         text = json.dumps(body, separators=(",", ":")).encode()
-        return nonce + bytes(_cipher(key).encrypt(nonce, text, _FORMAT))
+        return nonce + bytes(cipher_of(key).encrypt(nonce, text, _FORMAT))
 
     @classmethod
-    def from_bytes(cls, data: bytes, key: bytes) -> PartialSum:
+    def from_bytes(cls, data: bytes, key: bytes, *, people: Registry | None = None) -> PartialSum:
         """Decrypts what `to_bytes` gave under the same key.
+
+        Args:
+            data: the bytes.
+            key: the same.
+            people: the registry of persons that admitted the rows, if one did, as this process has
+                it.
 
         Raises:
             TypeError: no bytes.
             ValueError: another key, or bytes that were changed, or not what `to_bytes` writes.
+            ProvenanceError: another registry admitted the rows, or one did, and none is given.
+            PeopleError: the registry is older than the rows.
         """
         from cryptography.exceptions import InvalidTag
 
-        cipher = _cipher(key)
+        cipher = cipher_of(key)
         if not isinstance(data, bytes):
             raise TypeError(f"data: must be bytes, from to_bytes, not {type(data).__name__}")
         try:
@@ -144,10 +158,16 @@ class PartialSum(Sealed):
                 f"data of {len(data)} bytes: no partial sum under this key, or changed on the way"
             ) from None
         try:
-            users, total, functions, defect, terms = _read(json.loads(text))
+            body = json.loads(text)
+            users, total, functions, defect, terms = _read(body)
+            name, pooled = _admitted(body["admitted"])
         except (ValueError, TypeError, KeyError):  # no word of what is in it
             raise ValueError("data: encrypted with this key, but no partial sum") from None
-        return cls(users, total, terms, functions, None, defect)
+        stamp = None if body["admitted"] is None else NOBODY
+        if name is not None:
+            check_registry(name, people, max((part.stop for part in users), default=0))
+            stamp = Stamp(people, None, pooled=pooled)
+        return cls(users, total, terms, functions, None, defect, stamp)
 
     @staticmethod
     def _opened(partial: PartialSum) -> NDArray[Any]:
@@ -159,6 +179,16 @@ class PartialSum(Sealed):
         if partial.__defect is not None:
             raise partial.__defect
         return partial.__total.copy()
+
+    @staticmethod
+    def _of_nobody(like: PartialSum) -> PartialSum:
+        """What adds nothing to sums that can be merged with ``like``; for partitions without rows.
+
+        Functions that rows would pass through are named all the same.
+        """
+        return PartialSum(
+            (), np.zeros_like(like.__total), like.__terms, like.__functions, None, None, NOBODY
+        )
 
     @staticmethod
     def _size_of(partial: PartialSum) -> tuple[int, ...]:
@@ -183,7 +213,7 @@ class PartialSum(Sealed):
         if one.__board is not other.__board:
             raise ProvenanceError("cannot merge rows of different billboards or sources")
         return PartialSum(
-            _joined(one.__users, other.__users),
+            joined_ranges((*one.__users, *other.__users)),
             added(one.__total, other.__total),
             one.__terms,
             tuple(dict.fromkeys((*one.__functions, *other.__functions))),
@@ -220,22 +250,26 @@ def merge(*partials: PartialSum) -> PartialSum:
     return total
 
 
-def _joined(one: Ranges, other: Ranges) -> Ranges:
-    """Both, in order; ranges that meet become one."""
-    parts = sorted((*one, *other), key=lambda part: part.start)
-    joined: list[range] = []
+def joined_ranges(ranges: Iterable[range]) -> Ranges:
+    """In order; those that meet become one.
+
+    Raises:
+        UsersError: a user is in two of them.
+    """
+    parts = sorted(ranges, key=lambda part: part.start)
+    found: list[range] = []
     for part in parts:
-        if joined and part.start < joined[-1].stop:
-            twice = range(part.start, min(part.stop, joined[-1].stop))
+        if found and part.start < found[-1].stop:
+            twice = range(part.start, min(part.stop, found[-1].stop))
             raise UsersError(
                 f"users {twice.start}..{twice.stop - 1} are in two partial sums: every row counts "
                 "once"
             )
-        if joined and part.start == joined[-1].stop:
-            joined[-1] = range(joined[-1].start, part.stop)
+        if found and part.start == found[-1].stop:
+            found[-1] = range(found[-1].start, part.stop)
         else:
-            joined.append(part)
-    return tuple(joined)
+            found.append(part)
+    return tuple(found)
 
 
 def _width(count: int) -> int:
@@ -252,16 +286,18 @@ def _read(
         ValueError, TypeError, KeyError: it did not.
     """
     form = {"users": LIST, "total": LIST, "terms": OBJECT, "functions": LIST, "defect": WHOLE}
-    check_form("partial sum", body, form)
+    check_form("partial sum", {k: v for k, v in body.items() if k != "admitted"}, form)
     if not all(is_of(end, WHOLE) and end >= 0 for part in body["users"] for end in part):
         raise ValueError("users")
     users = tuple(range(start, stop) for start, stop in body["users"])
-    if not users or not all(users) or _joined(users, ()) != users:
+    if not all(users) or joined_ranges(users) != users:
         raise ValueError("users")
     count = sum(map(len, users))
     if not all(isinstance(x, str) and len(x) == _width(count) for x in body["total"]):
         raise ValueError("total")
     total = [int(x) for x in body["total"]]
+    if not users and any(total):
+        raise ValueError("total")
     if not all(isinstance(name, str) for name in body["functions"]):
         raise ValueError("functions")
     functions = tuple(body["functions"])
@@ -273,11 +309,31 @@ def _read(
     return users, smallest, functions, defect if body["defect"] else None, body["terms"]
 
 
+def _stamp_form(stamp: Stamp) -> dict[str, Any]:
+    return {
+        "registry": None if stamp.registry is None else stamp.registry.id,
+        "pooled": int(stamp.pooled),
+    }
+
+
+def _admitted(form: Any) -> tuple[str | None, bool]:
+    """The name of the registry, and whether rows were pooled; raises as `_read`."""
+    if form is None:
+        return None, False
+    name = form["registry"]
+    if set(form) != {"registry", "pooled"} or form["pooled"] not in (0, 1):
+        raise ValueError("admitted")
+    if name is not None and not isinstance(name, str):
+        raise ValueError("admitted")
+    return name, bool(form["pooled"])
+
+
 def _smallest(total: NDArray[Any]) -> NDArray[Any]:
     return added(total, np.zeros(total.shape, np.int64))
 
 
-def _cipher(key: bytes) -> Any:
+def cipher_of(key: bytes) -> Any:
+    """AES-256-GCM under a key; raises ValueError unless it is of 32 bytes."""
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
     if not isinstance(key, bytes) or len(key) != 32:

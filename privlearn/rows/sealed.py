@@ -435,6 +435,32 @@ class Rows(Sealed, Generic[T]):
         return rows.without_forgotten()
 
     @staticmethod
+    def _only(rows: Rows[T], some: NDArray[np.bool_]) -> Rows[T]:
+        """The rows with the others null; for `privlearn.billboard` only."""
+        return Rows(
+            rows.__users,
+            _kept(rows.__chunks, some),
+            rows.__board,
+            rows.__functions,
+            rows.__defect,
+            rows.__stamp,
+            rows.__at,
+        )
+
+    @staticmethod
+    def _named(rows: Rows[T], functions: Sequence[str]) -> Rows[T]:
+        """The rows with names of functions that they may have passed through; for learners."""
+        return Rows(
+            rows.__users,
+            rows.__chunks,
+            rows.__board,
+            tuple(dict.fromkeys((*rows.__functions, *functions))),
+            rows.__defect,
+            rows.__stamp,
+            rows.__at,
+        )
+
+    @staticmethod
     def _served_by(rows: Rows[T], board: object) -> Rows[T]:
         """The same rows, marked as served by ``board``; for `privlearn.billboard` and learners."""
         return Rows(
@@ -465,6 +491,11 @@ class Rows(Sealed, Generic[T]):
             stamp,
             rows.__at,
         )
+
+    @staticmethod
+    def _moved(rows: Rows[T], users: range) -> Rows[T]:
+        """Rows that were just sealed, at other indices; for `privlearn.people` only."""
+        return Rows(users, rows.__chunks, rows.__board)
 
     @staticmethod
     def _slots_of(rows: Rows[T]) -> Slots | None:

@@ -12,7 +12,8 @@ from typing import Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.errors import ProvenanceError, UsersError
+from privlearn.errors import PeopleError, ProvenanceError, UsersError
+from privlearn.participation import Participation
 
 Persons = NDArray[np.int64]
 """Numbers of persons, for one registry; −1 is nobody."""
@@ -32,6 +33,18 @@ class Registry(Protocol):
     @property
     def id(self) -> str:
         """Its public name."""
+
+    @property
+    def rule(self) -> Participation:
+        """That it keeps."""
+
+    @property
+    def clock(self) -> int | None:
+        """The next slot that it will admit."""
+
+    @property
+    def serving_only(self) -> bool:
+        """Whether it stands in place of one that was lost."""
 
     def batches(self, users: range) -> Sequence[range]:
         """The public batches of a range of slots, which is cut nowhere else."""
@@ -96,6 +109,35 @@ class Stamp:
 
 NOBODY = Stamp(None, None)
 """Of rows that are publicly null: they hold nothing, whoever opens them."""
+
+
+def check_registry(name: str, registry: Registry | None, stop: int) -> None:
+    """Checks that ``registry`` is the one of this name, which admitted the slots before ``stop``.
+
+    For what came from another process: that a person is in it no more often than the rule allows,
+    together with all that other processes hold, is what this registry saw to.
+
+    Raises:
+        ProvenanceError: it is another one, or stands in place of the one that did.
+        PeopleError: it is older.
+    """
+    if registry is None or registry.id != name:
+        given = "none" if registry is None else f"registry {registry.id}"
+        raise ProvenanceError(
+            f"people: registry {name} admitted these rows, and knows how often a person is in "
+            f"them; given was {given}"
+        )
+    if registry.serving_only:
+        raise ProvenanceError(
+            f"people: registry {name} stands in place of the one that admitted these rows, and "
+            "does not know how often a person is in them"
+        )
+    clock = registry.clock
+    if clock is None or stop > clock:
+        raise PeopleError(
+            f"this registry of people is older than these rows: they were admitted up to slot "
+            f"{stop - 1}, and its next slot is {clock}"
+        )
 
 
 def joined(parts: Sequence[tuple[Stamp | None, int]]) -> Stamp | None:

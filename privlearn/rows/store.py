@@ -18,7 +18,7 @@ import json
 import os
 import secrets
 import sqlite3
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Self, TypeVar, final
 
@@ -111,6 +111,7 @@ class RowStore(Sealed):
         "__lock",
         "__mark",
         "__older",
+        "__order",
         "__registry",
         "__timed",
         "__usable",
@@ -119,6 +120,7 @@ class RowStore(Sealed):
     def __init__(self, file: HeldFile, id: str, cipher: Cipher, *, older: bool) -> None:
         self.__file, self.__id, self.__cipher = file, id, cipher
         self.__mark, self.__index = _Mark(), list[_Kept]()
+        self.__order: list[_Kept] = []  # by users, who may have answered in another order
         self.__kinds: tuple[type[Any], ...] = ()
         self.__registry: Registry | None = None
         self.__timed, self.__older, self.__usable = False, older, True
@@ -179,10 +181,10 @@ class RowStore(Sealed):
         """
         check_key(key)
         with HeldFile.open(path, _KIND, moved=moved) as file:
-            return cls.__read(file, key, older=older)
+            return cls.__opened(file, key, older=older)
 
     @classmethod
-    def __read(cls, file: HeldFile, key: bytes, *, older: bool) -> RowStore:
+    def __opened(cls, file: HeldFile, key: bytes, *, older: bool) -> RowStore:
         try:
             file.check_pages()
             heads = file.connection.execute("SELECT id, known, mark FROM store").fetchall()
@@ -198,6 +200,7 @@ class RowStore(Sealed):
             store = cls(file, id, cipher, older=older)
             store.__mark = _Mark.from_bytes(cipher.decrypt(mark, store.__about_mark()))
             store.__index = list(store.__verified())
+            store.__order = sorted(store.__index, key=_first_user)
         except sqlite3.OperationalError as error:
             raise file.raised(error, "read") from None
         except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
@@ -241,12 +244,10 @@ class RowStore(Sealed):
 
     def within(self, users: range) -> list[range]:
         """Of which of these users there are records, ascending."""
-        found: list[range] = []
-        for kept in self.__index[self.__first_within(users) :]:
-            if kept.users.start >= users.stop:
-                break
-            low, high = max(users.start, kept.users.start), min(users.stop, kept.users.stop)
-            found.append(range(low, high))
+        found = [
+            range(max(users.start, kept.users.start), min(users.stop, kept.users.stop))
+            for kept in self.__kept_of(users)
+        ]
         return joined(found)
 
     def __repr__(self) -> str:
@@ -310,22 +311,48 @@ class RowStore(Sealed):
                 raise RowStoreError("this store of rows belongs to no accountant yet")
             if users.start < mark.clock - self.__timed:
                 raise UsersError(f"users {users!r}: rows up to user {mark.clock - 1} were kept")
-            self.__append(users, _framed(users, packed(Rows._parts_of(rows), self.__kinds)), needed)
+            data = _framed(users, packed(Rows._parts_of(rows), self.__kinds))
+            self.__append([(users, data)], needed)
 
-    def __append(self, users: range, data: bytes, needed: int) -> None:
-        mark = self.__mark
-        kept = _Kept(mark.next, users, mark.last)
-        record = self.__cipher.encrypt(data, self.__about(kept.number, kept.before))
+    def keep_late(self, rows: Sequence[Rows[Any]], *, needed: int = 0) -> None:
+        """Writes rows of users who were passed (`pass_to`) before they answered, in any order.
+
+        Args:
+            rows: of some users, each of whose rows were kept at no other time.
+            needed: as in `keep`.
+
+        Raises:
+            UsersError: of some of these users, rows were kept before.
+            RowStoreError, TypeError: as in `keep`.
+        """
+        with self.__lock:
+            self.__check_usable()
+            for each in rows:
+                if self.within(each.users):
+                    raise UsersError(f"users {each.users!r}: rows of them were kept")
+            self.__append(
+                [
+                    (r.users, _framed(r.users, packed(Rows._parts_of(r), self.__kinds)))
+                    for r in rows
+                ],
+                needed,
+            )
+
+    def __append(self, records: Sequence[tuple[range, bytes]], needed: int) -> None:
         first, before = self.__first_needed(needed)
-        new = mark._replace(
-            clock=max(mark.clock, users.stop),
-            next=kept.number + 1,
-            last=record[-TAG_BYTES:],
-            first=first,
-            before=before,
-        )
-        self.__change(new, [(kept.number, record)])
-        self.__index.append(kept)
+        new, written = self.__mark._replace(first=first, before=before), []
+        added: list[_Kept] = []
+        for users, data in records:
+            kept = _Kept(new.next, users, new.last)
+            record = self.__cipher.encrypt(data, self.__about(kept.number, kept.before))
+            clock = max(new.clock, users.stop)
+            new = new._replace(clock=clock, next=kept.number + 1, last=record[-TAG_BYTES:])
+            written.append((kept.number, record))
+            added.append(kept)
+        self.__change(new, written)
+        self.__index += added
+        for kept in added:
+            insort(self.__order, kept, key=_first_user)
 
     def drop(self, before: int) -> None:
         """Deletes the records of users below ``before``.
@@ -437,34 +464,40 @@ class RowStore(Sealed):
                 connection.execute("DELETE FROM kept WHERE number < ?", (mark.first,))
         if mark.first > self.__mark.first:
             del self.__index[: mark.first - self.__mark.first]
+            self.__order = [kept for kept in self.__order if kept.number >= mark.first]
         self.__mark = mark
         self.__usable = True
 
-    def __read_from(self, number: int) -> Iterator[tuple[_Kept, bytes]]:
-        """The records from a number on, with what they hold."""
-        if not self.__index:
-            return
-        first = self.__index[0].number
-        with SQLITE:
-            rows = self.__file.connection.execute(
-                "SELECT number, record FROM kept WHERE number >= ? ORDER BY number", (number,)
-            )
-        for found, record in SQLITE.each(rows):
-            kept = self.__index[found - first]
-            data = self.__cipher.decrypt(record, self.__about(found, kept.before))
-            yield kept, data[_FRAME:]
+    def __read(self, some: Sequence[_Kept]) -> Iterator[tuple[_Kept, bytes]]:
+        """These records in their order, with what they hold."""
+        for at in range(0, len(some), _TOGETHER):
+            group = some[at : at + _TOGETHER]
+            numbers = [kept.number for kept in group]
+            wanted = set(numbers)
+            with SQLITE:
+                rows = self.__file.connection.execute(
+                    "SELECT number, record FROM kept WHERE number BETWEEN ? AND ?",
+                    (min(numbers), max(numbers)),
+                )
+            found = {number: data for number, data in SQLITE.each(rows) if number in wanted}
+            for kept in group:
+                about = self.__about(kept.number, kept.before)
+                yield kept, self.__cipher.decrypt(found.pop(kept.number), about)[_FRAME:]
 
-    def __first_within(self, users: range) -> int:
-        """The first record, by its place, that may be of some of these users."""
-        return bisect_left(self.__index, users.start + 1, key=lambda kept: kept.users.stop)
+    def __kept_of(self, users: range) -> list[_Kept]:
+        """The records that are of some of these users, in order of users."""
+        order = self.__order
+        first = bisect_left(order, users.start + 1, key=lambda kept: kept.users.stop)
+        stop = bisect_left(order, users.stop, lo=first, key=_first_user)
+        return order[first:stop]
 
     def __within(self, users: range, board: object | None) -> Iterator[Rows[Any]]:
         """What is kept of some users, in order."""
-        index, start = self.__index, self.__first_within(users)
-        if start == len(index) or index[start].users.start >= users.stop:
+        some = self.__kept_of(users)
+        if not some:
             return
         try:
-            for run in _runs(self.__read_from(index[start].number), users.stop):
+            for run in _runs(self.__read(some)):
                 rows = self.__rows(run, board)
                 low, high = max(users.start, rows.users.start), min(users.stop, rows.users.stop)
                 yield (
@@ -492,7 +525,7 @@ class RowStore(Sealed):
         written: list[tuple[int, bytes]] = []
         changed: list[_Kept] = []
         last = b""
-        for kept, data in self.__read_from(self.__index[0].number):
+        for kept, data in self.__read(tuple(self.__index)):
             if _holds_any(unpacked([data], kept.users, self.__kinds), self.__registry):
                 rows = self.__rows([(kept, data)], object())
                 data = packed(Rows._parts_of(rows), self.__kinds)
@@ -507,7 +540,12 @@ class RowStore(Sealed):
         if written:
             self.__change(self.__mark._replace(last=last), written)
             self.__index[len(self.__index) - len(changed) :] = changed
+            self.__order = sorted(self.__index, key=_first_user)
             self.__file.clean()
+
+
+def _first_user(kept: _Kept) -> int:
+    return kept.users.start
 
 
 _FRAME = 16
@@ -526,15 +564,11 @@ _TOGETHER = 4_096
 """Records that are read as one block, at most: bounds memory."""
 
 
-def _runs(
-    records: Iterable[tuple[_Kept, bytes]], stop: int
-) -> Iterator[Sequence[tuple[_Kept, bytes]]]:
-    """Records of users below ``stop``, those together that join."""
+def _runs(records: Iterable[tuple[_Kept, bytes]]) -> Iterator[Sequence[tuple[_Kept, bytes]]]:
+    """Records, those together that join."""
     run: list[tuple[_Kept, bytes]] = []
     head = b""
     for kept, data in records:
-        if kept.users.start >= stop:
-            break
         follows = run and kept.users.start == run[-1][0].users.stop and len(run) < _TOGETHER
         if not (follows and head and data.startswith(head)):
             if run:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 STORY = textwrap.dedent("""
     import json, os, sys
     from privlearn.participation import Participation
-    from privlearn.people import People, registry
+    from privlearn.people import People, kept
 
     path, twin = sys.argv[1:]
     SLOTS = 4
@@ -40,7 +40,8 @@ STORY = textwrap.dedent("""
         if kind == "line":
             sys.settrace(line)
         elif kind == "statement":
-            people._People__store._file.connection.set_trace_callback(lambda told: step())
+            file = people._People__keeper._turns._store._file
+            file.connection.set_trace_callback(lambda told: step())
 
     def visit(ids, kind=None, left=0):
         reading, writing = os.pipe()
@@ -59,18 +60,15 @@ STORY = textwrap.dedent("""
         assert os.waitpid(child, 0)[1] == 9
         return json.loads(said) if said else None
 
-    if twin == "debits in memory":
-        def change(people, head, changed=None, **more):
-            people._People__head = head
-            people._People__standings.update(changed or {})
-        registry.People._People__change = change
-
     people = People.create(path, Participation(2, apart=2))
-    people._People__store.write(
-        registry.replace(people._People__head, accountant="me", users=range(10**6), clock=0),
-        None, {},
-    )
+    people.bind("me", range(10**6))
     people.close()
+    if twin == "debits in memory":
+        def write(turn, head, starts=None, changed=None):
+            turn.head = head
+            turn._standings.update(changed or {})
+        kept.Kept.write = write
+
     for kind, stride in (("line", 11), ("statement", 1)):
         left, told = 0, None
         while told is None:

@@ -109,7 +109,7 @@ def test_only_its_owner_may_read_it_and_a_closed_one_is_one_file(tmp_path: Path)
 
 def test_each_call_is_one_synced_change(tmp_path: Path) -> None:
     with begun(tmp_path / "people.db") as people:
-        connection = people._People__store._file.connection  # type: ignore[attr-defined]
+        connection = people._People__keeper._turns._store._file.connection  # type: ignore[attr-defined]
         settings = {
             name: connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("synchronous", "journal_mode", "secure_delete")
@@ -382,7 +382,7 @@ def test_a_change_that_cannot_be_written_teaches_nothing(tmp_path: Path) -> None
     """A full disk, say: the visit is not learned, and nothing is half there."""
     with begun(tmp_path / "people.db", stop=1_000) as people:
         admitted(people, "a")
-        connection = people._People__store._file.connection  # type: ignore[attr-defined]
+        connection = people._People__keeper._turns._store._file.connection  # type: ignore[attr-defined]
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
         many = [f"p{i}" for i in range(300)]
@@ -489,7 +489,7 @@ def test_in_place_of_a_lost_registry_nobody_is_learned(tmp_path: Path) -> None:
 
 def test_ids_stand_in_no_exception_of_the_file(tmp_path: Path) -> None:
     people = begun(tmp_path / "people.db")
-    connection = people._People__store._file.connection  # type: ignore[attr-defined]
+    connection = people._People__keeper._turns._store._file.connection  # type: ignore[attr-defined]
     connection.execute("DROP TABLE people")
     with pytest.raises(PeopleError) as caught:
         admitted(people, "maria@example.org")

@@ -214,7 +214,7 @@ def test_pooling_inside_of_an_epoch_that_releases() -> None:
         assert halves.claim() == 1
         with pytest.raises(UsersError, match="whole batches"):
             halves.worst()
-    cut = edit("people.registry:People.batches", "starts = self.__starts or ()", "return [users]")
+    cut = edit("people.registry:People.batches", "starts = seen.starts or ()", "return [users]")
     with planted(priced, cut):
         assert halves.worst() == 2  # a person's row is where the batch was debited
     anew = edit("rows.sealed:_pool", " or not counted[group[0]]", "")
@@ -284,7 +284,7 @@ def test_a_registry_that_begins_anew_with_rows_pending(tmp_path: Path) -> None:
     game = LostRegistry(Rule(2, per_batch=1), PAIRS[:1], [[nulled("i")]] * 2, (0,), folder=tmp_path)
     assert game.claim() == 1
     assert game.worst() == 1  # nobody is learned any more
-    anew = edit("people.registry:People.admit_visits", "if head.serving_only:", "if False:")
+    anew = edit("people.keeper:_admit", "if head.serving_only:", "if False:")
     with planted(anew):
         assert game.worst() == 2  # as rows of the lost registry are refused
     joined = edit("rows.stamps:joined", "stamp.registry is not first.registry or", "False or")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import pickle
+import secrets
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -12,10 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from served_registries import served
 
+from privlearn import Ledger
 from privlearn.errors import PeopleError, ReentryError, SealedError, UsersError
 from privlearn.participation import Participation
-from privlearn.people import People, registry
+from privlearn.people import People, kept
 from privlearn.people.identities import KEY_BYTES, hashes
 
 POOLED = Participation(2, pooled=True)
@@ -23,18 +27,32 @@ ONCE = Participation(1)
 Make = Callable[[Participation], People]
 
 
-@pytest.fixture(params=["memory", "file"])
+@pytest.fixture(params=["memory", "file", "owner", "postgres"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
+    """A registry of each kind; "owner": asked over a socket."""
     made: list[People] = []
+    with ExitStack() as stack:
+        if request.param == "postgres":
+            address = request.getfixturevalue("postgres").url(ledger=secrets.token_hex(4))
+            ledger = stack.enter_context(Ledger.postgres(address, "create"))
 
-    def one(rule: Participation) -> People:
-        if request.param == "memory":
+        def one(rule: Participation) -> People:
+            if request.param == "postgres":
+                name = f"{len(made)}"
+                key = tmp_path / f"{name}.key"
+                made.append(People.postgres(ledger, "create", rule=rule, key=key, name=name))
+                return made[-1]
+            if request.param == "file":
+                made.append(People.create(tmp_path / f"{len(made)}.db", rule))
+                return made[-1]
             made.append(People.memory(rule))
-        else:
-            made.append(People.create(tmp_path / f"{len(made)}.db", rule))
-        return made[-1]
+            if request.param == "owner":
+                socket = tmp_path / f"{len(made)}.sock"
+                stack.enter_context(served(made[-1], socket))
+                made.append(stack.enter_context(People.connect(socket)))
+            return made[-1]
 
-    yield one
+        yield one
     for people in made:
         people.close()
 
@@ -290,6 +308,7 @@ def test_nothing_public_depends_on_ids(make: Make) -> None:
         assert shown(world) == shown(other)
 
 
+@pytest.mark.parametrize("make", ["memory", "file"], indirect=True)
 def test_an_interruption_costs_visits_and_gives_none_back(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -299,7 +318,7 @@ def test_an_interruption_costs_visits_and_gives_none_back(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(registry, "_is_forgotten", interrupted)
+        patch.setattr(kept, "_is_forgotten", interrupted)
         with pytest.raises(KeyboardInterrupt):
             people.admit_visits(["a", "b"], range(2))
     assert people.clock == 2
@@ -313,7 +332,7 @@ def test_it_cannot_be_called_from_inside_itself(monkeypatch: pytest.MonkeyPatch)
         people.skip(range(1, 2))
         return False
 
-    monkeypatch.setattr(registry, "_is_forgotten", again)
+    monkeypatch.setattr(kept, "_is_forgotten", again)
     with pytest.raises(ReentryError, match="a registry of people"):
         people.admit_visits(["a"], range(1))
 

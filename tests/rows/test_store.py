@@ -124,6 +124,35 @@ def test_between_the_rows_that_are_kept_there_are_null_ones(tmp_path: Path) -> N
             store.keep(some(range(6, 8)))
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_that_come_late_and_in_any_order_stand_in_order_of_users(
+    tmp_path: Path, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    order = [int(i) for i in rng.permutation(30) if i % 4]
+    wanted = [float(i) if i % 4 else None for i in range(30)]
+    with begun(tmp_path / "rows.db") as store:
+        store.pass_to(30)
+        for i in order[:15]:
+            store.keep_late([some(range(i, i + 1), float(i))])
+        store.keep_late([some(range(i, i + 1), float(i)) for i in order[15:]])
+        store.keep(some(range(30, 32), 30.0))  # and others when it is their turn
+        assert values(store, 30) == wanted
+    with again(tmp_path / "rows.db") as store:
+        assert store.clock == 32
+        assert values(store, 32) == [*wanted, 30.0, 30.0]
+        assert store.within(range(3, 10)) == [range(3, 4), range(5, 8), range(9, 10)]
+        with pytest.raises(UsersError, match="rows of them were kept"):
+            store.keep_late([some(range(5, 6))])
+        store.keep_late([some(range(8, 9), 8.0)], needed=8)
+        assert values(store, 10)[8:] == [8.0, 9.0]
+    with again(tmp_path / "rows.db") as store:
+        left = values(store, 32)
+        assert left[8:10] + left[30:] == [8.0, 9.0, 30.0, 30.0]
+        store.drop(32)
+        assert values(store, 32) == [None] * 32
+
+
 def test_rows_of_functions_that_failed_their_check_stay_closed(tmp_path: Path) -> None:
     seen: list[Any] = []
 
@@ -553,6 +582,7 @@ class Registry:
 
     def __init__(self, *gone: int) -> None:
         self.id, self.gone = "registry", gone
+        self.rule, self.clock, self.serving_only = Participation(1), 100, False
 
     def batches(self, users: range) -> list[range]:
         return [users]

@@ -366,7 +366,7 @@ def test_sums_do_not_travel_and_are_of_whole_tokens() -> None:
         mechanism.partial(people.admit(sealed(np.ones((2, 2)), users, [users.start] * 2), ids))
         for users, ids in ((range(3), ["a", "b"]), (range(3, 6), ["a", "c"]))
     ]
-    with pytest.raises(ProvenanceError, match="released where it is"):
+    with pytest.raises(ProvenanceError, match="released where it is kept"):
         halves[0].to_bytes(bytes(32))
     token = token_of(made, mechanism)
     people.skip_to(6)

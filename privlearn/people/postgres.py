@@ -1,0 +1,457 @@
+"""A registry of people in PostgreSQL, beside its ledger, for processes on several hosts.
+
+A turn is a transaction behind an advisory lock of the registry.  It is serializable, and begins by
+reading the ledger's last epoch: a process of an earlier one admits nobody.  What a call finds is
+told when the transaction is committed.  Where nothing is known of a commit, visits may be used up,
+and are not learned.
+
+Hashes of ids are made here, under a key that is not in the database (`privlearn.people.key_files`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import text
+
+from privlearn import _processes
+from privlearn.errors import LedgerError, LedgerFencedError, PeopleError
+from privlearn.ledger.postgres import PostgresStore
+from privlearn.ledger.postgres_sessions import (
+    Conflict,
+    Connections,
+    Denied,
+    LostConnection,
+    Session,
+    Taken,
+    key_of,
+)
+from privlearn.participation import Participation
+from privlearn.people.contents import Head
+from privlearn.people.identities import KINDS
+from privlearn.people.key_files import known, read_key, write_key
+from privlearn.people.postgres_schema import statements
+from privlearn.people.quotas import FORGOTTEN, Standing
+from privlearn.people.turns import Turn
+
+T = TypeVar("T")
+_TRIES = 20
+"""Of a turn that the server undoes for the sake of another transaction."""
+
+
+@final
+class PostgresTurns:
+    """One process's turns of a registry, which `create` or `open` begins.
+
+    Args:
+        store: of the ledger, in the epoch that this process belongs to.
+        name: of the registry, in this ledger.
+        own: whether the store is closed with it.
+    """
+
+    def __init__(self, store: PostgresStore, name: str, *, own: bool) -> None:
+        self._store, self._own, self._key = store, own, b""
+        self._where = {"ledger": store.ledger, "name": name}
+        self._called = f"{store.name}, registry of people {name!r}"
+        self._lock_key = key_of("people", store.ledger, name)
+        self._held = Connections()
+        self._end = weakref.finalize(self, self._held.close, _processes.here())
+        self._reads = threading.Lock()
+        self._closed = False
+        self._seen: tuple[Head, tuple[int, ...] | None] | None = None
+        self._forgotten: set[int] = set()
+        _processes.INHERITED.add(self)
+
+    def create(self, head: Head, key: str | os.PathLike[str]) -> None:
+        """A new registry, and a new file with its key; the tables, too, if the role may.
+
+        Raises:
+            PeopleError: there is one, or the file is there, or one of them cannot be written.
+        """
+        write_key(key, head.key)
+        self._key = head.key
+        try:
+            self._make(head)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(key)
+            raise
+        self.look()
+
+    def open(self, key: str | os.PathLike[str], rule: Participation | None) -> None:
+        """One that was created before.
+
+        Raises:
+            PeopleError: there is none, the key is of another one, or it keeps another rule than
+                the one that is given.
+        """
+        self._key = read_key(key)
+        self.look()
+        kept = self.seen[0].rule
+        if rule is not None and rule != kept:
+            raise PeopleError(
+                f"rule = {rule!r}: {self._called} keeps another, {kept!r}, which cannot be changed"
+            )
+
+    def _make(self, head: Head) -> None:
+        with self._said():
+            (found,) = self._read(text("SELECT to_regclass('privlearn.registries') AS found"))
+            session = self._connected()
+            if found.found is None:
+                try:
+                    session.begin()
+                    for statement in statements():
+                        session.run(text(statement))
+                    session.commit()
+                except (Taken, Conflict):  # somebody else makes them at the same time
+                    session.rollback()
+            try:
+                session.begin()
+                self._store.check_epoch(session)
+                session.run(
+                    _MAKE,
+                    **self._where,
+                    id=head.id,
+                    known=known(head.key, head.id),
+                    rule=json.dumps(head.rule.to_dict(), sort_keys=True),
+                    serving_only=head.serving_only,
+                    clock=head.clock,
+                )
+                session.commit()
+            except Taken:
+                session.rollback()
+                raise PeopleError(
+                    f"{self._called} exists: a registry of people is never overwritten; open it, "
+                    "or choose another name"
+                ) from None
+
+    # What is seen --------------------------------------------------------------------------------
+
+    @property
+    def durable(self) -> bool:
+        """Always."""
+        return True
+
+    @property
+    def fresh(self) -> bool:
+        """Others write to it, too."""
+        return False
+
+    @property
+    def seen(self) -> tuple[Head, tuple[int, ...] | None]:
+        """The head and the starts of the batches as they were read last."""
+        assert self._seen is not None  # after `look`
+        return self._seen
+
+    def look(self) -> None:
+        """Reads them, and waits for nobody.
+
+        Raises:
+            PeopleError: there is no such registry, or it cannot be read, or has another key.
+        """
+        with self._said():
+            self._see(self._read(_HEAD, **self._where))
+
+    def _see(self, rows: Sequence[Any]) -> Any:
+        """Takes down what was read of the head."""
+        if not rows:
+            raise PeopleError(
+                f"{self._called}: there is none; People.postgres(ledger, 'create', ...) begins one"
+            )
+        try:
+            head = _head_of(rows[0], self._key)
+        except (ValueError, TypeError, KeyError) as error:
+            raise PeopleError(f"{self._called} is damaged: {error}") from None
+        if head is None:
+            raise PeopleError(
+                f"key: {self._called} was made with another one, without which nobody in it can be "
+                "told apart; copy the file from a host whose processes keep it"
+            )
+        starts = rows[0].starts
+        self._seen = head, None if starts is None else tuple(starts)
+        return rows[0]
+
+    # Turns ---------------------------------------------------------------------------------------
+
+    def take(self, action: Callable[[Turn], T]) -> T:
+        """See `Turns.take`."""
+        with self._said():
+            for _ in range(_TRIES):
+                try:
+                    return self._taken(self._locked(), action)
+                except Conflict:
+                    continue
+                finally:
+                    self._let_go()
+        raise PeopleError(
+            f"{self._called}: the server undid it {_TRIES} times for the sake of others; nothing "
+            "was debited: try again"
+        )
+
+    def _locked(self) -> Session:
+        """A connection that holds the registry's lock."""
+        if self._held.session is not None and self._held.session.lost:
+            self._held.drop()
+        if self._held.session is not None:
+            try:
+                self._held.session.run(_LOCK, key=self._lock_key)
+                return self._held.session
+            except LostConnection:
+                self._held.drop()  # it was cut since the last turn
+        session = self._connected()
+        session.run(_LOCK, key=self._lock_key)
+        return session
+
+    def _taken(self, session: Session, action: Callable[[Turn], T]) -> T:
+        session.begin()
+        self._store.check_epoch(session)
+        row = self._see(session.run(_HEAD, **self._where))
+        turn = _PostgresTurn(session, *self.seen, row.calls, row.people)
+        done = action(turn)
+        if turn.written is None:
+            return done
+        session.commit()
+        if session.warnings:
+            raise LostConnection(session.warnings[0])
+        self._seen = turn.written
+        return done
+
+    def _let_go(self) -> None:
+        session = self._held.session
+        if session is None:
+            return
+        if session.lost:  # and with it the lock
+            return self._held.drop()
+        try:
+            session.rollback()
+            session.run(_UNLOCK, key=self._lock_key)
+        except BaseException as error:
+            self._held.drop()  # which lets go of it as well
+            if not isinstance(error, LostConnection | LedgerError):
+                raise
+
+    def _connected(self) -> Session:
+        if self._closed:
+            raise PeopleError("this registry of people was closed")
+        if self._held.session is None:
+            session = self._store.session(writes=True)
+            try:
+                session.check_tables()
+            except BaseException:
+                session.close()
+                raise
+            self._held.session = session
+        return self._held.session
+
+    # Reading -------------------------------------------------------------------------------------
+
+    def _read(self, statement: Any, **parameters: Any) -> Sequence[Any]:
+        with self._reads:
+            for last in (False, True):
+                if self._closed:
+                    raise PeopleError("this registry of people was closed")
+                if self._held.reading is None:
+                    self._held.reading = self._store.session(writes=False)
+                try:
+                    return self._held.reading.run(statement, **parameters)
+                except LostConnection:
+                    self._held.drop_reading()
+                    if last:
+                        raise
+            raise AssertionError
+
+    def forgotten(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """See `Turns.forgotten`."""
+        asked = sorted(set(persons.tolist()) - {-1} - self._forgotten)
+        if asked:
+            with self._said():
+                rows = self._read(_FORGOTTEN, registry=self.seen[0].id, numbers=asked)
+            self._forgotten.update(row.number for row in rows)
+        return self.forgotten_as_known(persons)
+
+    def forgotten_as_known(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """As far as it was read."""
+        return np.isin(persons, np.array(sorted(self._forgotten), dtype=np.int64))
+
+    def clean(self) -> None:
+        """Nothing: what was overwritten is the server's to vacuum (docs/people.md)."""
+
+    def close(self) -> None:
+        """Ends the connections; the registry goes on."""
+        self._closed = True
+        self._end()
+        if self._own:
+            self._store.close()
+
+    def inherited(self) -> None:
+        """Leaves the connections to the parent: a forked child must not end them, nor use them."""
+        _processes.never_end((self._held.session, self._held.reading))
+        gone: Any = _processes.Gone(PeopleError, "a registry of people")
+        self._held.session = self._held.reading = gone
+
+    def _said(self) -> _Errors:
+        return _Errors(self._called)
+
+
+@final
+class _Errors:
+    """A block in which what is wrong with the database is raised as PeopleError."""
+
+    def __init__(self, called: str) -> None:
+        self._called = called
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, LostConnection):
+            raise PeopleError(
+                f"{self._called}: the connection was lost: {error}. Visits of this call may be "
+                "used up, and are not learned; try again with the next"
+            ) from None
+        if isinstance(error, Taken | Conflict):
+            raise PeopleError(
+                f"{self._called}: somebody wrote to it who did not wait for a turn; nothing was "
+                "debited"
+            ) from None
+        if isinstance(error, Denied):
+            raise PeopleError(
+                f"{self._called}: {error.said}; `privlearn people postgres-schema --keeper ROLE` "
+                "prints what makes the tables of people, and what a role needs"
+            ) from None
+        if isinstance(error, LedgerError) and not isinstance(error, LedgerFencedError):
+            raise PeopleError(str(error)) from None
+
+
+@final
+class _PostgresTurn:
+    """A turn in a transaction of a session."""
+
+    def __init__(
+        self,
+        session: Session,
+        head: Head,
+        starts: tuple[int, ...] | None,
+        calls: int,
+        known: int,
+    ) -> None:
+        self._session, self._calls = session, calls
+        self.head, self.starts, self.known = head, starts, known
+        self.written: tuple[Head, tuple[int, ...] | None] | None = None
+
+    def standings(self, keys: Sequence[bytes | None]) -> Mapping[bytes, Standing]:
+        """Of these persons alone."""
+        asked = sorted({key for key in keys if key is not None})
+        if not asked:
+            return {}
+        rows = self._session.run(_STANDINGS, registry=self.head.id, hashes=asked)
+        found = {
+            bytes(row.hash): Standing(row.number, row.used, row.last, row.within) for row in rows
+        }
+        most, clock = self.head.rule.most, self.head.clock or 0
+        for each in found.values():
+            good = 0 <= each.number < self.known and 1 <= each.used <= most
+            if not good or not FORGOTTEN <= each.last < clock:
+                raise PeopleError("the registry of people is damaged: a standing cannot be right")
+        return found
+
+    def next_call(self) -> int:
+        """From 1 on, of all processes."""
+        self._calls += 1
+        return self._calls
+
+    def write(
+        self,
+        head: Head,
+        starts: tuple[int, ...] | None = None,
+        changed: Mapping[bytes, Standing] | None = None,
+    ) -> None:
+        """Writes it in the transaction."""
+        changed = changed or {}
+        users, people = head.users, self.known
+        if changed:
+            people = max(people, 1 + max(each.number for each in changed.values()))
+            self._session.run(
+                _KEEP,
+                registry=head.id,
+                hashes=list(changed),
+                **{
+                    name: [getattr(each, name) for each in changed.values()]
+                    for name in Standing._fields
+                },
+            )
+        self._session.run(
+            _WRITE,
+            id=head.id,
+            accountant=head.accountant,
+            first=None if users is None else users.start,
+            stop=None if users is None else users.stop,
+            clock=head.clock,
+            kind=head.kind,
+            starts=None if starts is None else list(starts),
+            calls=self._calls,
+            people=people,
+        )
+        self.written = head, self.starts if starts is None else starts
+
+
+def _head_of(row: Any, key: bytes) -> Head | None:
+    """The head in a row; None where the key is another one.
+
+    Raises:
+        ValueError, TypeError, KeyError: it cannot be right.
+    """
+    if bytes(row.known_key) != known(key, row.id):
+        return None
+    if row.kind is not None and row.kind not in KINDS:
+        raise ValueError("the kind of its ids cannot be right")
+    head = Head(row.id, key, Participation.from_dict(json.loads(row.rule)), row.serving_only)
+    if row.accountant is None:
+        return replace(head, clock=row.clock, kind=row.kind)
+    if not 0 <= row.first <= row.clock <= row.stop or row.first == row.stop:
+        raise ValueError("its slots cannot be right")
+    users = range(row.first, row.stop)
+    return replace(head, accountant=row.accountant, users=users, clock=row.clock, kind=row.kind)
+
+
+_LOCK = text("SELECT pg_advisory_lock(:key)")
+_UNLOCK = text("SELECT pg_advisory_unlock(:key)")
+_MAKE = text(
+    "INSERT INTO privlearn.registries"
+    " (ledger, name, id, known_key, rule, serving_only, clock, calls, people)"
+    " VALUES (:ledger, :name, :id, :known, :rule, :serving_only, :clock, 0, 0)"
+)
+_HEAD = text(
+    "SELECT id, known_key, rule, serving_only, accountant, first, stop, clock, kind, starts, calls,"
+    " people FROM privlearn.registries WHERE ledger = :ledger AND name = :name"
+)
+_WRITE = text(
+    "UPDATE privlearn.registries SET accountant = :accountant, first = :first, stop = :stop,"
+    " clock = :clock, kind = :kind, calls = :calls, people = :people,"
+    " starts = coalesce(CAST(:starts AS bigint[]), starts) WHERE id = :id"
+)
+_STANDINGS = text(
+    "SELECT hash, number, used, last, within FROM privlearn.people"
+    " WHERE registry = :registry AND hash = ANY(CAST(:hashes AS bytea[]))"
+)
+_KEEP = text(
+    "INSERT INTO privlearn.people (registry, hash, number, used, last, within)"
+    " SELECT :registry, hash, number, used, last, within FROM unnest(CAST(:hashes AS bytea[]),"
+    " CAST(:number AS bigint[]), CAST(:used AS integer[]), CAST(:last AS bigint[]),"
+    " CAST(:within AS integer[])) AS changed (hash, number, used, last, within)"
+    " ON CONFLICT (registry, hash) DO UPDATE SET used = excluded.used, last = excluded.last,"
+    " within = excluded.within"
+)
+_FORGOTTEN = text(
+    "SELECT number FROM privlearn.people WHERE registry = :registry AND last = -1"
+    " AND number = ANY(CAST(:numbers AS bigint[]))"
+)
