@@ -1,4 +1,5 @@
 from .assortment import best_assortments
+from .async_offers import AsyncOffers
 from .base import Learner
 from .batches import BatchLearner
 from .contextual import ServedBandit
@@ -6,6 +7,7 @@ from .dpmnl import DPMNL
 from .hdb import DPHDB
 from .ldp_ols import LDPOLS
 from .ldp_sgd import LDPSGD
+from .offers import Offer, Offers
 from .one_pass_newton import OnePassNewtonMNL
 from .pofw import DPPOFW
 from .served import ServedMNL
@@ -19,8 +21,11 @@ __all__ = [
     "DPTOFW",
     "LDPOLS",
     "LDPSGD",
+    "AsyncOffers",
     "BatchLearner",
     "Learner",
+    "Offer",
+    "Offers",
     "OnePassNewtonMNL",
     "ServedBandit",
     "ServedMNL",

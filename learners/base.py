@@ -301,6 +301,7 @@ class Learner(ABC):
         people = self._accountant.people
         stop = max(self._kept.clock, (people.clock or 0) if people is not None else 0)
         if stop > self.clock_:
+            self._kept.closing(stop)  # before a release, behind which it would be an older store
             self._pass_again(range(self.clock_, stop))
 
     def _check_clock(self, accountant: Accountant[Any]) -> None:

@@ -43,8 +43,8 @@ class BatchLearner(Served[Any, Any, Any]):
     def _learn(self, rows: Rows[Any]) -> None:
         self._failed = True  # until the release is whole
         self._release(rows, self._batches[self._batch])
-        self._failed = False
         self._batch += 1
+        self._failed = False
 
     def public_state(self) -> dict[str, Any]:
         """Everything the learner acts on, as JSON: a function of releases and the clock.

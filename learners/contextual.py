@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from privlearn._records import copied
 from privlearn._validate import count, positive
 from privlearn.domains import Array
-from privlearn.learners.inputs import block_of, row_of
+from privlearn.learners.inputs import block_of, rows_of
 from privlearn.learners.participation import NOT_GIVEN, PersonId, given
 from privlearn.learners.served import Mask, Served
 from privlearn.mechanisms.scalar_objectives import ScalarObjective, code_of, named_objective
@@ -136,15 +136,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
             RuntimeError: a release failed before.
             TypeError: nothing that a user can have sent, and no array; an id of another kind.
         """
-        sent = row_from("context", context)
-
-        def arrive() -> tuple[Visitor, Mask]:
-            values = row_of(sent, (self.dim,))[None]
-            own = Visitor(values, np.array([self.clock_]), np.zeros((1, 0)))
-            return own, self._unusable(values)
-
-        arm = self._select(arrive, person)
-        return self.clock_ % self.n_arms if arm is None else int(arm)
+        return cast(int, self._select((context,), person))
 
     def observe(self, reward: float | None) -> None:
         """Takes the reward of the arm that was pulled last; one that is no number is null.
@@ -152,7 +144,27 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
         Raises:
             UsersError: no arm was pulled.
         """
-        self._observe(self._hearing(lambda own, arm: [reward]))
+        self._observe(reward)
+
+    def _sent(self, context: Any, revenues: Any = None) -> Any:
+        if revenues is not None:
+            raise TypeError("revenues: a bandit takes none, only a context")
+        return row_from("context", context)
+
+    def _arriving(self, sent: Sequence[Any], ids: Sequence[Any] | None) -> tuple[Visitor, Mask]:
+        n = len(sent)
+        values = rows_of(sent, (self.dim,))
+        turns = np.arange(self.clock_, self.clock_ + n)
+        return Visitor(values, turns, np.zeros((n, 0))), self._unusable(values)
+
+    def _to_show(self, action: Arms | None, user: int) -> int:
+        return (user + 1) % self.n_arms if action is None else int(action)
+
+    def _heard(self, answer: Any) -> float:
+        return float(block_of("rewards", [answer], ())[0])
+
+    def _replying(self, heard: Array) -> Callable[[Visitor, Arms], Feedback]:
+        return self._hearing(lambda own, arms: heard)
 
     def play(
         self,

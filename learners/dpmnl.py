@@ -23,6 +23,10 @@ determinant trigger, whose times an adversary chooses, so that every row would b
 noise as published, which is about single rows; and pooled rules, as a fit takes answers and a sum
 of several is none.  The rule to take is ``Participation(most=1)``: what a second visit of everybody
 adds is less than the noise that it costs (benchmarks/returning_others.py).
+
+Under a `CentralAccountant` it learns from logged answers (`DPMNL.learn_logged`), which may lie in
+several processes: batches end with the public times of fits, the Gram sums are released after them
+(`BatchedPrefixSum`, which takes sums that were made apart), and nobody is served.
 """
 
 from __future__ import annotations
@@ -30,28 +34,39 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, final
+from typing import Any, Literal, Self, cast, final
 
 import numpy as np
 
 from privlearn._records import frozen
 from privlearn._validate import count, not_negative, positive, within
-from privlearn.adjacency import Adjacency
+from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, Currency
 from privlearn.domains import Array
+from privlearn.errors import ProvenanceError, UsersError
 from privlearn.exact import exact
 from privlearn.learners import dpmnl_noise
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape
+from privlearn.learners.logged_answers import LoggedAnswers
 from privlearn.learners.newton import Belief
 from privlearn.learners.participation import rule_of
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.served import ServedMNL, Visit
 from privlearn.learners.serving import optimistic_items, random_items
 from privlearn.losses import Loss, compose
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mnl import Answer, Items
 from privlearn.participation import Participation
+from privlearn.partitions.rows import PartitionedRows
 from privlearn.protocols import Accountant, Plan
-from privlearn.rows import Rows
+from privlearn.rows import PartialSum, Rows
+from privlearn.tokens import Released, Token
+
+
+def offered_items(answer: Answer) -> Array:
+    """The factors of a user's Gram matrix."""
+    return answer.features
+
 
 BLOCK_GROWTH = 1.05
 """Ratio of the ends of consecutive public blocks: V is at most 5% of the users behind."""
@@ -132,19 +147,26 @@ class DPMNL(ServedMNL):
     def _prepare(self, accountant: Accountant[Any]) -> None:
         users, rule = accountant.users, rule_of(accountant)
         self._check_params()
+        self._logs = accountant.trust is Trust.CENTRAL
+        if self._logs:
+            self._check_logged(rule)
         self._noise = self._fixed(
             "noise",
-            lambda: self._noise_for(len(users), accountant.budget, accountant.adjacency, rule),
+            lambda: self._noise_for(
+                len(users), accountant.budget, accountant.adjacency, rule, logs=self._logs
+            ),
         )
         self._times = self._fixed("fits", lambda: self._fit_times(len(users)))
-        ends = self._fixed("blocks", lambda: self._block_ends(len(users)))
+        ends = self._fixed("blocks", lambda: self._ends_of(len(users), logs=self._logs))
         self._prepare_serving(accountant)
         self._ends = [users.start + end for end in ends]
         self._fits_at = {users.start + time for time in self._times}
         self._block = 0
         self._answers: list[Rows[Answer]] = []
+        self._lying: PartitionedRows[Answer] | None = None
         self.theta_: Array = frozen(np.zeros(self.dim))
         self.gram_: Array = frozen(2 * self._noise.shift * np.eye(self.dim))
+        self._believed = self.theta_, self.gram_, Belief(self.theta_, self.gram_)
         self.updates_ = 0
         self._volume = -math.inf
         self._sums = PlannedStream(accountant, "gram", users, self._noise.gram)
@@ -183,6 +205,8 @@ class DPMNL(ServedMNL):
         budget: Currency | None,
         adjacency: Adjacency,
         rule: Participation | None = None,
+        *,
+        logs: bool = False,
     ) -> DPMNLNoise:
         self._check_params()
         count(horizon=horizon)
@@ -217,7 +241,21 @@ class DPMNL(ServedMNL):
             adjacency=adjacency,
             rule=rule,
             visits=1 if rule is None else self._visits(rule, horizon),
+            sizes=np.diff(self._ends_of(horizon, logs=True), prepend=0).tolist() if logs else (),
         )
+
+    def _check_logged(self, rule: Participation | None) -> None:
+        """Raises ValueError for what has no price, or no meaning, with logged answers."""
+        if rule is not None:
+            raise ValueError(
+                f"{rule}: logged answers lie where no registry of people knows them; use a "
+                "CentralAccountant without people=, for which every index is a person"
+            )
+        if self.trigger != "public" or self.calibration != "proved":
+            raise ValueError(
+                f"trigger = {self.trigger!r}, calibration = {self.calibration!r} with a "
+                "CentralAccountant: logged answers are learned at public times, with proved noise"
+            )
 
     def _check_rule(self, rule: Participation) -> None:
         if rule.pooled:
@@ -269,6 +307,10 @@ class DPMNL(ServedMNL):
         ratio = (horizon / first) ** (1 / self.max_updates)
         return sorted({round(first * ratio**k) for k in range(self.max_updates)})
 
+    def _ends_of(self, horizon: int, *, logs: bool) -> list[int]:
+        """As `_block_ends`; of logged answers, whom nobody is served beside, only fits are ends."""
+        return sorted({*self._fit_times(horizon), horizon}) if logs else self._block_ends(horizon)
+
     def _block_ends(self, horizon: int) -> list[int]:
         """After how many users the public state may change."""
         times = [*self._fit_times(horizon), horizon]
@@ -293,12 +335,85 @@ class DPMNL(ServedMNL):
             return random_items(visit[0].ties, self.max_items)
         return optimistic_items(
             visit[0],
-            Belief(self.theta_, self.gram_),
+            self._belief(),
             max_items=self.max_items,
             exploration=self.exploration * self._width,
             scale=self.feature_scale,
             centred=False,
         )
+
+    def _belief(self) -> Belief:
+        """What users are served from, made once for each public state."""
+        theta, gram, belief = self._believed
+        if theta is not self.theta_ or gram is not self.gram_:
+            belief = Belief(self.theta_, self.gram_)
+            self._believed = self.theta_, self.gram_, belief
+        return belief
+
+    # Logged answers ------------------------------------------------------------------------------
+
+    def learn_logged(self, rows: PartitionedRows[Answer]) -> Self:
+        """Learns from logged answers of all users that are left, under a central accountant.
+
+        A record is what a user was offered, up to K items, and the place that the user chose; one
+        that is none counts as null.  Each batch is passed over once for the Gram sums, and all rows
+        so far for each fit, as often as `ObjectivePerturbation.release_partitions` does.
+
+        Args:
+            rows: of users from ``clock_`` to the last one.  After a restart those before it may be
+                among them again: fits are made of all rows that are there.
+
+        Raises:
+            ProvenanceError: the accountant is joint.
+            TypeError: no `PartitionedRows`.
+            UsersError: rows of other users.
+            PartitionError: they cannot be read or added up; what was released stays, and
+                `resume` of the ledger goes on.
+            HorizonError: all users were learned.
+            RuntimeError: a release failed before.
+        """
+        self._check_idle()
+        if not self._logs:
+            raise ProvenanceError(
+                "logged answers depend on offers made outside the billboard: a joint guarantee "
+                "does not cover them; use a CentralAccountant"
+            )
+        if not isinstance(rows, PartitionedRows):
+            raise TypeError(f"rows: must be PartitionedRows, not {type(rows).__name__}")
+        stop = self._accountant.users.stop
+        if (
+            len(rows.users) != 1
+            or rows.users[0].stop != stop
+            or not (self._accountant.users.start <= rows.users[0].start <= self.clock_)
+        ):
+            raise UsersError(
+                f"{rows!r}: must hold the users {self.clock_}..{stop - 1}, without gaps"
+            )
+        if self._pending:
+            raise UsersError(
+                f"user {self.clock_} is within a batch, of which others passed by: skip to "
+                f"{self._next_change()} first"
+            )
+        self._failed = True  # until all is learned
+        self._lying = rows.map_rows(LoggedAnswers(self.outside_option, self.feature_scale))
+        while self.clock_ < stop:
+            batch = range(self.clock_, self._next_change())
+            self.clock_ = batch.stop
+            self._learn_lying(self._lying, batch)
+        self._failed = False
+        return self
+
+    def _learn_lying(self, lying: PartitionedRows[Answer], batch: range) -> None:
+        """At the end of a batch of logged answers: as `_learn`."""
+        offered = lying.map_rows(offered_items)
+
+        def summed(users: range) -> PartialSum:
+            return offered.slice(users).partial(cast("BatchedPrefixSum[Any]", self._noise.gram))
+
+        self._end_block(self._sums.append_sum(batch, summed))
+
+    def _absent(self, users: range) -> Rows[Any]:
+        return Rows.null(users) if self._logs else super()._absent(users)
 
     # Learning ------------------------------------------------------------------------------------
 
@@ -317,10 +432,13 @@ class DPMNL(ServedMNL):
     def _learn(self, rows: Rows[Answer]) -> None:
         """At the end of a public block: updates V and perhaps θ̂."""
         self._answers.append(rows)
-        released = self._sums.advance(rows.map_rows(lambda a: a.features))
+        items = rows.map_rows(offered_items)
+        self._end_block(self._sums.append(items) if self._logs else self._sums.advance(items))
+
+    def _end_block(self, released: Released[Array] | None) -> None:
         if released is not None:
             noisy = self._sums.whole(self._board.post("gram", released))
-            self.gram_ = self._shifted(noisy[-1])
+            self.gram_ = self._shifted(noisy if self._logs else noisy[-1])
         if self._fit_is_due():
             self._fit()
         self._block += 1
@@ -351,24 +469,35 @@ class DPMNL(ServedMNL):
     def _fit(self) -> None:
         """One of the fits, also if it was lost with a process that died; θ̂ then stays."""
         users = self._accountant.users
-        rows = Rows.concat(self._answers)
         if self.trigger == "public" or self.updates_ == 0:
-            label, charged = "fit", rows.users
+            label, charged = "fit", range(users.start, self.clock_)
         else:
             label, charged = "later fit", users
-        if not self._accountant.lost(label, charged, rows.users.stop):
-            fit = self._noise.fit
-            token = self._accountant.issue(fit.loss(), users=charged, label=label)
-            self._pool(self._board.post(f"theta/{self.updates_}", fit.release(rows, token)))
-            self._answers = [rows]
+        if not self._accountant.lost(label, charged, self.clock_):
+            token = self._accountant.issue(self._noise.fit.loss(), users=charged, label=label)
+            released = self._fitted(token)
+            self._pool(self._board.post(f"theta/{self.updates_}", released))
         self._volume = float(np.linalg.slogdet(self.gram_).logabsdet)
         self.updates_ += 1
+
+    def _fitted(self, token: Token[Any]) -> Released[Array]:
+        """A fit on all answers so far, those that are null left out where that is public."""
+        if self._lying is not None:
+            so_far = range(self._lying.users[0].start, self.clock_)
+            return self._noise.fit.release_partitions(self._lying.slice(so_far), token)
+        rows = Rows.concat(self._answers)
+        released = self._noise.fit.release(rows, token)
+        self._answers = [rows]
+        return released
 
     def _pool(self, theta: Array) -> None:
         """θ̂ from a fit; answers of other processes are not in it, but in their last θ̂.
 
         They are weighed by public numbers of users, as the noise of a fit is by that of its users.
         """
+        if self._logs:  # all answers that are there are in each fit
+            self.theta_ = theta
+            return
         if self._sums.first != self._since:
             self._earlier, self._since = (self.theta_, self._weight), self._sums.first
         before, users = self._earlier

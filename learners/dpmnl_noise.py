@@ -23,6 +23,7 @@ from privlearn.domains import Array, PSDTrace
 from privlearn.exact import Exact, exact, float_up
 from privlearn.mechanisms import BinaryTree, MultinomialLogit, ObjectivePerturbation, PrefixSum
 from privlearn.mechanisms import published as paper
+from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mnl import Answer
 from privlearn.participation import Participation
 
@@ -68,8 +69,8 @@ class DPMNLNoise:
 
     fit: ObjectivePerturbation[Answer]
     """One of the at most D_MLE private fits."""
-    gram: PrefixSum[Array]
-    """The private prefix sums of Σ x xᵀ over offered items."""
+    gram: PrefixSum[Array] | BatchedPrefixSum[Array]
+    """The private prefix sums of Σ x xᵀ over offered items; of logged answers, after batches."""
     shift: float
     """λ, unit of the Gram matrix."""
     width: Width
@@ -86,10 +87,12 @@ def proved(
     adjacency: Adjacency,
     rule: Participation | None = None,
     visits: int | Sequence[int] = 1,
+    sizes: Sequence[int] = (),
 ) -> DPMNLNoise:
     """The least noise that ``budget`` allows for all fits and the Gram sums together.
 
-    Under a rule of participation the budget is a person's, with so many ``visits`` in each fit.
+    With ``sizes`` the Gram sums are released after public batches of logged answers only.  Under a
+    rule of participation the budget is a person's, with so many ``visits`` in each fit.
     """
     share = exact("gram_share", gram_share)
     fit = ObjectivePerturbation.calibrated(
@@ -101,13 +104,14 @@ def proved(
         adjacency=adjacency,
         visits=visits,
     )
-    gram = PrefixSum.calibrated(
-        PSDTrace(shape.max_items, shape.dim),
-        budget.share(share),
-        horizon=shape.horizon,
-        adjacency=adjacency,
-        participation=rule,
-    )
+    domain, rest = PSDTrace(shape.max_items, shape.dim), budget.share(share)
+    gram: PrefixSum[Array] | BatchedPrefixSum[Array]
+    if sizes:
+        gram = BatchedPrefixSum.calibrated(domain, rest, sizes=sizes, adjacency=adjacency)
+    else:
+        gram = PrefixSum.calibrated(
+            domain, rest, horizon=shape.horizon, adjacency=adjacency, participation=rule
+        )
     shift = gram.factorization.max_error_std() * gram.noise_std * _norm(shape)
     return DPMNLNoise(fit, gram, shift, _width(shape, fit, kappa))
 

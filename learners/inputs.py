@@ -58,6 +58,12 @@ def row_of(values: Any, shape: tuple[int, ...]) -> Array:
     return row if row is not None and row.shape == shape else np.full(shape, np.nan)
 
 
+def rows_of(values: Sequence[Any], shape: tuple[int, ...]) -> Array:
+    """What several users sent, each as `row_of` reads it, shape (n, *shape)."""
+    rows = [row_of(each, shape) for each in values]
+    return rows[0][None] if len(rows) == 1 else np.stack(rows)
+
+
 def block_of(name: str, values: Any, shape: tuple[int, ...], n: int | None = None) -> Array:
     """A copy as numbers of shape (n, *shape); rows that are not, are NaN.
 

@@ -134,6 +134,35 @@ class KeptRows:
         self._taken += store.within(rows.users)
         return store.fill(rows)
 
+    @property
+    def fills(self) -> bool:
+        """Whether rows that were kept take the place of null ones, as in the block of `again`."""
+        return self._again and self._store is not None
+
+    @property
+    def stores(self) -> bool:
+        """Whether rows are written as they arrive."""
+        return self._store is not None
+
+    def served(self, clock: int) -> None:
+        """Returns when it is on disk that users below ``clock`` were served, whoever answers.
+
+        A registry of people in a file says so already.
+        """
+        people = self._accountant.people
+        if people is None or not people.durable:
+            self.closing(clock)
+
+    def closing(self, clock: int) -> None:
+        """Returns when it is on disk that the rows of users below ``clock`` may be learned from."""
+        if self._store is not None:
+            self._store.pass_to(clock)
+
+    def answered(self, rows: Sequence[Rows[Any]], needed: Callable[[], int]) -> None:
+        """Writes rows of users who were served before, in any order; returns when on disk."""
+        if self._store is not None:
+            self._store.keep_late(rows, needed=needed())
+
     def over(self, clock: int) -> None:
         """Deletes what is kept once all users have come."""
         if self._store is not None and clock == self._users.stop:

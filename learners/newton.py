@@ -19,6 +19,7 @@ class Belief:
 
     mean: Array
     precision: Array
+    _root: Array | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean", frozen(self.mean))
@@ -26,8 +27,10 @@ class Belief:
 
     def spread(self, features: Array) -> Array:
         """Standard deviation of x·θ under the belief, for features (..., d)."""
-        root = np.linalg.cholesky(np.linalg.inv(self.precision))
-        projected = np.matmul(features, root)
+        if self._root is None:  # once for all users who are served from it
+            root = np.linalg.cholesky(np.linalg.inv(self.precision))
+            object.__setattr__(self, "_root", root)
+        projected = np.matmul(features, cast(Array, self._root))
         return cast(Array, np.sqrt(np.einsum("...d,...d->...", projected, projected)))
 
 

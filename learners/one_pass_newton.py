@@ -325,7 +325,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         shown = np.broadcast_to(np.arange(self.n_items), features.shape[:2])
         blank = np.zeros(shown.shape)
         own = Arrival(features, blank, blank, blank)
-        return self._answered(own, shown, lambda own, shown: choice)
+        return self._answered(own, shown, choice)
 
     def _release(self, rows: Rows[Answer], batch: range) -> None:
         theta, number = self.belief_.mean, self._batch

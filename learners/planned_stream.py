@@ -7,6 +7,7 @@ is independent, so that its variance is the sum of theirs.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast, final
 
 import numpy as np
@@ -16,7 +17,7 @@ from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
 from privlearn.protocols import Accountant
-from privlearn.rows import Rows
+from privlearn.rows import PartialSum, Rows
 from privlearn.tokens import Released
 
 X = TypeVar("X")
@@ -62,6 +63,16 @@ class PlannedStream(SuccessiveStreams[PrefixSumStream[X] | BatchedStream[X]], Ge
         """
         mine = self._mine(rows)
         return None if mine is None else self._seen(self.open.append(mine), mine.users.stop)
+
+    def append_sum(
+        self, users: range, summed: Callable[[range], PartialSum]
+    ) -> Released[Array] | None:
+        """As `append`, for the next users' sum, which ``summed`` makes of those that are taken."""
+        mine = self.takes(users)
+        if not mine:
+            return None
+        stream = cast("BatchedStream[X]", self.open)
+        return self._seen(stream.append_partial(summed(mine)), mine.stop)
 
     def advance(self, rows: Rows[X]) -> Released[Array] | None:
         """As `append`, but of the running sums only the last is released, shape (1, size)."""

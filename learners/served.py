@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +25,7 @@ from privlearn.billboard import Shown
 from privlearn.domains import Array
 from privlearn.errors import HorizonError, ProvenanceError, UsersError
 from privlearn.learners.base import Learner
-from privlearn.learners.inputs import block_of, places_of, row_of
+from privlearn.learners.inputs import block_of, places_of, rows_of
 from privlearn.learners.participation import NOT_GIVEN, PersonId, check_given, given, rule_of
 from privlearn.learners.serving import (
     Arrival,
@@ -38,9 +38,12 @@ from privlearn.mnl import NO_ITEM, Answer, Items
 from privlearn.people.identities import hashes, id_list
 from privlearn.protocols import Accountant
 from privlearn.rows import Rows
-from privlearn.rows.functions import Calls
+from privlearn.rows.functions import Calls, RowFunction
 from privlearn.rows.sealed import Slots, slots_within
 from privlearn.rows.tabular import row_from
+
+if TYPE_CHECKING:
+    from privlearn.learners.open_users import OpenUsers
 
 Own = TypeVar("Own")
 """Blocks of users' own data."""
@@ -92,6 +95,35 @@ class Served(Learner, Generic[Own, Act, Heard]):
         """What a user's data, or answers, must be; says nothing of what they were."""
 
     @abstractmethod
+    def _sent(self, *data: Any) -> Any:
+        """What a user sent, as `select` takes it, before anything is looked at.
+
+        Raises:
+            TypeError: nothing that a user can have sent.
+        """
+
+    @abstractmethod
+    def _arriving(self, sent: Sequence[Any], ids: Sequence[Any] | None) -> tuple[Own, Mask]:
+        """The next users' own data as a block in arrays of our own, and whose are unusable.
+
+        Args:
+            sent: as `_sent` returned it, for each of them.
+            ids: theirs, under a rule of participation.
+        """
+
+    @abstractmethod
+    def _heard(self, answer: Any) -> float:
+        """An answer as one number; one that cannot be used as a number that stands for that."""
+
+    @abstractmethod
+    def _replying(self, heard: Array) -> Callable[[Own, Act], Heard]:
+        """The users' side: rows to learn from, of answers that `_heard` read, shape (n,)."""
+
+    @abstractmethod
+    def _to_show(self, action: Any, user: int) -> Any:
+        """What one user is told of an action; of None, which a null record has, too."""
+
+    @abstractmethod
     def public_state(self) -> dict[str, Any]:
         """Everything the learner goes on from, as JSON: a function of releases and the clock."""
 
@@ -103,36 +135,57 @@ class Served(Learner, Generic[Own, Act, Heard]):
         rule = rule_of(accountant)
         self._timed = rule is not None and rule.clock == "timetable"
         self._passed = accountant.users.start  # the clock after `skip`, public also on a timetable
+        self._many: OpenUsers[Own, Act, Heard] | None = None
         self._coins = np.random.default_rng(self.random_state)
 
     # Serving -------------------------------------------------------------------------------------
 
-    def _select(self, arrive: Callable[[], tuple[Own, Mask]], person: Any) -> Act | None:
-        """Serves the next user; None for a record that could not be served.
+    def _select(self, data: Sequence[Any], person: Any) -> Any:
+        """Serves the next user; what it is to be told.
 
         Args:
-            arrive: the user's own data as a block of one, in arrays of our own, and whether they
-                are unusable.
+            data: what it sent, as `_sent` takes it.
             person: the user's id under a rule of participation, or `NOT_GIVEN`.
         """
+        sent = self._sent(*data)
         self._check_serving()
         ids, nobody = self._who("person", [person], person, 1)
-        self._failed = True  # an interrupt from here on would lose this user's place
-        own, unusable = arrive()
-        self._void = unusable | nobody
-        self._tell([self.clock_], unusable, np.zeros(1, dtype=bool), nobody)
-        rows = self._sealed_next((own, np.ones(1, dtype=np.int64)), 1)
-        self._asked = self._board.serve(rows, self._policy, people=ids)
-        self._pass_by(1)
-        self._failed = False
-        return self._asked.reveal()
+        user = self.clock_
+        self._asked, self._void = self._served([sent], ids, nobody, np.ones(1, dtype=np.int64))
+        return self._to_show(self._asked.reveal(), user)
 
-    def _observe(self, answer: Callable[[Own, Act], Heard]) -> None:
+    def _served(
+        self, sent: Sequence[Any], ids: list[Any] | None, nobody: Mask, numbers: Items
+    ) -> tuple[Shown[tuple[Own, Items], Act], Mask]:
+        """Serves the next users from the present public state.
+
+        Args:
+            sent: as `_sent` returned it, for each of them.
+            ids: as `_who` returns them.
+            nobody: as `_who` returns it.
+            numbers: what each row is called for messages, shape (n,).
+
+        Returns:
+            what they are shown, and whose rows are null whatever they answer, shape (n,).
+        """
+        n, first = len(sent), self.clock_
+        self._failed = True  # an interrupt from here on would lose these users' places
+        own, unusable = self._arriving(sent, ids)
+        users = range(first, first + (1 if self._timed else n))
+        self._tell(users, unusable, np.zeros(n, dtype=bool), nobody)
+        rows = self._sealed_next((own, numbers), n)
+        shown = self._board.serve(rows, self._policy, people=ids)
+        self._pass_by(n)
+        self._failed = False
+        return shown, unusable | nobody
+
+    def _observe(self, answer: Any) -> None:
         if self._asked is None:
             raise UsersError("no user is waiting to answer: call select first")
-        self._failed = True  # as in _select
+        heard = np.array([self._heard(answer)])
+        self._failed = True  # as in _served
         asked, self._asked = self._asked, None
-        rows, unanswered = self._deliver(asked, answer, 1)
+        rows, unanswered = self._deliver(asked, self._replying(heard), 1)
         told = np.zeros(1, dtype=bool)
         self._tell(asked.users, told, unanswered & ~self._void, told)
         self._take(rows)
@@ -157,7 +210,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         """
         ids, nobody = who
         for part in self._parts(len(void), slots):
-            self._failed = True  # as in _select
+            self._failed = True  # as in _served
             n = part.stop - part.start
             served = self._sealed_next((arrive(part), np.arange(1, n + 1)), n)
             people = None if ids is None else ids[part]
@@ -235,7 +288,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _let_pass(self, users: range) -> None:
         while self.clock_ < users.stop:
             part = range(self.clock_, min(self._next_change(), users.stop))
-            self._failed = True  # as in _select
+            self._failed = True  # as in _served
             if not self._timed:  # there, coins are everybody's own
                 self._pass(len(part))
             rows = self._absent(part)
@@ -255,6 +308,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         # the slot in which somebody came last goes on
         ahead = (0 if people is None else people.clock or 0) - 1 - self.clock_
         if ahead > 0:  # no `skip`, after which the clock is public
+            self._kept.closing(self.clock_ + ahead)
             self._let_pass(range(self.clock_, self.clock_ + ahead))
         if self.clock_ < self._accountant.users.stop:
             null: Rows[Any] = Rows.null(range(self.clock_, self.clock_ + 1))
@@ -269,9 +323,24 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
         On a timetable the first slot may have its visits already, which this adds none to.
         """
-        return self._board.skip(users)
+        rows = self._board.skip(users)
+        return Rows._named(rows, self._own_names) if self._kept.fills else rows
+
+    @property
+    def _own_names(self) -> tuple[str, ...]:
+        """Names of user code that the rows of whoever is served by it pass through.
+
+        Rows that are kept have them, and null ones in place of those whose user never answered must
+        not do without: the ledger would tell whether somebody did.
+        """
+        return (
+            *RowFunction(self._policy, "serve").names,
+            *RowFunction(copied, "deliver", code=self).names,
+        )
 
     def forget(self, person: Any) -> None:
+        if self._started and self._many is not None and not self._many.forgetting:
+            raise RuntimeError(f"{self._by_offers}: ask them to forget")
         super().forget(person)
         self._pending = [rows.without_forgotten() for rows in self._pending]
 
@@ -338,7 +407,9 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._kept.over(self.clock_)
 
     def _needed_from(self) -> int:
-        return self._pending[0].users.start if self._pending else self.clock_
+        if self._pending:
+            return self._pending[0].users.start
+        return self.clock_ if self._many is None else self._many.first
 
     def _tell(self, users: Sequence[int], unusable: Mask, unanswered: Mask, nobody: Mask) -> None:
         """Messages to single users, for the operator's private records only."""
@@ -353,23 +424,38 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
     def _check_serving(self) -> None:
         self._check_idle()
+        self._check_joint()
+
+    def _check_joint(self) -> None:
         if self._accountant.trust is not Trust.JOINT:
             raise ProvenanceError(
                 "serving users needs a JointAccountant; this one takes logged rows"
             )
 
+    @property
+    def _by_offers(self) -> str:
+        return f"this {type(self).__name__} serves its users through Offers, and in no other way"
+
     def _check_idle(self) -> None:
         self._check_running()
+        self._check_nobody_waits()
+
+    def _check_nobody_waits(self) -> None:
+        if self._many is not None:
+            raise RuntimeError(f"{self._by_offers}: call their select and observe")
         if self._asked is not None:
             user = self._asked.users.start
             raise UsersError(f"user {user} {self._pending_state} but has not answered")
 
     def _check_running(self) -> None:
         self._check_started()
-        if self._failed:
-            raise RuntimeError(f"a round or release failed half-way: {_RECOVERY}")
+        self._check_not_failed()
         if self.clock_ >= self._accountant.users.stop:
             raise HorizonError(f"all users of {self._accountant.users} were served")
+
+    def _check_not_failed(self) -> None:
+        if self._failed:
+            raise RuntimeError(f"a round or release failed half-way: {_RECOVERY}")
 
 
 class ServedMNL(Served[Arrival, Items, Answer]):
@@ -444,20 +530,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
             RuntimeError: a release failed before.
             TypeError: nothing that a user can have sent, and no array; an id of another kind.
         """
-        sent = row_from("features", features)
-        prices = None if revenues is None else row_from("revenues", revenues)
-
-        def arrive() -> tuple[Arrival, Mask]:
-            values = row_of(sent, (self.n_items, self.dim))[None]
-            earned = np.ones(self.n_items) if prices is None else row_of(prices, (self.n_items,))
-            ties = self._ties_of([person], 1)
-            own = Arrival(values, earned[None], ties, np.zeros((1, 0)))
-            return own, self._unusable(own.features, own.revenues)
-
-        shown = self._select(arrive, person)
-        if shown is None:
-            shown = default_items(1, self.max_items)[0]
-        return cast(Items, shown[shown != NO_ITEM])
+        return cast(Items, self._select((features, revenues), person))
 
     def observe(self, choice: int | None) -> None:
         """Takes the answer of the user who was shown items last; None is "no purchase".
@@ -467,8 +540,36 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         Raises:
             UsersError: nobody was shown items.
         """
-        answer = NO_ITEM if choice is None else choice
-        self._observe(self._answering(lambda own, shown: cast(Items, [answer])))
+        self._observe(choice)
+
+    def _sent(self, features: Any, revenues: Any = None) -> tuple[Any, Any]:
+        sent = row_from("features", features)
+        return sent, None if revenues is None else row_from("revenues", revenues)
+
+    def _arriving(self, sent: Sequence[Any], ids: Sequence[Any] | None) -> tuple[Arrival, Mask]:
+        n, alike = len(sent), np.ones(self.n_items)
+        values = rows_of([features for features, _ in sent], (self.n_items, self.dim))
+        prices = [alike if revenues is None else revenues for _, revenues in sent]
+        earned = rows_of(prices, (self.n_items,))
+        own = Arrival(values, earned, self._ties_of(ids, n), np.zeros((n, 0)))
+        return own, self._unusable(values, earned)
+
+    def _to_show(self, action: Items | None, user: int) -> Items:
+        shown = default_items(1, self.max_items)[0] if action is None else action
+        return cast(Items, shown[shown != NO_ITEM])
+
+    def _heard(self, answer: Any) -> float:
+        if answer is None:
+            return NO_ITEM
+        if type(answer) is int:
+            return answer if -1 <= answer < self.n_items else self.n_items
+        return float(places_of([answer], self.n_items, 1)[0])
+
+    def _replying(self, heard: Array) -> Callable[[Arrival, Items], Answer]:
+        def answer(own: Arrival, shown: Items) -> Answer:
+            return self._answered(own, shown, heard.astype(np.int64))
+
+        return Calls(answer, ())
 
     def play(
         self,
@@ -550,15 +651,16 @@ class ServedMNL(Served[Arrival, Items, Answer]):
 
     def _answering(self, respond: Respond) -> Callable[[Arrival, Items], Answer]:
         def answer(own: Arrival, shown: Items) -> Answer:
-            return self._answered(own, shown, respond)
+            places = places_of(respond(own, shown), self.n_items, len(shown))
+            return self._answered(own, shown, places)
 
         return Calls(answer, (respond,))
 
-    def _answered(self, own: Arrival, shown: Items, respond: Respond) -> Answer:
+    def _answered(self, own: Arrival, shown: Items, places: Items) -> Answer:
         return answered(
             own,
             shown,
-            places_of(respond(own, shown), self.n_items, len(shown)),
+            places,
             outside=self.outside_option,
             scale=self.feature_scale,
         )

@@ -80,12 +80,17 @@ def optimistic_items(
         shape (n, K), ascending, filled up with `NO_ITEM`.
     """
     good = usable(own)
-    features = clip_items(np.where(good[:, None, None], own.features, 0.0), scale)
+    features, revenues = own.features, own.revenues
+    if not (all_good := bool(good.all())):
+        features = np.where(good[:, None, None], features, 0.0)
+        revenues = np.where(good[:, None], revenues, 1.0)
+    features = clip_items(features, scale)
     values = utilities(features, belief.mean)
     if exploration > 0:
         bonus = exploration * belief.spread(features)
-        values = values + (bonus - bonus.mean(axis=1, keepdims=True) if centred else bonus)
-    revenues = np.where(good[:, None], own.revenues, 1.0)
+        if centred:
+            bonus = bonus - bonus.sum(axis=1, keepdims=True) / bonus.shape[1]
+        values = values + bonus
     if shuffled:
         order = np.argsort(own.ties, axis=1)
         places = _best(
@@ -95,6 +100,8 @@ def optimistic_items(
         items = ascending(np.where(places == NO_ITEM, NO_ITEM, chosen))
     else:
         items = _best(values, revenues, max_items)
+    if all_good:
+        return items
     return np.where(good[:, None], items, default_items(len(items), max_items))
 
 

@@ -223,7 +223,9 @@ def test_the_noise_of_a_whole_stream_stays_below_the_shift(kind: str) -> None:
         accountant = JointAccountant(ZCDP(100), users=range(T), noise=NoiseSource.simulation(seed))
         stream = noise.gram.open(accountant.issue(noise.gram.loss(), users=range(T), label="gram"))
         nobody = Billboard(accountant, range(T)).skip(range(T))
-        found = stream.append(nobody).value
+        released = stream.append(nobody)
+        assert released is not None
+        found = released.value
         largest.append(np.abs(np.linalg.eigvalsh(found)).max())
     assert max(largest) <= noise.shift
     assert max(largest) > noise.shift / 12

@@ -1,0 +1,479 @@
+"""Many open users at a time: what each is shown has an id, and answers come in any order, or never.
+
+`Offers` serves the users of one learner from any number of threads.  A batch is closed by how many
+offers were made, or by the operator's clock; never by answers, and who has not answered by then is
+null.  So joint privacy holds as for one user at a time: docs/explanations/many-open-users.md has
+the theorem, its proof, and what it does not cover (timing, and floods of offers).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import Any, ClassVar, Final, Generic, TypeVar, final
+
+from numpy.typing import ArrayLike
+
+from privlearn._exclusive import Exclusive
+from privlearn._validate import count
+from privlearn.errors import OfferError
+from privlearn.learners.open_users import OpenUsers
+from privlearn.learners.participation import NOT_GIVEN, PersonId, check_given, given
+from privlearn.learners.served import Mask, Served
+from privlearn.people.identities import hashes, new_key
+
+L = TypeVar("L", bound="Served[Any, Any, Any]")
+
+_TAG_DIGITS = 8
+_CODE_BYTES = 16
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Offer:
+    """What one user is to be shown, and nobody else.
+
+    Attributes:
+        id: nobody can guess it; the user's answer names it.
+        items: indices of the items to show, ascending; of a bandit the arm, an int.
+    """
+
+    id: str
+    items: Any
+
+
+class _Request:
+    """A call that waits for its turn, or for one that takes it along."""
+
+    __slots__ = ("error", "result", "state")
+
+    WAITING: Final = 0
+    TAKEN: Final = 1
+    DONE: Final = 2
+    WITHDRAWN: Final = 3
+
+    def __init__(self) -> None:
+        self.state = self.WAITING
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is an outcome."""
+        return self.state == self.DONE
+
+    def done(self, result: Any) -> None:
+        self.result, self.state = result, self.DONE
+
+    def fail(self, error: BaseException) -> None:
+        self.error, self.state = error, self.DONE
+
+    def outcome(self) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+@final
+class Selecting(_Request):
+    """A user who wants to be served."""
+
+    __slots__ = ("person", "sent")
+
+    def __init__(self, sent: Any, person: Any) -> None:
+        super().__init__()
+        self.sent, self.person = sent, person
+
+
+@final
+class Observing(_Request):
+    """A user who answers."""
+
+    __slots__ = ("answer", "id", "person")
+
+    def __init__(self, id: str, answer: Any, person: Any) -> None:
+        super().__init__()
+        self.id, self.answer, self.person = id, answer, person
+
+
+class Offers(Generic[L]):
+    """Serves many users at a time for a learner that was started; from any thread.
+
+    From then on the learner takes users through this alone.  Requests that wait for each other are
+    served together, so that one write to the disk pays for all of them; the results are those of
+    one after the other.
+
+    A batch of the learner that is full is closed when ``wait`` further users were served from the
+    public state of before, and one more asks.  Who has not answered by then is null.  With
+    ``wait=0`` and answers that come at once everything is as with `select` and `observe` of the
+    learner.
+
+    Args:
+        learner: of `privlearn.learners` that serves users, started.
+        wait: how many further users a full batch waits for late answers; about as many as are open
+            at a time.
+
+    Raises:
+        TypeError: no learner that serves users, or ``wait`` is no integer.
+        ValueError: ``wait`` is negative.
+        RuntimeError: the learner was not started, or has Offers already.
+        UsersError: the learner's last user has not answered.
+        ProvenanceError: the accountant is not joint, or its rule of participation has a timetable.
+    """
+
+    _kept_open_by: ClassVar[type[OpenUsers[Any, Any, Any]]] = OpenUsers
+
+    def __init__(self, learner: L, *, wait: int = 0) -> None:
+        if not isinstance(learner, Served):
+            raise TypeError(
+                f"learner = {type(learner).__name__}: must be one that serves users, such as DPMNL "
+                "or OnePassNewtonMNL"
+            )
+        self._wait = count(wait=wait, at_least=0)
+        self._learner = learner
+        self._open = self._kept_open_by(learner, self._wait)
+        self._begin = learner.clock_
+        self._tag = secrets.token_hex(_TAG_DIGITS // 2)
+        self._key = secrets.token_bytes(32)
+        self._people_key = new_key()
+        self._whose: dict[int, bytes | None] = {}
+        self._queue: deque[Selecting | Observing] = deque()
+        self._turn = Exclusive("Offers")
+
+    # Public --------------------------------------------------------------------------------------
+
+    @property
+    def learner(self) -> L:
+        """The learner that is served for."""
+        return self._learner
+
+    @property
+    def wait(self) -> int:
+        """How many further users a full batch waits for late answers."""
+        return self._wait
+
+    @property
+    def clock_(self) -> int:
+        """The arrival index of the next offer; public."""
+        return self._learner.billboard_.clock
+
+    @property
+    def first_open(self) -> int:
+        """The first index of the first batch that is open; public."""
+        with self._turn:
+            return self._open.first
+
+    @property
+    def full(self) -> bool:
+        """Whether the first open batch has had all its offers, and waits for late answers; public.
+
+        All batches closed counts as no batch.
+        """
+        with self._turn:
+            return self._is_full()
+
+    def _is_full(self) -> bool:
+        learner, first = self._learner, self._open.first
+        if first == learner._accountant.users.stop:
+            return False
+        return learner.clock_ >= learner._next_change()
+
+    def close_if_full(self, first: int) -> None:
+        """Closes the batch that begins with ``first``, if it is open and has had all its offers.
+
+        For a public clock in another thread than those that serve: a batch that a further offer has
+        just closed is no error, and the next one stays open.
+
+        Raises:
+            TypeError, ValueError: no index.
+            RuntimeError: a round or release failed before.
+        """
+        count(first=first, at_least=0)
+        with self._turn:
+            if self._open.first == first and self._is_full():
+                self._open.close_batch()
+                self._let_go()
+
+    def is_open(self, offer: Offer) -> bool:
+        """Whether the batch of an offer that this made is open, so that its answer counts.
+
+        Raises:
+            TypeError: no offer.
+        """
+        if not isinstance(offer, Offer):
+            raise TypeError(f"offer: a {type(offer).__name__}: must be an Offer, from select")
+        with self._turn:
+            try:
+                self._index(offer.id)
+            except OfferError:
+                return False
+            return True
+
+    def public_state(self) -> dict[str, Any]:
+        """That of the learner, when no call is under way."""
+        with self._turn:
+            return self._learner.public_state()
+
+    def __repr__(self) -> str:
+        return f"Offers({type(self._learner).__name__}, wait={self._wait}, next {self.clock_})"
+
+    # Users ---------------------------------------------------------------------------------------
+
+    def select(
+        self,
+        features: ArrayLike,
+        revenues: ArrayLike | None = None,
+        *,
+        person: PersonId = NOT_GIVEN,
+    ) -> Offer:
+        """Makes an offer to the next user, whose arrival index is fixed with it.
+
+        Unusable data make this user's record null, as in the learner's `select`.  When it returns,
+        it is on disk that the user was served, where there is a registry of people or a store of
+        rows in a file.
+
+        Args:
+            features: as the learner's `select` takes it; of a bandit the context.
+            revenues: as there; not for a bandit.
+            person: under a rule of participation, and only then, who it is.
+
+        Raises:
+            HorizonError: all users were served.
+            TypeError: nothing that a user can have sent, or an id of another kind.
+            ProvenanceError: a person without a rule, or none with one.
+            RuntimeError: a round or release failed before.
+            ReentryError: called from inside an unfinished call, by a signal handler, say.
+        """
+        request = self.selecting(features, revenues, person)
+        self.take([request])
+        offer: Offer = request.outcome()
+        return offer
+
+    def observe(self, offer_id: str, choice: Any, *, person: PersonId = NOT_GIVEN) -> None:
+        """Takes the answer to an offer; None is "no purchase", and for a bandit no reward.
+
+        It counts if it comes before the batch is closed, in whatever order.  A choice that was not
+        on offer makes the record null.  When it returns, the answer is on disk, where the learner
+        has a store of rows.
+
+        Args:
+            offer_id: of the offer.
+            choice: the answer; for a bandit the reward.
+            person: who answers; if given, it must be the one whom the offer was made to.
+
+        Raises:
+            OfferError: the offer is unknown, closed, another learner's or another person's, or was
+                answered before.  Nobody but the caller hears of it, and nothing changes.
+            ProvenanceError: a person, and no rule of participation.
+            RuntimeError: a round or release failed before.
+        """
+        request = Observing(offer_id, choice, person)
+        self.take([request])
+        request.outcome()
+
+    def close_batch(self) -> None:
+        """Closes the first batch that is open, by the operator's public clock.
+
+        Users of it who have not come yet are absent: their places are used up.  When it is called
+        must follow from nothing that is sealed, such as how many have answered.
+
+        Raises:
+            HorizonError: all batches were closed.
+            RuntimeError: a round or release failed before.
+        """
+        with self._turn:
+            self._open.close_batch()
+            self._let_go()
+
+    def forget(self, person: Any) -> None:
+        """As the learner's `forget`; open offers of the person are learned nothing from.
+
+        Raises:
+            ProvenanceError, ValueError, TypeError: as there.
+        """
+        with self._turn:
+            self._open.forget(person)
+
+    # Many at a time ------------------------------------------------------------------------------
+
+    def selecting(self, features: Any, revenues: Any, person: Any) -> Selecting:
+        """A request to be handed to `take`; copies nothing.
+
+        Raises:
+            TypeError, ProvenanceError: as `select`.
+        """
+        data = (features,) if revenues is None else (features, revenues)
+        sent = self._learner._sent(*data)
+        check_given(self._learner._accountant.people, person, "person")
+        return Selecting(sent, person)
+
+    def take(self, requests: Sequence[Selecting | Observing]) -> None:
+        """Serves requests, together with those that other threads wait with.
+
+        Raises:
+            ReentryError: called from inside an unfinished call.
+        """
+        self._queue.extend(requests)
+        try:
+            with self._turn:
+                self._serve_waiting()
+        except BaseException:
+            for request in requests:
+                if request.state == _Request.WAITING:
+                    request.state = _Request.WITHDRAWN
+            raise
+        for request in requests:
+            if request.state == _Request.TAKEN:  # by a call that an interrupt ended
+                request.fail(RuntimeError("the round that this call was part of was interrupted"))
+
+    def _serve_waiting(self) -> None:
+        found: list[Selecting | Observing] = []
+        while self._queue:
+            request = self._queue.popleft()
+            if request.state == _Request.WAITING:
+                request.state = _Request.TAKEN
+                found.append(request)
+        if answers := [each for each in found if isinstance(each, Observing)]:
+            self._observe_all(answers)
+        if new := [each for each in found if isinstance(each, Selecting)]:
+            self._select_all(new)
+
+    # Offers --------------------------------------------------------------------------------------
+
+    def _select_all(self, requests: Sequence[Selecting]) -> None:
+        at = 0
+        while at < len(requests):
+            some = requests[at : at + 1]
+            try:
+                self._open.close_what_is_due()
+                some = requests[at : at + self._open.room]
+            except Exception as error:
+                some[0].fail(error)
+            else:
+                self._select_some(some)
+            finally:
+                self._let_go()
+            at += len(some)
+
+    def _select_some(self, requests: Sequence[Selecting]) -> None:
+        """Serves users from one public state; of several whose ids do not fit, each by itself."""
+        learner = self._learner
+        ids = None if learner._accountant.people is None else [each.person for each in requests]
+        try:
+            who = learner._who("person", ids, given(ids), len(requests))
+        except Exception as error:
+            if len(requests) == 1:
+                requests[0].fail(error)
+                return
+            for each in requests:
+                self._select_some([each])
+        else:
+            self._offer(requests, *who)
+
+    def _offer(self, requests: Sequence[Selecting], ids: list[Any] | None, nobody: Mask) -> None:
+        first = self._learner.clock_
+        try:
+            told = self._open.serve([request.sent for request in requests], ids, nobody)
+        except Exception as error:
+            for request in requests:
+                request.fail(error)
+            return
+        if ids is not None:
+            self._whose.update(enumerate(hashes(self._people_key, ids), start=first))
+        for index, (request, items) in enumerate(zip(requests, told, strict=True), start=first):
+            if isinstance(items, Exception):
+                request.fail(items)
+            else:
+                request.done(Offer(self._id(index), items))
+
+    def _observe_all(self, requests: Sequence[Observing]) -> None:
+        answers: dict[int, Observing] = {}
+        heard: dict[int, float] = {}
+        for request in requests:
+            try:
+                self._learner._check_not_failed()
+                index = self._index(request.id)
+                self._check_person(index, request.person)
+                if index in answers or self._open.has_answered(index):
+                    raise OfferError(
+                        "offer_id: answered before; the first answer counts", reason="answered"
+                    )
+                heard[index] = self._learner._heard(request.answer)
+            except Exception as error:
+                request.fail(error)
+            else:
+                answers[index] = request
+        if not answers:
+            return
+        try:
+            self._open.answer(heard)
+        except Exception as error:
+            for request in answers.values():
+                request.fail(error)
+        else:
+            for request in answers.values():
+                request.done(None)
+
+    # Ids -----------------------------------------------------------------------------------------
+
+    def _id(self, index: int) -> str:
+        return f"{self._tag}-{index:x}-{self._code(index)}"
+
+    def _code(self, index: int) -> str:
+        state = blake2b(index.to_bytes(8, "big"), key=self._key, digest_size=_CODE_BYTES)
+        return state.hexdigest()
+
+    def _index(self, offer_id: Any) -> int:
+        """Of an open offer.
+
+        Raises:
+            OfferError: there is none of that id.
+        """
+        parts = offer_id.split("-") if isinstance(offer_id, str) else []
+        if len(parts) == 3 and parts[0] != self._tag and len(parts[0]) == _TAG_DIGITS:
+            raise OfferError(
+                "offer_id: not one of these Offers, but another learner's, or of a process before "
+                "a restart, with which all open offers ended; ask for a new offer"
+            )
+        index = _number(parts[1]) if len(parts) == 3 else None
+        if index is None or not _equal(parts[2], self._code(index)):
+            raise OfferError("offer_id: unknown; give the id of an offer that select returned")
+        if index < self._open.first:
+            raise OfferError(
+                "offer_id: this offer was closed with its batch before the answer came; the answer "
+                "does not count",
+                reason="closed",
+            )
+        return index
+
+    def _check_person(self, index: int, person: Any) -> None:
+        if person is NOT_GIVEN:
+            return
+        check_given(self._learner._accountant.people, person, "person")
+        (who,) = hashes(self._people_key, [person])
+        if self._whose.get(index) != who:
+            raise OfferError("offer_id: this offer was made to another person")
+
+    def _let_go(self) -> None:
+        """Forgets whose the offers are that were closed."""
+        for index in range(self._begin, self._open.first):
+            self._whose.pop(index, None)
+        self._begin = self._open.first
+
+
+def _equal(given: str, code: str) -> bool:
+    """Whether they are the same, in a time that does not tell where they begin to differ."""
+    return compare_digest(given.encode("utf-8", "surrogatepass"), code.encode())
+
+
+def _number(digits: str) -> int | None:
+    """A place in the order of offers, as `Offers` writes it."""
+    try:
+        number = int(digits, 16)
+    except ValueError:
+        return None
+    return number if 0 <= number < 2**63 and f"{number:x}" == digits else None
