@@ -9,6 +9,7 @@ add.  Errors of a state enter later rows as rows do, with coefficients of 1/c, a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import final
 
 import numpy as np
@@ -38,12 +39,8 @@ class BandedOutputs:
     )
 
     def __init__(self, terms: BandedTerms, dim: int) -> None:
-        matrices = banded_matrices(terms)
-        states, inputs = len(terms.decay), matrices.rows.shape[1]
-        undone = _inverse(matrices.rows[:, -BLOCK:])
-        rows = np.hstack([-undone @ matrices.rows[:, :-BLOCK], undone])
-        self._moves = -np.hstack([matrices.state_lost * np.eye(states), matrices.input_lost])
-        self._moves[:, -BLOCK:] += 1.0
+        rows, self._moves = _undone(terms)
+        states, inputs = self._moves.shape
         self._scales = NextScales(terms)
         self._input = np.zeros((inputs, dim))
         self._products = RowProducts(rows, self._input)
@@ -90,6 +87,18 @@ class BandedOutputs:
             self._last.leaving(self._input[states : states + BLOCK])
         self._input[-BLOCK:] = 0.0
         self._at = 0
+
+
+@lru_cache(maxsize=64)
+def _undone(terms: BandedTerms) -> tuple[Array, Array]:
+    """Rows of x, and moves of the states, from the states, what leaves and the rows of a block."""
+    matrices = banded_matrices(terms)
+    undone = _inverse(matrices.rows[:, -BLOCK:])
+    rows = np.hstack([-undone @ matrices.rows[:, :-BLOCK], undone])
+    moves = -np.hstack([matrices.state_lost * np.eye(len(terms.decay)), matrices.input_lost])
+    moves[:, -BLOCK:] += 1.0
+    rows.flags.writeable = moves.flags.writeable = False
+    return rows, moves
 
 
 def _inverse(rows: Array) -> Array:

@@ -29,7 +29,7 @@ import numpy as np
 from privlearn.domains import Array
 from privlearn.mechanisms.objectives import UNIT, Objective
 from privlearn.mechanisms.regions import EuclideanBall, Region, RegionStep, WholeSpace
-from privlearn.mechanisms.solver import TILT_BITS, TILT_ERROR, Problem, longest, minimise
+from privlearn.mechanisms.solver import TILT_BITS, TILT_ERROR, Minimised, longest, minimise
 
 _HUGE = 2**52
 """In units of G: beyond, only the direction of a tilt matters."""
@@ -86,7 +86,7 @@ class Reach:
         return cls(region, force, steady, steep, distance)
 
 
-def minimise_far(problem: Problem, reach: Reach, known: Sequence[int], tilt_std: float) -> Array:
+def minimise_far(problem: Minimised, reach: Reach, known: Sequence[int], tilt_std: float) -> Array:
     """A point within `Reach.distance` of the minimiser over the ball, shape (d,).
 
     Args:
@@ -104,7 +104,7 @@ def minimise_far(problem: Problem, reach: Reach, known: Sequence[int], tilt_std:
         direction = np.array([float(Fraction(m, largest)) for m in known])
         return np.asarray(-direction * (ball.radius / float(np.linalg.norm(direction))))
 
-    def excess(problem: Problem, _: Region, step: RegionStep) -> float:
+    def excess(problem: Minimised, _: Region, step: RegionStep) -> float:
         """‖r‖ over what is accepted of it, in units of half the distance."""
         length = math.sqrt(math.fsum(x * x for x in step.point.tolist()))
         pull = float(np.linalg.norm(step.normal)) / length if step.normal.any() else 0.0

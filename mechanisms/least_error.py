@@ -19,7 +19,7 @@ largest by far.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 
 from privlearn.mechanisms.banded_blt import BandedBLT
 from privlearn.mechanisms.banded_parameters import (
@@ -45,6 +45,7 @@ _MOST_FITTED = 256
 ONE_VISIT = StreamVisits(1, 1)
 
 
+@lru_cache(maxsize=256)
 def least_error(
     horizon: int, visits: StreamVisits | None = None, objective: Objective = "max"
 ) -> Factorization:

@@ -38,18 +38,21 @@ from privlearn.losses import (
 )
 from privlearn.mechanisms.far_tilts import Reach, minimise_far
 from privlearn.mechanisms.objectives import Objective, check_objective, spot_check
+from privlearn.mechanisms.partitioned_objective import MOST_DIMENSIONS, AddedUp, ObjectiveSums
 from privlearn.mechanisms.published import Tilt
 from privlearn.mechanisms.regions import EuclideanBall, Region, WholeSpace
 from privlearn.mechanisms.solver import (
     FAR_TAIL,
     STEEPEST,
     TILT_BITS,
+    Minimised,
     Problem,
     attainable,
     minimise,
     tail_of,
 )
 from privlearn.noise import GaussianNoise
+from privlearn.partitions.rows import PartitionedRows
 from privlearn.rows import Rows
 from privlearn.rows.functions import user_code
 from privlearn.tokens import Released, Spend, Token
@@ -58,6 +61,8 @@ X = TypeVar("X")
 
 BLUR_SHARE = "0.001"
 """Part of the budget that pays for the solver's error."""
+PASSES = 16
+"""Over rows in several processes: twice what Newton's method usually takes."""
 BLUR_BITS = 40
 """Fractional bits of the blur: θ leaves in steps of v·2^−40."""
 
@@ -279,10 +284,7 @@ class ObjectivePerturbation(Generic[X]):
             AdjacencyError: the token is for another neighbour relation.
             TokenError, UsersError, ProvenanceError: see `Token.spend` and `Receipt.open`.
         """
-        if token.adjacency is not self.adjacency:
-            raise AdjacencyError(
-                f"a fit for {self.adjacency.value}, a token for {token.adjacency.value}"
-            )
+        self._check_adjacency(token)
         if len(rows) > self.max_rows:
             raise HorizonError(f"{len(rows)} rows: at most max_rows = {self.max_rows}")
         token.check(rows)
@@ -295,7 +297,70 @@ class ObjectivePerturbation(Generic[X]):
             theta = self._blurred_on_grid(theta, _floors(drawn.part(dim, 2 * dim)))
             return receipt.release(self._region.project(theta))
 
+    def release_partitions(
+        self, rows: PartitionedRows[X], token: Token[B], *, passes: int = PASSES
+    ) -> Released[Array]:
+        """As `release`, over rows that lie in several processes (`privlearn.partitions`).
+
+        The law is that of `release`, at the same price: both put out a point within the certified
+        distance of the exact minimiser, blurred (`privlearn.mechanisms.partitioned_objective`).
+        The solver runs here, and asks the workers for sums at its iterates, which travel
+        encrypted.  Whoever watches the cluster sees how many passes over the rows there are, and
+        nothing else; ``passes`` are made in any case, and more if the solver needs them.
+
+        Args:
+            rows: logged rows.
+            token: for their users.
+            passes: over the rows, at least; the first is made before the token is spent, so that
+                what cannot be read costs nothing.
+
+        Returns:
+            θ, shape (d,).
+
+        Raises:
+            PartitionError: a partition cannot be read or added up; if that happens after the first
+                pass, the token stays spent.
+            HorizonError, AdjacencyError, TokenError, UsersError, ProvenanceError: as `release`.
+        """
+        self._check_adjacency(token)
+        count(passes=passes)
+        token.check_partitions(rows)
+        if rows.count > self.max_rows:
+            raise HorizonError(f"{rows.count} rows: at most max_rows = {self.max_rows}")
+        dim = self.objective.dim
+        if dim > MOST_DIMENSIONS:
+            raise ValueError(f"dim = {dim}: at most {MOST_DIMENSIONS} over partitions")
+        sums, start = ObjectiveSums(self.objective), self._region.inner()
+        first = start, rows._asked(sums, start)
+        with token.spend(self.spend()) as receipt:
+            opened = receipt.open_partitions(rows)
+            drawn = receipt.draw_variates(2 * dim)
+            made: list[AddedUp] = []
+
+            def problem(tilt: Array) -> AddedUp:
+                made.append(AddedUp(opened, sums, rows.count, self.ridge, tilt, first))
+                return made[-1]
+
+            theta = self._minimised(problem, nearly(drawn.part(0, dim)))
+            made[-1].pass_on(theta, passes)
+            theta = self._blurred_on_grid(theta, _floors(drawn.part(dim, 2 * dim)))
+            return receipt.release(self._region.project(theta))
+
+    def _check_adjacency(self, token: Token[Any]) -> None:
+        if token.adjacency is not self.adjacency:
+            raise AdjacencyError(
+                f"a fit for {self.adjacency.value}, a token for {token.adjacency.value}"
+            )
+
     def _minimiser(self, records: Array, known: list[int]) -> Array:
+        """As `_minimised`, on rows of this process."""
+
+        def problem(tilt: Array) -> Problem:
+            return Problem(self.objective, records, self.ridge, tilt)
+
+        return self._minimised(problem, known)
+
+    def _minimised(self, problem_of: Callable[[Array], Minimised], known: list[int]) -> Array:
         """Within `_certified` of the exact minimiser, for ``known`` near 2^58·Z, the tilt σZ."""
         far = max(max(m, ~m) for m in known) >= int(tail_of(self._region)) << TILT_BITS
         reach = self._reach if far or isinstance(self.region, EuclideanBall) else None
@@ -306,7 +371,7 @@ class ObjectivePerturbation(Generic[X]):
             )
         # beyond what doubles hold, `minimise_far` looks at ``known`` alone
         tilt = np.array([_double(m) for m in known]) * self.noise_std
-        problem = Problem(self.objective, records, self.ridge, tilt)
+        problem = problem_of(tilt)
         if reach is not None:
             return minimise_far(problem, reach, known, self.noise_std)
         return minimise(problem, self._region, self._certified)
@@ -488,6 +553,7 @@ def _share_of(budget: Currency) -> Callable[[MinimizerLoss], float]:
     return lambda loss: max(loss.renyi(order) / epsilon for order, epsilon in points)
 
 
+@lru_cache(maxsize=256)
 @lru_cache(maxsize=256)
 def _best_ridge(bounds: _Bounds, dim: int, budget: Currency, theta_norm: float) -> float:
     """The Δ that minimises Δ²‖θ‖² + dσ(Δ)², up to a percent or so: the minimum is flat."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast, final
+from typing import Any, Protocol, TypeAlias, cast, final
 
 import numpy as np
 
@@ -50,6 +50,27 @@ _SUM = 64
 """Relative rounding error of a pairwise sum of up to 2⁴⁰ numbers, in units of `UNIT`."""
 
 
+class Minimised(Protocol):
+    """J, wherever its data set lies."""
+
+    @property
+    def objective(self) -> Objective[Any]: ...
+    @property
+    def ridge(self) -> float: ...
+    @property
+    def rows(self) -> int:
+        """n."""
+
+    def value(self, theta: Array) -> float:
+        """J(θ), or by how much it exceeds one number."""
+
+    def gradient(self, theta: Array) -> Array:
+        """∇J(θ), with an error that `attainable` bounds."""
+
+    def hessian(self, theta: Array) -> Array:
+        """∇²J(θ), nearly."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Problem:
@@ -59,6 +80,10 @@ class Problem:
     records: Array
     ridge: float
     tilt: Array
+
+    @property
+    def rows(self) -> int:
+        return len(self.records)
 
     def value(self, theta: Array) -> float:
         """J(θ)."""
@@ -76,7 +101,7 @@ class Problem:
         return total + self.ridge * np.eye(self.objective.dim)
 
 
-Certificate: TypeAlias = Callable[[Problem, Region, RegionStep], float]
+Certificate: TypeAlias = Callable[[Minimised, Region, RegionStep], float]
 """A number of a step that is small enough near the minimiser only."""
 
 
@@ -142,7 +167,7 @@ def _edge(region: Region, radius: float) -> float:
 
 
 def minimise(
-    problem: Problem,
+    problem: Minimised,
     region: Region,
     distance: float,
     *,
@@ -187,7 +212,7 @@ def minimise(
     return _accelerated(problem, region, theta, enough, judge)
 
 
-def _distance(problem: Problem, region: Region, step: RegionStep) -> float:
+def _distance(problem: Minimised, region: Region, step: RegionStep) -> float:
     gradient, gap = problem.gradient(step.point), step.gap
     if math.isfinite(region.radius):
         size = float(np.linalg.norm(gradient))
@@ -197,10 +222,10 @@ def _distance(problem: Problem, region: Region, step: RegionStep) -> float:
 
 
 def _accelerated(
-    problem: Problem, region: Region, start: Array, enough: float, judge: Certificate
+    problem: Minimised, region: Region, start: Array, enough: float, judge: Certificate
 ) -> Array:
     """Nesterov's method for strongly convex functions, with projections (Nesterov 2018, 2.2.63)."""
-    steepest = problem.ridge + len(problem.records) * problem.objective.trace
+    steepest = problem.ridge + problem.rows * problem.objective.trace
     root = math.sqrt(steepest / problem.ridge)
     first = float(np.linalg.norm(problem.gradient(start))) / problem.ridge
     # ‖θ_k − θ*‖² <= (1 − 1/root)^k·(κ+1)‖θ_0 − θ*‖², and the certificate costs at most 3κ more

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, final
 
 from privlearn.adjacency import Adjacency
@@ -12,12 +13,17 @@ from privlearn.budgets import Currency
 from privlearn.domains import Domain, largest_number
 from privlearn.exact import float_up
 from privlearn.grid import Grid
+from privlearn.mechanisms.banded_blt import BandedBLT
+from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz
 from privlearn.mechanisms.factorization import NO_ROUNDING, Factorization, Rounding
 from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import gaussian_noise
 from privlearn.mechanisms.stream_price import gain_profile, largest_gain, root_up, visits_gain
 from privlearn.mechanisms.stream_visits import StreamVisits
 from privlearn.noise import Noise
+from privlearn.spends import is_ours
+
+_KEPT = BandedBLT, BufferedToeplitz
 
 
 @final
@@ -91,6 +97,20 @@ def stream_terms(
     Raises:
         ValueError: contributions are too large for the noise, see `Grid.fitting`.
     """
+    # ours are alike where they are equal; a learner asks for its stream's terms at every start
+    ours = is_ours(domain) and is_ours(noise) and type(factorization) in _KEPT
+    find: Callable[..., StreamTerms] = _terms_once if ours else _terms
+    return find(domain, noise, factorization, adjacency, together, visits)
+
+
+def _terms(
+    domain: Domain[Any],
+    noise: Noise,
+    factorization: Factorization,
+    adjacency: Adjacency,
+    together: int,
+    visits: StreamVisits | None,
+) -> StreamTerms:
     largest = Fraction(largest_number(domain))
     centred = factorization.rounding(1) != NO_ROUNDING
     spread = Fraction(domain.sensitivity(Adjacency.ZERO_OUT, "linf")) if centred else largest
@@ -110,6 +130,9 @@ def stream_terms(
         root_up(Fraction(domain.size)) * step / reach,
         visits,
     )
+
+
+_terms_once = lru_cache(maxsize=256)(_terms)
 
 
 def least_std(

@@ -14,7 +14,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
 
 from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
@@ -72,7 +72,8 @@ def run(mechanism: ReportNoisyMax, data: Any, seed: int = 0) -> NDArray[np.int64
 
 
 def renyi(p: Vector, q: Vector, order: float) -> float:
-    return float(logsumexp(order * np.log(p) + (1 - order) * np.log(q))) / (order - 1)
+    logs = order * np.log(p) + (1 - order) * np.log(q)
+    return float(np.logaddexp.reduce(logs)) / (order - 1)
 
 
 # Sensitivity ------------------------------------------------------------------------------------

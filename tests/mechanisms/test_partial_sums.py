@@ -277,7 +277,7 @@ def test_bytes_are_as_many_whatever_the_rows(size: float) -> None:
 def _forged(**other: Any) -> PartialSum:
     """Of somebody who has the key."""
     key = bytes(32)
-    cipher, head = partial_sums._cipher(key), partial_sums._FORMAT
+    cipher, head = partial_sums.cipher_of(key), partial_sums._FORMAT
     data = MECHANISMS[0].partial(rows_of(0, 10)).to_bytes(key)
     body = json.loads(cipher.decrypt(data[:12], data[12:], head)) | other
     return PartialSum.from_bytes(
@@ -301,6 +301,9 @@ def _forged(**other: Any) -> PartialSum:
         {"functions": [1]},
         {"terms": []},
         {"more": 1},
+        {"admitted": "me"},
+        {"admitted": {"registry": 3, "pooled": 0}},
+        {"admitted": {"registry": None, "pooled": 2}},
     ],
     ids=repr,
 )

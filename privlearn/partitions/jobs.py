@@ -1,0 +1,248 @@
+"""The two functions that a cluster runs, whatever cluster: rows to a sum, and two sums to one.
+
+They take and return bytes, so that a framework neither sees what it carries nor has to know how to
+carry it: `SumJob.partial` and `SumJob.merge` are what Dask submits, what Spark's ``map`` and
+``treeReduce`` are given, and, with `SumJob.zero`, a ``CombineFn`` of Beam.  Nothing that a worker
+returns is in clear, failures are not either (an exception would be logged with its arguments, which
+may be rows), and the total can be opened by nobody but a mechanism that spends a token
+(`release_partial`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, final
+
+from privlearn._records import leaves, length, record_at
+from privlearn.errors import PartitionError, PrivlearnError, UsersError
+from privlearn.partitions.frames import (
+    Kind,
+    arrays_of,
+    built,
+    failure_of,
+    framed,
+    unframed,
+)
+from privlearn.partitions.keys import Job, JobKey
+from privlearn.rows import PartialSum, Rows, merge
+from privlearn.rows.tabular import records_from
+
+X = TypeVar("X")
+
+_PIECE = 2**15
+"""Rows that are sealed and added up at once: a block may be a file that is mapped to memory."""
+
+
+class Summing(Protocol[X]):
+    """A mechanism whose sums can be made apart."""
+
+    def partial(self, rows: Rows[X], /) -> PartialSum:
+        """The sealed sum over ``rows``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """How a block of a partition becomes the rows that are added up; public code.
+
+    ``read`` makes a block of what the partition says that it is; ``maps`` are functions of rows.
+    """
+
+    read: Callable[[Any], Any] | None = None
+    maps: tuple[tuple[str, Callable[[Any], Any]], ...] = ()
+
+    def then(self, name: str, function: Callable[[Any], Any]) -> Steps:
+        """With one more function of rows, by the name of a method of `Rows`."""
+        return Steps(self.read, (*self.maps, (name, function)))
+
+    def mapped(self, rows: Rows[Any]) -> Rows[Any]:
+        """The rows after all functions."""
+        for name, function in self.maps:
+            rows = rows.map(function) if name == "map" else rows.map_rows(function)
+        return rows
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of user code that rows pass through."""
+        return self.mapped(Rows.null(range(1))).functions
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A partition whose rows come with the task, encrypted; made for one range of users."""
+
+    frame: bytes
+    shape: Any
+
+    def __repr__(self) -> str:
+        return f"Held({len(self.frame)} bytes, encrypted)"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SumJob(Generic[X]):
+    """Sums of one mechanism over partitions, as encrypted bytes.
+
+    Args:
+        job: the public side of a key that owner and workers have; `SumJob.begin` makes one.
+        mechanism: with ``partial``; public, and the same everywhere.
+        steps: from a partition to rows.
+        only: of these users, where not all rows of a partition are added up.
+    """
+
+    job: Job
+    mechanism: Summing[X]
+    steps: Steps = Steps()
+    only: range | None = None
+
+    @classmethod
+    def begin(
+        cls,
+        mechanism: Summing[X],
+        *,
+        key: JobKey,
+        read: Callable[[Any], X] | None = None,
+    ) -> SumJob[X]:
+        """A job of its own; with other jobs' sums its own cannot be merged.
+
+        Args:
+            mechanism: with ``partial`` and ``release_partial``.
+            key: the place of a key, which the owner reads now and each worker when it works.
+            read: makes a block of rows of a partition, at the worker; default: it is one.
+
+        Raises:
+            TypeError: no mechanism of sums, or no `JobKey`.
+            PartitionError: the key cannot be read.
+        """
+        if not callable(getattr(mechanism, "partial", None)):
+            raise TypeError(
+                f"mechanism = {mechanism!r:.200}: has no partial(rows), and cannot be added up in "
+                "parts"
+            )
+        return cls(Job.begin(key), mechanism, Steps(read))
+
+    # At a worker ---------------------------------------------------------------------------------
+
+    def partial(self, users: range, source: Any) -> bytes:
+        """The sum over one partition; never raises, as that would be logged with its arguments.
+
+        Args:
+            users: their arrival indices, one for each row; none for an empty partition.
+            source: the partition itself, or what ``read`` takes.
+        """
+        try:
+            key = self.job.key()
+        except PartitionError as error:
+            return Kind.KEYLESS.value + str(error).encode()
+        except Exception as error:
+            return Kind.KEYLESS.value + type(error).__name__.encode()
+        try:
+            return self._sealed(self._sum(users, source, key), key)
+        except (Exception, SystemExit) as error:
+            told = f"partition of users {named(users)}: {_public(error)}"
+            return framed(Kind.FAILURE, told.encode(), key)
+
+    def merge(self, one: bytes, other: bytes) -> bytes:
+        """Two sums as one, in any order; a failure if one of them is.
+
+        Raises:
+            PartitionError: bytes of something else, or changed on the way.
+            UsersError: a user is in both.
+            ValueError: sums of other parameters.
+        """
+        for frame in (one, other):
+            if frame[:1] in (Kind.KEYLESS.value, Kind.FAILURE.value):
+                return frame
+        key = self.job.key()
+        return self._sealed(merge(self._opened(one, key), self._opened(other, key)), key)
+
+    def zero(self) -> bytes:
+        """The sum over no rows, with which any other stays what it is."""
+        return self._sealed(self._of_nobody(), self.job.key())
+
+    # At the owner --------------------------------------------------------------------------------
+
+    def total(self, frame: bytes) -> PartialSum:
+        """The sum that a cluster returned, sealed; for ``release_partial`` of the mechanism.
+
+        Raises:
+            PartitionError: a worker failed, which is told; or bytes of something else, of another
+                job, or changed on the way.
+        """
+        told = failure_of(frame, self.job)
+        if told is not None:
+            raise PartitionError(f"{told}. Nothing was spent for this sum")
+        return self._opened(frame, self.job.key())
+
+    # ---------------------------------------------------------------------------------------------
+
+    def _sum(self, users: range, source: Any, key: bytes) -> PartialSum:
+        total, wanted = self._of_nobody(), overlap(users, self.only)
+        if not len(wanted):
+            return total
+        block = self._block(users, source, key)
+        if length(block) != len(users):
+            raise UsersError(f"holds {length(block)} rows, and is said to hold {len(users)}")
+        for start in range(wanted.start, wanted.stop, _PIECE):
+            part = range(start, min(start + _PIECE, wanted.stop))
+            piece = slice(part.start - users.start, part.stop - users.start)
+            rows = _sealed_piece(record_at(block, piece), part)
+            total = merge(total, self.mechanism.partial(self.steps.mapped(rows)))
+        return total
+
+    def _block(self, users: range, source: Any, key: bytes) -> Any:
+        if isinstance(source, Held):
+            frame = unframed(Kind.ROWS, source.frame, key, about=named(users))
+            return built(source.shape, arrays_of(frame))
+        made = source if self.steps.read is None else self.steps.read(source)
+        return records_from("partition", made)
+
+    def _of_nobody(self) -> PartialSum:
+        null: Rows[Any] = self.steps.mapped(Rows.null(range(1)))
+        return PartialSum._of_nobody(self.mechanism.partial(null))
+
+    def _sealed(self, total: PartialSum, key: bytes) -> bytes:
+        return Kind.SUM.value + total.to_bytes(key)
+
+    def _opened(self, frame: bytes, key: bytes) -> PartialSum:
+        if not isinstance(frame, bytes) or frame[:1] != Kind.SUM.value:
+            raise PartitionError("no sum of this package: the cluster returned something else")
+        try:
+            return PartialSum.from_bytes(frame[1:], key)
+        except ValueError as error:
+            raise PartitionError(f"{error}, or of another job") from None
+
+
+def _sealed_piece(block: Any, users: range) -> Rows[Any]:
+    """Without a copy, where that is safe: nobody at a worker writes to numbers it has read.
+
+    Row after row in memory, as `Rows.seal` has them: results then have the same bits.
+    """
+    arrays = list(leaves(block))
+    plain = all(a.flags.c_contiguous and not a.dtype.hasobject for a in arrays)
+    if plain and not isinstance(block, list):
+        return Rows._of_own(block, users)
+    return Rows.seal(block, users=users)
+
+
+def overlap(users: range, only: range | None) -> range:
+    """Those of the users that are wanted."""
+    if only is None:
+        return users
+    return range(max(users.start, only.start), min(users.stop, only.stop))
+
+
+def named(users: range) -> str:
+    """First and last of them, for messages."""
+    return f"{users.start}..{users.stop - 1}" if len(users) else "none"
+
+
+def _public(error: BaseException) -> str:
+    """What of an error may leave a worker: messages of others may quote rows."""
+    if isinstance(error, PrivlearnError):
+        return str(error)
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{type(error).__name__}: {os.strerror(error.errno)} ({error.filename})"
+    return f"{type(error).__name__} where its rows are read (its text may tell of them)"

@@ -1,0 +1,344 @@
+"""Rows that lie in several processes: sealed, and added up where they lie."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any, Generic, Protocol, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn._records import length
+from privlearn._validate import count, user_range
+from privlearn.contributions import clipping_of
+from privlearn.domains import Array, Domain
+from privlearn.errors import RowLocalityError, UsersError
+from privlearn.partitions.frames import Kind, arrays_of, block_to_bytes, framed, shape_of, unframed
+from privlearn.partitions.jobs import Held, Steps, SumJob, Summing, named, overlap
+from privlearn.partitions.keys import Job, JobKey
+from privlearn.rows import PartialSum, Rows, Sealed
+from privlearn.rows.partial_sums import Ranges, joined_ranges
+from privlearn.rows.tabular import records_from
+
+X = TypeVar("X")
+U = TypeVar("U")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One partition: whose rows are in it, and what stands for them.
+
+    ``source`` is whatever the engine turns into a block (a handle of the cluster), or what the
+    function that reads takes, such as a path; it travels in clear.
+    """
+
+    users: range
+    source: Any
+
+    def __repr__(self) -> str:
+        return f"Part(users={named(self.users)})"
+
+
+class Engine(Protocol):
+    """What adds up partitions: this process, Dask, or three lines around another framework."""
+
+    def add_up(
+        self,
+        work: Callable[[range, Any], bytes],
+        parts: Sequence[Part],
+        merge: Callable[[bytes, bytes], bytes],
+    ) -> bytes:
+        """``work(part.users, part.source)`` of every part, once each, merged in any order."""
+
+
+class InProcess:
+    """Adds up one partition after the other, here."""
+
+    def add_up(
+        self,
+        work: Callable[[range, Any], bytes],
+        parts: Sequence[Part],
+        merge: Callable[[bytes, bytes], bytes],
+    ) -> bytes:
+        total = work(parts[0].users, parts[0].source)
+        for part in parts[1:]:
+            total = merge(total, work(part.users, part.source))
+        return total
+
+
+class RowSums(Protocol):
+    """Integers that are added up over records, given numbers that are sealed like the records.
+
+    A mechanism's own code, as what it computes from opened rows is.
+    """
+
+    @property
+    def domain(self) -> Domain[Any]:
+        """Into which records are clipped, in doubles, before they come here."""
+
+    @property
+    def size(self) -> int:
+        """How many integers."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form: equal for sums that can be merged."""
+
+    def __call__(self, records: Array, at: Array, /) -> list[int]:
+        """Sums over records (n, domain.size), each below 2⁶²·n in size.
+
+        Raises:
+            RowLocalityError: code of the user's is not row-local.
+            Exception: whatever code of the user's raises about records.
+        """
+
+    def failed(self) -> list[int]:
+        """In place of sums that could not be made; of any sum with one of these, too, it is seen.
+
+        Whoever opens the rows is told of it, and nobody before: it may depend on them.
+        """
+
+
+@final
+class PartitionedRows(Sealed, Generic[X]):
+    """Sealed records of the users in several partitions; made by `of_blocks` and `of_sources`.
+
+    They are logged rows: for a `CentralAccountant`.  What a partition holds must be the same each
+    time it is read; every row of one user, at the place that its index says.
+    """
+
+    __slots__ = ("__engine", "__job", "__only", "__parts", "__steps")
+
+    def __init__(
+        self,
+        job: Job,
+        parts: Sequence[Part],
+        engine: Engine,
+        steps: Steps,
+        only: range | None = None,
+    ) -> None:
+        if not callable(getattr(engine, "add_up", None)):
+            raise TypeError(f"engine = {engine!r:.80}: must have add_up(work, parts, merge)")
+        self.__job, self.__engine, self.__steps, self.__only = job, engine, steps, only
+        self.__parts = _in_order([part for part in parts if len(overlap(part.users, only))])
+
+    @classmethod
+    def of_blocks(
+        cls,
+        blocks: Sequence[X],
+        *,
+        key: JobKey,
+        engine: Engine | None = None,
+        first: int = 0,
+    ) -> PartitionedRows[X]:
+        """Of blocks of records that this process holds; they travel encrypted.
+
+        Args:
+            blocks: arrays, named tuples of arrays, or data frames; a row for each user.
+            key: the place of a key that this process and the workers can read.
+            engine: what adds up; default `InProcess`.
+            first: arrival index of the first row.
+
+        Raises:
+            TypeError: no table, or one of Python objects.
+            ValueError: no rows.  PartitionError: the key cannot be read.
+        """
+        tables = [records_from("blocks", block) for block in blocks]
+        job = Job.begin(key)
+        users = _consecutive([length(table) for table in tables], first)
+        parts = [
+            Part(
+                part,
+                Held(
+                    framed(Kind.ROWS, block_to_bytes(table), job.key(), about=named(part)),
+                    shape_of(table),
+                ),
+            )
+            for part, table in zip(users, tables, strict=True)
+        ]
+        return cls(job, parts, engine or InProcess(), Steps())
+
+    @classmethod
+    def of_sources(
+        cls,
+        sources: Sequence[Any],
+        sizes: Sequence[int],
+        *,
+        key: JobKey,
+        read: Callable[[Any], X] | None = None,
+        engine: Engine | None = None,
+        first: int = 0,
+    ) -> PartitionedRows[X]:
+        """Of partitions that lie at the workers: handles of the cluster, or files that it can read.
+
+        Args:
+            sources: what stands for each partition; it travels in clear.
+            sizes: how many rows each of them has, which everybody may know; 0 for an empty one.
+            key, engine, first: as for `of_blocks`.
+            read: makes a block of records of a source, at the worker; default: it is one.
+
+        Raises:
+            ValueError: not one size for each source, or no rows.
+            TypeError: sources are names of files, and nothing reads them.
+            PartitionError: the key cannot be read.
+        """
+        if len(sources) != len(sizes):
+            raise ValueError(f"sizes: {len(sizes)} numbers for {len(sources)} sources")
+        if read is None and any(isinstance(source, str | os.PathLike) for source in sources):
+            raise TypeError("read: must be given where sources are paths, such as read=np.load")
+        users = _consecutive(sizes, first)
+        parts = [Part(part, source) for part, source in zip(users, sources, strict=True)]
+        return cls(Job.begin(key), parts, engine or InProcess(), Steps(read))
+
+    @property
+    def users(self) -> Ranges:
+        """Whose rows they are: disjoint ranges in ascending order."""
+        return joined_ranges([overlap(part.users, self.__only) for part in self.__parts])
+
+    @property
+    def count(self) -> int:
+        """How many rows."""
+        return sum(map(len, self.users))
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """Names of the user's functions that the rows pass through."""
+        return self.__steps.functions
+
+    def __repr__(self) -> str:
+        users = ", ".join(named(part) for part in self.users)
+        return f"PartitionedRows(users={users}, {len(self.__parts)} partitions, sealed)"
+
+    def map(self, function: Callable[[X], U]) -> PartitionedRows[U]:
+        """Applies ``function`` to each record by itself, at the worker; see `Rows.map`."""
+        return self._with_step("map", function)
+
+    def map_rows(self, function: Callable[[X], U]) -> PartitionedRows[U]:
+        """Applies a row-local ``function`` to blocks, at the worker; see `Rows.map_rows`."""
+        return self._with_step("map_rows", function)
+
+    def _with_step(self, name: str, function: Callable[[Any], Any]) -> PartitionedRows[Any]:
+        steps = self.__steps.then(name, function)
+        return PartitionedRows(self.__job, self.__parts, self.__engine, steps, self.__only)
+
+    def slice(self, users: range) -> PartitionedRows[X]:
+        """The rows of some consecutive users.
+
+        Raises:
+            UsersError: an index is not among these rows.
+        """
+        user_range(users=users)
+        if not any(part.start <= users.start and users.stop <= part.stop for part in self.users):
+            raise UsersError(f"users {users!r} are not all within {self!r}")
+        return PartitionedRows(self.__job, self.__parts, self.__engine, self.__steps, users)
+
+    def partial(self, mechanism: Summing[X]) -> PartialSum:
+        """The sealed sum over all rows, for ``release_partial`` of the mechanism; nothing leaves.
+
+        Raises:
+            TypeError: a mechanism without ``partial``.
+            PartitionError: a partition could not be read or added up, or a worker has another key.
+            UsersError: a partition was added up twice, or left out.
+        """
+        if not callable(getattr(mechanism, "partial", None)):
+            raise TypeError(f"mechanism = {mechanism!r:.200}: has no partial(rows)")
+        work = SumJob(self.__job, mechanism, self.__steps, self.__only)
+        total = work.total(self.__engine.add_up(work.partial, self.__parts, work.merge))
+        if total.users != self.users:
+            raise UsersError(f"the cluster returned {total!r} for {self!r}: rows were left out")
+        return total
+
+    def _asked(self, sums: RowSums, at: Array) -> PartialSum:
+        """The sealed sums over all rows, given ``at``, which travels encrypted."""
+        question = framed(Kind.QUESTION, block_to_bytes(np.asarray(at)), self.__job.key())
+        return self.partial(_Asked(sums, self.__job, question, secrets.token_hex(16)))
+
+    @staticmethod
+    def _opened(rows: PartitionedRows[Any]) -> OpenedPartitions:
+        """For `privlearn.tokens` only."""
+        return OpenedPartitions(rows)
+
+
+@final
+class OpenedPartitions:
+    """What a receipt gives to a mechanism with arithmetic of its own: sums over opened rows."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: PartitionedRows[Any]) -> None:
+        self._rows = rows
+
+    def sums(self, sums: RowSums, at: Array) -> NDArray[Any]:
+        """One pass over all partitions: Python's integers.
+
+        Raises:
+            PartitionError: a partition could not be read or added up.
+            RowLocalityError: a function that rows pass through failed its spot check.
+        """
+        return self.of(self._rows._asked(sums, at))
+
+    def of(self, total: PartialSum) -> NDArray[Any]:
+        """As `sums`, of what was added up before the rows were opened."""
+        return PartialSum._opened(total)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """`RowSums` at a sealed point, as a mechanism whose sums are made apart."""
+
+    sums: RowSums
+    job: Job
+    question: bytes
+    number: str
+    """Of the pass; public.  Sums of two passes are never merged."""
+
+    def partial(self, rows: Rows[Any]) -> PartialSum:
+        at = arrays_of(unframed(Kind.QUESTION, self.question, self.job.key()))[0]
+        terms = {"asked": self.sums.to_dict(), "pass": self.number}
+        clipping = clipping_of(self.sums.domain, None)
+        functions = tuple(dict.fromkeys((*rows.functions, *clipping.checked.names)))
+        total, defect = [0] * self.sums.size, None
+        try:
+            total = _bounded(self.sums(clipping.contributions(rows), at), len(rows))
+        except RowLocalityError as error:  # told when it is paid for
+            defect = error
+        except Exception:
+            total = self.sums.failed()
+        made = np.array(total, dtype=object)
+        return PartialSum((rows.users,), made, terms, functions, None, defect)
+
+
+def _bounded(total: list[int], rows: int) -> list[int]:
+    """Within what partial sums have room for, whatever somebody's own code made."""
+    most = rows << 62
+    return [max(-most, min(most, number)) for number in total]
+
+
+def _consecutive(sizes: Sequence[int], first: int) -> list[range]:
+    """The users of partitions of these sizes, one after the other."""
+    start = count(at_least=0, first=first)
+    ends = accumulate((count(at_least=0, size=size) for size in sizes), initial=start)
+    edges = list(ends)
+    return [range(a, b) for a, b in pairwise(edges)]
+
+
+def _in_order(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Those with rows, by their users.
+
+    Raises:
+        ValueError: there are none.
+        UsersError: a user is in two of them.
+    """
+    filled = sorted((p for p in parts if len(p.users)), key=lambda part: part.users.start)
+    if not filled:
+        raise ValueError("partitions: all are empty; there is nothing to add up")
+    for one, other in pairwise(filled):
+        if other.users.start < one.users.stop:
+            twice = range(other.users.start, min(one.users.stop, other.users.stop))
+            raise UsersError(f"users {named(twice)} are in two partitions: every row counts once")
+    return tuple(filled)
