@@ -4,11 +4,13 @@ from .exact.check import ExactResult, check_loss, white_box
 from .laws.check import check_mechanism, mechanism_checks
 from .laws.domains import check_domain
 from .laws.row_maps import check_row_local
+from .leased import UnderLease
 from .replay.check import (
     Replay,
     assert_noninterference,
     assert_pipeline_noninterference,
 )
+from .replay.interleavings import Tardy, assert_answers_in_any_order, offered
 from .replay.populations import Person, generated_pairs, returning_pair
 from .replay.protocols import AssortmentLearner, InteractionProtocol, User, serve_people
 from .sampling.check import black_box
@@ -24,7 +26,10 @@ __all__ = [
     "Replay",
     "SamplingTarget",
     "Survival",
+    "Tardy",
+    "UnderLease",
     "User",
+    "assert_answers_in_any_order",
     "assert_budget",
     "assert_noninterference",
     "assert_pipeline_noninterference",
@@ -37,6 +42,7 @@ __all__ = [
     "check_row_local",
     "generated_pairs",
     "mechanism_checks",
+    "offered",
     "returning_pair",
     "sampling_target",
     "serve_people",

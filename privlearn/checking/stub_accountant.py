@@ -165,7 +165,12 @@ class StubAccountant:
         """``loss`` itself: a user is one arrival."""
         return loss
 
-    def record_spend(self, token: Token[Any], spend: Spend, loss: Loss) -> RecordedToken:
+    def check_ledger(self) -> None:
+        """There is none."""
+
+    def record_spend(
+        self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
+    ) -> RecordedToken:
         self.last_spend = spend
         account = self._open[token.id] = _StubRecord()
         if self._halvings:

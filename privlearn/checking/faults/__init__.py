@@ -8,7 +8,10 @@ from privlearn.checking.faults import (
     arithmetic,
     few_inputs,
     learners_leaking,
+    leases,
     missing_noise,
+    offers_leaking,
+    partials,
     prefix_sums,
     selection,
     sparse_vector,
@@ -48,7 +51,10 @@ FAULTS: tuple[Fault, ...] = (
     *prefix_sums.FAULTS,
     *arithmetic.FAULTS,
     *learners_leaking.FAULTS,
+    *offers_leaking.FAULTS,
+    *leases.FAULTS,
     *third_party.FAULTS,
+    *partials.FAULTS,
 )
 """Every broken mechanism and learner, with its control."""
 

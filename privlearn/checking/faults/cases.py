@@ -13,7 +13,7 @@ from privlearn.checking.exact.check import white_box
 from privlearn.checking.laws.check import check_one_law, laws_until_failed
 from privlearn.checking.laws.row_maps import check_row_local
 from privlearn.checking.replay.check import assert_noninterference
-from privlearn.checking.replay.protocols import AssortmentLearner, User
+from privlearn.checking.replay.protocols import AssortmentLearner, InteractionProtocol, User
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import Claimable, sampling_target
 from privlearn.errors import InterferenceError, PrivacyViolation
@@ -98,12 +98,15 @@ class ReplayCase:
     factory: Callable[[Accountant[Any]], AssortmentLearner]
     data: Sequence[User]
     neighbour: Sequence[User]
+    protocol: InteractionProtocol | None = None
 
     def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
         """As for every case; nothing is sampled, so ``confidence`` is ignored."""
         for first, second in ((self.data, self.neighbour), (self.neighbour, self.data)):
             try:
-                assert_noninterference(self.factory, first, second, seed=seed)
+                assert_noninterference(
+                    self.factory, first, second, seed=seed, protocol=self.protocol
+                )
             except InterferenceError as error:
                 return CaseResult(True, str(error))
         return CaseResult(False, "replayed on the neighbour, both ways: nothing else changed")

@@ -21,6 +21,7 @@ from privlearn.checking.exact.check import white_box
 from privlearn.checking.isolation import OutputCapture
 from privlearn.checking.laws.domains import DomainCase, domain_report, tried_records
 from privlearn.checking.laws.harness import CAPS, ROUNDING, Case, ObservedRun, price_in
+from privlearn.checking.laws.partials import check_partials_add_up, check_partials_tell_nothing
 from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable
 from privlearn.checking.power import noted
 from privlearn.checking.sampling.check import black_box
@@ -629,6 +630,8 @@ MECHANISM_CHECKS: tuple[Callable[[Case], LawFinding], ...] = (
     check_report_has_noise_of_its_own,
     check_sum_moves_by_its_sensitivity,
     check_noise_decides,
+    check_partials_tell_nothing,
+    check_partials_add_up,
     check_ledger_is_blind,
     check_grid_is_public,
     check_says_the_same_of_everybody,

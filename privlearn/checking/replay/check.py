@@ -149,7 +149,7 @@ def assert_noninterference(
         _one_replaced(data, neighbour) if rule is None else _person_replaced(data, neighbour, rule)
     )
 
-    def body(accountant: Any, users: Sequence[Any], observer: Recorder, note: _Note) -> None:
+    def body(accountant: Any, users: Sequence[Any], observer: Recorder, note: Note) -> None:
         canonical = CanonicalForm({"accountant": accountant}, objects=True)
         arriving = observer.arriving(users, n)
         for start, stop in pairwise([0, *sorted(restarts), n]):
@@ -172,7 +172,7 @@ def assert_noninterference(
             )
 
     cap = ZCDP(1) if budget is None else budget
-    setup = _Setup(body, accountant, cap, n, seed, rule, in_file=bool(restarts))
+    setup = Setup(body, accountant, cap, n, seed, rule, in_file=bool(restarts))
     return _check(setup, data, neighbour, replaced, may_spend_nothing, seconds, "the learner")
 
 
@@ -209,7 +209,7 @@ def assert_pipeline_noninterference(
     n = length(data)
     users = range(n)
 
-    def body(accountant: Any, rows: Rows[Any], observer: Recorder, note: _Note) -> None:
+    def body(accountant: Any, rows: Rows[Any], observer: Recorder, note: Note) -> None:
         observer.clock = n
         output = run(accountant, rows)
         canonical = CanonicalForm({"accountant": accountant}, objects=True)
@@ -227,7 +227,7 @@ def assert_pipeline_noninterference(
     else:
         replaced = _one_row_replaced(data, neighbour)
         second = Rows.seal(neighbour, users=users)
-    setup = _Setup(body, accountant, ZCDP(1) if budget is None else budget, n, seed)
+    setup = Setup(body, accountant, ZCDP(1) if budget is None else budget, n, seed)
     return _check(setup, first, second, (replaced,), may_spend_nothing, seconds, "the pipeline")
 
 
@@ -306,7 +306,7 @@ def _one_row_replaced(data: Any, neighbour: Any) -> int:
 
 
 @dataclass
-class _Note:
+class Note:
     """What a run leaves for its end."""
 
     learner: Any = None
@@ -314,10 +314,10 @@ class _Note:
 
 
 @dataclass(frozen=True)
-class _Setup:
+class Setup:
     """All that is alike for both data sets."""
 
-    body: Callable[[Any, Any, Recorder, _Note], None]
+    body: Callable[[Any, Any, Recorder, Note], None]
     accountant: Callable[..., Any]
     cap: Currency
     users: int
@@ -344,7 +344,7 @@ class _Setup:
             self.cap, users=range(self.users), noise=noise, observer=observer, **given
         )
         names = {accountant.id: "accountant"}
-        run, note = observer.run, _Note()
+        run, note = observer.run, Note()
         run.users = range(self.users)
         if people is not None:
             names[people.id] = "registry"
@@ -416,7 +416,7 @@ def _read(value: Callable[[], Any]) -> Any:
 
 
 def _check(
-    setup: _Setup,
+    setup: Setup,
     data: Any,
     neighbour: Any,
     replaced: tuple[int, ...],

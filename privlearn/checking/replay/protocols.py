@@ -192,7 +192,7 @@ def examples(size: int = 1, *, people: bool = False) -> InteractionProtocol:
         while block := list(islice(rest, size)):
             with muted():
                 labels = [user.respond(_all_items(user.features)) for user in block]
-            rows = [_as_vector(user.features) for user in block]
+            rows = [as_vector(user.features) for user in block]
             vector = isinstance(rows[0], np.ndarray) and rows[0].ndim == 1
             if size == 1 and not people and (vector or not isinstance(labels[0], list | tuple)):
                 learner.partial_fit(rows[0], labels[0])
@@ -215,10 +215,10 @@ def pulled(size: int | None = None, *, people: bool = False) -> InteractionProto
     def one_by_one(learner: Any, users: Iterable[Any]) -> Iterator[int]:
         for user in users:
             who = {"person": user.id} if people else {}
-            arm = learner.select(_as_vector(user.features), **who)
+            arm = learner.select(as_vector(user.features), **who)
             yield arm
             with muted():
-                reward = _reward(user, arm)
+                reward = reward_of(user, arm)
             learner.observe(reward)
 
     def in_blocks(learner: Any, users: Iterable[User]) -> Iterator[int | None]:
@@ -226,7 +226,7 @@ def pulled(size: int | None = None, *, people: bool = False) -> InteractionProto
         while block := list(islice(rest, size)):
             received: list[int | None] = [None] * len(block)
             learner.play(
-                [_as_vector(user.features) for user in block],
+                [as_vector(user.features) for user in block],
                 _rewarding(block, received),
                 np.arange(len(block), dtype=np.float64)[:, None],
                 **_ids(block, people),
@@ -249,13 +249,14 @@ def _rewarding(block: list[User], received: list[int | None]) -> Callable[[Any, 
             if received[place] is None:
                 received[place] = int(arm)
             with muted():
-                rewards.append(_reward(block[place], int(arm)))
+                rewards.append(reward_of(block[place], int(arm)))
         return rewards
 
     return respond
 
 
-def _reward(user: User, arm: int) -> Any:
+def reward_of(user: User, arm: int) -> Any:
+    """What a user of `pulled` answers to an arm."""
     answer: Any = user.respond(_all_items(user.features))
     if type(answer) is int and 0 <= answer < 10**6:
         return float(answer == arm)
@@ -266,5 +267,6 @@ def _all_items(features: Any) -> Items:
     return np.arange(len(features) if isinstance(features, np.ndarray) else 2)
 
 
-def _as_vector(features: Any) -> Any:
+def as_vector(features: Any) -> Any:
+    """A user's array as the context of `pulled`."""
     return features.ravel() if isinstance(features, np.ndarray) else features

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,8 @@ from privlearn.domains import Array
 
 Keyed = NDArray[np.int64]
 Scorer = Callable[[OutputTable], Array]
+Fitted = tuple[str, Scorer]
+"""What a distinguisher looks at, and its scores."""
 
 RIDGES = (1e-8, 0.1, 10.0)
 """Shrinkage of correlations towards none; the first sees noise that is used twice."""
@@ -37,16 +39,25 @@ class Score:
     """A learned distinguisher.
 
     Attributes:
-        text: what it looks at.
-        of: scores of a table of outputs.
+        fitted: what it looks at, and scores of a table of outputs; many compete and one is used, so
+            that it is fitted to all training outputs when it is asked for.
         first: scores of training outputs of the first data set by a fit that had not seen them.
         second: the same for the second data set.
     """
 
-    text: str
-    of: Scorer
+    fitted: Callable[[], Fitted]
     first: Array
     second: Array
+
+    @property
+    def text(self) -> str:
+        """What it looks at."""
+        return self.fitted()[0]
+
+    @property
+    def of(self) -> Scorer:
+        """Scores of a table of outputs."""
+        return self.fitted()[1]
 
 
 Cells = tuple[Array, Array]
@@ -55,7 +66,6 @@ Cells = tuple[Array, Array]
 ScoreFamily = Callable[[OutputTable, OutputTable], list[Score]]
 """Fits to training outputs of either data set."""
 
-Fitted = tuple[str, Scorer]
 Fit = Callable[[OutputTable, OutputTable], list[Fitted]]
 
 
@@ -115,19 +125,38 @@ def _varied(first: OutputTable, second: OutputTable) -> list[int]:
 def _crossed(fit: Fit, first: OutputTable, second: OutputTable) -> list[Score]:
     """Fits on everything, with scores of each part by a fit on the other parts."""
     folds = 4 if min(len(first), len(second)) < 2000 else 2
-    whole = fit(first, second)
     parts_p, parts_q = np.arange(len(first)) % folds, np.arange(len(second)) % folds
-    outside_p = np.zeros((len(whole), len(first)))
-    outside_q = np.zeros((len(whole), len(second)))
+    outside: list[tuple[Array, Array]] = []
     for k in range(folds):
-        fitted = fit(first.take(parts_p != k), second.take(parts_q != k))
-        inside_p, inside_q = first.take(parts_p == k), second.take(parts_q == k)
-        for i, (_, scorer) in enumerate(fitted):
-            outside_p[i, parts_p == k] = scorer(inside_p)
-            outside_q[i, parts_q == k] = scorer(inside_q)
-    return [
-        Score(text, scorer, outside_p[i], outside_q[i]) for i, (text, scorer) in enumerate(whole)
-    ]
+        inside = first.take(parts_p == k), second.take(parts_q == k)
+        for i, (_, scorer) in enumerate(fit(first.take(parts_p != k), second.take(parts_q != k))):
+            if i == len(outside):
+                outside.append((np.zeros(len(first)), np.zeros(len(second))))
+            outside[i][0][parts_p == k], outside[i][1][parts_q == k] = map(scorer, inside)
+    whole = cache(partial(fit, first, second))
+    return [Score(partial(_nth, whole, i), *scores) for i, scores in enumerate(outside)]
+
+
+def _nth(whole: Callable[[], list[Fitted]], i: int) -> Fitted:
+    """One of the fits to everything; the last where these are fewer than those to the parts."""
+    with np.errstate(all="ignore"):  # of malformed outputs
+        fitted = whole()
+    return fitted[min(i, len(fitted) - 1)]
+
+
+def _of_last_tables(function: Scorer) -> Scorer:
+    """The same function, with its last two values: several scores look at one pair of tables."""
+    kept: list[tuple[OutputTable, Array]] = []
+
+    def of(table: OutputTable) -> Array:
+        for seen, value in kept:
+            if seen is table:
+                return value
+        value = function(table)
+        kept[:] = [*kept[-1:], (table, value)]
+        return value
+
+    return of
 
 
 # Symbols ------------------------------------------------------------------------------------------
@@ -211,7 +240,10 @@ def _flags(first: OutputTable, second: OutputTable) -> _Flags:
     values: list[tuple[int, float]] = []
     if first.numbers.shape[1] <= MAX_FLAGS:
         both = np.vstack([first.numbers[:LOOK], second.numbers[:LOOK]])
-        for j in range(both.shape[1]):
+        # a column that varies in its first rows already takes too many values
+        begun = np.sort(both[: 2 * FEW_VALUES], axis=0)
+        many = np.count_nonzero(begun[1:] != begun[:-1], axis=0) >= FEW_VALUES
+        for j in map(int, np.flatnonzero(~many)):
             known, counts = np.unique(both[:, j], return_counts=True)
             if 2 < len(known) <= FEW_VALUES and len(codes) + len(values) + len(known) <= room:
                 values += [(j, float(v)) for v in known[counts > 1]]
@@ -241,26 +273,28 @@ def _fit_linear(first: OutputTable, second: OutputTable) -> list[Fitted]:
     live = scale > 0
     scale[~live] = 1.0
     if np.count_nonzero(live) > MAX_FEATURES:
-        return [_linear(gap / scale**2, centre, flags, first)]
+        return [_linear(gap / scale**2, centre, flags, first, partial(_design, flags=flags))]
     unit = (inner / scale)[:, live]
     values, vectors = np.linalg.eigh(unit.T @ unit / len(unit))
     along = vectors.T @ (gap / scale)[live]
-    fitted = []
+    fitted, design = [], _of_last_tables(partial(_design, flags=flags))
     for ridge in RIDGES:
         weights = np.zeros(len(scale))
         weights[live] = vectors @ (along / (np.maximum(values, 0.0) + ridge)) / scale[live]
-        fitted.append(_linear(weights, centre, flags, first))
+        fitted.append(_linear(weights, centre, flags, first, design))
     return fitted
 
 
-def _linear(weights: Array, centre: Array, flags: _Flags, like: OutputTable) -> Fitted:
+def _linear(
+    weights: Array, centre: Array, flags: _Flags, like: OutputTable, design: Scorer
+) -> Fitted:
     names = [*(f"output{n}" for n in like.names), *flags.names(like)]
     size = np.abs(weights)
     top = np.argsort(-size)[:3]
     text = " ".join(f"{weights[i]:+.3g}·{names[i]}" for i in top if size[i] > 0)
     more = len(weights) - len(top)
     text += f" and {more} more terms" if more > 0 else ""
-    return text, lambda table: np.asarray((_design(table, flags) - centre) @ weights)
+    return text, lambda table: np.asarray((design(table) - centre) @ weights)
 
 
 def _value(table: OutputTable, column: int, code: int) -> str:
@@ -375,11 +409,12 @@ def _fit_single(first: OutputTable, second: OutputTable, bits: bool) -> list[Fit
     gaps = np.abs(np.where(last, ahead, 0.0)).max(axis=0)
     names = features.names(first)
     best = [int(i) for i in np.argsort(-gaps)[:2]]
-    return [_one(i, sign, names[i], features) for i in best for sign in (1.0, -1.0)]
+    of = _of_last_tables(features.of)
+    return [_one(i, sign, names[i], of) for i in best for sign in (1.0, -1.0)]
 
 
-def _one(i: int, sign: float, name: str, features: _Features) -> Fitted:
-    return name if sign > 0 else f"−({name})", lambda table: sign * features.of(table)[:, i]
+def _one(i: int, sign: float, name: str, features: Scorer) -> Fitted:
+    return name if sign > 0 else f"−({name})", lambda table: sign * features(table)[:, i]
 
 
 # Repeated values ----------------------------------------------------------------------------------
@@ -430,15 +465,15 @@ def _of_repeats(
     first: OutputTable, second: OutputTable, cells: Cells | None, many: NDArray[np.bool_]
 ) -> list[Score]:
     """The same scores as of `_crossed`, which would sort numbers by the hundred thousand again."""
-    stated = [np.unique(_same(numbers)) for numbers in cells or ()]
+    stated = [_distinct(_same(numbers)) for numbers in cells or ()]
     keys = [_same(table.numbers[:, many]) for table in (first, second)]
     values, counts = np.unique(np.concatenate([*map(np.ravel, keys), *stated]), return_counts=True)
     # a number that is there once tells nothing about any other output
     again = many.copy()
     again[many] = np.any([np.isin(k, values[counts > 1]).any(axis=0) for k in keys], axis=0)
     outside = _crossed(partial(_fit_repeats, cells=cells, many=again), first, second)[0]
-    ((text, score),) = _fit_repeats(first, second, cells, many)
-    return [Score(text, score, outside.first, outside.second)]
+    whole = partial(_fit_repeats, first, second, cells, many)
+    return [replace(outside, fitted=partial(_nth, cache(whole), 0))]
 
 
 def _fit_repeats(
@@ -449,7 +484,7 @@ def _fit_repeats(
         _counted(_same(table.numbers[:, many]), _same(np.asarray(numbers, dtype=np.float64)))
         for table, numbers in zip((first, second), cells or ((), ()), strict=True)
     )
-    known = np.union1d(p[0], q[0])
+    known = _distinct(p[0], q[0])
     seen = np.zeros((2, len(known)))
     for counts, (values, result) in zip(seen, (p, q), strict=True):
         counts[np.searchsorted(known, values)] = result
@@ -467,11 +502,19 @@ def _fit_repeats(
     return [("a number that was seen before, or stands in the data", score)]
 
 
+def _distinct(*parts: Keyed) -> Keyed:
+    """In ascending order; `np.unique` hashes first, which takes longer for so few."""
+    ranked = np.sort(np.concatenate([part.ravel() for part in parts]))
+    new = np.ones(len(ranked), dtype=bool)
+    new[1:] = ranked[1:] != ranked[:-1]
+    return np.asarray(ranked[new])
+
+
 def _counted(seen: Keyed, stated: Keyed) -> tuple[Keyed, Keyed]:
     """Numbers in ascending order, and how often each was seen; once more if it was stated."""
     values, counts = np.unique(seen, return_counts=True)
-    stated = np.unique(stated)
-    known = np.union1d(values, stated)
+    stated = _distinct(stated)
+    known = _distinct(values, stated)
     total = np.zeros(len(known), dtype=np.int64)
     total[np.searchsorted(known, values)] = counts
     total[np.searchsorted(known, stated)] += 1
@@ -495,4 +538,5 @@ def _fit_trees(first: OutputTable, second: OutputTable, bits: bool) -> list[Scor
 
     outside_p = np.asarray(model.decision_function(x[cut_p:]), dtype=np.float64)
     outside_q = np.asarray(model.decision_function(y[cut_q:]), dtype=np.float64)
-    return [Score("boosted trees over the output's features", score, outside_p, outside_q)]
+    text = "boosted trees over the output's features"
+    return [Score(lambda: (text, score), outside_p, outside_q)]

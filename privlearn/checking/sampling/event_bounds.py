@@ -131,10 +131,12 @@ def _best_of(
     p, q = _frequencies(first, cuts), _frequencies(second, cuts)
     tail = _critical(prudence) ** 0.5
     n, m = min(len(first), held_out), min(len(second), held_out)
-    k, rest = p * n, (1 - q) * m
+    promise = np.zeros(len(cuts))
+    likelier = p > q  # elsewhere the bounds are as far from a gap, and promise nothing
+    k, rest = p[likelier] * n, (1 - q[likelier]) * m
     lower = np.where(k > 0, betaincinv(np.maximum(k, 1e-9), n - k + 1, tail), 0.0)
     upper = 1 - np.where(rest > 0, betaincinv(np.maximum(rest, 1e-9), m - rest + 1, tail), 0.0)
-    promise = claim.strength(lower, upper)
+    promise[likelier] = claim.strength(lower, upper)
     i = int(np.argmax(promise))
     threshold = float(cuts[i])
     return Cut(threshold if above else -threshold, above, float(promise[i]))

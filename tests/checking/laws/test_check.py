@@ -92,7 +92,12 @@ def test_a_sound_mechanism_passes(name: str, make: Callable[[], Any]) -> None:
         "check_report_is_of_one_user",
         "check_report_has_noise_of_its_own",
         "check_exact_divergence",
+        "check_partials_tell_nothing",
+        "check_partials_add_up",
     }
+    made_apart = hasattr(make(), "release_partial") and make().spend().grid is not None
+    for law in ("check_partials_tell_nothing", "check_partials_add_up"):
+        assert (report[law].verdict == "passed") is made_apart
 
 
 @pytest.mark.parametrize(
@@ -728,7 +733,7 @@ def test_the_report_reads_well() -> None:
     assert len(report) == len(NAMES)
     assert str(report).count("\n") >= len(NAMES)
     assert re.fullmatch(
-        r"Sum: 17 of 21 checks passed; mu >= [\d.]+ of 2 at confidence 0.99", report.summary()
+        r"Sum: 17 of 23 checks passed; mu >= [\d.]+ of 2 at confidence 0.99", report.summary()
     )
 
 

@@ -339,8 +339,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.learners.serving:optimistic_items",
-                "bonus.mean(axis=1, keepdims=True)",
-                "bonus.mean(axis=0, keepdims=True)",
+                "bonus.sum(axis=1, keepdims=True) / bonus.shape[1]",
+                "bonus.sum(axis=0, keepdims=True) / bonus.shape[0]",
             ),
         ),
         Deferred(policy_map),

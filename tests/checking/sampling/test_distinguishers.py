@@ -47,7 +47,7 @@ def learned(draw: Draw, n: int = 400, *, bits: bool = False) -> list[tuple[float
     found = []
     for family in families(p, q, bits=bits):
         for score in family(p, q):
-            new = Score(score.text, score.of, score.of(fresh[0]), score.of(fresh[1]))
+            new = Score(score.fitted, score.of(fresh[0]), score.of(fresh[1]))
             found.append((ranks_ahead(score), ranks_ahead(new), score))
     return found
 
@@ -118,7 +118,7 @@ def test_scores_by_a_fit_that_saw_the_outputs_would_not_be() -> None:
     outputs = [rng.normal(size=60) for _ in range(800)]
     like = tabulate(outputs)
     p, q = like.take(slice(0, 400)), like.take(slice(400, None))
-    seen = [Score(s.text, s.of, s.of(p), s.of(q)) for f in families(p, q) for s in f(p, q)]
+    seen = [Score(s.fitted, s.of(p), s.of(q)) for f in families(p, q) for s in f(p, q)]
     assert max(map(ranks_ahead, seen)) > 0.3
 
 
