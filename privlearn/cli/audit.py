@@ -22,6 +22,7 @@ from privlearn.cli.output import (
 )
 from privlearn.cli.packages import import_named
 from privlearn.errors import IncompleteRecordError, LedgerError, UncertifiedRecordError
+from privlearn.ledger.addresses import is_address, named
 
 if TYPE_CHECKING:
     from privlearn.reporting.model import Report
@@ -38,11 +39,12 @@ def audit(
         str,
         typer.Argument(
             metavar="LEDGER",
-            help="Ledger file, or its JSON-lines export. `diff OLD NEW` compares two.",
+            help="Ledger file, its JSON-lines export, or postgresql://… for one in a database. "
+            "`diff OLD NEW` compares two.",
         ),
     ],
     more: Annotated[
-        list[Path] | None, typer.Argument(metavar="[OLD NEW]", help="After diff: the two ledgers.")
+        list[str] | None, typer.Argument(metavar="[OLD NEW]", help="After diff: the two ledgers.")
     ] = None,
     delta: Annotated[
         float | None, typer.Option(help="Where to state ε.", rich_help_panel=_QUESTION)
@@ -159,10 +161,10 @@ def audit(
         _refuse_others(context, "diff compares two ledgers", _OF_DIFF)
         _diff(more, delta=delta, json=json)
     if more is not None:
-        fail(f"one ledger is audited at a time, not also {more[0]}", BAD_INPUT)
+        fail(f"one ledger is audited at a time, not also {named(more[0])}", BAD_INPUT)
     if ledger == "diff":
         fail("diff needs two ledgers, OLD and NEW; a ledger of that name is ./diff", BAD_INPUT)
-    where = Path(ledger)
+    where = ledger if is_address(ledger) else Path(ledger)
     written = [path for path in (html, plot, registry, evaluation) if path is not None]
     for path in written:
         if not path.parent.is_dir():  # before an audit that may take long
@@ -228,7 +230,7 @@ def _refuse_others(context: typer.Context, what: str, taken: frozenset[str]) -> 
             fail(f"{what}; it takes no {parameter.opts[0]}", BAD_INPUT)
 
 
-def _check_files(ledger: Path, files: Mapping[str, Path | None]) -> None:
+def _check_files(ledger: Path | str, files: Mapping[str, Path | None]) -> None:
     """Ends the command, before anything is written, where two names are of one file."""
     seen = {"the ledger": Path(os.path.realpath(ledger))}
     for name, path in files.items():
@@ -275,7 +277,7 @@ def _write_records(
                 fail(str(error), found.exit_code or BAD_INPUT)
 
 
-def _diff(files: list[Path], *, delta: float | None, json: bool) -> NoReturn:
+def _diff(files: list[str], *, delta: float | None, json: bool) -> NoReturn:
     if len(files) != 2:
         fail(f"diff needs two ledgers, OLD and NEW, not {len(files)}", BAD_INPUT)
     from privlearn.reporting.differences import difference, print_difference

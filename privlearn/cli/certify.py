@@ -31,7 +31,10 @@ if TYPE_CHECKING:
 
 def certify(
     ledger: Annotated[
-        Path, typer.Argument(metavar="LEDGER", help="Ledger file, or its JSON-lines export.")
+        str,
+        typer.Argument(
+            metavar="LEDGER", help="Ledger file, its JSON-lines export, or postgresql://…."
+        ),
     ],
     key: PrivateKey,
     delta: Annotated[float | None, typer.Option(help="Where to state ε.")] = None,
@@ -63,7 +66,7 @@ def certify(
 def verify(
     signed: Annotated[Path, typer.Argument(metavar="CERTIFICATE", help="Or a checkpoint.")],
     ledger: Annotated[
-        Path | None, typer.Argument(metavar="[LEDGER]", help="What it should be of.")
+        str | None, typer.Argument(metavar="[LEDGER]", help="What it should be of.")
     ] = None,
     key: PublicKeys = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,

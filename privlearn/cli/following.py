@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
+from privlearn.accountants.leased_spends import is_lease, runs_of
 from privlearn.accountants.state import AccountState
 from privlearn.cli.interruption import termination_interrupts, undisturbed
 from privlearn.cli.output import BAD_INPUT, console, fail
@@ -18,7 +19,7 @@ from privlearn.ledger import Record, iterate_records
 from privlearn.ledger.reader import is_export
 from privlearn.reporting.audits import examination
 from privlearn.reporting.books import unit_of
-from privlearn.reporting.report import Looked, report_of
+from privlearn.reporting.report import Looked, name_of, report_of
 from privlearn.reporting.shown_numbers import counted, indices, up
 from privlearn.reporting.spend_table import SpendTable
 from privlearn.reporting.terminal import print_report
@@ -36,7 +37,7 @@ _TRIES = 20
 
 
 def follow_ledger(
-    path: Path,
+    path: Path | str,
     *,
     delta: float | None = None,
     head: str | None = None,
@@ -49,7 +50,7 @@ def follow_ledger(
     Every entry is audited once, as it comes.  SIGINT and SIGTERM end it, with the report so far.
 
     Args:
-        path: a ledger file.
+        path: a ledger file, or the address of a database.
         delta, head, rounds: as of `privlearn.accountants.audit`.
         full: as of `privlearn.reporting.terminal.print_report`.
         wait: sleeps for so many seconds.
@@ -60,7 +61,7 @@ def follow_ledger(
     Raises:
         PrivlearnError: as `privlearn.accountants.audit`.
     """
-    if path.is_file() and is_export(path):
+    if isinstance(path, Path) and path.is_file() and is_export(path):
         fail(f"{path} is an export, to which nothing is added: follow the ledger file", BAD_INPUT)
     screen = console()
     page = Page(screen)
@@ -74,13 +75,13 @@ def follow_ledger(
         page.line("stopped; this is the state so far")
     with undisturbed():
         page.line("")
-        found = report_of(Looked(audited.result(), table, path.name))
+        found = report_of(Looked(audited.result(), table, name_of(path)))
         print_report(found, screen, full=full)
     return found.exit_code
 
 
 def _follow(
-    path: Path,
+    path: Path | str,
     audited: Examination,
     lines: _Lines,
     page: Page,
@@ -119,7 +120,7 @@ def _follow(
         wait(_SECONDS)
 
 
-def _stamp(path: Path) -> list[tuple[int, int]]:
+def _stamp(path: Path | str) -> list[tuple[int, int]]:
     """What changes in a file and its log when somebody writes."""
     found = []
     for name in (path, f"{path}-wal"):
@@ -129,7 +130,7 @@ def _stamp(path: Path) -> list[tuple[int, int]]:
     return found
 
 
-def _beyond(path: Path, last: Record | None, vouched: bool) -> Iterator[Record]:
+def _beyond(path: Path | str, last: Record | None, vouched: bool) -> Iterator[Record]:
     """The records after the last one that was read.
 
     Raises:
@@ -142,8 +143,8 @@ def _beyond(path: Path, last: Record | None, vouched: bool) -> Iterator[Record]:
     first = next(records, None)
     if first is None or (first.seq, first.hash) != (last.seq, last.hash):
         raise LedgerUnreadableError(
-            f"{path}: entry {last.seq}, which was read before, is not there any more: the file was "
-            "replaced, cut or rewritten"
+            f"{name_of(path)}: entry {last.seq}, which was read before, is not there any "
+            "more: it was replaced, cut or rewritten"
         )
     yield from records
 
@@ -189,7 +190,11 @@ def _told(entry: SpendEntry | AttestEntry, state: AccountState) -> str:
         charged = up(float(state.ceiling.largest().amounts[0]))
     except (PrivlearnError, ValueError, ArithmeticError):  # of what is wrong, which is told, too
         cost = charged = "unknown"
+    runs = ""
+    if isinstance(entry, SpendEntry) and is_lease(entry):
+        with suppress(PrivlearnError):  # of a wrong form, which is told, too
+            runs = f"lease of {counted(runs_of(entry), 'run')}: "
     return (
-        f"{entry.mechanism} under {label!r}, users {indices(entry.users)}: {unit} = "
+        f"{runs}{entry.mechanism} under {label!r}, users {indices(entry.users)}: {unit} = "
         f"{cost}; charged to one user at most {charged} of {up(float(state.cap.amounts[0]))}"
     )

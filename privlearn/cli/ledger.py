@@ -1,13 +1,16 @@
-"""``privlearn ledger``: copies of ledgers that are whole, checkpoints, and proofs."""
+"""``privlearn ledger``: owners, copies of ledgers that are whole, checkpoints, and proofs."""
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from privlearn.cli.output import BAD_INPUT, fail, unread
+from privlearn.cli.copies import export, postgres_schema
+from privlearn.cli.output import BAD_INPUT, PROBLEMS, fail, unread
 from privlearn.cli.signing import (
     Out,
     Passphrase,
@@ -17,7 +20,16 @@ from privlearn.cli.signing import (
     read_note,
     signing_errors,
 )
-from privlearn.errors import LedgerError, LedgerUnreadableError, SigningError
+from privlearn.errors import (
+    LedgerError,
+    LedgerFeatureError,
+    LedgerHeadError,
+    LedgerSchemaError,
+    LedgerUnreadableError,
+    LocalSocketError,
+    PeopleError,
+    SigningError,
+)
 
 ledger_app = typer.Typer(help="Ledger files: see docs/ledger.md.", no_args_is_help=True)
 
@@ -27,9 +39,15 @@ def _root() -> None:
     pass
 
 
+ledger_app.command("postgres-schema")(postgres_schema)
+ledger_app.command("export")(export)
+
+
 @ledger_app.command("backup")
 def backup(
-    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="Ledger file.")],
+    ledger: Annotated[
+        str, typer.Argument(metavar="LEDGER", help="Ledger file, or postgresql://….")
+    ],
     to: Annotated[Path, typer.Argument(metavar="TO", help="New file, which must not exist.")],
 ) -> None:
     """Copy a ledger, also while it is written to, and print the head of the copy.
@@ -48,9 +66,69 @@ def backup(
     typer.echo(f"head: {head}")
 
 
+@ledger_app.command("serve")
+def serve(
+    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="Ledger file.")],
+    socket: Annotated[
+        Path | None,
+        typer.Option(metavar="SOCKET", help="Where to serve; default LEDGER.sock beside it."),
+    ] = None,
+    new: Annotated[
+        bool, typer.Option("--new", help="Make the ledger, which must not exist.")
+    ] = False,
+    head: Annotated[
+        str | None, typer.Option(help="The last head, as kept elsewhere: tells an older copy.")
+    ] = None,
+    unknown_head: Annotated[
+        bool,
+        typer.Option("--unknown-head", help="Go on without a head; every audit reports it."),
+    ] = False,
+    people: Annotated[
+        Path | None,
+        typer.Option(help="A registry of people beside it, for People.connect(SOCKET)."),
+    ] = None,
+) -> None:
+    """Own a ledger, so that many processes of this host can spend from it.
+
+    They connect with Ledger.connect(SOCKET). There is one owner at a time; SIGTERM
+    or Ctrl-C ends it, after the entry that is being written.
+
+    Exit codes: 0 ended so; 1 the ledger could not be written any more; 2 it is
+    served by another process, or wrong use; 4 it cannot be read, or its head is not
+    known; 6 it needs an extension that this version does not know.
+    """
+    from privlearn.accountants.serving import serve_ledger
+    from privlearn.people import People
+
+    serving: list[Path] = []
+
+    def tell(where: Path) -> None:
+        serving.append(where)
+        typer.echo(f"{ledger} is served at {where}")
+        sys.stdout.flush()
+
+    try:
+        with nullcontext() if people is None else People.open(people) as registry:
+            serve_ledger(
+                ledger,
+                socket=socket,
+                new=new,
+                head=head,
+                unknown_head=unknown_head,
+                people=registry,
+                ready=tell,
+            )
+    except (LedgerUnreadableError, LedgerHeadError, LedgerSchemaError, LedgerFeatureError) as error:
+        fail(str(error), unread(error))
+    except (LedgerError, LocalSocketError, PeopleError) as error:
+        fail(str(error), PROBLEMS if serving else BAD_INPUT)
+
+
 @ledger_app.command("checkpoint")
 def checkpoint(
-    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="Ledger file, or its export.")],
+    ledger: Annotated[
+        str, typer.Argument(metavar="LEDGER", help="Ledger file, its export, or postgresql://….")
+    ],
     key: PrivateKey,
     out: Out = None,
     passphrase_file: Passphrase = None,
@@ -69,7 +147,9 @@ def checkpoint(
 
 @ledger_app.command("consistency")
 def consistency(
-    ledger: Annotated[Path, typer.Argument(metavar="LEDGER", help="Ledger file, or its export.")],
+    ledger: Annotated[
+        str, typer.Argument(metavar="LEDGER", help="Ledger file, its export, or postgresql://….")
+    ],
     earlier: Annotated[
         Path | None, typer.Option("--from", metavar="OLD", help="The earlier checkpoint.")
     ] = None,

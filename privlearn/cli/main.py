@@ -3,6 +3,7 @@
 ``privlearn people`` shows what is public of a registry of people, and forgets somebody.
 ``privlearn certify``, ``verify``, ``key`` and ``witness`` sign what an audit found, and verify it.
 ``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
+``privlearn serve`` is a service over HTTP, and ``privlearn access`` says who may call it.
 ``privlearn packages`` lists what other installed packages announce.
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
@@ -33,6 +34,7 @@ from privlearn.cli.papers import errata, reproduce_app
 from privlearn.cli.people import people_app
 from privlearn.cli.price import calibrate, delta, epsilon
 from privlearn.cli.run import quickstart, run_app
+from privlearn.cli.serve import access_app, serve
 from privlearn.errors import LedgerError, PrivlearnError
 
 app = typer.Typer(
@@ -41,7 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # else line breaks of docstrings stay
 )
-for command in (quickstart, audit, epsilon, delta, calibrate, errata, check, packages):
+for command in (quickstart, audit, epsilon, delta, calibrate, errata, check, packages, serve):
     app.command()(command)
 for signing_command in (certify, verify, witness):
     app.command()(signing_command)
@@ -49,6 +51,7 @@ app.add_typer(run_app, name="run")
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(key_app, name="key")
 app.add_typer(people_app, name="people")
+app.add_typer(access_app, name="access")
 app.add_typer(reproduce_app, name="reproduce")
 
 

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from privlearn._addresses import without_passwords
 from privlearn.errors import LedgerError, LedgerFeatureError, PrivlearnError
 
 PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE, POWERLESS, UNKNOWN_FEATURE = 1, 2, 3, 4, 5, 6
@@ -36,10 +37,11 @@ def fail(message: str, code: int) -> NoReturn:
 
 
 def say_error(message: str) -> None:
-    """One line: a message may quote a file that somebody else wrote."""
+    """One line: a message may quote a file that somebody else wrote, or an address."""
     from privlearn.reporting.visible import visible
 
-    typer.echo(f"error: {visible('; '.join(message.splitlines()))}", err=True)
+    said = without_passwords("; ".join(message.splitlines()))
+    typer.echo(f"error: {visible(said)}", err=True)
 
 
 def unread(error: LedgerError) -> int:

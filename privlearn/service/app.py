@@ -1,0 +1,340 @@
+"""The HTTP front end: it checks form, size, who calls and how often, and asks whoever has the data.
+
+It holds nothing but counters that tell of nobody.  Answers to callers leave in steps of time
+(`Http.reply_step`), and nothing is written about single requests but refusals.
+"""
+
+import asyncio
+import hashlib
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, Final
+
+import numpy as np
+from fastapi import Depends, FastAPI, Header, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from starlette.exceptions import HTTPException
+
+from privlearn import __version__
+from privlearn.errors import ServiceError
+from privlearn.service.access import AccessTokens, Caller, Role
+from privlearn.service.config import ServiceConfig
+from privlearn.service.counters import Counters
+from privlearn.service.link import Asked
+from privlearn.service.logs import log, log_error
+from privlearn.service.messages import (
+    LONGEST_ID,
+    Budget,
+    Forget,
+    Observe,
+    Offered,
+    Recommend,
+    Refusal,
+    Status,
+    unpacked,
+)
+from privlearn.service.problems import problem
+from privlearn.service.rates import Rates
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_BEARER: Final = HTTPBearer(
+    auto_error=False, description="An access token; `privlearn access add` makes one."
+)
+_KEY: Final[dict[str, Any]] = {"min_length": 1, "max_length": LONGEST_ID}
+_PRIVATE: Final = {"/v1/observe"}
+"""Resources of which not even refusals are counted or logged: who answers is nobody else's."""
+_REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
+    status: {"model": Refusal} for status in (401, 403, 404, 409, 410, 413, 422, 429, 503)
+}
+
+
+def create_app(config: ServiceConfig, tokens: AccessTokens, asked: Asked) -> FastAPI:
+    """The application.
+
+    Args:
+        config: of the service.
+        tokens: who may call.
+        asked: answers what it cannot.
+    """
+    counters = Counters()
+    front = _Front(config, tokens, asked, counters)
+    app = FastAPI(
+        title="privlearn",
+        version=__version__,
+        summary="A private learner: offers, answers, and the budget that they cost.",
+        docs_url=None,  # both pages would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,  # a redirect may lead to http, and the token with it
+        lifespan=front.lifespan,
+        responses={},
+    )
+    front.add_routes(app)
+    app.state.counters = counters
+    app.add_exception_handler(ServiceError, front.refuse)
+    app.add_exception_handler(RequestValidationError, front.refuse)
+    app.add_exception_handler(HTTPException, front.refuse)
+    app.add_exception_handler(Exception, front.fail)
+    app.add_middleware(_SizeLimit, most=config.largest_request, refuse=front.too_large)
+    return app
+
+
+class _SizeLimit:
+    """Refuses bodies that are too large, before they are held or parsed."""
+
+    def __init__(self, app: Any, most: int, refuse: Callable[[str], Response]) -> None:
+        self._app, self._most, self._refuse = app, most, refuse
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        body, more = bytearray(), scope["method"] not in ("GET", "HEAD", "DELETE", "OPTIONS")
+        declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
+        if not declared.isdigit() or len(declared) > 18 or int(declared) > self._most:
+            await self._refuse(scope["path"])(scope, receive, send)
+            return
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            if len(body) > self._most:
+                await self._refuse(scope["path"])(scope, receive, send)
+                return
+            more = message.get("more_body", False)
+        taken = False
+
+        async def whole() -> MutableMapping[str, Any]:
+            nonlocal taken
+            if taken:
+                return await receive()
+            taken = True
+            return {"type": "http.request", "body": bytes(body), "more_body": False}
+
+        await self._app(scope, whole, send)
+
+
+class _Front:
+    """What the routes share."""
+
+    def __init__(
+        self, config: ServiceConfig, tokens: AccessTokens, asked: Asked, counters: Counters
+    ) -> None:
+        self._tokens, self._asked, self._counters = tokens, asked, counters
+        self._step, self._shape = config.http.reply_step, config.learner.shape
+        # a flood ends here; the exact count over all workers is the owner's
+        self._rates = Rates(config.access.requests_per_second, config.access.burst)
+        self._lines = Rates(1.0, 20)  # of refusals in the log
+
+    @asynccontextmanager
+    async def lifespan(self, app: FastAPI) -> AsyncIterator[None]:
+        """Hands counters on while the application runs."""
+        telling = asyncio.create_task(self._tell())
+        try:
+            yield
+        finally:
+            telling.cancel()
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            counted = self._counters.taken()
+            if counted is None:
+                continue
+            try:
+                await self._asked.ask("count", counted)
+            except ServiceError:
+                self._counters.add(counted)
+
+    def caller(self, role: Role) -> Callable[..., Awaitable[Caller]]:
+        """A dependency: the caller, who must have a role."""
+
+        async def checked(
+            request: Request,
+            sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
+        ) -> Caller:
+            if sent is None or not sent.credentials:
+                raise problem("no-token")
+            caller = self._tokens.caller(sent.credentials)
+            if caller is None:
+                raise problem("unknown-token")
+            if not caller.may(role):
+                needs = f"this access token has the role {caller.role!r}; the request needs"
+                raise problem("wrong-role", f"{needs} {role!r}")
+            # each resource by itself: whether offers are made must not follow from how many answer
+            if (wait := self._rates.wait(f"{caller.name} {request.url.path}")) > 0:
+                raise problem("too-many", retry_after=wait)
+            return caller
+
+        return checked
+
+    async def in_steps(self, work: Awaitable[dict[str, Any]]) -> dict[str, Any]:
+        """The result, or the error, when a whole number of steps has passed."""
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        try:
+            return await work
+        finally:
+            passed = loop.time() - start
+            await asyncio.sleep(math.ceil(passed / self._step) * self._step - passed)
+
+    def add_routes(self, app: FastAPI) -> None:
+        """All resources."""
+        ask, counters, shape = self._asked.ask, self._counters, self._shape
+        serving = Annotated[Caller, Depends(self.caller("serve"))]
+        watching = Annotated[Caller, Depends(self.caller("watch"))]
+        operating = Annotated[Caller, Depends(self.caller("operator"))]
+
+        @app.post("/v1/recommend", responses=_REFUSALS)
+        async def recommend(
+            caller: serving,
+            wanted: Recommend,
+            idempotency_key: Annotated[str | None, Header(**_KEY)] = None,
+        ) -> Offered:
+            """Serves the next visitor.
+
+            The visitor's arrival index is used up, whatever the numbers are: those that cannot be
+            used count as null.  Asked again with the same Idempotency-Key, the same offer is
+            returned while it is open.
+            """
+            fields, attached = question(caller, wanted, idempotency_key, shape)
+            with counters.timed(self._step):
+                return Offered(**await self.in_steps(ask("recommend", fields, attached)))
+
+        @app.post("/v1/observe", status_code=204, responses=_REFUSALS)
+        async def observe(caller: serving, answer: Observe) -> None:
+            """Takes the one answer to an offer; a choice that was not on offer counts as null."""
+            fields = {"caller": caller.name, "offer": answer.offer, "choice": answer.choice}
+            await self.in_steps(ask("observe", fields))
+
+        @app.get("/v1/status", responses=_REFUSALS)
+        async def status(caller: watching) -> Status:
+            """Returns what is public of the service."""
+            return Status(**await ask("status", {}))
+
+        @app.get("/v1/budget", responses=_REFUSALS)
+        async def budget(caller: watching) -> Budget:
+            """Returns what is left of the budget of the most charged user."""
+            return Budget(**await ask("budget", {}))
+
+        @app.get("/v1/certificate", responses=_REFUSALS)
+        async def certificate(
+            caller: watching, delta: Annotated[float | None, Query(gt=0, lt=1)] = None
+        ) -> dict[str, Any]:
+            """Returns what the ledger proves so far, as an auditor would find it."""
+            return await ask("certificate", {"delta": delta})
+
+        @app.get("/metrics", response_class=PlainTextResponse, responses=_REFUSALS)
+        async def metrics(caller: watching) -> PlainTextResponse:
+            """Returns metrics for Prometheus, all of them public."""
+            told = await ask("metrics", {})
+            return PlainTextResponse(told["text"], media_type=told["type"])
+
+        @app.post("/v1/close-batch", status_code=204, responses=_REFUSALS)
+        async def close_batch(caller: operating) -> None:
+            """Closes the open batch now; users of it who have not come yet count as absent."""
+            await ask("close_batch", {})
+
+        @app.post("/v1/forget", status_code=204, responses=_REFUSALS)
+        async def forget(caller: operating, who: Forget) -> None:
+            """Learns nothing more of a person; what was released stays."""
+            await ask("forget", {"person": who.person})
+
+        @app.get("/health", include_in_schema=True)
+        async def health() -> dict[str, str]:
+            """Says that this worker answers."""
+            return {"status": "ok"}
+
+        @app.get("/ready", responses={503: {"model": Refusal}})
+        async def ready() -> dict[str, str]:
+            """Says whether offers are made: the owner is there and users are left."""
+            await ask("ready", {})
+            return {"status": "ready"}
+
+    async def refuse(self, request: Request, error: Exception) -> Response:
+        """The answer to a request that is not done; it repeats nothing that was sent."""
+        if isinstance(error, RequestValidationError):
+            error = problem("bad-request", _what_is_wrong(error))
+        elif isinstance(error, HTTPException):
+            codes = {404: "not-found", 405: "wrong-method"}
+            error = problem(codes.get(error.status_code, "bad-request"))
+        assert isinstance(error, ServiceError)
+        return self._refusal(request.url.path, error)
+
+    def too_large(self, path: str) -> Response:
+        """The answer to a body that is too large."""
+        return self._refusal(path, problem("too-large"))
+
+    def _refusal(self, path: str, error: ServiceError) -> Response:
+        if path.rstrip("/") not in _PRIVATE:
+            self._counters.refused(error.code)
+            if error.status in (401, 403) and not self._lines.wait(error.code):
+                log("refused", code=error.code)
+        headers = {"Cache-Control": "no-store"}
+        if error.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        if error.retry_after is not None:
+            headers["Retry-After"] = str(math.ceil(error.retry_after))
+        told = Refusal(code=error.code, message=str(error))
+        return JSONResponse(told.model_dump(), error.status, headers)
+
+    async def fail(self, request: Request, error: Exception) -> Response:
+        """An error of the service: its place goes to the log, and nothing of it to the caller."""
+        log_error("request-failed", error)
+        return self._refusal(request.url.path, problem("failed"))
+
+
+def question(
+    caller: Caller, wanted: Recommend, key: str | None, shape: tuple[int, int]
+) -> tuple[dict[str, Any], bytes]:
+    """What the owner is asked, with all numbers as floats beside it.
+
+    Numbers that are of no such form go as an empty array: their record is null, as of any others
+    that cannot be used, and the visitor's index is used up.
+    """
+    parts = [_floats(wanted.features, shape)]
+    if wanted.revenues is not None:
+        parts.append(_floats(wanted.revenues, shape[:1]))
+    fields: dict[str, Any] = {"caller": caller.name, "sizes": [len(part) for part in parts]}
+    if "person" in wanted.model_fields_set:
+        fields["person"] = wanted.person
+    attached = b"".join(parts)
+    if key is not None:
+        fields["key"] = key
+        told = f"{fields['sizes']} {fields.get('person')!r}".encode()
+        fields["digest"] = hashlib.sha256(told + attached).hexdigest()
+    return fields, attached
+
+
+def _floats(sent: Any, shape: tuple[int, ...]) -> bytes:
+    found = unpacked(sent)
+    if isinstance(found, np.ndarray):
+        return found.tobytes() if found.size == math.prod(shape) else b""
+    try:
+        with np.errstate(all="ignore"):
+            values = np.array(found, dtype="<f8")
+    except (TypeError, ValueError, OverflowError):
+        return b""
+    return values.tobytes() if values.shape == shape else b""
+
+
+def _what_is_wrong(error: RequestValidationError) -> str:
+    """Names and kinds of mistakes; no values, as they are somebody's."""
+    found = []
+    for item in error.errors():
+        name = str(item["loc"][1]) if len(item["loc"]) > 1 else ""
+        if item["type"] == "json_invalid":
+            found.append("the body is no JSON")
+        elif item["type"] == "extra_forbidden":
+            found.append("there is a name that the request does not have")
+        elif item["type"] == "missing":
+            found.append(f"{name or 'the body'}: must be given")
+        else:
+            found.append(f"{name or 'the body'}: {item['msg']}")
+    return "; ".join(found[:5])

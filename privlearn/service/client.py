@@ -1,0 +1,343 @@
+"""Clients of a service, for programs that wait (`Client`) and for event loops (`AsyncClient`).
+
+>>> with Client("http://127.0.0.1:8350", token) as shop:       # doctest: +SKIP
+...     offer = shop.recommend(features, person="visitor 7")
+...     shop.observe(offer.offer, choice=3)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Collection, Mapping
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import BaseModel
+
+from privlearn.accountants import Certificate
+from privlearn.errors import ServiceError
+from privlearn.learners.participation import NOT_GIVEN, PersonId
+from privlearn.service.messages import Budget, Offered, Status, packed
+
+try:
+    import httpx2 as httpx
+except ImportError:
+    raise ImportError("a client needs httpx2: pip install 'privlearn[serve]'") from None
+
+M = TypeVar("M", bound=BaseModel)
+
+_AGAIN: Final = ("busy", "owner-away", "stopping", "too-many", "unreachable")
+"""Why it makes sense to ask again: also a service that stops is mostly started again."""
+_NOT_TAKEN: Final = ("busy", "stopping", "too-many")
+"""Refusals after which nothing was done; after the other ones of `_AGAIN` nobody knows."""
+_FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
+
+
+class _Asking:
+    """What both clients share: requests, retries and answers."""
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+
+    @staticmethod
+    def _recommended(features: ArrayLike, revenues: ArrayLike | None, person: Any) -> Any:
+        body: dict[str, Any] = {"features": packed(np.asarray(features, dtype=np.float64))}
+        if revenues is not None:
+            body["revenues"] = packed(np.asarray(revenues, dtype=np.float64))
+        if person is not NOT_GIVEN:
+            body["person"] = person
+        return {"json": body, "headers": {"Idempotency-Key": secrets.token_urlsafe(16)}}
+
+    @staticmethod
+    def _observed(offer: str, choice: int | None) -> dict[str, Any]:
+        if not isinstance(offer, str):
+            told = f"must be the id of an offer, as in offer.offer, not {type(offer).__name__}"
+            raise TypeError(f"offer: {told}")
+        if isinstance(choice, bool) or not isinstance(choice, int | np.integer | None):
+            raise TypeError(f"choice: must be an item or None, not {type(choice).__name__}")
+        return {"offer": offer, "choice": None if choice is None else int(choice)}
+
+    def _wait(
+        self, error: ServiceError, attempt: int, left: float, codes: Collection[str]
+    ) -> float:
+        """Seconds until the next attempt, after a refusal with one of ``codes``.
+
+        Raises:
+            ServiceError: there is none.
+        """
+        wait: float = min(_FIRST_WAIT * 2**attempt, _LONGEST_WAIT)
+        if error.code == "too-many" and error.retry_after is not None:
+            wait = error.retry_after
+        if error.code not in codes or wait > left:
+            raise error
+        return wait
+
+
+def _answer(response: httpx.Response) -> Any:
+    """The JSON of an answer.
+
+    Raises:
+        ServiceError: a refusal, or no answer of a service.
+    """
+    if response.status_code == 204:
+        return None
+    try:
+        told = response.json()
+    except ValueError:
+        told = None
+    if response.is_success and told is not None:
+        return told
+    said = told if isinstance(told, dict) else {}
+    after = response.headers.get("Retry-After", "")
+    raise ServiceError(
+        str(said.get("code", "busy" if response.status_code == 503 else "no-service")),
+        response.status_code,
+        str(said.get("message", f"HTTP {response.status_code}, not from a service of privlearn")),
+        retry_after=float(after) if after.isdigit() else None,
+    )
+
+
+def _unreachable(url: object, error: httpx.HTTPError) -> ServiceError:
+    why = str(error) or type(error).__name__
+    return ServiceError("unreachable", 0, f"the service at {url} cannot be reached: {why}")
+
+
+def _options(url: str, token: str, timeout: float, verify: Any) -> dict[str, Any]:
+    if not token.strip():
+        raise ValueError("token: must be an access token; `privlearn access add` makes one")
+    if not url.startswith(("http://", "https://")):
+        raise ValueError(f"url = {url!r}: must begin with http:// or https://")
+    headers = {"Authorization": f"Bearer {token.strip()}"}
+    return {"base_url": url, "headers": headers, "timeout": timeout, "verify": verify}
+
+
+@final
+class Client(_Asking):
+    """A client that waits; a context manager.
+
+    A request that the service could not take, or whose answer was lost, is made again for
+    ``patience`` seconds: offers with one Idempotency-Key, so that no visitor is served twice.  An
+    answer whose outcome was lost is sent again, too, and that it was taken before is no error then.
+
+    Args:
+        url: such as ``http://127.0.0.1:8350``.
+        token: of the access file.
+        patience: seconds in which a request is repeated.
+        timeout: seconds of one attempt.
+        verify: as httpx has it: certificates to trust.
+        transport: as httpx has it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        patience: float = 10.0,
+        timeout: float = 10.0,
+        verify: Any = True,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        super().__init__(patience)
+        options = _options(url, token, timeout, verify)
+        self._http = httpx.Client(transport=transport, **options)
+
+    def recommend(
+        self,
+        features: ArrayLike,
+        revenues: ArrayLike | None = None,
+        *,
+        person: PersonId = NOT_GIVEN,
+    ) -> Offered:
+        """Items to show the next visitor.
+
+        Args:
+            features: shape (n_items, dim).
+            revenues: shape (n_items,); without them all sales count alike.
+            person: under a rule of participation, and only then, who it is; None: nobody who can be
+                told apart.
+
+        Raises:
+            ServiceError: the request is refused, or the service away for too long.
+        """
+        asked = self._recommended(features, revenues, person)
+        return Offered.model_validate(self._ask("POST", "/v1/recommend", **asked))
+
+    def observe(self, offer: str, choice: int | None) -> None:
+        """The one answer to an offer; None: nothing was chosen.
+
+        Raises:
+            ServiceError: the offer is unknown, closed or answered, or the service away too long.
+            TypeError: it is no id of an offer, or the choice is no integer.
+        """
+        self._ask("POST", "/v1/observe", json=self._observed(offer, choice))
+
+    def status(self) -> Status:
+        """What is public of the service.
+
+        Raises:
+            ServiceError: the request is refused, or the service away for too long.
+        """
+        return Status.model_validate(self._ask("GET", "/v1/status"))
+
+    def budget(self) -> Budget:
+        """What is left of the most charged user's budget.
+
+        Raises:
+            ServiceError: as `status`.
+        """
+        return Budget.model_validate(self._ask("GET", "/v1/budget"))
+
+    def certificate(self, delta: float | None = None) -> Certificate:
+        """What the ledger proves so far, as the service says; who doubts it audits the ledger.
+
+        Raises:
+            ServiceError: as `status`.
+        """
+        params: Mapping[str, float] = {} if delta is None else {"delta": delta}
+        return Certificate.model_validate(self._ask("GET", "/v1/certificate", params=params))
+
+    def close_batch(self) -> None:
+        """Closes the open batch now; where the outcome is lost it is not asked again.
+
+        Raises:
+            ServiceError: as `status`; with the code ``unreachable`` or ``owner-away`` it is not
+                known whether it was closed: look at `status`.
+        """
+        self._ask("POST", "/v1/close-batch", _NOT_TAKEN)
+
+    def forget(self, person: str | int) -> None:
+        """Learns nothing more of a person.
+
+        Raises:
+            ServiceError: as `status`.
+        """
+        self._ask("POST", "/v1/forget", json={"person": person})
+
+    def _ask(self, method: str, path: str, again: Collection[str] = _AGAIN, **options: Any) -> Any:
+        end, attempt, lost = time.monotonic() + self._patience, 0, False
+        while True:
+            try:
+                return _answer(self._http.request(method, path, **options))
+            except httpx.HTTPError as error:
+                refusal = _unreachable(self._http.base_url, error)
+            except ServiceError as error:
+                if lost and error.code == "answered-offer":
+                    return None
+                refusal = error
+            lost = lost or refusal.code not in _NOT_TAKEN
+            time.sleep(self._wait(refusal, attempt, end - time.monotonic(), again))
+            attempt += 1
+
+    def close(self) -> None:
+        """Ends all connections."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@final
+class AsyncClient(_Asking):
+    """As `Client`, for event loops; an ``async with`` block.
+
+    Args:
+        url, token, patience, timeout, verify, transport: as `Client` has them.
+        connections: open at a time, at most.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        patience: float = 10.0,
+        timeout: float = 10.0,
+        verify: Any = True,
+        transport: httpx.AsyncBaseTransport | None = None,
+        connections: int = 100,
+    ) -> None:
+        super().__init__(patience)
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        options = _options(url, token, timeout, verify)
+        self._http = httpx.AsyncClient(transport=transport, limits=limits, **options)
+
+    async def recommend(
+        self,
+        features: ArrayLike,
+        revenues: ArrayLike | None = None,
+        *,
+        person: PersonId = NOT_GIVEN,
+    ) -> Offered:
+        """As `Client.recommend`."""
+        asked = self._recommended(features, revenues, person)
+        return Offered.model_validate(await self._ask("POST", "/v1/recommend", **asked))
+
+    async def observe(self, offer: str, choice: int | None) -> None:
+        """As `Client.observe`."""
+        await self._ask("POST", "/v1/observe", json=self._observed(offer, choice))
+
+    async def status(self) -> Status:
+        """As `Client.status`."""
+        return Status.model_validate(await self._ask("GET", "/v1/status"))
+
+    async def budget(self) -> Budget:
+        """As `Client.budget`."""
+        return Budget.model_validate(await self._ask("GET", "/v1/budget"))
+
+    async def certificate(self, delta: float | None = None) -> Certificate:
+        """As `Client.certificate`."""
+        params: Mapping[str, float] = {} if delta is None else {"delta": delta}
+        return Certificate.model_validate(await self._ask("GET", "/v1/certificate", params=params))
+
+    async def close_batch(self) -> None:
+        """As `Client.close_batch`."""
+        await self._ask("POST", "/v1/close-batch", _NOT_TAKEN)
+
+    async def forget(self, person: str | int) -> None:
+        """As `Client.forget`."""
+        await self._ask("POST", "/v1/forget", json={"person": person})
+
+    async def _ask(
+        self, method: str, path: str, again: Collection[str] = _AGAIN, **options: Any
+    ) -> Any:
+        end, attempt, lost = time.monotonic() + self._patience, 0, False
+        while True:
+            try:
+                return _answer(await self._http.request(method, path, **options))
+            except httpx.HTTPError as error:
+                refusal = _unreachable(self._http.base_url, error)
+            except ServiceError as error:
+                if lost and error.code == "answered-offer":
+                    return None
+                refusal = error
+            lost = lost or refusal.code not in _NOT_TAKEN
+            await asyncio.sleep(self._wait(refusal, attempt, end - time.monotonic(), again))
+            attempt += 1
+
+    async def close(self) -> None:
+        """Ends all connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()

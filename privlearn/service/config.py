@@ -1,0 +1,389 @@
+"""The configuration of a service: one TOML file, all of it checked before a start.
+
+All of it is public but for the files that it names.  Paths are relative to the file's folder.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import ipaddress
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self, get_args
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from privlearn._local_sockets import LONGEST_PATH
+from privlearn._validate import count
+from privlearn.budgets import ApproxDP, Currency, GaussianDP
+from privlearn.errors import DataError
+from privlearn.participation import Participation
+from privlearn.runs.public_numbers import Horizon, parse_budget
+from privlearn.service.quantities import Duration, Size
+
+PORT: Final = 8350
+_NUMBER: Final = 26
+"""Characters of a number in JSON at most, with what separates it from the next."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_one(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuses what would be taken for something else: true for 1, no name for a folder."""
+        assert info.field_name is not None
+        kind = cls.model_fields[info.field_name].annotation
+        if isinstance(value, bool) and kind is not bool:
+            raise ValueError("must be something else than true or false")
+        is_path = isinstance(value, str) and Path in (kind, *get_args(kind))
+        if is_path and (not value or "\0" in value):
+            raise ValueError("must name a file")
+        return value
+
+
+class Http(_Table):
+    """How callers reach the service."""
+
+    host: str = "127.0.0.1"
+    """An address of this machine that no other machine reaches."""
+    exposed_host: str | None = None
+    """Instead of `host`: an address that other machines reach.  Needs TLS here, or a proxy that
+    ends it."""
+    port: Annotated[int, Field(ge=0, le=65535)] = PORT
+    """0 takes a free one, which the log names."""
+    tls_certificate: Path | None = None
+    """PEM file of the certificate, with its chain."""
+    tls_key: Path | None = None
+    """PEM file of its key."""
+    tls_ends_at_proxy: bool = False
+    """Says that a proxy in front of `exposed_host` speaks TLS, and that nothing else reaches it."""
+    workers: Annotated[int, Field(ge=1, le=64)] = 2
+    """Processes that answer HTTP."""
+    largest_request: Annotated[Size, Field(le=2**30)] | None = None
+    """Of a body; default: what so many numbers take when they are written in full."""
+    most_connections: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+    """Open at a time, of each worker."""
+    reply_step: Annotated[Duration, Field(le=10)] = 0.005
+    """Answers to callers leave at multiples of this time after their request came, so that they do
+    not tell how long one user's data took."""
+    drain: Annotated[Duration, Field(le=3600)] = 2.0
+    """At a stop: how long answers are still taken, while no new offers are made."""
+
+    @model_validator(mode="after")
+    def _reached(self) -> Self:
+        if not _is_loopback(self.host):
+            raise ValueError(
+                f"host = {self.host!r}: other machines would reach it. If they are to, name it as "
+                "exposed_host, with tls_certificate and tls_key, or tls_ends_at_proxy = true"
+            )
+        if (self.tls_certificate is None) is not (self.tls_key is None):
+            raise ValueError("tls_certificate, tls_key: give both or none")
+        if self.exposed_host is None:
+            return self
+        if self.tls_certificate is None and not self.tls_ends_at_proxy:
+            raise ValueError(
+                f"exposed_host = {self.exposed_host!r}: access tokens and users' data would cross "
+                "the network in clear: give tls_certificate and tls_key, or say "
+                "tls_ends_at_proxy = true"
+            )
+        return self
+
+    @property
+    def address(self) -> str:
+        """Where the service listens."""
+        return self.host if self.exposed_host is None else self.exposed_host
+
+
+class Access(_Table):
+    """Who may call."""
+
+    file: Path = Path("access.json")
+    """Names, roles and hashes of access tokens; ``privlearn access`` writes it."""
+    requests_per_second: Annotated[float, Field(gt=0, le=1e6)] = 500.0
+    """Of each access token, for each resource; offers are counted over all workers."""
+    burst: Annotated[int, Field(ge=1, le=10**7)] = 1_000
+    """Requests that may come at once after a pause."""
+
+
+class Guarantee(_Table):
+    """What every user, or every person, is promised."""
+
+    budget: str
+    """rho=…, mu=… or epsilon=…,delta=…"""
+    users: Horizon
+    """Arrival indices that are given out in all, public; under a rule visits, or slots of time."""
+    side_information: tuple[str, ...] = ()
+    """What was computed from data of these people and is declared public."""
+    simulate_noise: Annotated[int, Field(ge=0)] | None = None
+    """Seed of reproducible noise; protects nobody, and the ledger is a simulation."""
+
+    @field_validator("budget")
+    @classmethod
+    def _is_budget(cls, text: str) -> str:
+        parse_budget(text)
+        return text
+
+    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
+        """The budget, and the currency to count an (ε, δ) promise in (all losses are Gaussian)."""
+        budget = parse_budget(self.budget)
+        return budget, GaussianDP if isinstance(budget, ApproxDP) else None
+
+
+class LearnerTable(BaseModel):
+    """Which learner, and its parameters."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
+    name: str
+    """A class of `privlearn.learners` that shows items, such as OnePassNewtonMNL."""
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """What the class is made with."""
+        return dict(self.model_extra or {})
+
+    def check(self) -> None:
+        """Raises ValueError for an unknown class, or a parameter that is unknown or missing."""
+        served = learner_classes()
+        if self.name not in served:
+            raise ValueError(f"name = {self.name!r}: {_known(self.name, served)}")
+        names = inspect.signature(served[self.name]).parameters
+        for name in self.parameters:
+            if name not in names:
+                told = f"{name}: {self.name} has no such parameter"
+                raise ValueError(f"{told}; {_known(name, names)}")
+        for name, parameter in names.items():
+            if parameter.default is parameter.empty and name not in self.parameters:
+                raise ValueError(f"{name}: must be given; {self.name} needs it")
+        for name in ("n_items", "dim"):
+            count(**{name: self.parameters[name]})
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Items and features of each, as one user's data have them."""
+        return self.parameters["n_items"], self.parameters["dim"]
+
+    def make(self) -> Any:
+        """The learner, not started.
+
+        Raises:
+            ValueError, TypeError: a parameter that the class refuses.
+        """
+        return learner_classes()[self.name](**self.parameters)
+
+
+class Batches(_Table):
+    """When a full batch closes, after which late answers are null; both rules are public."""
+
+    late_offers: Annotated[int, Field(ge=0, le=10**6)] = 0
+    """It still takes answers until so many further offers were made."""
+    late_time: Annotated[Duration, Field(le=366 * 86400)] = 60.0
+    """At the latest it closes so long after its last offer, also if nobody comes any more."""
+
+
+class LedgerTable(_Table):
+    """Where every spend stands before anything is released."""
+
+    path: Path | None = None
+    """A SQLite file on a disk of this machine."""
+    url_file: Path | None = None
+    """A file that holds an address as `Ledger.postgres` takes it, and that only its owner may read.
+    """
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.path is None) is (self.url_file is None):
+            raise ValueError("path, url_file: give one of them")
+        return self
+
+
+_Count = Annotated[int, Field(ge=1, lt=2**31)]
+
+
+class PeopleTable(_Table):
+    """The rule for persons who come back, and the registry that keeps it."""
+
+    path: Path | None = None
+    """The registry, which is secret, in a file of this machine."""
+    key_file: Path | None = None
+    """Instead: the registry is in the ledger's PostgreSQL, and this file has its secret key."""
+    most: _Count
+    """Visits of a person that are learned from; with pooled, batches."""
+    apart: _Count = 1
+    per_batch: _Count | None = None
+    pooled: bool = False
+    pattern: Literal["public", "private"] = "private"
+    clock: Literal["arrivals", "timetable"] = "arrivals"
+
+    @model_validator(mode="after")
+    def _is_rule(self) -> Self:
+        if (self.path is None) is (self.key_file is None):
+            raise ValueError("path, key_file: give one of them")
+        self.rule()
+        return self
+
+    def rule(self) -> Participation:
+        """The rule of participation."""
+        given = {name: getattr(self, name) for name in Participation.__slots__}
+        return Participation(**given)
+
+
+class RowsTable(_Table):
+    """Encrypted rows that outlive a process; without them a restart makes the open batch null."""
+
+    path: Path
+    """The store."""
+    key_file: Path
+    """Its 32 secret bytes, where neither the store nor its backups are."""
+
+
+class ServiceConfig(_Table):
+    """Everything that a service is started with."""
+
+    http: Http = Field(default_factory=Http)
+    access: Access = Field(default_factory=Access)
+    guarantee: Guarantee
+    learner: LearnerTable
+    batches: Batches = Field(default_factory=Batches)
+    ledger: LedgerTable
+    people: PeopleTable | None = None
+    rows: RowsTable | None = None
+    socket: Path = Path("owner.sock")
+    """Through which workers ask the owner; only this user can open it."""
+    folder: Path = Field(default=Path(), exclude=True)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.people is not None and self.people.clock == "timetable":
+            raise ValueError(
+                "people.clock = 'timetable': the service counts arrivals; serve a timetable from a "
+                "program of your own"
+            )
+        if self.people is not None and self.people.key_file and self.ledger.path is not None:
+            raise ValueError(
+                "people.key_file: for a registry beside a ledger in PostgreSQL; give people.path"
+            )
+        path = self.at(self.socket)
+        if len(bytes(path)) > LONGEST_PATH:
+            raise ValueError(
+                f"socket = {str(path)!r}: a Unix socket's path has at most {LONGEST_PATH} bytes; "
+                "name a shorter one"
+            )
+        return self
+
+    def at(self, path: Path) -> Path:
+        """A path of the configuration, from the folder that the file is in."""
+        return self.folder / path
+
+    @property
+    def largest_request(self) -> int:
+        """In bytes; what nobody's honest data reach, whatever they are."""
+        if self.http.largest_request is not None:
+            return self.http.largest_request
+        n_items, dim = self.learner.shape
+        return 65_536 + _NUMBER * n_items * (dim + 1)
+
+
+def learner_classes() -> dict[str, Any]:
+    """The learners that a service can serve, by name."""
+    from privlearn import learners
+
+    found = (getattr(learners, name) for name in learners.__all__)
+    kinds = (kind for kind in found if isinstance(kind, type))
+    return {
+        kind.__name__: kind
+        for kind in kinds
+        if issubclass(kind, learners.ServedMNL) and not inspect.isabstract(kind)
+    }
+
+
+def read_config(path: Path, *, check_learner: bool = True) -> ServiceConfig:
+    """Reads and checks a configuration.
+
+    Args:
+        path: TOML file.
+        check_learner: also by the class of the learner, which takes a while to import.
+
+    Raises:
+        DataError: it cannot be read, is no TOML, or holds something wrong, which the message names.
+    """
+    try:
+        told = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not TOML: {error}") from None
+    if "folder" in told:
+        raise DataError(f"{path}: folder: {_known('folder', _names(ServiceConfig))}")
+    try:
+        config = ServiceConfig(**told, folder=path.resolve().parent)
+    except ValidationError as error:
+        details = [_detail(item) for item in error.errors()]
+        raise DataError(f"{path}: {'; '.join(details)}") from None
+    if check_learner:
+        try:
+            config.learner.check()
+        except (ValueError, TypeError) as error:
+            raise DataError(f"{path}: learner.{error}") from None
+    return config
+
+
+def _detail(item: Any) -> str:
+    """One thing that is wrong: its name, its value and what is accepted."""
+    place = [str(part) for part in item["loc"]]
+    name = ".".join(place)
+    told = str(item["msg"]).removeprefix("Value error, ")
+    if item["type"] == "extra_forbidden":
+        return f"{name}: no such name; {_known(place[-1], _names(_table(place[:-1])))}"
+    if item["type"] == "missing":
+        wanted = " ".join((_table(place[:-1]).model_fields[place[-1]].description or "").split())
+        return f"{name}: must be given{f' ({wanted})' if wanted else ''}"
+    if not name:
+        return told
+    if item["type"] == "value_error" and isinstance(item["input"], dict | BaseModel):
+        return f"{name}: {told}"
+    value = item["input"]
+    shown = f" = {value!r:.80}" if isinstance(value, int | float | str) else ""
+    return f"{name}{shown}: {told}"
+
+
+def _table(place: Iterable[str]) -> type[BaseModel]:
+    """The table of a place in the file."""
+    found: type[BaseModel] = ServiceConfig
+    for name in place:
+        kinds = [found.model_fields[name].annotation]
+        kinds += getattr(kinds[0], "__args__", ())
+        found = next(k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel))
+    return found
+
+
+def _names(table: type[BaseModel]) -> list[str]:
+    return [name for name in table.model_fields if name != "folder"]
+
+
+def _known(name: str, names: Mapping[str, Any] | Iterable[str]) -> str:
+    """What was perhaps meant, and all that may be."""
+    listed = list(names)
+    near = difflib.get_close_matches(name, listed, n=1, cutoff=0.5)
+    meant = f"did you mean {near[0]!r}? " if near else ""
+    return f"{meant}known: {', '.join(listed)}"
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,85 @@
+"""A service for the shipped cars, ready to start: configuration, access tokens and a key."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from privlearn.errors import DataError
+from privlearn.service import access
+
+NAME: Final = "service.toml"
+TOKENS: Final = (("shop", "serve"), ("prometheus", "watch"), ("operator", "operator"))
+
+_TEXT: Final = """\
+# A private learner that shows each visitor 10 of 100 real cars and learns what people like.
+# Names and numbers here are public; a name that does not exist is an error.
+
+[http]
+host = "127.0.0.1"        # other machines do not reach it; see exposed_host
+port = {port}
+workers = 2
+drain = "2 s"             # at a stop: answers are still taken for so long
+
+[access]
+file = "access.json"      # privlearn access add {name} --name NAME --role serve
+requests_per_second = 500.0
+
+[guarantee]
+budget = "rho=1"          # of every person, with all visits
+users = 10000             # visits in all
+side_information = ["the car survey of McFadden and Train (2000): car profiles and feature scale"]
+
+[learner]
+name = "OnePassNewtonMNL"
+n_items = 100
+dim = 22
+max_items = 10
+
+[batches]
+late_offers = 20          # a full batch waits for late answers until so many more offers
+late_time = "30 s"        # or so long
+
+[ledger]
+path = "ledger.db"        # public: anybody can audit a copy of it
+
+[people]
+path = "people.db"        # secret: who came how often
+most = 5                  # visits of a person that are learned from
+
+[rows]
+path = "rows.db"          # encrypted: what the open batch has answered
+key_file = "rows.key"     # keep it elsewhere, and out of backups
+"""
+
+
+def write_example(folder: Path, *, port: int = 8350) -> Path:
+    """Writes a configuration into a new folder, with three access tokens in files of their own.
+
+    Raises:
+        DataError: the folder has contents, or cannot be written.
+    """
+    path = folder / NAME
+    try:
+        # sizes and times of what is in it tell when somebody came or answered
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise DataError(
+                f"{folder} is not empty: name a new folder; what an example began goes on with "
+                f"privlearn serve {path}"
+            )
+        path.write_text(_TEXT.format(port=port, name=NAME), encoding="utf-8")
+        for name, role in TOKENS:
+            _write_private(folder / f"{name}.token", access.add(folder / "access.json", name, role))
+        _write_private(folder / "rows.key", os.urandom(32))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be written: {error.strerror}") from None
+    return path
+
+
+def _write_private(path: Path, content: str | bytes) -> None:
+    """A new file that only its owner may read."""
+    data = content.encode() if isinstance(content, str) else content
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)

@@ -1,0 +1,135 @@
+"""What a service and its callers tell each other: the JSON forms of requests and answers."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Annotated, Any, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr
+
+LONGEST_ID: Final = 512
+"""Characters of a person's id, an offer's id or an idempotency key."""
+
+_NUMBERS = {
+    "anyOf": [
+        {"type": "array", "description": "numbers, row by row"},
+        {
+            "type": "string",
+            "contentEncoding": "base64",
+            "description": "64-bit floats, little-endian, row by row",
+        },
+    ]
+}
+
+
+def _encodable(text: str) -> str:
+    """Refuses halves of characters, which JSON can write and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must be Unicode text") from None
+    return text
+
+
+_Text = Annotated[StrictStr, Field(max_length=LONGEST_ID), AfterValidator(_encodable)]
+_Number = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+
+
+class _Form(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Recommend(_Form):
+    """Asks for items to show the next visitor."""
+
+    features: Annotated[Any, Field(json_schema_extra=_NUMBERS)]
+    """The visitor's item features, shape (n_items, dim)."""
+    revenues: Annotated[Any, Field(json_schema_extra=_NUMBERS)] = None
+    """Of each item; without them all sales count alike."""
+    person: _Number | _Text | None = None
+    """Under a rule of participation, and only then, who it is; null: nobody who can be told apart.
+    """
+
+
+class Observe(_Form):
+    """The one answer to an offer."""
+
+    offer: _Text
+    choice: Annotated[StrictInt, Field(ge=0, lt=2**53)] | None
+    """The item that was chosen; null: nothing."""
+
+
+class Forget(_Form):
+    """Learns nothing more of a person."""
+
+    person: _Number | _Text
+
+
+class Offered(_Form):
+    """Items for one visitor; the answer is due until the batch closes, once."""
+
+    offer: str
+    """Whoever knows it, and has the access token that it was made for, may answer."""
+    items: tuple[int, ...]
+
+
+class Status(_Form):
+    """What is public of a service."""
+
+    software: str
+    learner: str
+    rule: str | None
+    users: int
+    """Arrival indices that are given out in all."""
+    clock: int
+    """Of these, how many were."""
+    entries: int
+    """Of the ledger."""
+    state: Literal["serving", "stopping", "over"]
+
+
+class Budget(_Form):
+    """What the most charged user's budget is; exact, in the forms of `privlearn.budgets`."""
+
+    cap: dict[str, Any]
+    promise: dict[str, Any] | None
+    """The (ε, δ) budget that the cap was made from."""
+    reserved: dict[str, Any]
+    """Spent, or reserved by the plan of what will be."""
+    remaining: dict[str, Any]
+    """Neither spent nor reserved."""
+    delta: float
+    epsilon: float | None
+    """Of the guarantee, at `delta`."""
+    epsilon_spent: float | None
+    """Of what was spent so far, at `delta`."""
+    simulated: bool
+    """Noise that protects nobody."""
+
+
+class Refusal(_Form):
+    """Why a request was not done."""
+
+    code: str
+    message: str
+
+
+def packed(values: NDArray[np.float64]) -> str:
+    """Numbers as base64 of 64-bit floats."""
+    return base64.b64encode(np.ascontiguousarray(values, dtype="<f8").tobytes()).decode("ascii")
+
+
+def unpacked(sent: Any) -> Any:
+    """What a caller sent as numbers: an array from base64, and anything else as it is.
+
+    A text that is no base64 of floats stays text: what a bad record becomes is for the learner.
+    """
+    if not isinstance(sent, str):
+        return sent
+    try:
+        return np.frombuffer(base64.b64decode(sent, validate=True), dtype="<f8")
+    except (binascii.Error, ValueError):
+        return sent

@@ -1,0 +1,191 @@
+"""The typed client: what it asks again, and what it makes of answers."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import httpx2 as httpx
+import numpy as np
+import pytest
+from services import PEOPLE, TEXT, Local, features, run_with, write_config
+
+from privlearn.accountants import Certificate
+from privlearn.errors import ServiceError
+from privlearn.service import AsyncClient, Client
+from privlearn.service.messages import Budget, Offered, Status
+
+OFFER = {"offer": "x", "items": [1, 2]}
+
+
+def client(
+    answers: list[Callable[[httpx.Request], httpx.Response]], **options: Any
+) -> tuple[Client, list[httpx.Request]]:
+    """A client of a service that gives these answers, one after the other."""
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return answers[len(asked) - 1](request)
+
+    return Client("http://x", "token", transport=httpx.MockTransport(answer), **options), asked
+
+
+def refusal(status: int, code: str, after: str = "0") -> Callable[[httpx.Request], httpx.Response]:
+    told = {"code": code, "message": "because"}
+    return lambda request: httpx.Response(status, json=told, headers={"Retry-After": after})
+
+
+def done(request: httpx.Request) -> httpx.Response:
+    return httpx.Response(204)
+
+
+def lost(request: httpx.Request) -> httpx.Response:
+    raise httpx.ReadError("hunter2")
+
+
+def test_an_offer_is_asked_for_again_with_the_same_key() -> None:
+    made = lambda request: httpx.Response(200, json=OFFER)  # noqa: E731
+    shop, asked = client([lost, refusal(503, "owner-away"), refusal(429, "too-many"), made])
+    assert shop.recommend(np.ones((2, 2)), person="ann") == Offered(offer="x", items=(1, 2))
+    assert len({request.headers["Idempotency-Key"] for request in asked}) == 1
+    assert len({request.content for request in asked}) == 1
+    assert json.loads(asked[0].content)["person"] == "ann"
+    assert asked[0].headers["Authorization"] == "Bearer token"
+    again, keys = client([made])
+    again.recommend(np.ones((2, 2)))
+    assert keys[0].headers["Idempotency-Key"] != asked[0].headers["Idempotency-Key"]
+    assert "person" not in json.loads(keys[0].content)
+
+
+def test_an_answer_that_was_taken_though_its_outcome_was_lost_is_no_error() -> None:
+    shop, _ = client([lost, refusal(409, "answered-offer")])
+    shop.observe("x", 1)
+    shop, _ = client([refusal(503, "owner-away"), refusal(409, "answered-offer")])
+    shop.observe("x", 1)
+    shop, _ = client([refusal(503, "busy"), refusal(409, "answered-offer")])
+    with pytest.raises(ServiceError, match="because"):
+        shop.observe("x", 1)
+    shop, _ = client([refusal(409, "answered-offer")])
+    with pytest.raises(ServiceError, match="because") as error:
+        shop.observe("x", 1)
+    assert (error.value.code, error.value.status) == ("answered-offer", 409)
+
+
+def test_a_batch_that_may_be_closed_already_is_not_closed_again() -> None:
+    """The next one would be."""
+    for first in (lost, refusal(503, "owner-away")):
+        shop, asked = client([first, lambda request: httpx.Response(204)])
+        with pytest.raises(ServiceError):
+            shop.close_batch()
+        assert len(asked) == 1
+    shop, asked = client([refusal(429, "too-many"), lambda request: httpx.Response(204)])
+    shop.close_batch()
+    assert len(asked) == 2
+
+
+def test_what_cannot_get_better_is_not_asked_again() -> None:
+    for status, code in (
+        (401, "unknown-token"),
+        (410, "over"),
+        (404, "unknown-offer"),
+        (500, "failed"),
+    ):
+        shop, asked = client([refusal(status, code)])
+        with pytest.raises(ServiceError) as error:
+            shop.status()
+        assert (error.value.code, len(asked)) == (code, 1)
+    shop, asked = client([refusal(429, "too-many", "3600")])  # longer than its patience
+    with pytest.raises(ServiceError) as error:
+        shop.status()
+    assert (error.value.retry_after, len(asked)) == (3600.0, 1)
+    shop, asked = client([lost] * 9, patience=0.1)
+    with pytest.raises(ServiceError, match=r"at http://.* cannot be reached: ") as error:
+        shop.status()
+    assert error.value.code == "unreachable"
+    assert 1 < len(asked) < 9
+    shop, _ = client([lambda request: httpx.Response(200, text="<html>")])
+    with pytest.raises(ServiceError, match="not from a service of privlearn"):
+        shop.status()
+    with pytest.raises(ValueError, match="must be an access token"):
+        Client("http://x", " ")
+    with pytest.raises(ValueError, match=r"url = '127\.0\.0\.1:8350': must begin with http://"):
+        Client("127.0.0.1:8350", "t")
+
+
+def test_an_answer_is_an_id_and_an_item() -> None:
+    shop, asked = client([done])
+    offered: Any = Offered(offer="x", items=(1, 2))
+    with pytest.raises(TypeError, match=r"as in offer\.offer, not Offered"):
+        shop.observe(offered, 1)
+    for choice in (1.0, True, "1", np.float64(1)):
+        with pytest.raises(TypeError, match="choice: must be an item or None, not "):
+            shop.observe("x", cast("Any", choice))
+    assert not asked
+    shop.observe("x", cast("Any", np.int64(2)))
+    assert json.loads(asked[0].content) == {"offer": "x", "choice": 2}
+
+
+def test_without_the_extra_the_message_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx2", None)
+    monkeypatch.delitem(sys.modules, "privlearn.service.client")
+    with pytest.raises(ImportError, match=r"httpx2: pip install 'privlearn\[serve\]'"):
+        importlib.import_module("privlearn.service.client")
+
+
+def test_every_method_against_the_service(tmp_path: Path) -> None:
+    async def work(service: Local) -> None:
+        transport = httpx.ASGITransport(app=service.app)
+
+        def of(role: str) -> AsyncClient:
+            return AsyncClient("http://x", service.tokens[role], transport=transport)
+
+        shop, boss = of("serve"), of("operator")
+        offer = await shop.recommend(features(), np.arange(1.0, 5.0), person="ann")
+        await shop.observe(offer.offer, offer.items[0])
+        assert isinstance(await boss.budget(), Budget)
+        assert isinstance(status := await boss.status(), Status)
+        assert status.clock == 1
+        assert isinstance(await boss.certificate(1e-5), Certificate)
+        assert await boss.certificate() == service.books.accountant.certificate()
+        await boss.forget("ann")
+        await boss.close_batch()
+        with pytest.raises(ServiceError, match="the batch of this offer is closed"):
+            await shop.observe(offer.offer, 0)
+
+    run_with(write_config(tmp_path, TEXT + PEOPLE), work)
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    def names(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    assert names(Client) == names(AsyncClient)
+
+
+def test_a_client_that_waits_is_closed_with_its_block() -> None:
+    shop, _ = client([done])
+    with shop as same:
+        same.close_batch()
+    with pytest.raises(RuntimeError, match="closed"):
+        shop.close_batch()
+
+
+def test_async_retries() -> None:
+    answers = iter([lost, refusal(503, "busy"), done])
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        return next(answers)(request)
+
+    transport = httpx.MockTransport(answer)
+
+    async def run() -> None:
+        async with AsyncClient("http://x", "token", transport=transport) as shop:
+            await shop.observe("x", None)
+
+    asyncio.run(run())

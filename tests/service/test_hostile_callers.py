@@ -1,0 +1,136 @@
+"""Configurations and requests that somebody might send who does not know better, or does."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services import PEOPLE, TEXT, USERS, Local, features, run_with, write_config
+from typer.testing import CliRunner
+
+from privlearn.cli.main import app
+from privlearn.errors import DataError
+from privlearn.service.books import open_books
+from privlearn.service.config import read_config
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (f"users = {USERS}", "users = true", "guarantee.users = True: must be something else than"),
+        ("workers = 1", "workers = true", "http.workers = True: must be something else than true"),
+        ('path = "ledger.db"', 'path = ""', "ledger.path = '': must name a file"),
+        ('path = "ledger.db"', 'path = "a\\u0000b"', "ledger.path = 'a\\x00b': must name a file"),
+        ("[http]", 'socket = ""\n[http]', "socket = '': must name a file"),
+        ('drain = "1 ms"', 'drain = "99999999999999999999 d"', "less than or equal to 3600"),
+        ('reply_step = "1 ms"', 'reply_step = "1 d"', "reply_step = '1 d': Input should be less"),
+        ("port = 0", 'port = 0\nlargest_request = "9 GiB"', "less than or equal to 1073741824"),
+        ("most = 2", f"most = {10**20}", "people.most = 1.*: Input should be less than 2147483648"),
+        ("most = 2", f"most = 2\napart = {2**31}", "people.apart = 2147483648: Input should be"),
+    ],
+)
+def test_a_value_that_would_be_taken_for_another_is_named(
+    tmp_path: Path, before: str, after: str, told: str
+) -> None:
+    text = TEXT + PEOPLE
+    assert before in text
+    path = write_config(tmp_path, text.replace(before, after, 1))
+    with pytest.raises(DataError, match=told.replace("\\", "\\\\")):
+        read_config(path)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("max_items = 2", "max_items = 5", "max_items = 5: must be at most 4"),
+        ("first_batch = 10", "first_batch = 41", "first_batch = 41: must lie in 1..40"),
+    ],
+)
+def test_what_the_learner_refuses_is_said_before_anything_is_begun(
+    tmp_path: Path, before: str, after: str, told: str
+) -> None:
+    path = write_config(tmp_path, (TEXT + PEOPLE).replace(before, after, 1))
+    done = CliRunner().invoke(app, ["serve", str(path), "--check"])
+    assert done.exit_code == 2
+    assert told in done.output
+    config = read_config(path)
+    with pytest.raises(ValueError, match=told):
+        open_books(config, "begin")
+    write_config(tmp_path, TEXT + PEOPLE)
+    open_books(read_config(path), "begin").close()  # nothing of the first try stands in its way
+
+
+def test_a_key_of_rows_that_is_missing_is_said_before_an_account_is_begun(tmp_path: Path) -> None:
+    path = write_config(tmp_path, TEXT + '[rows]\npath = "rows.db"\nkey_file = "rows.key"\n')
+    with pytest.raises(DataError, match=r"rows\.key cannot be read"):
+        open_books(read_config(path), "begin")
+    write_config(tmp_path)
+    open_books(read_config(path), "begin").close()
+
+
+@pytest.mark.parametrize(
+    ("file", "before", "after"),
+    [
+        ("rows.key", "[learner]", '[rows]\npath = "rows.db"\nkey_file = "rows.key"\n[learner]'),
+        ("url", 'path = "ledger.db"', 'url_file = "url"'),
+    ],
+)
+def test_a_secret_that_others_may_read_is_not_used(
+    tmp_path: Path, file: str, before: str, after: str
+) -> None:
+    path = write_config(tmp_path, TEXT.replace(before, after))
+    (tmp_path / file).write_bytes(b"x" * 32)
+    (tmp_path / file).chmod(0o640)
+    with pytest.raises(DataError, match=f"{file}: other users .* chmod 600"):
+        open_books(read_config(path), "begin")
+
+
+@pytest.mark.parametrize("days", ["0", "36526", "1" + "0" * 30])
+def test_an_access_token_expires_within_a_century(tmp_path: Path, days: str) -> None:
+    named = ["access", "add", str(write_config(tmp_path)), "--name", "a", "--role", "serve"]
+    done = CliRunner().invoke(app, [*named, "--days", days])
+    assert done.exit_code == 2
+    assert "--days" in done.output
+    assert not (tmp_path / "access.json").exists()
+
+
+def test_a_request_is_never_sent_elsewhere(tmp_path: Path) -> None:
+    """A redirect would name http where a proxy ends TLS, and the token would follow it in clear."""
+
+    async def work(service: Local) -> None:
+        for path in service.paths:
+            for each in (path + "/", "/" + path, path.upper()):
+                assert (await service.get(each)).status_code == 404
+                assert (await service.post(each, {}, "operator")).status_code == 404
+
+    run_with(write_config(tmp_path), work)
+
+
+def test_a_key_that_says_nothing_is_none(tmp_path: Path) -> None:
+    """Else visitors of a front end that always sends the header would share one offer."""
+
+    async def work(service: Local) -> None:
+        body = {"features": features().tolist()}
+        answer = await service.post("/v1/recommend", body, **{"Idempotency-Key": ""})
+        assert answer.status_code == 422
+        assert "idempotency-key: String should have at least 1" in answer.json()["message"]
+        assert (await service.get("/v1/status")).json()["clock"] == 0
+
+    run_with(write_config(tmp_path), work)
+
+
+def test_batches_that_are_closed_at_the_same_time_are_closed_one_by_one(tmp_path: Path) -> None:
+    async def work(service: Local) -> None:
+        body: dict[str, Any] = {"features": features().tolist()}
+        asked = [service.post("/v1/close-batch", None, "operator") for _ in range(6)]
+        asked += [service.post("/v1/recommend", body) for _ in range(6)]
+        codes = [answer.status_code for answer in await asyncio.gather(*asked)]
+        assert set(codes) <= {200, 204, 410}
+        status = (await service.get("/v1/status")).json()
+        assert (status["clock"], status["users"]) == (USERS, USERS)
+        again = await service.post("/v1/close-batch", None, "operator")
+        assert (again.status_code, again.json()["code"]) == (410, "over")
+
+    run_with(write_config(tmp_path), work)
