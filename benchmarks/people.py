@@ -1,22 +1,29 @@
-"""What a visit costs in the registry of people, in memory and on disk.
+"""What a visit costs in the registry of people, in memory, on disk, and for several processes.
 
-``python benchmarks/people.py``; 100,000 people, visits in random order, e-mail addresses as ids.
+``python benchmarks/people.py [--postgres ADDRESS]``; 100,000 people, visits in random order, e-mail
+addresses as ids.  ADDRESS is that of a ledger which is not there yet.
 """
 
 from __future__ import annotations
 
+import argparse
+import secrets
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import reporting
 
+from privlearn import Ledger
+from privlearn.accountants.serving import owning_ledger
 from privlearn.participation import Participation
 from privlearn.people import People
 
+Places = dict[str, People]
 PEOPLE, VISITS = 100_000, 300_000
 RULES = {
     "pooled": Participation(2, pooled=True),
@@ -54,7 +61,30 @@ def opened_and_closed(path: Path) -> None:
     People.open(path).close()
 
 
+@contextmanager
+def registries(rule: Participation, folder: Path, address: str | None) -> Iterator[Places]:
+    """The same rule, kept in each place."""
+    with (
+        People.create(folder / "people.db", rule) as file,
+        People.create(folder / "owned.db", rule) as owned,
+        owning_ledger(folder / "ledger.db", new=True, people=owned) as socket,
+        People.connect(socket) as asked,
+    ):
+        places = {"memory": People.memory(rule), "file": file, "owner of the file": asked}
+        if address is None:
+            yield places
+            return
+        with (
+            Ledger.postgres(f"{address}-{secrets.token_hex(4)}", "create") as ledger,
+            People.postgres(ledger, "create", rule=rule, key=folder / "key") as people,
+        ):
+            yield {**places, "PostgreSQL": people}
+
+
 def main() -> None:
+    reading = argparse.ArgumentParser()
+    reading.add_argument("--postgres")
+    address: str | None = reading.parse_args().postgres
     rng = np.random.default_rng(17)
     total = VISITS + sum(size * calls for size, calls in CALLS)
     ids = [f"user-{i}@example.org" for i in rng.integers(0, PEOPLE, total)]
@@ -67,16 +97,14 @@ def main() -> None:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, rule in RULES.items():
-            path = Path(folder) / f"{name}.db"
-            for where, people in (
-                ("memory", People.memory(rule)),
-                ("file", People.create(path, rule)),
-            ):
-                found = visits(people, ids)
-                people.close()
-                rows.append([f"{name}, {where}", *(f"{each:.1f}" for each in found)])
-                numbers[f"{name}, {where}"] = found
-            opened = seconds(partial(opened_and_closed, path))
+            place = Path(folder) / name
+            place.mkdir()
+            with registries(rule, place, address) as places:
+                for where, people in places.items():
+                    found = visits(people, ids)
+                    rows.append([f"{name}, {where}", *(f"{each:.1f}" for each in found)])
+                    numbers[f"{name}, {where}"] = found
+            opened = seconds(partial(opened_and_closed, place / "people.db"))
             rows.append([f"{name}, opening the file, s", f"{opened:.2f}", *[""] * len(CALLS)])
             numbers[f"{name}, opening"] = opened
     reporting.write("people", [reporting.Table("Registry of people", header, rows)], numbers)

@@ -1,12 +1,16 @@
 """Programs that are killed a thousand times, and what it takes to go on after 100,000 users.
 
-    OMP_NUM_THREADS=1 python benchmarks/survival.py [--deaths 1000] [--more 300] [--seed 1]
+    OMP_NUM_THREADS=1 python benchmarks/survival.py [--deaths 1000] [--more 300] [--owners 1000]
+        [--seed 1]
 
 Processes are killed at points drawn from all kinds that they pass (every statement of SQLite, every
 sync, every entry, every release), at times drawn at random, and by simulated cuts of the power.
 After each death the ledger is audited, every value that left must have its spend on the disk, the
 next process must have the public state that was seen last, or one release more, and all go on to
 the end.  tests/helpers/deaths.py does it, and a test does it for fifty deaths.
+
+``--owners`` is how many owners of ledgers (`privlearn ledger serve`) are killed in the same way
+under a process that spends through them (tests/helpers/owner_deaths.py).
 
 ``--more`` is how many further deaths there are of variants and baselines, of two or three in a row
 with the later ones mostly while a program is being resumed, and of cuts of the power.
@@ -27,6 +31,7 @@ from reporting import Table, parser, write
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 
+import owner_deaths
 from deaths import EVERYTHING, Kind, Outcome, Task, campaign
 from mortal_subjects import RARER, SUBJECTS
 
@@ -101,6 +106,44 @@ def more_deaths(deaths: int, seed: int) -> tuple[Table, dict[str, Any]]:
         found, numbers[title] = deaths_of(subjects, deaths, seed, kind)
         rows.append([title, *found[-1][1:]])
     return Table("Further deaths", ["kind", *HEADER[1:]], rows), numbers
+
+
+def owners(deaths: int, seed: int) -> tuple[Table, dict[str, Any]]:
+    """So many deaths of owners."""
+    owner_deaths.points()
+    begin, wall = cpu(), time.perf_counter()
+    found = list(owner_deaths.campaign(deaths, np.random.default_rng(seed)))
+    took, waited = cpu() - begin, time.perf_counter() - wall
+    bad = [(task, out) for task, out in found if out.unpaid or out.problems or not out.finished]
+    powers = sum(d.how == "power" for task, out in found for d in task.deaths[: out.deaths])
+    counts = [
+        sum(out.deaths for _, out in found),
+        powers,
+        sum(out.released for _, out in found),
+        sum(out.unpaid for _, out in found),
+        sum(len(out.problems) for _, out in found),
+        len(found),
+        sum(out.finished for _, out in found),
+        len({point for _, out in found for point in out.points}),
+    ]
+    header = [
+        "owners killed",
+        "of them cuts of the power",
+        "values that left",
+        "unpaid values",
+        "problems",
+        "ledgers",
+        "went on to the end",
+        "kinds of points",
+        "CPU s",
+    ]
+    numbers = {
+        "deaths": counts[0],
+        "bad": [f"{task}: {out}" for task, out in bad],
+        "cpu seconds": round(took, 1),
+        "wall seconds": round(waited, 1),
+    }
+    return Table("Owners killed", header, [[*map(str, counts), f"{took:.1f}"]]), numbers
 
 
 def _is_bad(found: Outcome) -> bool:
@@ -206,23 +249,28 @@ def main() -> None:
     options.add_argument("--deaths", type=int, default=1000)
     options.add_argument("--more", type=int, default=300)
     options.add_argument("--seed", type=int, default=1)
-    options.add_argument("--only", choices=("deaths", "resume"))
+    options.add_argument("--owners", type=int, default=1000)
+    options.add_argument("--only", choices=("deaths", "resume", "owners"))
     options.add_argument("--subjects", nargs="+", choices=EVERYTHING, default=list(SUBJECTS))
     chosen = options.parse_args()
     tables: list[Table] = []
     numbers: dict[str, Any] = {"seed": chosen.seed}
-    if chosen.only != "resume":
+    if chosen.only in (None, "deaths"):
         rows, found = deaths_of(chosen.subjects, chosen.deaths, chosen.seed)
         tables.append(Table("Deaths, and what was left", HEADER, rows))
         numbers["deaths"] = found
         if chosen.more:
             table, numbers["further deaths"] = more_deaths(chosen.more, chosen.seed)
             tables.append(table)
-    if chosen.only != "deaths":
+    if chosen.only in (None, "resume"):
         table, found = going_on()
         tables.append(table)
         numbers["resume"] = found
-    write("survival", tables, numbers, "Ledgers lie in the folder for temporary files.")
+    if chosen.only in (None, "owners"):
+        table, numbers["owners"] = owners(chosen.owners, chosen.seed)
+        tables.append(table)
+    name = "survival_owners" if chosen.only == "owners" else "survival"
+    write(name, tables, numbers, "Ledgers lie in the folder for temporary files.")
 
 
 if __name__ == "__main__":
