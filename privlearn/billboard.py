@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn._exclusive import Exclusive
 from privlearn._records import copied, record_at
@@ -61,19 +62,77 @@ class Shown(Sealed, Generic[T, A]):
                 shown to anybody, and this was not paid for.
             UsersError: more than one user.
         """
+        self.__check_joint()
+        chunks = Rows._unseal(self.__both)
+        if sum(len(chunk.valid) for chunk in chunks) != 1:
+            raise UsersError(f"users {self.users!r}: an action is revealed to one user at a time")
+        return self.__actions(chunks)[0]
+
+    def __check_joint(self) -> None:
         if self.__board.issuer.trust is not Trust.JOINT:
             raise ProvenanceError(
                 f"trust = {self.__board.issuer.trust.value}: an action shows the user's own row, "
                 "and only a joint guarantee leaves out what the user receives; serve with a "
                 "JointAccountant, or release a value through a mechanism that spends a token"
             )
-        chunks = Rows._unseal(self.__both)
-        if sum(len(chunk.valid) for chunk in chunks) != 1:
-            raise UsersError(f"users {self.users!r}: an action is revealed to one user at a time")
-        (chunk,) = chunks
-        if chunk.block is None or not chunk.valid[0]:
-            return None
-        return record_at(copied(chunk.block[1]), 0)
+
+    def reveal_each(self) -> list[A | None]:
+        """The actions of all these users, each to be shown to the one user it was made for.
+
+        Raises:
+            ProvenanceError: as in `reveal`.
+        """
+        self.__check_joint()
+        return self.__actions(Rows._unseal(self.__both))
+
+    @staticmethod
+    def __actions(chunks: Sequence[Any]) -> list[A | None]:
+        shown: list[A | None] = []
+        for chunk in chunks:
+            actions = None if chunk.block is None else copied(chunk.block[1])
+            shown += [
+                record_at(actions, i) if actions is not None and real else None
+                for i, real in enumerate(chunk.valid)
+            ]
+        return shown
+
+    def part(self, users: range) -> Shown[T, A]:
+        """Of some of the users, consecutive ones; not on a timetable.
+
+        Raises:
+            UsersError: an index is not among them.
+        """
+        rows = self.__both.slice(users)
+        found = self.__admission
+        if found is not None:
+            found = found.part(users.start - self.users.start, users.stop - self.users.start)
+        return Shown(rows, users, self.__board, found)
+
+    @staticmethod
+    def together(parts: Sequence[Shown[T, A]]) -> Shown[T, A]:
+        """Of consecutive users, who were served in several calls; not on a timetable.
+
+        Raises:
+            ValueError: no parts.
+            UsersError: the users are not consecutive.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        rows = Rows.concat([part.__both for part in parts])
+        first = parts[0]
+        found = [part.__admission for part in parts if part.__admission is not None]
+        return Shown(rows, rows.users, first.__board, Admission.joined(found) if found else None)
+
+    def only(self, some: NDArray[np.bool_]) -> Shown[T, A]:
+        """The same users with null records for the others, who then answer nothing; shape (n,)."""
+        return Shown(Rows._only(self.__both, some), self.users, self.__board, self.__admission)
+
+    def without_forgotten(self) -> Shown[T, A]:
+        """The same with null records for persons who were forgotten since they were served."""
+        found, people = self.__admission, self.__board.issuer.people
+        if found is None or people is None:
+            return self
+        return self.only(~people.forgotten(found.persons))
 
     def deliver(self, environment: Callable[[T, A], R]) -> Rows[R]:
         """Lets the users answer: ``environment`` maps own rows and actions to rows to learn from.

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.domains import IntegerDomain
 from privlearn.errors import ProvenanceError, UsersError
+from privlearn.partitions.rows import PartitionedRows
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.partial_sums import Ranges
 from privlearn.rows.stamps import NOBODY, Stamp
 
 if TYPE_CHECKING:
@@ -53,21 +55,37 @@ def check_total(token: Token[Any], total: PartialSum, first: int) -> None:
     """As `check_rows`, for a sum of rows."""
     if not isinstance(total, PartialSum):
         raise TypeError(f"total: must be a PartialSum (see merge), not {type(total).__name__}")
-    parts, last = total.users, token.users.stop
-    if parts[0].start < first or parts[-1].stop > last:
-        raise UsersError(
-            f"{total!r} cannot be opened by token {token.label!r}: users {first}..{last - 1} are "
-            "left, each once"
-        )
+    _check_parts(token, total, total.users, first)
     issuer = token._issuer
-    if issuer.adjacency is Adjacency.ADD_REMOVE and parts != (token.users,):
-        raise UsersError(
-            f"under add-remove all of {token.users!r} must be opened at once, not {total!r}"
-        )
     _check_board(issuer, PartialSum._board_of(total))
     if issuer.people is not None:
         _check_stamp(issuer.people, PartialSum._stamp_of(total))
-        _check_over(token, parts == (token.users,))
+        _check_over(token, total.users == (token.users,))
+
+
+def check_partitions(token: Token[Any], rows: PartitionedRows[Any], first: int) -> None:
+    """As `check_rows`, for rows that lie in several processes."""
+    if not isinstance(rows, PartitionedRows):
+        raise TypeError(f"rows: must be PartitionedRows, not {type(rows).__name__}")
+    _check_parts(token, rows, rows.users, first)
+    _check_board(token._issuer, None)
+    if token._issuer.people is not None:
+        _check_stamp(token._issuer.people, None)
+
+
+def _check_parts(token: Token[Any], what: object, parts: Ranges, first: int) -> None:
+    last = token.users.stop
+    if not parts:
+        raise UsersError(f"{what!r} is of nobody's rows: token {token.label!r} is not needed")
+    if parts[0].start < first or parts[-1].stop > last:
+        raise UsersError(
+            f"{what!r} cannot be opened by token {token.label!r}: users {first}..{last - 1} are "
+            "left, each once"
+        )
+    if token.adjacency is Adjacency.ADD_REMOVE and parts != (token.users,):
+        raise UsersError(
+            f"under add-remove all of {token.users!r} must be opened at once, not {what!r}"
+        )
 
 
 def check_timetable(token: Token[Any], spend: Spend) -> None:
@@ -112,7 +130,8 @@ def _check_over(token: Token[Any], whole: bool) -> None:
 
 
 def _check_board(issuer: Issuer, board: object | None) -> None:
-    if issuer.trust is Trust.JOINT and getattr(board, "issuer", None) is not issuer:
+    accountant = getattr(issuer, "lender", issuer)  # of a leased run
+    if issuer.trust is Trust.JOINT and getattr(board, "issuer", None) is not accountant:
         raise ProvenanceError(
             "a joint guarantee needs rows served by this accountant's billboard; logged rows (and "
             "rows of another billboard) need a CentralAccountant"

@@ -16,8 +16,10 @@ _SPARE = 16
 """Bits of V beyond those after the point: fewer would hardly ever do."""
 _GUESSED = 45
 """Bits after the point that a guess in doubles has nearly right."""
-_SECANTS = 4
-"""Each all but doubles the number of digits."""
+_STEPS = 8
+"""Each adds nearly as many right digits as the guess has."""
+_BENT = 6
+"""Binary digits of how fast the slope of a tail changes, relative to it: z for the normal one."""
 
 
 @dataclass(slots=True)
@@ -54,10 +56,15 @@ def exact_floor(family: Family, bits: Bits, more: Callable[[], int], k: int) -> 
 
     while not bits.prefix or bits.count < k + _SPARE:
         bits.extend(more)
-    low = _improved(family, bits, k, _guess(family, bits, k))
+    known, low = -1, 0
+    below = False
+    while known < bits.count:  # where V begins with zeros, more bits of it may move it far
+        known, low = bits.count, _improved(family, bits, k, _guess(family, bits, k))
+        below = not reaches(low)
     step = 1
-    while not reaches(low):
+    while below:
         low, step = low - step, 2 * step
+        below = not reaches(low)
     high, step = low + 1, 1
     while reaches(high):
         low, high, step = high, high + step, 2 * step
@@ -82,17 +89,20 @@ def _guess(family: Family, bits: Bits, k: int) -> int:
 
 
 def _improved(family: Family, bits: Bits, k: int, m: int) -> int:
-    """Nearer to 2^k f(V) than what is near it already, by secants; any integer is correct."""
+    """Nearer to 2^k f(V) than what is near it already, by one slope; any integer is correct."""
     apart, precision = 1 << max(k - _GUESSED, 0), bits.count + _GUARD
     if k <= _GUESSED:
         return m
     v = (bits.prefix << _GUARD) + (1 << _GUARD - 1)
-    for _ in range(_SECANTS):
-        here, there = (family.tail(x, k, precision)[0] for x in (m, m + apart))
-        if here <= there:
-            return m
-        moved = (here - v) * apart // (here - there)
+    here, there = (family.tail(x, k, precision)[0] for x in (m, m + apart))
+    if here <= there:
+        return m
+    first, fall = m, here - there
+    for _ in range(_STEPS):
+        moved = (here - v) * apart // fall
         m += moved
-        if abs(moved) <= 1:
+        # the slope is off by as much as it changes over the way from where it was taken
+        if abs(moved) * max(abs(m - first), apart) >> k - _BENT == 0:
             break
+        here = family.tail(m, k, precision)[0]
     return m

@@ -52,7 +52,7 @@ def exp_minus(x: int, bits: int, precision: int) -> Bounds:
     power, total, n = 1 << working, 1 << working, 0
     while power:
         n += 1
-        power = power * x // (n << shift)
+        power = (power * x >> shift) // n
         total += -power if n % 2 else power
     # n terms, each short of its value by less than 2 units (its own floor, and the one before
     # times r/n < 1/2); what is left out is below one unit
@@ -107,7 +107,7 @@ def normal_tail(m: int, bits: int, precision: int) -> Bounds:
     term, total, n = 1 << working, 1 << working, 0
     while term or 2 * n + 3 <= 2 * square >> 2 * bits:
         n += 1
-        term = term * square // (2 * n + 1 << 2 * bits)
+        term = (term * square >> 2 * bits) // (2 * n + 1)
         total += term
     # a floor's unit grows like the terms after it, by at most 2^large
     sum_low, sum_high = total, total + ((n + 2) << large + 1)

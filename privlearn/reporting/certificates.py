@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from privlearn.accountants.assumption import KINDS, Assumption
-from privlearn.accountants.audit import Attestation, Certificate, Guarantee, Share
+from privlearn.accountants.audit import Attestation, Certificate, Guarantee, Leased, Share
 from privlearn.accountants.person_assumptions import rule_words
 from privlearn.reporting.shown_numbers import counted, fixed, indices, up
 from privlearn.reporting.shown_numbers import part as part_of_one
@@ -290,6 +290,8 @@ def print_record(certificate: Certificate, page: Page, *, full: bool) -> None:
     lost = f", {certificate.lost} lost" if certificate.lost else ""
     spends = counted(certificate.spends, "spend")
     page.named("record", f"{certificate.entries:,} entries, {spends}{lost}")
+    for lease in certificate.leases:
+        page.named("lease", lease_words(lease))
     if certificate.learners:
         page.named("learner", ", ".join(certificate.learners))
     if certificate.ended_early:
@@ -299,6 +301,16 @@ def print_record(certificate: Certificate, page: Page, *, full: bool) -> None:
         page.named("extension", f"{name}: optional, not known here, left aside")
     page.named("format", str(certificate.format))
     page.named("head", f"{certificate.head} ({compared(certificate)})", style="dim")
+
+
+def lease_words(lease: Leased) -> str:
+    """How many runs of a mechanism were paid for at once."""
+    runs = counted(lease.runs, "run")
+    which = f"lease of {runs}" if lease.leases == 1 else f"{lease.leases:,} leases of {runs}"
+    return (
+        f"{which}: {lease.mechanism} under {lease.label!r}; all are charged, how many were used "
+        "is not recorded"
+    )
 
 
 def _early(certificate: Certificate) -> str:
@@ -354,6 +366,8 @@ def certificate_markdown(certificate: Certificate) -> str:
     if not several:
         heads = _share_heads(certificate.guarantees[0]) if certificate.guarantees else _SHARE
         lines += _shares_table(certificate.mechanisms, heads)
+    for lease in certificate.leases:
+        lines += [f"Lease: {markdown(lease_words(lease))}.", ""]
     if certificate.learners:
         lines += [f"Learner: {markdown(', '.join(certificate.learners))}.", ""]
     if certificate.ended_early:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from itertools import zip_longest
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -14,7 +13,7 @@ from privlearn.accountants.audit import Guarantee
 from privlearn.ledger import Record, iterate_records
 from privlearn.reporting.certificates import guarantee_line, whose
 from privlearn.reporting.model import Balance, OneSpend, Report, Spent
-from privlearn.reporting.report import report
+from privlearn.reporting.report import name_of, report
 from privlearn.reporting.shown_numbers import down, indices, part, up
 from privlearn.reporting.terminal_page import Page
 
@@ -91,8 +90,8 @@ def difference(
         )
     }
     return Difference(
-        old=Path(old).name,
-        new=Path(new).name,
+        old=name_of(old),
+        new=name_of(new),
         continues=continues,
         part_at=part_at,
         why=_why(first, second, part_at, before, after),

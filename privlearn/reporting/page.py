@@ -18,6 +18,7 @@ from markupsafe import Markup, escape
 from privlearn.accountants.assumption import KINDS, AssumptionKind
 from privlearn.accountants.audit import Guarantee
 from privlearn.reporting import page_charts, page_values
+from privlearn.reporting.certificates import lease_words
 from privlearn.reporting.model import Balance, Reading, Report
 from privlearn.reporting.page_tables import Tables, numbers
 from privlearn.reporting.written_files import check_own, write_over_own
@@ -232,6 +233,7 @@ def _environment(limits: Limits) -> Environment:
         "attribute": escape,
         "plain": partial(page_values.plain, most=limits.characters),
         "asked": page_values.asked,
+        "lease_words": lease_words,
         "above_a_coin": lambda chance: round(200 * (chance - 0.5), 2),
     }
     return environment

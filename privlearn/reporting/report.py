@@ -18,6 +18,7 @@ from privlearn.accountants.guarantee import Composite, promised
 from privlearn.accountants.multiple_accountants import promised_pieces, sums, user_sums
 from privlearn.accountants.state import AccountState
 from privlearn.errors import DataError, PrivlearnError
+from privlearn.ledger.addresses import is_address, shown
 from privlearn.ledger.chain import minute_of
 from privlearn.reporting.audits import examine
 from privlearn.reporting.books import MOST_LISTED, Asked, Books, Spending, minute_text
@@ -89,7 +90,7 @@ class Looked:
     found: Examined
     table: SpendTable
     ledger: str
-    """The name of the file."""
+    """The name of the file, or where in a database it is."""
     asked: Asked = field(default_factory=Asked)
 
     @property
@@ -137,10 +138,13 @@ def look_at(
     table = SpendTable()
     found = examine(path, delta=delta, head=head, user=user, rounds=rounds, watcher=table)
     if asked.since is not None and table.groups and table.first_minute == UNKNOWN_TIME:
-        raise DataError(
-            f"since = {since!r}: no entry of {Path(path).name} tells when it was written"
-        )
-    return Looked(found, table, Path(path).name, asked)
+        raise DataError(f"since = {since!r}: no entry of {name_of(path)} tells when it was written")
+    return Looked(found, table, name_of(path), asked)
+
+
+def name_of(path: str | os.PathLike[str]) -> str:
+    """What a ledger is called: the name of its file, or where in a database it is."""
+    return shown(path) if is_address(path) else Path(path).name
 
 
 def spending_of(looked: Looked) -> list[Spending]:

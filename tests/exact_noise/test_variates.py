@@ -168,6 +168,23 @@ def test_a_bad_guess_only_takes_longer(family: Family, guess: float) -> None:
         assert exact_floor(bad, Bits(prefix, 63), SeededWords(2).more, 12) == wanted
 
 
+@by_family
+@pytest.mark.parametrize("k", [FLOOR_BITS, 60, 130, 300])
+def test_a_floor_takes_few_comparisons(family: Family, k: int) -> None:
+    """Also where the first bits of V are zeros: bits beyond them move it by far."""
+    asked: list[int] = []
+
+    def tail(m: int, bits: int, precision: int) -> tuple[int, int]:
+        asked.append(m)
+        return family.tail(m, bits, precision)
+
+    counted, words = Family(family.name, tail, family.guess), SeededWords(3)
+    prefixes = [1, 5, 1 << 20, 1 << 44, 3 << 60] * 4
+    for prefix in prefixes:
+        exact_floor(counted, Bits(prefix, 63), words.more, k)
+    assert 2 * len(prefixes) <= len(asked) <= (4 if k == FLOOR_BITS else 20) * len(prefixes)
+
+
 @by_kind
 def test_refining_agrees_with_what_was_drawn(kind: Kind) -> None:
     drawn = variates(kind, SeededWords(8), 300)
