@@ -1,18 +1,39 @@
-"""What all tests share: the same examples on every run, one thread, small pictures, a learner."""
+"""What all tests share: the same examples on every run, one thread, bytecode, files in memory,
+small pictures, a learner.
+"""
 
 from __future__ import annotations
 
 import gc
 import importlib
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
-from hypothesis import settings
 
 if TYPE_CHECKING:
+    from postgres import Server
+
     from privlearn.local.protocol import Arrays, LocalBanditConfig
+
+# Modules are compiled once, not by every worker and every process that a test starts: that took a
+# tenth of all time where the environment forbids bytecode.  Git ignores what is written.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Files of tests lie in memory where there is room: half of the time of a durable ledger's test is
+# waiting for a disk, of which no test asserts anything.  Workers have it from who started them.
+MEMORY = Path("/dev/shm")
+ROOM = 4 << 30
+"""Bytes; containers often have far less there."""
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
 # Every core has a worker of its own already: further threads of linear algebra would only wait for
 # each other.  The plugin of this package has imported numpy by now; what tests start has not.
@@ -21,14 +42,43 @@ importlib.import_module("threadpoolctl").threadpool_limits(int(os.environ["OMP_N
 
 os.environ.pop("COLUMNS", None)  # what is printed is as wide as a file's, on every machine
 
+settings = importlib.import_module("hypothesis").settings  # here, as it has a hundred modules
 settings.register_profile("ci", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_parsed_once() -> Iterator[None]:
+    """The command line is the same for all tests; reading its signatures takes 30 ms a time."""
+    import typer.testing
+    from typer.main import get_command
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", lru_cache(get_command))
+        yield
+
+
+_OTHER_PROCESSES = "tests/survival/", "tests/typing/"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that are one long wait come first: as the last ones they would keep a core idle."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_OTHER_PROCESSES))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Thirteen thousand tests and their modules stay to the end: nobody looks for garbage there."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL server of this process's own."""
+    from postgres import started
+
+    with started() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

@@ -173,11 +173,12 @@ def _state(pipe: int, kind: str, now: Now) -> None:
 def _end(death: Death, disk: Disk | None, path: Path, points: Points, pipe: int) -> None:
     tell(pipe, b"points " + json.dumps(points.names[-1:]).encode())
     if disk is not None:
-        disk.leave(_after_power(path), np.random.default_rng(death.at))
+        disk.leave(after_power(path), np.random.default_rng(death.at))
     die()
 
 
-def _after_power(path: Path) -> Path:
+def after_power(path: Path) -> Path:
+    """Where what a cut of the power leaves of a folder is put."""
     return path.parent.with_name(path.parent.name + "-power")
 
 
@@ -269,10 +270,10 @@ def run(task: Task) -> Outcome:
         check = _Checks(subject, path, task, found)
         for number in range(len(task.deaths) + 1):
             life = _child(lambda pipe, n=number: _live(subject, path, task, n, pipe))  # type: ignore[misc]
-            copy = _after_power(path)
+            copy = after_power(path)
             power = copy.exists()
             if power:
-                _put_back(copy, path.parent)
+                put_back(copy, path.parent)
             check.after(life, power)
             if life.done or life.error:
                 break
@@ -280,7 +281,7 @@ def run(task: Task) -> Outcome:
     return found
 
 
-def _put_back(copy: Path, folder: Path) -> None:
+def put_back(copy: Path, folder: Path) -> None:
     """Makes the files of a folder those of a copy, in place: some programs know their file."""
     for path in folder.iterdir():
         if not (copy / path.name).exists():

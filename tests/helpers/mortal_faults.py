@@ -25,14 +25,14 @@ def _late(until: Callable[[list[Any]], bool]) -> None:
     write = Ledger._write
     waiting: list[Any] = []
 
-    def later(self: Ledger, entry: Any, value: Any) -> None:
-        waiting.append((entry, value))
-        if until([entry for entry, _ in waiting]):
+    def later(self: Ledger, *written: Any) -> None:
+        waiting.append(written)
+        if until([entry for entry, *_ in waiting]):
             for each in waiting:
                 write(self, *each)
             waiting.clear()
 
-    Ledger._write = later  # type: ignore[method-assign]
+    Ledger._write = later  # type: ignore[method-assign, assignment]
 
 
 def receipt_lets_go_early(left: Left) -> None:

@@ -6,7 +6,8 @@ came and the arrays that everybody can see by then, and the steps that are left 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -19,7 +20,18 @@ from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccou
 from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
 from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
 from privlearn.domains import Array
-from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPOLS, LDPSGD, OnePassNewtonMNL
+from privlearn.errors import HorizonError, OfferError
+from privlearn.learners import (
+    DPHDB,
+    DPMNL,
+    DPPOFW,
+    DPTOFW,
+    LDPOLS,
+    LDPSGD,
+    Offer,
+    Offers,
+    OnePassNewtonMNL,
+)
 from privlearn.ledger import Ledger
 from privlearn.local import LocalBanditConfig, LocalClient, LocalServer, Model
 from privlearn.mechanisms import (
@@ -34,7 +46,7 @@ from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.protocols import Plan
-from privlearn.rows import Rows
+from privlearn.rows import Rows, RowStore
 
 Now = Callable[[], tuple[int, tuple[Array, ...]]]
 Program = Callable[[Any], tuple[Now, Iterator[None]]]
@@ -143,6 +155,46 @@ def _items(learner: Any, part: slice, **more: Any) -> None:
 def _ids(learner: Any, part: slice) -> None:
     people = [f"person {user * 7 % 400}" for user in range(part.start, part.stop)]
     _items(learner, part, people=people)
+
+
+def _rows_beside(accountant: Any) -> RowStore | None:
+    """The store of rows beside a ledger's file, or none beside a ledger in memory."""
+    if accountant.ledger.path is None:
+        return None
+    file = Path(accountant.ledger.path).with_name("rows")
+    if not accountant.resumed:
+        for end in ("", "-wal", "-shm"):  # of an account that was never begun
+            Path(f"{file}{end}").unlink(missing_ok=True)
+    key = bytes(32)
+    return RowStore.open(file, key) if file.exists() else RowStore.create(file, key)
+
+
+def _offered(accountant: Any) -> tuple[Now, Iterator[None]]:
+    """Many open users: of each step's answers a third come in the next, and a third never."""
+    learner = OnePassNewtonMNL(n_items=5, dim=3)
+    learner.start(accountant, store=_rows_beside(accountant))
+    offers, users = Offers(learner, wait=7), len(accountant.users)
+    features = _numbers(1, 2000, 5, 3) / 3
+
+    def answer(each: Sequence[Offer]) -> None:
+        for offer in each:
+            with suppress(OfferError):  # too late
+                offers.observe(offer.id, int(offer.items[0]))
+
+    def steps() -> Iterator[None]:
+        late: list[Offer] = []
+        while offers.clock_ < users:
+            some = range(offers.clock_, min(offers.clock_ + STEP, users))
+            made = [offers.select(features[i], person=f"person {i * 7 % 400}") for i in some]
+            answer([*late, *made[::-3]])
+            late = made[::3]
+            yield
+        with suppress(HorizonError):
+            while True:
+                offers.close_batch()
+        yield
+
+    return lambda: (offers.clock_, _estimates(learner)), steps()
 
 
 def _arms(learner: Any, part: slice) -> None:
@@ -338,6 +390,7 @@ SUBJECTS: dict[str, Subject] = {
         partial(OnePassNewtonMNL, n_items=5, dim=3), _ids, 600, 130, Participation(most=1)
     ),
     "DPMNL": _joint(partial(DPMNL, n_items=5, dim=3), _items, 700, 200),
+    "Offers": Subject(_offered, JointAccountant, 400, 130, rule=Participation(most=1)),
     "DPHDB": _joint(partial(DPHDB, n_arms=3, dim=3), _arms, 700, 250),
     "DPTOFW restarts": _central(partial(DPTOFW, dim=3, method="restarts"), 600, 150),
     "DPTOFW whitened": _central(partial(DPTOFW, dim=3, method="whitened"), 600, 500),

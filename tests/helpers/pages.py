@@ -7,8 +7,8 @@
   one that is not known is an error, so that nothing is passed over in silence.
 
 - What a ```text block shows has been printed by the blocks above it: its words between ``...``, in
-  which a word with a digit stands for any other.  One with a title, or with a command (``$ ...``),
-  is only shown.
+  which a number, a hash or a key stands for any other.  One with a title, or with a command
+  (``$ ...``), is only shown.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from privlearn.cli.main import main
 SETTING_UP = ("pip", "git", "cd", "source", "mkdocs", "python -m venv", "python -m pip")
 WRITTEN = ("python", "toml", "json", "csv")
 _FENCE = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
+_NUMBER = re.compile(r"[A-Za-z0-9+/=]{24,}|[0-9a-f]{8,}|\d+(?:[.,/:e+-]*\d+)*")
 _EXIT = re.compile(r"\s+# exits with (\d+)$")
 
 
@@ -77,7 +78,7 @@ def is_output(block: Block) -> bool:
 def words_of(text: str) -> str:
     """What is compared of an output: not its lines, not its numbers, not how wide a table is."""
     words = re.sub(r"[─-╿━]+", " ", text).split()
-    return " ".join("#" if re.search(r"\d", word) else word for word in words)
+    return " ".join(_NUMBER.sub("#", word) for word in words)
 
 
 def not_printed(shown: str, printed: str) -> list[str]:
@@ -121,6 +122,17 @@ def run_page(page: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
     before = set(sys.modules)
+    try:
+        return _run(page, name, folder, monkeypatch, module)
+    finally:
+        for loaded in set(sys.modules) - before:
+            if str(getattr(sys.modules[loaded], "__file__", None)).startswith(str(folder)):
+                del sys.modules[loaded]  # the next page may have a file of this name
+
+
+def _run(
+    page: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType
+) -> int:
     found, printed = 0, io.StringIO()
     for block in blocks_of(page):
         if is_output(block) and found:
@@ -141,7 +153,4 @@ def run_page(page: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
                 with redirect_stdout(printed), redirect_stderr(printed):
                     ended = _exit_of(monkeypatch, command)
                 assert ended == wanted, f"{name}: {shlex.join(command)} ended with {ended}"
-    for loaded in set(sys.modules) - before:
-        if str(getattr(sys.modules[loaded], "__file__", None)).startswith(str(folder)):
-            del sys.modules[loaded]  # the next page may have a file of this name
     return found

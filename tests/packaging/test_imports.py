@@ -159,13 +159,46 @@ def test_what_looks_into_sealed_rows_is_a_short_list() -> None:
         ("_unseal", "privlearn/billboard.py"),
         ("_unseal", "privlearn/contributions.py"),
         ("_parts_of", "privlearn/rows/store.py"),
+        ("_parts_of", "privlearn/rows/travel.py"),
         ("_of_parts", "privlearn/rows/store.py"),
+        ("_of_parts", "privlearn/rows/travel.py"),
         ("_admitted", "privlearn/billboard.py"),
         ("_admitted", "privlearn/local/client.py"),
         ("_admitted", "privlearn/people/registry.py"),
         ("_of_own", "learners/served.py"),
         ("_of_own", "learners/streaming.py"),
         ("_of_own", "privlearn/local/client.py"),
+        ("_of_own", "privlearn/partitions/jobs.py"),
         ("_served_by", "privlearn/billboard.py"),
         ("_served_by", "learners/served.py"),
+    }
+
+
+def test_what_opens_or_makes_up_partial_sums_is_a_short_list() -> None:
+    calls = (
+        "PartialSum._opened(",
+        "PartitionedRows._opened(",
+        "._asked(",
+        " PartialSum(",
+        " OpenedPartitions(",
+    )
+    found = {
+        (call, file.relative_to(ROOT).as_posix())
+        for folder in ("privlearn", *LAYERS)
+        for file in (ROOT / folder).rglob("*.py")
+        for call in calls
+        if call in file.read_text(encoding="utf-8")
+    }
+    assert found == {
+        ("PartialSum._opened(", "privlearn/tokens.py"),
+        ("PartialSum._opened(", "privlearn/partitions/rows.py"),
+        ("PartialSum._opened(", "privlearn/checking/faults/partials.py"),
+        ("PartitionedRows._opened(", "privlearn/tokens.py"),
+        ("._asked(", "privlearn/partitions/rows.py"),
+        ("._asked(", "mechanisms/objective_perturbation.py"),
+        (" PartialSum(", "privlearn/contributions.py"),
+        (" PartialSum(", "privlearn/rows/partial_sums.py"),
+        (" PartialSum(", "privlearn/partitions/rows.py"),
+        (" PartialSum(", "privlearn/checking/faults/partials.py"),
+        (" OpenedPartitions(", "privlearn/partitions/rows.py"),
     }

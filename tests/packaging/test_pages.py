@@ -11,12 +11,14 @@ from pages import blocks_of, commands_of, is_runnable, run_page
 ROOT = Path(__file__).parents[2]
 ELSEWHERE = {  # pages that tests of their own run, with more to say about them
     "docs/checking.md": "tests/checking/test_asserts.py",
+    "docs/how-to/postgresql.md": "tests/ledger/test_postgres_servers.py",
     "docs/operations.md": "tests/survival/test_operations.py",
 }
 EXPENSIVE = {  # whole runs and many checks: `.ci/run` has them
     "README.md",
     "docs/gallery.md",
     "docs/how-to/command-line.md",
+    "docs/how-to/run-a-service.md",
     "docs/how-to/tests-of-your-own.md",
     "docs/how-to/write-a-learner.md",
     "docs/how-to/write-a-mechanism.md",
@@ -87,6 +89,7 @@ $ privlearn nonsense
         ("python mine.py", "python yours.py", "yours.py"),
         ("spent 7", "paid 7", "shows what is not printed: ['paid # of']"),
         ("spent 7 of", "spent 7 off", "shows what is not printed"),
+        ("spent 7 of", "spent zCDP(7) of", "shows what is not printed: ['spent zCDP(#) of']"),
         (' title="elsewhere"', "", "shows what is not printed: ['privlearn nonsense']"),
         ("$ privlearn nonsense", "privlearn nonsense", "shows what is not printed"),
     ],
