@@ -121,6 +121,8 @@ def run_page(page: str, name: str, folder: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.syspath_prepend(str(folder))
     module = ModuleType("page")
     monkeypatch.setitem(sys.modules, "page", module)
+    for block in blocks_of(page):  # a command of another test may have left a module of this name
+        monkeypatch.delitem(sys.modules, (block.title or "").removesuffix(".py"), raising=False)
     before = set(sys.modules)
     try:
         return _run(page, name, folder, monkeypatch, module)

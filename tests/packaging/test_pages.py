@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from pages import blocks_of, commands_of, is_runnable, run_page
@@ -102,6 +104,13 @@ def test_a_block_that_does_something_else_is_found(
     assert wrong != PAGE
     with pytest.raises((AssertionError, OSError), match=re.escape(complaint)):
         run_page(wrong, "page", tmp_path, monkeypatch)
+
+
+def test_a_module_that_another_test_left_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mine", ModuleType("mine"))
+    assert run_page(PAGE, "page", tmp_path, monkeypatch) == 3
 
 
 def test_comments_continued_lines_and_chains_are_read() -> None:
