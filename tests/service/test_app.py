@@ -307,7 +307,7 @@ def test_the_owner_counts_over_all_workers(tmp_path: Path) -> None:
     async def work(service: Local) -> None:
         from privlearn.errors import ServiceError
 
-        asked = {"caller": "serve", "sizes": [64]}
+        asked = {"caller": "serve", "sizes": {"features": 64}}
         await service.desk.ask("recommend", asked, features().tobytes())
         with pytest.raises(ServiceError) as error:
             await service.desk.ask("recommend", asked, features().tobytes())

@@ -18,7 +18,7 @@ from services import PEOPLE, TEXT, Local, features, run_with, write_config
 from privlearn.accountants import Certificate
 from privlearn.errors import ServiceError
 from privlearn.service import AsyncClient, Client
-from privlearn.service.messages import Budget, Offered, Status
+from privlearn.service.messages import Budget, OfferedItems, Status
 
 OFFER = {"offer": "x", "items": [1, 2]}
 
@@ -52,7 +52,7 @@ def lost(request: httpx.Request) -> httpx.Response:
 def test_an_offer_is_asked_for_again_with_the_same_key() -> None:
     made = lambda request: httpx.Response(200, json=OFFER)  # noqa: E731
     shop, asked = client([lost, refusal(503, "owner-away"), refusal(429, "too-many"), made])
-    assert shop.recommend(np.ones((2, 2)), person="ann") == Offered(offer="x", items=(1, 2))
+    assert shop.recommend(np.ones((2, 2)), person="ann") == OfferedItems(offer="x", items=(1, 2))
     assert len({request.headers["Idempotency-Key"] for request in asked}) == 1
     assert len({request.content for request in asked}) == 1
     assert json.loads(asked[0].content)["person"] == "ann"
@@ -120,8 +120,8 @@ def test_what_cannot_get_better_is_not_asked_again() -> None:
 
 def test_an_answer_is_an_id_and_an_item() -> None:
     shop, asked = client([done])
-    offered: Any = Offered(offer="x", items=(1, 2))
-    with pytest.raises(TypeError, match=r"as in offer\.offer, not Offered"):
+    offered: Any = OfferedItems(offer="x", items=(1, 2))
+    with pytest.raises(TypeError, match=r"as in offer\.offer, not OfferedItems"):
         shop.observe(offered, 1)
     for choice in (1.0, True, "1", np.float64(1)):
         with pytest.raises(TypeError, match="choice: must be an item or None, not "):
