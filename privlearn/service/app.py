@@ -360,5 +360,6 @@ def _what_is_wrong(error: RequestValidationError) -> str:
         elif item["type"] == "missing":
             found.append(f"{name or 'the body'}: must be given")
         else:
-            found.append(f"{name or 'the body'}: {item['msg']}")
+            said = str(item["msg"]).removeprefix("Value error, ")
+            found.append(f"{name or 'the body'}: {said}")
     return "; ".join(found[:5])

@@ -181,7 +181,7 @@ class LearnerTable(_Table):
 
     @model_validator(mode="after")
     def _has_sizes(self) -> Self:
-        self.shapes  # noqa: B018: raises where a size is none
+        _ = self.shapes  # which raises where a size is none
         return self
 
     @cached_property
@@ -294,9 +294,9 @@ class ServiceConfig(_Table):
         if self.people is not None and self.people.clock == "timetable":
             raise ValueError(
                 "people.clock = 'timetable': a timetable keeps secret how many come and when, which "
-                "offers, rate limits and metrics of a service tell (docs/explanations/"
-                "service-threats.md); use clock = 'arrivals', or the learner's own select, observe "
-                "and skip in a program of yours"
+                "offers, rate limits and metrics of a service tell (see its threat model); use "
+                "clock = 'arrivals', or select, observe and skip of the learner in a program of "
+                "your own"
             )
         if self.people is not None and self.people.key_file and self.ledger.path is not None:
             raise ValueError(

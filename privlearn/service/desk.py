@@ -152,9 +152,7 @@ class Desk:
         if done.cancelled() or done.exception() is not None:
             self._made.pop(place, None)
 
-    async def _offer(
-        self, sizes: dict[str, int], attached: bytes, person: dict[str, Any]
-    ) -> Offer:
+    async def _offer(self, sizes: dict[str, int], attached: bytes, person: dict[str, Any]) -> Offer:
         if self._state != "serving":
             raise problem(self._state)
         data = _numbers(self._shapes, sizes, attached)
@@ -178,9 +176,7 @@ class Desk:
         tag = hmac.digest(self._key, told, hashlib.sha256)[:_TAG_BYTES]
         return f"{offer}.{tag.hex()}"
 
-    async def _observe(
-        self, caller: str, offer: str, answer: int | float | None
-    ) -> dict[str, Any]:
+    async def _observe(self, caller: str, offer: str, answer: int | float | None) -> dict[str, Any]:
         own = offer.rpartition(".")[0]
         if not hmac.compare_digest(self._tagged(own, caller).encode(), offer.encode()):
             raise problem("unknown-offer")

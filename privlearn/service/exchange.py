@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from privlearn.learners.contextual import ServedBandit
-from privlearn.learners.served import Served, ServedMNL
+from privlearn.learners.served import ServedMNL
 from privlearn.service.messages import (
     Observe,
     ObserveChoice,
@@ -32,7 +32,7 @@ class Exchange(NamedTuple):
     observe: type[Observe]
 
 
-EXCHANGES: Final[dict[type[Served[Any, Any, Any]], Exchange]] = {
+EXCHANGES: Final[dict[Any, Exchange]] = {
     ServedMNL: Exchange(RecommendItems, OfferedItems, ObserveChoice),
     ServedBandit: Exchange(RecommendArm, OfferedArm, ObserveReward),
 }

@@ -7,7 +7,7 @@ types.  Ranges are for the classes themselves, which check them before anything 
 from __future__ import annotations
 
 import inspect
-from functools import lru_cache, reduce
+from functools import reduce
 from operator import or_
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -46,8 +46,9 @@ def served_class(name: str) -> type[Any] | None:
 
 
 def _is_served(found: object) -> bool:
-    is_class = isinstance(found, type) and not inspect.isabstract(found)
-    return is_class and exchange_of(found) is not None
+    if not isinstance(found, type) or inspect.isabstract(found):
+        return False
+    return exchange_of(found) is not None
 
 
 def served_names() -> list[str]:
@@ -64,7 +65,6 @@ class Parameters(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, protected_namespaces=())
 
 
-@lru_cache
 def parameters_of(kind: type[Any]) -> type[Parameters]:
     """The form of the parameters of a class of learners: one field for each, of its type.
 

@@ -67,8 +67,7 @@ class Recommend(_Form):
     """Asks for what the next visitor is to be shown."""
 
     person: _Number | _Text | None = None
-    """Under a rule of participation, and only then, who it is; null: nobody who can be told apart.
-    """
+    """Under a rule of participation, and only then, who it is; null: nobody can tell."""
 
 
 class RecommendItems(Recommend):

@@ -55,7 +55,11 @@ def test_example_is_what_its_comments_say(tmp_path: Path) -> None:
         ("[ledger]", '[ledger]\nurl_file = "u"', "ledger: path, url_file: give one of them"),
         ("[http]", 'folder = "x"\n[http]', "folder: "),
         ("[http]", f'socket = "{"s" * 107}"\n[http]', "has at most 107 bytes"),
-        ("[ledger]", PEOPLE + 'clock = "timetable"\n[ledger]', "offers, rate limits and metrics of a "),
+        (
+            "[ledger]",
+            PEOPLE + 'clock = "timetable"\n[ledger]',
+            "which offers, rate limits and me",
+        ),
         ("[ledger]", PEOPLE + "pooled = true\nper_batch = 1\n[ledger]", "a pooled rule counts"),
         ("[http]", "[http", "is not TOML"),
     ],
