@@ -293,8 +293,8 @@ class ServiceConfig(_Table):
     def _fits(self) -> Self:
         if self.people is not None and self.people.clock == "timetable":
             raise ValueError(
-                "people.clock = 'timetable': a timetable keeps secret how many come and when, which "
-                "offers, rate limits and metrics of a service tell (see its threat model); use "
+                "people.clock = 'timetable': a timetable keeps secret how many come and when, and "
+                "offers, rate limits and metrics of a service tell it (see its threat model); use "
                 "clock = 'arrivals', or select, observe and skip of the learner in a program of "
                 "your own"
             )

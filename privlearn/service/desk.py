@@ -82,6 +82,8 @@ class Desk:
         self._made_at = ""
         self._follows: dict[str, dict[str, Any]] = {}
         self._asked: dict[str, Callable[..., Awaitable[dict[str, Any]]]] = {
+            "recommend": self._recommend,
+            "observe": self._observe,
             "status": self._status,
             "budget": self._budget,
             "certificate": self._certificate,
@@ -101,17 +103,18 @@ class Desk:
         Raises:
             ServiceError: it is refused.
         """
-        more = dict(fields)
-        caller = more.pop("caller", None)  # a worker's own questions have none
+        handler = self._asked.get(name)
+        if handler is None:  # a worker of another version
+            raise problem("failed")
+        given = dict(fields)
+        caller = given.pop("caller", None)  # a worker's own questions have none
         if caller is not None and (wait := self._rates.wait(f"{caller} {name}")) > 0:
             raise problem("too-many", retry_after=wait)
         if name == "recommend":
-            return await self._recommend(caller, attached, **more)
+            return await handler(caller, attached, **given)
         if name == "observe":
-            return await self._observe(caller, **more)
-        if name not in self._asked:  # a worker of another version
-            raise problem("failed")
-        return await self._asked[name](**more)
+            return await handler(caller, **given)
+        return await handler(**given)
 
     # Users ---------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ types.  Ranges are for the classes themselves, which check them before anything 
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from functools import reduce
 from operator import or_
 from types import NoneType, UnionType
@@ -18,7 +19,7 @@ from privlearn import learners
 from privlearn._packages import LEARNERS, announced
 from privlearn.baselines import linear_bandits
 from privlearn.budgets import Budget
-from privlearn.errors import LedgerError
+from privlearn.errors import LedgerError, PackageError
 from privlearn.learners.base import class_of
 from privlearn.runs.public_numbers import parse_budget
 from privlearn.service.exchange import exchange_of
@@ -52,10 +53,13 @@ def _is_served(found: object) -> bool:
 
 
 def served_names() -> list[str]:
-    """Names that `served_class` knows."""
-    own = {name: getattr(learners, name) for name in learners.__all__} | vars(linear_bandits)
-    names = {name for name, found in own.items() if _is_served(found)}
-    return sorted({*names, *announced(LEARNERS)})
+    """Names that `served_class` knows; imports the packages that announce learners."""
+    found = []
+    for name in {*learners.__all__, *vars(linear_bandits), *announced(LEARNERS)}:
+        with suppress(PackageError):
+            if served_class(name) is not None:
+                found.append(name)
+    return sorted(found)
 
 
 class Parameters(BaseModel):

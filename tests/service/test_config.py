@@ -58,7 +58,7 @@ def test_example_is_what_its_comments_say(tmp_path: Path) -> None:
         (
             "[ledger]",
             PEOPLE + 'clock = "timetable"\n[ledger]',
-            "which offers, rate limits and me",
+            "offers, rate limits and metrics",
         ),
         ("[ledger]", PEOPLE + "pooled = true\nper_batch = 1\n[ledger]", "a pooled rule counts"),
         ("[http]", "[http", "is not TOML"),
