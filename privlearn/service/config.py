@@ -155,7 +155,6 @@ class Guarantee(_Table):
 class LearnerTable(_Table):
     """Which learner, and its parameters: those that its class is made with."""
 
-    model_config = ConfigDict(ignored_types=(cached_property,))
     name: str
     """A class of learners that serve users, such as OnePassNewtonMNL or DPHDB."""
     parameters: Parameters = Field(default_factory=Parameters)
