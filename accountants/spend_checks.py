@@ -21,7 +21,18 @@ from privlearn.noise import GaussianNoise, noise_from_dict
 _MINIMIZER = {"ridge": REAL, "solver_error": REAL, "blur_std": REAL}
 
 
-def check_devices(entry: SpendEntry) -> None:
+def check_users(visits: Visits | None, entry: SpendEntry) -> None:
+    """What follows from whom a spend is for, and is looked at for every one.
+
+    Raises:
+        UsersError, BudgetError: it draws noise for several users under local trust, or counts by
+            another rule or other batches.
+    """
+    _check_devices(entry)
+    _check_stated_rule(visits, entry)
+
+
+def _check_devices(entry: SpendEntry) -> None:
     """Noise that several users share is drawn by somebody who sees all their rows."""
     if entry.trust is not Trust.LOCAL or entry.arithmetic == "each":
         return
@@ -106,7 +117,7 @@ def _check_minimizers(entry: SpendEntry, loss: Loss, runs: int) -> None:
         )
 
 
-def check_stated_rule(visits: Visits | None, entry: SpendEntry) -> None:
+def _check_stated_rule(visits: Visits | None, entry: SpendEntry) -> None:
     """A price that counts within batches is for batches, and a rule, of this account."""
     stated, sizes = map(entry.parameters.get, ("participation", "sizes"))
     if visits is None or stated is None or sizes is None:

@@ -32,9 +32,8 @@ from privlearn.accountants.prices import MOST_ORDERS, LossPrice, Prices
 from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.spend_checks import (
     check_binding,
-    check_devices,
-    check_stated_rule,
     check_timetable,
+    check_users,
 )
 from privlearn.accountants.streams import Stream, ends_early, freed_after, frees, kept_until
 from privlearn.accountants.tallies import Tallies
@@ -511,8 +510,7 @@ class AccountState:
             )
         if entry.simulated is not self.opened.simulated:
             raise BudgetError("the spend's noise source is not the accountant's")
-        check_devices(entry)
-        check_stated_rule(self.visits, entry)
+        check_users(self.visits, entry)
         runs = runs_of(entry)
         if is_lease(entry) and self.visits is not None:
             raise BudgetError(
