@@ -249,7 +249,7 @@ class LocalAccountant(_Accountant[B]):
                 for position, item in enumerate(items)
                 if (item.label, item.users) == (label, index) and item.left >= most
             )
-            self._append(
+            self._log.append(
                 AttestEntry(
                     accountant=self.id,
                     by=text(by=by),
@@ -324,7 +324,7 @@ class LocalAccountant(_Accountant[B]):
                 step=step,
                 digest=digest,
             )
-            self._append(entry, ReleasedValue(value, digest, upto))
+            self._log.append(entry, ReleasedValue(value, digest, upto))
             if not waits:
                 _ = self.ledger.head  # on disk before it is told
 
