@@ -493,6 +493,23 @@ class Rows(Sealed, Generic[T]):
         )
 
     @staticmethod
+    def _admitted_elsewhere(
+        rows: Rows[T], registry: Registry, learned: NDArray[np.bool_]
+    ) -> Rows[T]:
+        """As `_admitted`, where it is not known whose rows they are.
+
+        For `privlearn.partitions` only.
+        """
+        return Rows(
+            rows.__users,
+            _kept(rows.__chunks, learned),
+            rows.__board,
+            rows.__functions,
+            rows.__defect,
+            Stamp(registry, None),
+        )
+
+    @staticmethod
     def _moved(rows: Rows[T], users: range) -> Rows[T]:
         """Rows that were just sealed, at other indices; for `privlearn.people` only."""
         return Rows(users, rows.__chunks, rows.__board)
