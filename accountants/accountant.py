@@ -96,7 +96,6 @@ from privlearn.losses import Loss, recorded
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.protocols import Mechanism, Plan, Streaming
-from privlearn.rows import Rows
 from privlearn.tokens import (
     Outcome,
     RecordedToken,
@@ -881,8 +880,8 @@ class _Accountant(Generic[B]):
 
         For rates at which a durable spend for each run takes too long.  Every run is charged to all
         of ``users``, used or not.  Under a plan it is an item of its own,
-        ``Plan(label, mechanism.loss() * runs, users)``.  Under a rule of participation a person pays
-        for all visits in each run, and the slots of ``users`` must be over.
+        ``Plan(label, mechanism.loss() * runs, users)``.  Under a rule of participation each run is
+        charged for all visits of a person, and the slots of ``users`` must be over.
 
         Args:
             mechanism: that runs, always with the same parameters.

@@ -25,7 +25,6 @@ from privlearn.protocols import Mechanism
 from privlearn.rows import PartialSum, Rows
 from privlearn.tokens import Released, ReleasedValue, Token
 
-
 X = TypeVar("X")
 
 Given = Rows[X] | PartialSum | PartitionedRows[X]
