@@ -171,11 +171,30 @@ def test_a_fit_is_that_of_one_process_and_is_charged_for_all_rows_of_a_person(ke
     whole = fit.release(rows, token_for(one, fit)).value
     blocks = [(block[0][a:b], block[1][a:b]) for a, b in ((0, 10), (10, 11), (11, SLOTS))]
 
-    def released(book: CentralAccountant[Any]) -> Any:
-        parts = PartitionedRows.of_blocks(blocks, key=key).admitted(registry(book), ids)
+    class Forgetting(InProcess):
+        """Somebody asks to be forgotten before a pass."""
+
+        def __init__(self, people: People, before: int) -> None:
+            self.people, self.left = people, before
+
+        def add_up(self, work: Any, parts: Any, merge: Any) -> bytes:
+            if not self.left:
+                self.people.forget("maria")
+            self.left -= 1
+            return super().add_up(work, parts, merge)
+
+    def released(book: CentralAccountant[Any], before: int = 99) -> Any:
+        engine = Forgetting(registry(book), before)
+        parts = PartitionedRows.of_blocks(blocks, key=key, engine=engine)
+        parts = parts.admitted(registry(book), ids)
+        if before < 0:
+            registry(book).forget("maria")
         return fit.release_partitions(parts, token_for(book, fit)).value
 
     assert np.linalg.norm(released(other) - whole) <= 2 * fit.solver_error
+    between = released(account(rule), 4)
+    assert np.linalg.norm(between - whole) <= 2 * fit.solver_error, "the same rows in all passes"
+    assert np.linalg.norm(released(account(rule), -1) - whole) > 2 * fit.solver_error
     assert np.linalg.norm(released(free) - whole) > 2 * fit.solver_error, "of all rows"
     assert one.spent() == other.spent()
     assert ZCDP(5).covers(other.spent())
