@@ -56,14 +56,11 @@ def nothing_in_place_of(given: Given[X]) -> Given[X]:
     So partitions need not be there any more, and under a rule of participation visits, which were
     used up by the first try, need not be admitted again.
     """
-    match given:
-        case PartitionedRows():
-            return PartitionedRows._of_nobody(given)
-        case PartialSum():
-            return PartialSum._of_nobody(given, given.users)
-        case Rows():
-            return Rows._served_by(Rows.null(given.users), Rows._board_of(given))
-    return given
+    if isinstance(given, PartialSum):
+        return PartialSum._of_nobody(given, given.users)
+    if isinstance(given, PartitionedRows):
+        return PartitionedRows._of_nobody(given)
+    return Rows._of_nobody(given) if isinstance(given, Rows) else given
 
 
 def nonce_after(nonce: str) -> str:

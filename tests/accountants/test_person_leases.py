@@ -71,7 +71,9 @@ def most_rows(rule: Participation) -> int:
     counts = []
     for pattern in patterns:
         oracle = Visits(rule, STARTS)
-        counts.append(sum(oracle.learns("maria", slot) for slot in np.flatnonzero(pattern)))
+        counts.append(
+            sum(oracle.learns("maria", slot) for slot in np.flatnonzero(pattern).tolist())
+        )
     return max(counts)
 
 
@@ -281,12 +283,13 @@ def test_an_older_registry_is_found_by_the_spend_of_a_lease(tmp_path: Path) -> N
     rows = people.admit(Rows.seal(np.ones((4, 2)), users=range(4, 8)), IDS[4:])
     lease = leased(book)
     lease.release(rows)
-    people.close(), book.ledger.close()  # the process ends
+    people.close()
+    book.ledger.close()  # the process ends
     older = People.open(tmp_path / "older.db", rule, moved=True)
     with pytest.raises(PeopleError, match="older"):
         CentralAccountant.resume(tmp_path / "l.db", people=older, noise=NoiseSource.simulation(2))
     older.close()
-    again = CentralAccountant.resume(
+    again: Any = CentralAccountant.resume(
         tmp_path / "l.db", people=People.open(where, rule), noise=NoiseSource.simulation(2)
     )
     assert again.spent() == ZCDP(f"{9 * RUNS}/800")

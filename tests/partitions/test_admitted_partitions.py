@@ -245,7 +245,7 @@ def test_registries_that_each_judge_a_partition_would_be_found(key: JobKey) -> N
         registry(book).skip_to(start)
         part = PartitionedRows.of_blocks([data()[start : start + 12]], key=key, first=start)
         sums.append(part.admitted(registry(book), ids[:12]).partial(SUM))
-    apart = sum(PartialSum._opened(each) for each in sums)
+    apart = np.sum([PartialSum._opened(each) for each in sums], axis=0)
     together = cut(data(), [12], key).admitted(registry(account(rule)), ids).partial(SUM)
     assert apart.tolist() != PartialSum._opened(together).tolist()
     total, book = merge(*sums), account(rule)
@@ -289,7 +289,7 @@ class Swapped(InProcess):
     def add_up(self, work: Any, parts: Any, merge: Any) -> bytes:
         one, other = parts
         told = type(one.source)(one.source.source, other.source.learned)
-        return merge(work(one.users, told), work(other.users, other.source))
+        return bytes(merge(work(one.users, told), work(other.users, other.source)))
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,19 @@ def spends(accountant: Any) -> int:
     return sum(isinstance(entry, SpendEntry) for entry in accountant.ledger.entries)
 
 
+def watched(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """All sums that are opened from here on."""
+    opened: list[Any] = []
+    look = PartialSum._opened
+
+    def looked(partial: PartialSum) -> Any:
+        opened.append(look(partial))
+        return opened[-1]
+
+    monkeypatch.setattr(PartialSum, "_opened", staticmethod(looked))
+    return opened
+
+
 @pytest.mark.parametrize("mechanism", [SUM, PICK, FIT], ids=["sum", "choice", "fit"])
 def test_a_retry_returns_the_value_that_left_and_reads_no_partition(
     mechanism: Any, key: JobKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -88,14 +101,7 @@ def test_a_retry_returns_the_value_that_left_and_reads_no_partition(
     first = once(accountant, mechanism, rows)
     made, head, spent = engine.made, accountant.ledger.head, accountant.spent()
     assert made == (16 if mechanism is FIT else 1)
-    opened: list[Any] = []
-    look = PartialSum._opened
-
-    def looked(partial: PartialSum) -> Any:
-        opened.append(look(partial))
-        return opened[-1]
-
-    monkeypatch.setattr(PartialSum, "_opened", staticmethod(looked))
+    opened = watched(monkeypatch)
     engine.gone = True
     for _ in range(2):
         again = once(accountant, mechanism, rows)
@@ -124,7 +130,8 @@ def test_the_value_is_that_of_release_partial(key: JobKey) -> None:
     token = plain.issue(SUM.loss(), users=USERS, label="asked")
     wanted = SUM.release_partial(total, token).value.tobytes()
     accountant = account()
-    for rows in (total, cut(SUM, key), Rows.null(USERS)):  # rows are not compared
+    asked: list[Any] = [total, cut(SUM, key), Rows.null(USERS)]  # rows are not compared
+    for rows in asked:
         assert once(accountant, SUM, rows).value.tobytes() == wanted
     assert spends(accountant) == 1
     committed = account()
@@ -156,11 +163,7 @@ def test_a_mechanism_that_holds_partitions_itself_is_asked_again(
     first = once(accountant, Fits(cut(FIT, key)), Rows.null(USERS))
     die(accountant)
     accountant = resumed(tmp_path / "l.db", seed=7)
-    opened: list[Any] = []
-    look = PartialSum._opened
-    monkeypatch.setattr(
-        PartialSum, "_opened", staticmethod(lambda p: opened.append(look(p)) or opened[-1])
-    )
+    opened = watched(monkeypatch)
     again = once(accountant, Fits(cut(FIT, key)), Rows.null(USERS))
     assert np.array_equal(again.value, first.value)
     assert opened
@@ -234,11 +237,12 @@ def test_under_a_rule_a_retry_needs_no_visit_again(key: JobKey, tmp_path: Path) 
         people.close()
         die(accountant)
         people = People.open(registry, rule)
-        again = CentralAccountant.resume(path, people=people, noise=NoiseSource.simulation(2))
+        again: Any = CentralAccountant.resume(path, people=people, noise=NoiseSource.simulation(2))
         for rows in (cut(mechanism, key), Rows.seal(values(), users=USERS)):
             assert np.array_equal(once(again, mechanism, rows).value, first.value)
         assert (spends(again), again.spent()) == (1, ZCDP("4/8"))
         left.append(first.value.tobytes())
-        again.close(), people.close()
+        again.close()
+        people.close()
         assert audit(path).problems == []
     assert left[0] == left[1]
