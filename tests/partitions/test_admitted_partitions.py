@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,13 @@ from participation_oracle import Visits, rules
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
+from privlearn.accountants.serving import owning_ledger
 from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import PartitionError, ProvenanceError, UsersError
+from privlearn.ledger import Ledger
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     LinearObjective,
@@ -31,7 +34,7 @@ from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.participation import Participation
 from privlearn.partitions import InProcess, JobKey, PartitionedRows, SumJob
 from privlearn.people import People
-from privlearn.rows import PartialSum, Rows, merge
+from privlearn.rows import PartialSum, Rows, merge, rows_from_bytes, rows_to_bytes
 
 SLOTS = 24
 STARTS = (0, 8, 16)
@@ -303,6 +306,40 @@ def test_sums_without_what_the_registry_said_are_refused(
     parts = cut(data(), [12], key, engine=engine).admitted(registry(book), ["maria"] * SLOTS)
     with pytest.raises(PartitionError, match=match):
         parts.partial(SUM)
+
+
+def test_a_person_at_a_worker_of_its_own_and_in_two_partitions(key: JobKey, tmp_path: Path) -> None:
+    """The owner of the registry judges for all of them, also for the runs of a lease."""
+    rule, secret = Participation(3, apart=2), bytes(32)
+    ids: list[str | None] = ["maria"] * 6 + ["kim", "maria"] * 9
+    kept = People.create(tmp_path / "people.db", rule)
+    with owning_ledger(tmp_path / "l.db", new=True, people=kept) as socket:
+        people, worker = People.connect(socket), People.connect(socket)
+        book = CentralAccountant(
+            ZCDP(100),
+            users=range(SLOTS),
+            people=people,
+            ledger=Ledger.connect(socket),
+            noise=NoiseSource.simulation(1),
+        )
+        rows = worker.seal_next(data()[:3], ids[:3])
+        sent = SUM.partial(rows).to_bytes(secret)
+        taken = PartitionedRows.of_blocks([data()[:2]], key=key)
+        with pytest.raises(UsersError):
+            taken.admitted(people, ids[:2])
+        rest = PartitionedRows.of_blocks([data()[3:5], data()[5:]], key=key, first=3)
+        here = rest.admitted(people, ids[3:]).partial(SUM)
+        total = merge(PartialSum.from_bytes(sent, secret, people=people), here)
+        counted = np.where(np.array(learned(rule, ids))[:, None], data(), np.nan)
+        expected = PartialSum._opened(SUM.partial(Rows.seal(counted, users=range(SLOTS))))
+        assert PartialSum._opened(total).tolist() == expected.tolist()
+        SUM.release_partial(total, token_for(book))
+        with book.lease(SUM, runs=2, users=range(3), label="worker's") as lease:
+            lease.release(rows_from_bytes(rows_to_bytes(rows, secret), secret, people=people))
+        assert book.certificate().problems == []
+        for each in (people, worker, book.ledger):
+            each.close()
+    kept.close()
 
 
 # What is refused, before anybody is debited ---------------------------------------------------
