@@ -456,7 +456,7 @@ class CapRows:
         last: places of those outside of the cap.
         cap: candidates for heights in it; None if they are those outside with the other sign.
         heights: their places.
-        known: these heights in doubles.
+        known: these heights in doubles; empty with ``points``, or without ``cap``.
         points: of both laws, real and null, shape (2, n, 2d + 2): see `about_axis`.
     """
 
@@ -498,7 +498,7 @@ class CapRows:
         """
         with np.errstate(all="ignore"):
             both = [self._points(np.full(len(self), null)) for null in (False, True)]
-        return replace(self, points=np.stack(both))
+        return replace(self, known=(), points=np.stack(both))
 
     def inherited(self) -> None:
         """Overwrites them in a forked child."""
