@@ -561,7 +561,7 @@ class CapRows:
         turned[:, 0] += along
         turned += 0.5
         nu = np.abs(np.einsum("ij,ij->i", units, units) - 1)
-        nu *= 3 * size
+        nu *= size
         nu += lever
         errors *= nu[:, None]
         errors += own
@@ -571,14 +571,16 @@ class CapRows:
     def _points(self, null: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Points p about the first axis and bounds of their errors, in steps, (n, 2d + 2).
 
-        A row has p, bounds of |Δp_i| (of p_0 half of what is added to z_0), of 2‖Δp‖ + |Δp_0| with
-        roundings, and ‖p‖.
+        A row has p, bounds of |Δp_i|, one of ‖Δp‖ + |Δp_0| with roundings, and 3‖p‖.
 
-        Let δ be the error of a normal w_i, ω that of a height c = x/√(x² + r²) and of √(1 − c²), N
-        the length of the normals but the first, κ = δ/(N − √dδ), and η a bound on the rounding of a
-        sum of d products and of some further operations, relative.  Then |Δp_i| <= κ +
-        (ω + √dκ + η)|w_i|/N, |Δp_0| <= ω + (1 + √d)κ and ‖Δp‖ <= 2ω + 2√dκ, but for roundings.  For
-        normals p_i is off by δ, and p_0 by ω or δ.
+        Let δ be the error of a normal w_i, and η a bound on the rounding of a sum of d products and
+        of some further operations, relative.  Outside of a cap p = w/‖w‖: with N = ‖w‖ and
+        κ = δ/(N − √dδ) it is off by |Δp_i| <= κ + √dκ|p_i|.  In a cap let ω be the error of the
+        height c = x/√(x² + r²) and of √(1 − c²), and N the length of the normals but the first: p_i
+        is off by κ + (ω + √dκ)|w_i|/N, and p_0 by ω.  If there is one of these normals, what counts
+        is its sign, and κ = 0.  So always |Δp_i| <= κ + (ω + √dκ + η)|w_i|/N, |Δp_0| <= ω +
+        (1 + √d)κ and ‖Δp‖ <= 2ω + 2√dκ, but for roundings.  For normals p_i is off by δ, and p_0 by
+        ω or δ.
         """
         law, d = self.law, self.law.dim
         inside = self.inside & ~null
@@ -600,10 +602,14 @@ class CapRows:
             off = 2 * off / (whole - off)
             off[~(off >= 0)] = math.inf
             if d > 1:
-                kappa = delta / (length * (1 - eta) - math.sqrt(d) * delta)
+                apart = inside & (self.cap is not None)
+                room = np.where(apart, length, whole)
+                kappa = delta / (room * (1 - eta) - math.sqrt(d) * delta)
+                if d == 2:
+                    kappa[apart & (length > delta)] = 0.0
                 kappa[~(kappa >= 0)] = math.inf
                 share = r / (length * whole)
-                slope = (off + math.sqrt(d) * kappa + eta) / length
+                slope = (off + math.sqrt(d) * kappa + eta) / room
             else:
                 kappa, share, slope = np.zeros(len(x)), np.zeros(len(x)), np.zeros(len(x))
             first, size = x / whole, np.ones(len(x))
@@ -620,9 +626,9 @@ class CapRows:
         np.abs(w, out=own)
         own *= slope[:, None]
         own += kappa[:, None]
-        own[:, 0] += axis
+        own[:, 0] = axis + eta * size
         found[:, -2] = 2 * off + 2 * math.sqrt(d) * kappa + axis + 4 * eta * size
-        found[:, -1] = size
+        found[:, -1] = 3 * size
         scale = float(law.scale)
         found[:, :d] *= scale
         found[:, d:] *= scale * 1.01

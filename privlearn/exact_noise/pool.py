@@ -18,7 +18,7 @@ from privlearn.exact_noise.words import Words
 _FIRST, _AHEAD = 256, 4096
 """Variates that are drawn at a time, first and later: a release's time then says little of its own
 noise, and small draws cost little."""
-_ROWS_AHEAD = 64
+_ROWS_AHEAD = 1024
 _UNIFORM_BITS = 52
 
 
@@ -117,13 +117,14 @@ class NoisePool:
         with self._lock:
             return self._source.words(n)
 
-    def rows(self, law: Hashable, n: int, make: Callable[[int], A]) -> A:
+    def rows(self, law: Hashable, n: int, wide: int, make: Callable[[int], A]) -> A:
         """The next ``n`` rows of what ``make`` draws from this pool, some of them ahead.
 
         Args:
             law: names all that ``make`` depends on.
             n: how many; so many are made the first time, as most spends ask once, and then up to
-                twice as many as the last time, or 64.  Rows too few for a call stay unused.
+                twice as many as the last time, or 1024.  Rows too few for a call stay unused.
+            wide: numbers in a row; of more than 4 fewer rows are made.
             make: so many rows: an array, or what overwrites itself in a forked child.
 
         Raises:
@@ -133,7 +134,8 @@ class NoisePool:
             block, start, made = self._rows.pop(law, (None, 0, 0))
         stop = start + n
         if block is None or stop > made:
-            made = n * max(min(2 * made, _ROWS_AHEAD) // max(n, 1), 1)
+            most = min(2 * made, _ROWS_AHEAD, _AHEAD // max(wide, 1))
+            made = n * max(most // max(n, 1), 1)
             block, start, stop = make(made), 0, n
         found = block[start:stop]
         if isinstance(found, np.ndarray):

@@ -193,7 +193,7 @@ class CapNoise(ReportFamily):
             rows = law.rows(pool, count)
             return rows.about_axis() if count > n else rows
 
-        return pool.rows(law, n, make) if isinstance(pool, NoisePool) else make(n)
+        return pool.rows(law, n, self.dim, make) if isinstance(pool, NoisePool) else make(n)
 
     def to_dict(self) -> dict[str, Any]:
         return {

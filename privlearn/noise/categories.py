@@ -113,7 +113,7 @@ class CategoryNoise(ReportFamily):
         def make(count: int) -> CategoryRows:
             return self._drawn(pool, count)
 
-        return pool.rows(self, n, make) if isinstance(pool, NoisePool) else make(n)
+        return pool.rows(self, n, 1, make) if isinstance(pool, NoisePool) else make(n)
 
     def _drawn(self, pool: Pool, n: int) -> CategoryRows:
         k = self.categories
