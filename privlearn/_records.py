@@ -130,7 +130,9 @@ def runs(blocks: Sequence[T | None]) -> list[tuple[int, list[T]]]:
 
 def signature(block: object) -> object:
     """Types and per-record shapes; blocks with equal signatures can be joined."""
+    if type(block) is np.ndarray:
+        return (block.shape[1:], block.dtype.str)
     if isinstance(block, tuple):
-        return (type(block), tuple(signature(field) for field in block))
-    array = block if type(block) is np.ndarray else np.asarray(block)
+        return (type(block), tuple([signature(field) for field in block]))
+    array = np.asarray(block)
     return (array.shape[1:], array.dtype.str)
