@@ -414,7 +414,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _tell(self, users: Sequence[int], unusable: Mask, unanswered: Mask, nobody: Mask) -> None:
         """Messages to single users, for the operator's private records only."""
         some = unusable | unanswered | nobody
-        if not some.any():
+        if not np.count_nonzero(some):
             return
         for i in np.flatnonzero(some):
             if nobody[i] and not unusable[i]:
@@ -549,7 +549,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
     def _arriving(self, sent: Sequence[Any], ids: Sequence[Any] | None) -> tuple[Arrival, Mask]:
         n, wide = len(sent), self.n_items
         values = rows_of([features for features, _ in sent], (wide, self.dim))
-        if all(revenues is None for _, revenues in sent):
+        if not any([revenues is not None for _, revenues in sent]):
             earned = np.ones((n, wide))
         else:
             alike = np.ones(wide)

@@ -38,8 +38,8 @@ Respond = Callable[[Arrival, Items], Items]
 def finite(features: Array, revenues: Array) -> NDArray[np.bool_]:
     """Which rows have only finite numbers, shape (n,); called where numbers may overflow."""
     # a sum is finite only if all of its terms are
-    found = np.isfinite(np.einsum("ijk->i", features) + np.einsum("ij->i", revenues))
-    if not found.all():
+    found = np.isfinite(np.add.reduce(features, axis=(1, 2)) + np.add.reduce(revenues, axis=1))
+    if np.count_nonzero(found) < len(found):
         found = np.isfinite(features).all(axis=(1, 2)) & np.isfinite(revenues).all(axis=1)
     return np.asarray(found)
 
@@ -84,7 +84,7 @@ def optimistic_items(
     """
     features, revenues = own.features, own.revenues
     good = finite(features, revenues)
-    if not (all_good := bool(good.all())):
+    if not (all_good := np.count_nonzero(good) == len(good)):
         features = np.where(good[:, None, None], features, 0.0)
         revenues = np.where(good[:, None], revenues, 1.0)
     features = clip_items(features, scale)
@@ -92,8 +92,8 @@ def optimistic_items(
     if exploration > 0:
         bonus = exploration * belief.spread(features)
         if centred:
-            bonus = bonus - bonus.sum(axis=1, keepdims=True) / bonus.shape[1]
-        values = values + bonus
+            bonus -= np.add.reduce(bonus, axis=1, keepdims=True) / bonus.shape[1]
+        values += bonus
     if shuffled:
         order = np.argsort(own.ties, axis=1)
         places = _best(
@@ -110,8 +110,9 @@ def optimistic_items(
 
 def _best(values: Array, revenues: Array, max_items: int) -> Items:
     # Decided row by row: nobody's revenues may change how another user's ties are broken.
-    alike = (revenues == revenues[:, :1]).all(axis=1) & (revenues[:, 0] > 0)
-    if alike.all():
+    first = revenues[:, :1]
+    alike = np.logical_and.reduce(revenues == first, axis=1) & (first[:, 0] > 0)
+    if np.count_nonzero(alike) == len(alike):
         return largest_utilities(values, max_items)
     items = np.empty((len(values), max_items), dtype=np.int64)
     items[alike] = largest_utilities(values[alike], max_items)
