@@ -179,18 +179,19 @@ class SumJob(Generic[X]):
     # ---------------------------------------------------------------------------------------------
 
     def _sum(self, users: range, source: Any, key: bytes) -> PartialSum:
-        total, wanted = self._of_nobody(), overlap(users, self.only)
+        wanted = overlap(users, self.only)
         if not len(wanted):
-            return total
+            return self._of_nobody()
         block = self._block(users, source, key)
         if length(block) != len(users):
             raise UsersError(f"holds {length(block)} rows, and is said to hold {len(users)}")
+        pieces = []
         for start in range(wanted.start, wanted.stop, _PIECE):
             part = range(start, min(start + _PIECE, wanted.stop))
             piece = slice(part.start - users.start, part.stop - users.start)
             rows = _sealed_piece(record_at(block, piece), part)
-            total = merge(total, self.mechanism.partial(self.steps.mapped(rows)))
-        return total
+            pieces.append(self.mechanism.partial(self.steps.mapped(rows)))
+        return merge(*pieces)
 
     def _block(self, users: range, source: Any, key: bytes) -> Any:
         if isinstance(source, Held):
