@@ -221,15 +221,16 @@ class SumJob(Generic[X]):
     # ---------------------------------------------------------------------------------------------
 
     def _sum(self, users: range, source: Any, key: bytes) -> PartialSum:
-        total, wanted = self._of_nobody(), overlap(users, self.only)
+        wanted = overlap(users, self.only)
         if not len(wanted):
-            return total
+            return self._of_nobody()
         learned: NDArray[np.bool_] | None = None
         if self.registry is not None:
             learned, source = source.which(wanted, self.registry.id, key), source.source
         block = self._block(users, source, key)
         if length(block) != len(users):
             raise UsersError(f"holds {length(block)} rows, and is said to hold {len(users)}")
+        pieces = []
         for start in range(wanted.start, wanted.stop, _PIECE):
             part = range(start, min(start + _PIECE, wanted.stop))
             piece = slice(part.start - users.start, part.stop - users.start)
@@ -237,8 +238,8 @@ class SumJob(Generic[X]):
             if self.registry is not None and learned is not None:
                 these = learned[start - wanted.start :][: len(part)]
                 rows = Rows._admitted_elsewhere(rows, self.registry, these)
-            total = merge(total, self.mechanism.partial(self.steps.mapped(rows)))
-        return total
+            pieces.append(self.mechanism.partial(self.steps.mapped(rows)))
+        return merge(*pieces)
 
     def _block(self, users: range, source: Any, key: bytes) -> Any:
         if isinstance(source, Held):

@@ -26,6 +26,7 @@ from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.participation import Participation
 from privlearn.partitions import JobKey, OnDask, PartitionedRows
 from privlearn.people import People
+from privlearn.partitions.rows import Part
 from privlearn.rows import Rows
 
 dask: Any = pytest.importorskip("dask")
@@ -142,6 +143,21 @@ def test_admitted_rows_of_handles_futures_and_files(
         people, token = book()
         total = parts.admitted(people, ids).partial(mechanism)
         assert mechanism.release_partial(total, token).value.tobytes() == wanted, name
+def test_many_files_are_added_up_several_by_a_task(
+    client: Any, key: JobKey, tmp_path: Path
+) -> None:
+    """And handles of the cluster, or what holds one, each by its own, where it lies."""
+    engine, paths = OnDask(client), [str(tmp_path / f"{i}.npy") for i in range(USERS)]
+    for path, row in zip(paths, data(), strict=True):
+        np.save(path, row[None])
+    rows = PartitionedRows.of_sources(paths, [1] * USERS, key=key, engine=engine, read=np.load)
+    assert released(rows) == whole()
+    held = client.scatter([0, 1])
+    sources = [*paths[:40], *held, (paths[0], held[0]), *((path, 1) for path in paths[40:72])]
+    parts = [Part(range(i, i + 1), source) for i, source in enumerate(sources)]
+    tasks = list(engine._tasks(parts))
+    assert [part for task in tasks for part in task] == [(p.users, p.source) for p in parts]
+    assert [len(task) for task in tasks] == [9, 9, 9, 9, 4, 1, 1, 1, 9, 9, 9, 5]
 
 
 def test_a_fit(client: Any, key: JobKey) -> None:
