@@ -311,7 +311,7 @@ def test_sums_without_what_the_registry_said_are_refused(
 def test_a_person_at_a_worker_of_its_own_and_in_two_partitions(key: JobKey, tmp_path: Path) -> None:
     """The owner of the registry judges for all of them, also for the runs of a lease."""
     rule, secret = Participation(3, apart=2), bytes(32)
-    ids: list[str | None] = ["maria"] * 6 + ["kim", "maria"] * 9
+    ids = ["maria"] * 6 + ["kim", "maria"] * 9
     kept = People.create(tmp_path / "people.db", rule)
     with owning_ledger(tmp_path / "l.db", new=True, people=kept) as socket:
         people, worker = People.connect(socket), People.connect(socket)
