@@ -33,7 +33,7 @@ from privlearn.ledger.postgres_sessions import (
     LostConnection,
     Session,
     Taken,
-    key_of,
+    TurnLock,
 )
 from privlearn.participation import Participation
 from privlearn.people.contents import Head
@@ -62,8 +62,8 @@ class PostgresTurns:
         self._store, self._own, self._key = store, own, b""
         self._where = {"ledger": store.ledger, "name": name}
         self._called = f"{store.name}, registry of people {name!r}"
-        self._lock_key = key_of("people", store.ledger, name)
         self._held = Connections()
+        self._turn_lock = TurnLock(self._held, ("people", store.ledger, name), self._connected)
         self._end = weakref.finalize(self, self._held.close, _processes.here())
         self._reads = threading.Lock()
         self._closed = False
@@ -186,30 +186,12 @@ class PostgresTurns:
         """See `Turns.take`."""
         with self._said():
             for _ in range(_TRIES):
-                try:
-                    return self._taken(self._locked(), action)
-                except Conflict:
-                    continue
-                finally:
-                    self._let_go()
+                with suppress(Conflict), self._turn_lock.turn() as session:
+                    return self._taken(session, action)
         raise PeopleError(
             f"{self._called}: the server undid it {_TRIES} times for the sake of others; nothing "
             "was debited: try again"
         )
-
-    def _locked(self) -> Session:
-        """A connection that holds the registry's lock."""
-        if self._held.session is not None and self._held.session.lost:
-            self._held.drop()
-        if self._held.session is not None:
-            try:
-                self._held.session.run(_LOCK, key=self._lock_key)
-                return self._held.session
-            except LostConnection:
-                self._held.drop()  # it was cut since the last turn
-        session = self._connected()
-        session.run(_LOCK, key=self._lock_key)
-        return session
 
     def _taken(self, session: Session, action: Callable[[Turn], T]) -> T:
         session.begin()
@@ -225,20 +207,6 @@ class PostgresTurns:
         self._seen = turn.written
         return done
 
-    def _let_go(self) -> None:
-        session = self._held.session
-        if session is None:
-            return
-        if session.lost:  # and with it the lock
-            return self._held.drop()
-        try:
-            session.rollback()
-            session.run(_UNLOCK, key=self._lock_key)
-        except BaseException as error:
-            self._held.drop()  # which lets go of it as well
-            if not isinstance(error, LostConnection | LedgerError):
-                raise
-
     def _connected(self) -> Session:
         if self._closed:
             raise PeopleError("this registry of people was closed")
@@ -246,10 +214,10 @@ class PostgresTurns:
             session = self._store.session(writes=True)
             try:
                 session.check_tables()
+                self._held.session = session
             except BaseException:
                 session.close()
                 raise
-            self._held.session = session
         return self._held.session
 
     # Reading -------------------------------------------------------------------------------------
@@ -423,8 +391,6 @@ def _head_of(row: Any, key: bytes) -> Head | None:
     return replace(head, accountant=row.accountant, users=users, clock=row.clock, kind=row.kind)
 
 
-_LOCK = text("SELECT pg_advisory_lock(:key)")
-_UNLOCK = text("SELECT pg_advisory_unlock(:key)")
 _MAKE = text(
     "INSERT INTO privlearn.registries"
     " (ledger, name, id, known_key, rule, serving_only, clock, calls, people)"

@@ -221,9 +221,9 @@ def lose_the_ledger_half_way(address: str, account: Account, left: list[object])
     def written(self: PostgresStore, record: Record, value: Any) -> Record:
         if self is before and record.body["entry"] == "retire":
             # another process has its turn first
-            self._give_turn_back()
+            self._turn_lock.give_back()
             Ledger.postgres(address).close()
-            self._take_turn()
+            self._turn_lock.take()
         return write(self, record, value)
 
     with pytest.MonkeyPatch.context() as patch:

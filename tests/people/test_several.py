@@ -255,8 +255,8 @@ def test_turns_that_do_not_wait_would_be_found(
 ) -> None:
     """Without the lock, and without what the server does for transactions besides."""
     another = tables.make(ONCE)
-    monkeypatch.setattr(postgres, "_LOCK", text("SELECT :key"))
-    monkeypatch.setattr(postgres, "_UNLOCK", text("SELECT :key"))
+    monkeypatch.setattr(postgres_sessions, "_LOCK", text("SELECT :key"))
+    monkeypatch.setattr(postgres_sessions, "UNLOCK", text("SELECT :key"))
 
     def begin(session: Any) -> None:
         session.run(text("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"))
@@ -291,8 +291,8 @@ def test_the_server_sees_to_it_as_well(tables: Place, monkeypatch: pytest.Monkey
     """Without the lock, transactions are undone for each other's sake, and done again."""
     rule = Participation(2)
     another = tables.make(rule)
-    monkeypatch.setattr(postgres, "_LOCK", text("SELECT :key"))
-    monkeypatch.setattr(postgres, "_UNLOCK", text("SELECT :key"))
+    monkeypatch.setattr(postgres_sessions, "_LOCK", text("SELECT :key"))
+    monkeypatch.setattr(postgres_sessions, "UNLOCK", text("SELECT :key"))
     assert problems(rule, at_the_same_time(rule, another, processes=2, calls=6)) == []
 
 
