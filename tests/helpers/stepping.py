@@ -11,8 +11,8 @@ from typing import Any
 
 
 @cache
-def is_with(file: str, number: int) -> bool:
-    return linecache.getline(file, number).lstrip().startswith("with ")
+def runs_nothing(file: str, number: int) -> bool:
+    return linecache.getline(file, number).lstrip().startswith(("with ", "try:"))
 
 
 def stepped(
@@ -24,8 +24,8 @@ def stepped(
     """Calls ``act``, and ``intrude`` before the ``step``-th line that it runs in ``modules``.
 
     The intruder itself is not interrupted.  An exception that it lets out comes up in ``act`` where
-    it was interrupted.  Lines of ``with`` statements are left out: tracing comes by once more on
-    leaving them, where Python handles no signal.
+    it was interrupted.  Lines of ``with`` and ``try`` are left out, where Python handles no signal:
+    tracing comes by once more on leaving the former, and the latter do nothing.
 
     Returns:
         Whether there were so many lines.
@@ -37,7 +37,7 @@ def stepped(
         nonlocal seen
         if frame.f_code.co_filename not in files:
             return None
-        if event == "line" and not is_with(frame.f_code.co_filename, frame.f_lineno):
+        if event == "line" and not runs_nothing(frame.f_code.co_filename, frame.f_lineno):
             seen += 1
             if seen == step:
                 intrude()
