@@ -126,7 +126,7 @@ class PostgresTurns:
                     serving_only=head.serving_only,
                     clock=head.clock,
                 )
-                session.commit()
+                self._commit(session)
             except Taken:
                 session.rollback()
                 raise PeopleError(
@@ -201,11 +201,15 @@ class PostgresTurns:
         done = action(turn)
         if turn.written is None:
             return done
+        self._commit(session)
+        self._seen = turn.written
+        return done
+
+    def _commit(self, session: Session) -> None:
+        """Commits, or raises; where no standby confirmed it, that counts as lost."""
         session.commit()
         if session.warnings:
             raise LostConnection(session.warnings[0])
-        self._seen = turn.written
-        return done
 
     def _connected(self) -> Session:
         if self._closed:
