@@ -44,6 +44,7 @@ from privlearn.people.quotas import FORGOTTEN, Standing
 from privlearn.people.turns import Turn
 
 T = TypeVar("T")
+_LOST = "in place of one that is lost: People.postgres(ledger, 'replace_lost', ...)"
 _TRIES = 20
 """Of a turn that the server undoes for the sake of another transaction."""
 
@@ -77,10 +78,39 @@ class PostgresTurns:
         Raises:
             PeopleError: there is one, or the file is there, or one of them cannot be written.
         """
+        self._begin(head, key, self._make)
+
+    def replace_lost(self, head: Head, key: str | os.PathLike[str]) -> None:
+        """Puts one that learns nobody in place of one whose key is lost, or which is not there.
+
+        Processes that have the lost one open are refused from then on.
+
+        Args:
+            head: with the id of the lost one, a new key, and the first slot that is admitted.
+            key: the new file.
+
+        Raises:
+            PeopleError: as `create`; or what stands there is another registry, keeps another rule,
+                or has come further than to that slot.
+        """
+        self._begin(head, key, self._replace)
+
+    def _begin(
+        self,
+        head: Head,
+        key: str | os.PathLike[str],
+        write: Callable[[Session, Head, bytes], object],
+    ) -> None:
         write_key(key, head.key)
         self._key = head.key
         try:
-            self._make(head)
+            with self._said():
+                self._make_tables()
+                with self._turn_lock.turn() as session:
+                    session.begin()
+                    self._store.check_epoch(session)
+                    write(session, head, known(head.key, head.id))
+                    self._commit(session)
         except BaseException:
             with suppress(OSError):
                 os.unlink(key)
@@ -102,37 +132,49 @@ class PostgresTurns:
                 f"rule = {rule!r}: {self._called} keeps another, {kept!r}, which cannot be changed"
             )
 
-    def _make(self, head: Head) -> None:
-        with self._said():
-            (found,) = self._read(text("SELECT to_regclass('privlearn.registries') AS found"))
-            session = self._connected()
-            if found.found is None:
-                try:
-                    session.begin()
-                    for statement in statements():
-                        session.run(text(statement))
-                    session.commit()
-                except (Taken, Conflict):  # somebody else makes them at the same time
-                    session.rollback()
-            try:
-                session.begin()
-                self._store.check_epoch(session)
-                session.run(
-                    _MAKE,
-                    **self._where,
-                    id=head.id,
-                    known=known(head.key, head.id),
-                    rule=json.dumps(head.rule.to_dict(), sort_keys=True),
-                    serving_only=head.serving_only,
-                    clock=head.clock,
-                )
-                self._commit(session)
-            except Taken:
-                session.rollback()
-                raise PeopleError(
-                    f"{self._called} exists: a registry of people is never overwritten; open it, "
-                    "or choose another name"
-                ) from None
+    def _make_tables(self) -> None:
+        (found,) = self._read(text("SELECT to_regclass('privlearn.registries') AS found"))
+        if found.found is not None:
+            return
+        session = self._connected()
+        try:
+            session.begin()
+            for statement in statements():
+                session.run(text(statement))
+            session.commit()
+        except (Taken, Conflict):  # somebody else makes them at the same time
+            session.rollback()
+
+    def _make(self, session: Session, head: Head, key: bytes) -> None:
+        try:
+            session.run(
+                _MAKE,
+                **self._where,
+                id=head.id,
+                known=key,
+                rule=json.dumps(head.rule.to_dict(), sort_keys=True),
+                serving_only=head.serving_only,
+                clock=head.clock,
+            )
+        except Taken:
+            raise PeopleError(
+                f"{self._called} exists: a registry of people is never overwritten; open it, "
+                "or choose another name"
+            ) from None
+
+    def _replace(self, session: Session, head: Head, key: bytes) -> None:
+        rows = session.run(_HEAD, **self._where)
+        if not rows:
+            return self._make(session, head, key)
+        (row,) = rows
+        if row.id != head.id:
+            raise PeopleError(f"id = {head.id!r}: {self._called} is registry {row.id}")
+        rule = Participation.from_dict(json.loads(row.rule))
+        if rule != head.rule:
+            raise PeopleError(f"rule = {head.rule!r}: {self._called} keeps another, {rule!r}")
+        if row.clock is not None and (head.clock or 0) < row.clock:
+            raise PeopleError(f"clock = {head.clock}: {self._called} has come to slot {row.clock}")
+        session.run(_REPLACE, id=head.id, known=key, clock=head.clock)
 
     # What is seen --------------------------------------------------------------------------------
 
@@ -165,7 +207,8 @@ class PostgresTurns:
         """Takes down what was read of the head."""
         if not rows:
             raise PeopleError(
-                f"{self._called}: there is none; People.postgres(ledger, 'create', ...) begins one"
+                f"{self._called}: there is none; People.postgres(ledger, 'create', ...) begins "
+                f"one; {_LOST}"
             )
         try:
             head = _head_of(rows[0], self._key)
@@ -174,7 +217,7 @@ class PostgresTurns:
         if head is None:
             raise PeopleError(
                 f"key: {self._called} was made with another one, without which nobody in it can be "
-                "told apart; copy the file from a host whose processes keep it"
+                f"told apart; copy the file from a host whose processes keep it; {_LOST}"
             )
         starts = rows[0].starts
         self._seen = head, None if starts is None else tuple(starts)
@@ -398,7 +441,12 @@ def _head_of(row: Any, key: bytes) -> Head | None:
 _MAKE = text(
     "INSERT INTO privlearn.registries"
     " (ledger, name, id, known_key, rule, serving_only, clock, calls, people)"
-    " VALUES (:ledger, :name, :id, :known, :rule, :serving_only, :clock, 0, 0)"
+    " SELECT :ledger, :name, :id, :known, :rule, :serving_only, CAST(:clock AS bigint), 0,"
+    " coalesce(max(number) + 1, 0) FROM privlearn.people WHERE registry = :id"
+)
+_REPLACE = text(
+    "UPDATE privlearn.registries SET known_key = :known, serving_only = true, clock = :clock"
+    " WHERE id = :id"
 )
 _HEAD = text(
     "SELECT id, known_key, rule, serving_only, accountant, first, stop, clock, kind, starts, calls,"

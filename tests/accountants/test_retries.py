@@ -202,6 +202,24 @@ def test_what_other_tokens_did_between_is_not_taken_for_its_own(
     assert accountant.ledger.head == head
 
 
+def test_all_values_that_left_are_read_again_with_their_users(tmp_path: Path) -> None:
+    accountant = begun(tmp_path / "l.db", ZCDP(10), len(USERS))
+    sums = PrefixSum(Ball(1.0, 2), BinaryTree(len(USERS)), 10.0)
+    token = accountant.issue(sums.loss(), users=USERS, label="sums", nonce=NONCE)
+    with sums.open(token) as stream:
+        left = [stream.append(rows(users=users)).value for users in (range(3), range(3, 7))]
+    issue, *others = accountant.ledger.since(NONCE)
+    assert isinstance(issue, IssueEntry)
+    found = FirstTry.read(NONCE, issue, iter(others), accountant.ledger)
+    assert [upto for _, upto in found.values] == [3, 7]
+    assert all(map(np.array_equal, (value for value, _ in found.values), left))
+    digest = next(entry.digest for entry in others if entry.entry == "publish")
+    (ended,) = (entry for entry in others if entry.entry == "retire")
+    last = ended.model_copy(update={"outcome": "released", "value": {"digest": digest, "upto": 3}})
+    found = FirstTry.read(NONCE, issue, iter([last]), accountant.ledger)
+    assert [upto for _, upto in found.values] == [3]
+
+
 @pytest.mark.parametrize(
     ("name", "value"), [("parameters", {"another": 1}), ("derived", False), ("gain", 2.0)]
 )
@@ -385,6 +403,15 @@ def test_of_processes_with_one_nonce_exactly_one_pays() -> None:
     assert (spends(one), two.spent()) == (1, ZCDP("0.25"))
     with pytest.raises(NonceReusedError):
         once(two, label="other")
+
+
+def test_what_a_process_was_not_told_yet_is_not_read_for_its_nonces() -> None:
+    place = Place()
+    one, two = shared(place, join=False), shared(place, join=True)
+    once(one)
+    known = len(list(one.ledger.since(NONCE)))
+    once(two, secrets.token_hex(16))
+    assert len(list(one.ledger.since(NONCE))) == known == 3
 
 
 def test_of_processes_that_look_at_the_same_time_the_slower_one_finds_the_first_try() -> None:
