@@ -431,24 +431,20 @@ class TurnLock:
     def take(self) -> Session:
         """Waits for the lock; the connection that has it, which may be a new one.
 
+        Whatever it raises, `give_back` is to follow.
+
         Raises:
             LostConnection: the new one was lost, too.
             LedgerError: others held it for too long, or no connection can be made.
         """
-        self.give_back()  # which was interrupted twice, else it is not held
+        self.give_back()  # where that was interrupted twice; else it is not held
         self.perhaps = True
-        try:
-            if self._held.session is not None:
-                try:
-                    return self._taken_on(self._held.session)
-                except LostConnection:
-                    self._held.drop()  # it was cut since the last turn, in which all was said
-            return self._taken_on(self._connect())
-        except LedgerError:  # others held it for too long, say; the locks that are held stay
-            raise
-        except BaseException:
-            self._held.drop()  # and with it a lock that it may have without our knowing
-            raise
+        if self._held.session is not None:
+            try:
+                return self._taken_on(self._held.session)
+            except LostConnection:
+                self._held.drop()  # it was cut since the last turn, in which all was said
+        return self._taken_on(self._connect())
 
     def _taken_on(self, session: Session) -> Session:
         session.run(_LOCK, key=self._key)
