@@ -1211,7 +1211,7 @@ class _Accountant(Generic[B]):
         self._interrupted = False
 
     def _catch_up(self, orphans: Sequence[str]) -> None:
-        """Records what other processes wrote, and ends the tokens of those that are gone."""
+        """Records what others wrote, and ends tokens and parts of processes that are gone."""
         if self._behind:
             raise LedgerError(
                 "what other processes wrote was not taken in whole, as that was interrupted or "
@@ -1230,10 +1230,14 @@ class _Accountant(Generic[B]):
             self._others.note(self._state, entry)
             self._seen += 1
         self._behind = False
-        for token in orphans:
-            account = self._state.accounts.get(token)
+        for name in orphans:
+            account = self._state.accounts.get(name)
             if account is not None and account.outcome is None:
                 self._end(account)
+        for name in orphans:  # behind their tokens: nobody is left who could issue from them
+            part = self._state.allowances.get(name)
+            if part is not None and not part.returned:
+                self._take_back(name)
 
     def close(self) -> None:
         """Ends the account: unspent tokens go back, open streams are lost.
