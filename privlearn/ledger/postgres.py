@@ -454,7 +454,7 @@ class PostgresStore:
 
     def _reading(self) -> Session:
         if self._held.reading is None:
-            session = Session(self._engine, self.name, writes=False)
+            session = Session(self._engine, self.name)
             if session.one(_RECOVERING).found:  # which may be behind, and tell an old epoch
                 session.close()
                 raise LedgerError(

@@ -110,7 +110,8 @@ def _engine(url: URL) -> Engine:
         poolclass=NullPool,
         isolation_level="AUTOCOMMIT",  # transactions are begun in so many words
         hide_parameters=True,
-        connect_args=given,
+        use_native_hstore=False,  # which every new connection would ask for, in a transaction
+        connect_args={**given, "client_encoding": "UTF8"},
     )
 
 
@@ -129,13 +130,18 @@ class Session:
         engine: makes it.
         name: of the ledger, for messages.
         writes: whether it is to write, and not only to read.
+        pooled: whether a pooler may stand between, which gives each transaction another session
+            of the server: then it only reads, by `read`, and leaves nothing behind in a session.
 
     Raises:
-        LedgerError: the server cannot be reached, or does not keep what is committed.
+        LedgerError: the server cannot be reached, does not keep what is committed, or a pooler
+            stands between that may not.
     """
 
-    def __init__(self, engine: Engine, name: str, *, writes: bool) -> None:
-        self.name, self._writes = name, writes
+    def __init__(
+        self, engine: Engine, name: str, *, writes: bool = False, pooled: bool = False
+    ) -> None:
+        self.name, self._writes, self._pooled = name, writes, pooled
         self.warnings: list[str] = []
         """What the server said of the last statement."""
         self._lock = threading.RLock()
@@ -149,11 +155,14 @@ class Session:
             raise LedgerError(f"{name} cannot be reached: {said}") from None
         try:
             self._driver.add_notice_handler(self._note)
+            if pooled:
+                self._driver.prepare_threshold = None  # what is prepared stays in a session
             found = self.one(select(*SERVER))
             self._backend = found.backend
             self._check_place(found)
-            self._set()
-            self.check_server(self.one(select(*SERVER)))
+            if not pooled:
+                self._set()
+                self.check_server(self.one(select(*SERVER)))
         except BaseException:
             self.close()
             raise
@@ -170,7 +179,6 @@ class Session:
         settings = {
             # objects are named with their schema, and functions are the server's own
             "search_path": "pg_catalog",
-            "client_encoding": "UTF8",
             "lock_timeout": f"{int(TIMEOUT * 1000)}ms",
             "statement_timeout": f"{int(TIMEOUT * 3000)}ms",
             # a process that was stopped in its turn keeps the others waiting for no longer
@@ -195,15 +203,13 @@ class Session:
             raise LedgerError(
                 f"{self.name}: the database is in {row.server_encoding}; a ledger needs UTF8"
             )
-        if not self._writes:
-            return
-        if row.backend != self._driver.info.backend_pid:
+        if not self._pooled and row.backend != self._driver.info.backend_pid:
             raise LedgerError(
                 f"{self.name}: another process of the server answers than the one that was "
                 "connected to: a pooler stands between, such as PgBouncer, and locks belong to a "
                 "session; connect to the server itself"
             )
-        if row.recovering:
+        if self._writes and row.recovering:
             raise LedgerError(
                 f"{self.name} is a standby, which takes no entries: connect to the primary "
                 "(target_session_attrs=read-write picks it among several hosts)"
@@ -265,6 +271,15 @@ class Session:
                 raise LostConnection("it had ended before")
             done = self._connection.execute(statement, parameters)
             return done.fetchall() if done.returns_rows else ()
+
+    def read(self, statement: Executable, **parameters: Any) -> Sequence[Any]:
+        """As `run`, in a transaction of its own, whose settings end with it."""
+        with self._lock:
+            self.run(_BEGIN_READING)
+            try:
+                return self.run(statement, **parameters)
+            finally:
+                self.rollback()
 
     def one(self, statement: Executable, **parameters: Any) -> Any:
         """Runs a statement that has one row."""
@@ -349,6 +364,10 @@ class Taken(Exception):
 
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 _BEGIN = text("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE")
+_BEGIN_READING = text(
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL search_path = pg_catalog; "
+    f"SET LOCAL statement_timeout = '{int(TIMEOUT * 3000)}ms'"
+)
 _UNLOGGED = text(
     "SELECT relname AS name FROM pg_class WHERE relpersistence <> 'p' AND relkind IN ('r', 'p') "
     "AND relnamespace = to_regnamespace('privlearn')"
