@@ -25,8 +25,8 @@ from privlearn.mechanisms import LinearObjective, NoisySum, ObjectivePerturbatio
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.participation import Participation
 from privlearn.partitions import JobKey, OnDask, PartitionedRows
-from privlearn.people import People
 from privlearn.partitions.rows import Part
+from privlearn.people import People
 from privlearn.rows import Rows
 
 dask: Any = pytest.importorskip("dask")
@@ -143,6 +143,8 @@ def test_admitted_rows_of_handles_futures_and_files(
         people, token = book()
         total = parts.admitted(people, ids).partial(mechanism)
         assert mechanism.release_partial(total, token).value.tobytes() == wanted, name
+
+
 def test_many_files_are_added_up_several_by_a_task(
     client: Any, key: JobKey, tmp_path: Path
 ) -> None:
