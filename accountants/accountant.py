@@ -39,11 +39,12 @@ from privlearn.accountants.guarantee import (
     spent,
 )
 from privlearn.accountants.multiple_accountants import check_beside
+from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.recorded_values import RecordedValue, recorded_values
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.retries import FirstTry, ValuesInMemory, nonce_after
 from privlearn.accountants.spend_forms import OtherLosses, forms_of, parameters_of
-from privlearn.accountants.state import Account, AccountState, LossPrice
+from privlearn.accountants.state import Account, AccountState
 from privlearn.accountants.turns import News, Turns
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, B

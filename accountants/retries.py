@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import NoReturn, final
 
+from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.recorded_values import recorded_value
-from privlearn.accountants.state import LossPrice
 from privlearn.domains import Array
 from privlearn.entries import Entry, IssueEntry, PublishEntry, RetireEntry, SpendEntry
 from privlearn.errors import NonceBusyError, NonceReusedError, SpendLostError
