@@ -108,7 +108,7 @@ class AccountLog:
         self._interrupted = False
 
     def catch_up(self, orphans: Sequence[str]) -> None:
-        """Records what other processes wrote, and ends the tokens of those that are gone."""
+        """Records what others wrote, and ends tokens and parts of processes that are gone."""
         if self._behind:
             raise LedgerError(
                 "what other processes wrote was not taken in whole, as that was interrupted or "
@@ -127,10 +127,14 @@ class AccountLog:
             self.others.note(self.state, entry)
             self._seen += 1
         self._behind = False
-        for token in orphans:
-            account = self.state.accounts.get(token)
+        for name in orphans:
+            account = self.state.accounts.get(name)
             if account is not None and account.outcome is None:
                 self._end(account)
+        for name in orphans:  # behind their tokens: nobody is left who could issue from them
+            part = self.state.allowances.get(name)
+            if part is not None and not part.returned:
+                self.take_back(name)
 
     def take_back(self, allowance: str) -> None:
         """Ends a reserved part of the cap, with the lock held."""

@@ -512,10 +512,11 @@ class AccountState:
             raise BudgetError("the spend's noise source is not the accountant's")
         check_users(self.visits, entry)
         runs = runs_of(entry)
-        if is_lease(entry) and self.visits is not None:
+        clock = (entry.admitted or {}).get("clock", entry.users[1])
+        if is_lease(entry) and clock < entry.users[1]:
             raise BudgetError(
-                f"{entry.mechanism}: under {self.visits.rule} there are no leases, whose runs do "
-                "not say how far the registry of persons has come"
+                f"{entry.mechanism}: a lease of slots up to {entry.users[1] - 1}, and the registry "
+                f"of persons is at slot {clock}: its runs do not say what else was admitted"
             )
         form = form_of(entry)
         known = self._good.get(form)

@@ -39,6 +39,8 @@ def _is_numeric(values: object) -> bool:
 
 def _converted(values: Any) -> Array | None:
     """A copy as numbers, or None; an error or a warning would tell of sealed data."""
+    if type(values) is np.ndarray and values.dtype.kind in "biuf" and values.itemsize <= 8:
+        return np.array(values, dtype=np.float64, order="C")  # of which there is none
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("error")

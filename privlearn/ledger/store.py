@@ -24,14 +24,14 @@ import os
 import sqlite3
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 from typing import Literal, Protocol, Self, final
 
 from privlearn import _processes
-from privlearn._exclusive import Exclusive
+from privlearn._exclusive import Block, Exclusive
 from privlearn._new_names import unlink_leftover_names
 from privlearn.entries import (
     Entry,
@@ -327,18 +327,20 @@ class Ledger:
             return self._shared.name
         return "the ledger" if self.path is None else str(self.path)
 
-    @contextmanager
-    def turn(self) -> Iterator[Sequence[str]]:
+    def turn(self) -> AbstractContextManager[Sequence[str]]:
         """A block in which no other process can append, and all that others wrote is known.
 
-        Returns the ids of tokens of processes that are gone.  Where nobody else writes it is
-        nothing.
+        Returns the ids of tokens and reserved parts of processes that are gone.  Where nobody else
+        writes it is nothing.
 
         Raises:
             LedgerFencedError: the ledger was opened anew since.
             LedgerBusyError: others held it for too long.
             LedgerClosedError, LedgerError, TokenCopyError, ReentryError: as `append`.
         """
+        return Block(self._turn)
+
+    def _turn(self) -> Generator[Sequence[str]]:
         if self._shared is None or self._replica is None:
             yield ()
             return
@@ -348,7 +350,7 @@ class Ledger:
             with self._shared.turn(self._replica.size) as turn:
                 yield from self._taken(self._replica, turn)
 
-    def _taken(self, replica: Replica, turn: Turn) -> Iterator[Sequence[str]]:
+    def _taken(self, replica: Replica, turn: Turn) -> Generator[Sequence[str]]:
         with self._lock:
             if replica.broken:
                 raise LedgerError(f"{self.name} was followed half-way: open the ledger again")

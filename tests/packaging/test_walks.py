@@ -13,7 +13,7 @@ WALKS = Path(__file__).parents[2] / "benchmarks" / "walks.py"
 MOST = {
     "select": 53,  # 47 before users are served in blocks, 36 before persons who return
     "observe": 26,
-    "end of a batch": 359,  # 321 before an account's state has six files, 297 before a ledger's has two
+    "end of a batch": 359,  # 321 before an account's state has six files, 297 before that
     "choose": 10,
     "randomize": 214,  # 194 and 180 before those, 89 before the exact sampler
 }
