@@ -33,31 +33,24 @@ from privlearn.accountants.replay import Replay
 from privlearn.accountants.retries import (
     FirstTry,
     Given,
-    ValuesInMemory,
     nonce_after,
     nothing_in_place_of,
     released,
 )
-from privlearn.accountants.spend_forms import forms_of, parameters_of
 from privlearn.accountants.state import AccountState
+from privlearn.accountants.token_entries import TokenEntries
 from privlearn.accountants.turns import News
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, B
 from privlearn.domains import Array
 from privlearn.entries import (
-    EXACT,
     BatchesEntry,
     DelegateEntry,
-    FunctionsEntry,
     IssueEntry,
     LearnerEntry,
     PlanEntry,
     PlanItem,
-    PublishEntry,
-    ReachEntry,
     ResumeEntry,
-    RetireEntry,
-    SpendEntry,
 )
 from privlearn.errors import (
     BudgetError,
@@ -73,7 +66,7 @@ from privlearn.errors import (
 from privlearn.exact import Exact, exact, exact_text
 from privlearn.leases import Lease, check_leasable
 from privlearn.ledger import Ledger
-from privlearn.losses import Loss, recorded
+from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.protocols import Mechanism, Plan, Streaming
@@ -198,12 +191,8 @@ class _Accountant(Generic[B]):
         self._resumed = self._joined = False
         self._before: Replay | None = None
         """What was released before a restart, until a learner runs again over it."""
-        self._past: Replay | None = None
-        """While a learner runs again over what was released before a restart."""
         self._mechanisms: dict[str, Any] = {}
-        self._retried: dict[int, FirstTry] = {}
-        """By identity of their tokens: releases that are handed out again."""
-        self._values = ValuesInMemory()
+        self._entries = TokenEntries(log, simulated=noise.simulated, people=people)
 
     @classmethod
     @collector_paused()
@@ -353,19 +342,11 @@ class _Accountant(Generic[B]):
             BudgetError: none is known, or the range cuts a batch of the rule.
             UnknownKindError, PackageError: of another package, and cannot be recorded.
         """
-        stands = self._as_recorded(loss, users)
+        stands = self._log.others.as_recorded(loss, users)
         if self.people is None:
             return stands
         with self._lock:
             return self._state.of_person(stands, users)
-
-    def _as_recorded(self, loss: Loss, users: range) -> Loss:
-        """A loss as it stands, or will stand, in the ledger.
-
-        Raises:
-            UnknownKindError, PackageError: of another package, and cannot be recorded.
-        """
-        return loss if self._log.others.bare else recorded(loss, users, self._log.others.declared)
 
     @property
     def population(self) -> str | None:
@@ -526,7 +507,7 @@ class _Accountant(Generic[B]):
             raise ValueError("plan = []: must have an item for everything that will be spent")
         ranges = [user_range(users=item.users) for item in given]
         whole = [
-            replace(item, loss=self._as_recorded(item.loss, users))
+            replace(item, loss=self._log.others.as_recorded(item.loss, users))
             for item, users in zip(given, ranges, strict=True)
         ]
         items = tuple(
@@ -606,7 +587,7 @@ class _Accountant(Generic[B]):
                 if self._first_try(nonce, loss, users, label) is None:
                     raise
         with self._lock:
-            self._values.expect(token.id)
+            self._entries.values.expect(token.id)
         return self._run_with(token, lambda token: released(mechanism, rows, token))
 
     def _again_from(
@@ -617,11 +598,11 @@ class _Accountant(Generic[B]):
         budget = cast(B, self._state.accounts[issue.token].budget)
         failing, users = exact("", issue.failure), range(*issue.users)
         token = mint_token(self, issue.token, budget, users, issue.label, failing, loss)
-        self._retried[id(token)] = first
+        self._entries.retried[id(token)] = first
         try:
             return released(mechanism, nothing_in_place_of(rows), token)
         finally:
-            del self._retried[id(token)]
+            del self._entries.retried[id(token)]
 
     def _first_try(self, nonce: str, loss: Loss, users: range, label: str) -> FirstTry | None:
         """What came of the token that was issued under a nonce; None if none was.
@@ -641,7 +622,7 @@ class _Accountant(Generic[B]):
             if self._state.accounts[issue.token].outcome is not None:
                 found = FirstTry.read(nonce, issue, entries, self.ledger)
             if not self.ledger.durable:
-                found.values.extend(self._values.of(issue.token))
+                found.values.extend(self._entries.values.of(issue.token))
             return found
 
     def open(self, label: str) -> Any:
@@ -692,8 +673,8 @@ class _Accountant(Generic[B]):
     def left(self, label: str, users: range) -> int:
         """How many tokens of a committed plan item are still to be issued; 0 if there is none."""
         with self._lock:
-            if self._past is not None:
-                return self._past.left(label, users)
+            if self._entries.past is not None:
+                return self._entries.past.left(label, users)
             items = self._state.plan or []
             return sum(item.left for item in items if (item.label, item.users) == (label, users))
 
@@ -704,9 +685,11 @@ class _Accountant(Generic[B]):
         default of all of them.
         """
         with self._lock:
-            if self._past is None:
+            if self._entries.past is None:
                 return False
-            return not self._past.released(label, users, users.stop if upto is None else upto)
+            return not self._entries.past.released(
+                label, users, users.stop if upto is None else upto
+            )
 
     def rest(self, label: str, users: range) -> range | None:
         """The users of whom a planned stream can still take rows; None if there are none.
@@ -715,8 +698,8 @@ class _Accountant(Generic[B]):
         rows it did not take.
         """
         with self._lock:
-            if self._past is not None:
-                return self._past.rest(label, users)
+            if self._entries.past is not None:
+                return self._entries.past.rest(label, users)
             for item in self._state.plan or []:
                 if (item.label, item.users) == (label, users):
                     return item.rest
@@ -801,7 +784,7 @@ class _Accountant(Generic[B]):
             InsufficientBudgetError, BudgetError, CurrencyError: as `issue`.
             ValueError: runs below 1.
         """
-        if self._state.learner is not None or self._past is not None:
+        if self._state.learner is not None or self._entries.past is not None:
             raise LeaseError(
                 f"lease {label!r}: the account is a learner's, which after a restart goes on from "
                 "the values in its ledger; those of leased runs do not stand there"
@@ -820,8 +803,8 @@ class _Accountant(Generic[B]):
         nonce: str | None = None,
     ) -> Token[B]:
         with self._lock:
-            if self._past is not None:
-                return self._issue_again(self._past, price, users, label)
+            if self._entries.past is not None:
+                return self._issue_again(self._entries.past, price, users, label)
             if isinstance(price, Loss):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
@@ -858,7 +841,7 @@ class _Accountant(Generic[B]):
     def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:
         """Whom a token for a loss is for, how the loss is recorded, and what it costs."""
         index = self._state.ceiling.charged.check(user_range(users=users))
-        stands = self._as_recorded(loss, index)
+        stands = self._log.others.as_recorded(loss, index)
         return index, stands, self._state.price_of_person(stands, index)
 
     def _issue_again(self, past: Replay, price: Loss | B, users: range, label: str) -> Token[B]:
@@ -951,21 +934,12 @@ class _Accountant(Generic[B]):
                     "ledger anew for another one"
                 )
             past.begin()
-            self._past = past
+            self._entries.past = past
         try:
             yield past
             past.check_all_left()
         finally:
-            self._past = None
-
-    def _again(self, token: Token[Any]) -> bool:
-        """Whether a token was issued in `replaying`, so that all about it stands in the ledger.
-
-        Others can be out at that time, and what they do is written as always.
-        """
-        if id(token) in self._retried:
-            return True
-        return self._past is not None and self._past.holds(token.id)
+            self._entries.past = None
 
     def check_ledger(self) -> None:
         """For leases: raises LedgerError if nothing can be recorded any more; writes nothing."""
@@ -975,77 +949,22 @@ class _Accountant(Generic[B]):
         self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
     ) -> RecordedToken:
         """For tokens: writes the spend; returns the token's account when it is durable."""
-        stands = self._as_recorded(loss, token.users)
-        domain, noise, loss_form, derived = forms_of(spend, stands)
-        with self._lock:
-            entry = SpendEntry(
-                accountant=self.id,
-                token=token.id,
-                mechanism=spend.mechanism,
-                users=(token.users.start, token.users.stop),
-                trust=self.trust,
-                adjacency=self.adjacency,
-                domain=domain,
-                noise=noise,
-                simulated=self.noise.simulated,
-                gain=spend.gain,
-                loss=loss_form,
-                arithmetic=spend.arithmetic,
-                derived=derived,
-                calibration=spend.calibration,
-                parameters=parameters_of(spend, runs),
-                interactive=spend.interactive,
-                profile=spend.profile,
-                exact=spend.exact_form() if EXACT in self._state.opened.features else None,
-                admitted=self._admitted(token.users.stop),
-            )
-            if id(token) in self._retried:
-                return self._retried[id(token)].spent(entry)
-            if self._past is not None and self._again(token):
-                return self._past.spent(entry)
-            self._log.append(entry)
-        if self.observer is not None:
+        account, written = self._entries.spend(token, spend, loss, runs)
+        if written and self.observer is not None:
             self.observer.spent(token, spend)
-        return self._state.accounts[entry.token]
+        return account
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: writes what user code rows passed through; returns when it is durable."""
-        with self._lock:
-            if self._again(token):
-                return
-            known = self._state.accounts[token.id].functions or {}
-            if new := tuple(name for name in names if name not in known):
-                self._log.append(FunctionsEntry(accountant=self.id, token=token.id, names=new))
-            else:
-                self.ledger.keep_head_again()
+        self._entries.functions(token, names)
 
     def record_reach(self, token: Token[Any], stop: int) -> int:
         """For receipts: writes how far a stream comes; returns it when it is durable."""
-        with self._lock:
-            account = self._state.accounts[token.id]
-            if self._again(token) or account.stream is None:
-                return token.users.stop
-            if stop <= account.stream.reach:  # it stands, and its head could not be kept
-                self.ledger.keep_head_again()
-                return account.stream.reach
-            reach = min(account.stream.ahead(stop), token.users.stop)
-            self._log.append(ReachEntry(accountant=self.id, token=token.id, stop=reach))
-            return reach
+        return self._entries.reach(token, stop)
 
     def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
-        """For receipts: writes a value that is about to leave a spend which stays open.
-
-        What was begun before there were such entries only looks whether the ledger is still its.
-        """
-        if not self._state.resumable:
-            self.ledger.check_own()
-            self._values.note(token.id, value)
-            return
-        with self._lock:
-            entry = PublishEntry(
-                accountant=self.id, token=token.id, digest=value.digest, upto=value.upto
-            )
-            self._log.append(entry, value)
+        """For receipts: writes a value that is about to leave a spend which stays open."""
+        self._entries.publish(token, value)
 
     def record_retire(
         self,
@@ -1055,34 +974,7 @@ class _Accountant(Generic[B]):
         value: ReleasedValue | None = None,
     ) -> None:
         """For tokens and receipts: writes how the token ended, with the value that leaves then."""
-        with self._lock:
-            if self._again(token):
-                return
-            kept = value if self._state.resumable else None
-            entry = RetireEntry(
-                accountant=self.id,
-                token=token.id,
-                outcome=outcome,
-                digest=digest,
-                admitted=self._admitted(None),
-                value=None if kept is None else {"digest": kept.digest, "upto": kept.upto},
-            )
-            self._log.append(entry, kept)
-            if value is not None and kept is None:
-                self._values.note(token.id, value)
-
-    def _admitted(self, stop: int | None) -> dict[str, Any] | None:
-        """Up to where the registry must know of visits at least, which `resume` asks of it.
-
-        Args:
-            stop: behind the slots of a token that is being spent, which on a timetable are over.
-                Where the registry's clock is then may follow from who came last.
-        """
-        if self.people is None:
-            return None
-        if self.people.rule.clock == "arrivals":
-            return {"clock": self.people.clock}
-        return None if stop is None else {"clock": max(stop, self._state.admitted)}
+        self._entries.retire(token, outcome, digest, value)
 
     def close(self) -> None:
         """Ends the account: unspent tokens go back, open streams are lost.

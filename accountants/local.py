@@ -257,7 +257,7 @@ class LocalAccountant(_Accountant[B]):
                     label=label,
                     users=(index.start, index.stop),
                     adjacency=self.adjacency,
-                    loss=self._as_recorded(loss, index).to_dict(),
+                    loss=self._log.others.as_recorded(loss, index).to_dict(),
                     most_messages=most,
                     count=valid_count(count=count),
                     planned=next(fitting, None),
