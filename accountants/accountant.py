@@ -39,7 +39,7 @@ from privlearn.accountants.retries import (
 )
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
-from privlearn.accountants.turns import News
+from privlearn.accountants.turn_lock import News
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, B
 from privlearn.domains import Array
