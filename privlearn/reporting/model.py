@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from privlearn.accountants.audit import Certificate
+from privlearn.accountants.certificate import Certificate
 
 VERSION: Literal["privlearn-audit/1"] = "privlearn-audit/1"
 """Of the JSON form: fields are added within a version, and never change their meaning."""

@@ -12,7 +12,8 @@ from typing import final
 
 import numpy as np
 
-from privlearn.accountants.audit import Certificate, Examined, Guarantee
+from privlearn.accountants.audit import Examined
+from privlearn.accountants.certificate import Certificate, Guarantee
 from privlearn.accountants.epsilon_delta import Work
 from privlearn.accountants.guarantee import Composite, promised
 from privlearn.accountants.multiple_accountants import promised_pieces, sums, user_sums
