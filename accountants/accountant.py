@@ -39,11 +39,19 @@ from privlearn.accountants.guarantee import (
     spent,
 )
 from privlearn.accountants.multiple_accountants import check_beside
+from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.recorded_values import RecordedValue, recorded_values
 from privlearn.accountants.replay import Replay
-from privlearn.accountants.retries import FirstTry, ValuesInMemory, nonce_after
+from privlearn.accountants.retries import (
+    FirstTry,
+    Given,
+    ValuesInMemory,
+    nonce_after,
+    nothing_in_place_of,
+    released,
+)
 from privlearn.accountants.spend_forms import OtherLosses, forms_of, parameters_of
-from privlearn.accountants.state import Account, AccountState, LossPrice
+from privlearn.accountants.state import Account, AccountState
 from privlearn.accountants.turns import News, Turns
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, B
@@ -89,7 +97,6 @@ from privlearn.losses import Loss, recorded
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.protocols import Mechanism, Plan, Streaming
-from privlearn.rows import Rows
 from privlearn.tokens import (
     Outcome,
     RecordedToken,
@@ -632,12 +639,12 @@ class _Accountant(Generic[B]):
                 self._append(PlanEntry(accountant=self.id, items=items))
             self._mechanisms = dict(mechanisms)
 
-    def release(self, label: str, rows: Rows[X], *, nonce: str | None = None) -> Released[Array]:
+    def release(self, label: str, rows: Given[Any], *, nonce: str | None = None) -> Released[Array]:
         """Runs a mechanism that was committed by keyword: issue, spend and release in one call.
 
         Args:
             label: the keyword.
-            rows: sealed, of the accountant's users.
+            rows: sealed, of the accountant's users; as of `release_once`.
             nonce: as of `release_once`.
 
         Raises:
@@ -651,10 +658,10 @@ class _Accountant(Generic[B]):
             raise BudgetError(f"{label!r} is a stream: accountant.open({label!r}) begins it")
         if nonce is not None:
             return self.release_once(nonce, mechanism, rows, users=self.users, label=label)
-        return self._run(label, mechanism, lambda token: mechanism.release(rows, token))
+        return self._run(label, mechanism, lambda token: released(mechanism, rows, token))
 
     def release_once(
-        self, nonce: str, mechanism: Mechanism[X], rows: Rows[X], *, users: range, label: str
+        self, nonce: str, mechanism: Mechanism[X], rows: Given[X], *, users: range, label: str
     ) -> Released[Array]:
         """Issue, spend and release in one call, that can be tried again without paying twice.
 
@@ -665,7 +672,9 @@ class _Accountant(Generic[B]):
         Args:
             nonce: 32 lower-case hexadecimal digits, ``secrets.token_hex(16)``, for this release.
             mechanism: that runs.
-            rows: sealed, of ``users``.
+            rows: sealed, of ``users``: `Rows`, a `PartialSum` of them, or `PartitionedRows`, which
+                a mechanism with ``release_partitions`` or ``release_partial`` takes, and which a
+                retry does not read.
             users: whom it is charged to.
             label: what it is for.
 
@@ -676,6 +685,7 @@ class _Accountant(Generic[B]):
             SpendLostError: the first try was spent and left no value; it stays charged.
             ValueError: no such nonce.  TypeError: no mechanism.
             BudgetError, TokenError, UsersError, ProvenanceError: as `issue`, and as `release`.
+            PartitionError: as `PartitionedRows.partial`, and ``release_partitions``.
         """
         _check_mechanism("mechanism", mechanism)
         loss = mechanism.loss()
@@ -692,10 +702,10 @@ class _Accountant(Generic[B]):
                     raise
         with self._lock:
             self._values.expect(token.id)
-        return self._run_with(token, lambda token: mechanism.release(rows, token))
+        return self._run_with(token, lambda token: released(mechanism, rows, token))
 
     def _again_from(
-        self, first: FirstTry, mechanism: Mechanism[X], rows: Rows[X]
+        self, first: FirstTry, mechanism: Mechanism[X], rows: Given[X]
     ) -> Released[Array]:
         first.check_done()
         issue, loss = first.issue, mechanism.loss()
@@ -704,7 +714,7 @@ class _Accountant(Generic[B]):
         token = mint_token(self, issue.token, budget, users, issue.label, failing, loss)
         self._retried[id(token)] = first
         try:
-            return mechanism.release(rows, token)
+            return released(mechanism, nothing_in_place_of(rows), token)
         finally:
             del self._retried[id(token)]
 
@@ -871,7 +881,8 @@ class _Accountant(Generic[B]):
 
         For rates at which a durable spend for each run takes too long.  Every run is charged to all
         of ``users``, used or not.  Under a plan it is an item of its own,
-        ``Plan(label, mechanism.loss() * runs, users)``.
+        ``Plan(label, mechanism.loss() * runs, users)``.  Under a rule of participation each run is
+        charged for all visits of a person, and the slots of ``users`` must be over.
 
         Args:
             mechanism: that runs, always with the same parameters.
@@ -880,8 +891,8 @@ class _Accountant(Generic[B]):
             label: what it is for.
 
         Raises:
-            LeaseError: under a rule of participation, or with a learner, whose account goes on from
-                values in the ledger, where those of a lease do not stand; or of a stream.
+            LeaseError: with a learner, whose account goes on from values in the ledger, where those
+                of a lease do not stand; of a stream; or of slots that are not over.
             InsufficientBudgetError, BudgetError, CurrencyError: as `issue`.
             ValueError: runs below 1.
         """
@@ -890,7 +901,7 @@ class _Accountant(Generic[B]):
                 f"lease {label!r}: the account is a learner's, which after a restart goes on from "
                 "the values in its ledger; those of leased runs do not stand there"
             )
-        check_leasable(mechanism, runs, self)
+        check_leasable(mechanism, runs, user_range(users=users), self)
         token = self.issue(mechanism.loss() * runs, users=users, label=label)
         return Lease(token, mechanism, runs)
 
@@ -1200,7 +1211,7 @@ class _Accountant(Generic[B]):
         self._interrupted = False
 
     def _catch_up(self, orphans: Sequence[str]) -> None:
-        """Records what other processes wrote, and ends the tokens of those that are gone."""
+        """Records what others wrote, and ends tokens and parts of processes that are gone."""
         if self._behind:
             raise LedgerError(
                 "what other processes wrote was not taken in whole, as that was interrupted or "
@@ -1219,10 +1230,14 @@ class _Accountant(Generic[B]):
             self._others.note(self._state, entry)
             self._seen += 1
         self._behind = False
-        for token in orphans:
-            account = self._state.accounts.get(token)
+        for name in orphans:
+            account = self._state.accounts.get(name)
             if account is not None and account.outcome is None:
                 self._end(account)
+        for name in orphans:  # behind their tokens: nobody is left who could issue from them
+            part = self._state.allowances.get(name)
+            if part is not None and not part.returned:
+                self._take_back(name)
 
     def close(self) -> None:
         """Ends the account: unspent tokens go back, open streams are lost.

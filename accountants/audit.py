@@ -48,11 +48,14 @@ from privlearn.accountants.multiple_accountants import (
     sums,
     user_sums,
 )
+from privlearn.accountants.opening_checks import rule_of
 from privlearn.accountants.person_assumptions import relation_words
 from privlearn.accountants.persons import PatternWork
+from privlearn.accountants.prices import CurveWork
+from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.recorded_visits import Restate, restated_visits
 from privlearn.accountants.spend_totals import SpendTotals
-from privlearn.accountants.state import AccountState, CurveWork, rule_of
+from privlearn.accountants.state import AccountState
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.entries import (
     Entry,
@@ -522,7 +525,7 @@ class _Book:
     def _check_visits(self, entry: SpendEntry) -> str:
         """What is wrong with a gain that is for all visits of a person."""
         try:
-            found = restated_visits(entry, self.state.read_loss(entry.loss), self.restate)
+            found = restated_visits(entry, read_loss(entry.loss), self.restate)
         except Exception as error:  # whatever a file holds, an audit ends
             return f"{entry.mechanism}: its parameters do not give its price: {error}"
         if found is not None:
@@ -657,7 +660,7 @@ class _Audit:
             state = AccountState(entry)
             self.books[entry.accountant] = _Book(state, restate=self.restate, watcher=self.watcher)
             state.number = len(self.books)
-            state.curve_work = self.curve_work
+            state.prices.work = self.curve_work
             if state.visits is not None:
                 state.visits.work = self.pattern_work
             state.functions_named = self.format != 1

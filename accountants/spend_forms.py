@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.state import AccountState
 from privlearn.entries import AttestEntry, Entry, PlanEntry, SpendEntry
 from privlearn.errors import BudgetError
@@ -57,7 +58,7 @@ class OtherLosses:
                 for item in state.plan or []:
                     self._note(item.loss, item.users)
             case SpendEntry() | AttestEntry():
-                self._note(state.read_loss(entry.loss), range(*entry.users))
+                self._note(read_loss(entry.loss), range(*entry.users))
 
     def _note(self, loss: Loss, users: range) -> None:
         self.bare = self.bare or any(foreign_kinds(loss))

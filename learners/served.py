@@ -469,6 +469,16 @@ class ServedMNL(Served[Arrival, Items, Answer]):
     _pending_state = "was shown items"
     _row_kinds = (Answer,)
 
+    @property
+    def data_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what one user sends, by the names that `select` has for it.
+
+        Raises:
+            ValueError, TypeError: a size is no count.
+        """
+        items, dim = count(n_items=self.n_items), count(dim=self.dim)
+        return {"features": (items, dim), "revenues": (items,)}
+
     @abstractmethod
     def _ties(self, n: int) -> Array:
         """Public coins for the next n users, shape (n, N)."""

@@ -38,7 +38,7 @@ def read_records(address: str | os.PathLike[str], begin: int) -> Iterator[Record
         LedgerError: the server cannot be reached.
     """
     with _opened(address) as (session, name, ledger):
-        for record, _ in records_from(session.run, name, ledger, begin):
+        for record, _ in records_from(session.read, name, ledger, begin):
             yield record
 
 
@@ -50,7 +50,7 @@ def read_values(address: str | os.PathLike[str], digests: set[str]) -> Iterator[
     """
     with _opened(address) as (session, _, ledger):
         for digest in sorted(digests):
-            for row in session.run(VALUE, ledger=ledger, digest=digest):
+            for row in session.read(VALUE, ledger=ledger, digest=digest):
                 yield digest, b"" if row.value is None else bytes(row.value)
 
 
@@ -58,7 +58,7 @@ def read_values(address: str | os.PathLike[str], digests: set[str]) -> Iterator[
 def _opened(address: str | os.PathLike[str]) -> Iterator[tuple[Session, str, str]]:
     where = Address(address)
     try:
-        with closing(Session(engine_of(where), str(where), writes=False)) as session:
+        with closing(Session(engine_of(where), str(where), pooled=True)) as session:
             yield session, str(where), _ledger_of(where, session)
     except (LostConnection, Conflict) as error:
         raise LedgerUnreadableError(f"{where}: the connection was lost: {error}") from None
@@ -66,7 +66,7 @@ def _opened(address: str | os.PathLike[str]) -> Iterator[tuple[Session, str, str
 
 def _ledger_of(where: Address, session: Session) -> str:
     """The name of the ledger that is meant: where none is said, the only one."""
-    names = [row.ledger for row in session.run(NAMES)]
+    names = [row.ledger for row in session.read(NAMES)]
     found = where.ledger
     if found is None and len(names) == 1:
         found = names[0]

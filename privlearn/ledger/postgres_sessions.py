@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, final
@@ -29,6 +29,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
 from privlearn import _processes
+from privlearn._exclusive import Block
 from privlearn.errors import LedgerBusyError, LedgerError, LedgerUnreadableError
 from privlearn.ledger.addresses import LEDGER, is_address, shown, spelled_out
 
@@ -109,7 +110,8 @@ def _engine(url: URL) -> Engine:
         poolclass=NullPool,
         isolation_level="AUTOCOMMIT",  # transactions are begun in so many words
         hide_parameters=True,
-        connect_args=given,
+        use_native_hstore=False,  # which every new connection would ask for, in a transaction
+        connect_args={**given, "client_encoding": "UTF8"},
     )
 
 
@@ -128,13 +130,18 @@ class Session:
         engine: makes it.
         name: of the ledger, for messages.
         writes: whether it is to write, and not only to read.
+        pooled: whether a pooler may stand between, which gives each transaction another session
+            of the server: then it only reads, by `read`, and leaves nothing behind in a session.
 
     Raises:
-        LedgerError: the server cannot be reached, or does not keep what is committed.
+        LedgerError: the server cannot be reached, does not keep what is committed, or a pooler
+            stands between that may not.
     """
 
-    def __init__(self, engine: Engine, name: str, *, writes: bool) -> None:
-        self.name, self._writes = name, writes
+    def __init__(
+        self, engine: Engine, name: str, *, writes: bool = False, pooled: bool = False
+    ) -> None:
+        self.name, self._writes, self._pooled = name, writes, pooled
         self.warnings: list[str] = []
         """What the server said of the last statement."""
         self._lock = threading.RLock()
@@ -148,11 +155,14 @@ class Session:
             raise LedgerError(f"{name} cannot be reached: {said}") from None
         try:
             self._driver.add_notice_handler(self._note)
+            if pooled:
+                self._driver.prepare_threshold = None  # what is prepared stays in a session
             found = self.one(select(*SERVER))
             self._backend = found.backend
             self._check_place(found)
-            self._set()
-            self.check_server(self.one(select(*SERVER)))
+            if not pooled:
+                self._set()
+                self.check_server(self.one(select(*SERVER)))
         except BaseException:
             self.close()
             raise
@@ -169,7 +179,6 @@ class Session:
         settings = {
             # objects are named with their schema, and functions are the server's own
             "search_path": "pg_catalog",
-            "client_encoding": "UTF8",
             "lock_timeout": f"{int(TIMEOUT * 1000)}ms",
             "statement_timeout": f"{int(TIMEOUT * 3000)}ms",
             # a process that was stopped in its turn keeps the others waiting for no longer
@@ -194,15 +203,13 @@ class Session:
             raise LedgerError(
                 f"{self.name}: the database is in {row.server_encoding}; a ledger needs UTF8"
             )
-        if not self._writes:
-            return
-        if row.backend != self._driver.info.backend_pid:
+        if not self._pooled and row.backend != self._driver.info.backend_pid:
             raise LedgerError(
                 f"{self.name}: another process of the server answers than the one that was "
                 "connected to: a pooler stands between, such as PgBouncer, and locks belong to a "
                 "session; connect to the server itself"
             )
-        if row.recovering:
+        if self._writes and row.recovering:
             raise LedgerError(
                 f"{self.name} is a standby, which takes no entries: connect to the primary "
                 "(target_session_attrs=read-write picks it among several hosts)"
@@ -264,6 +271,15 @@ class Session:
                 raise LostConnection("it had ended before")
             done = self._connection.execute(statement, parameters)
             return done.fetchall() if done.returns_rows else ()
+
+    def read(self, statement: Executable, **parameters: Any) -> Sequence[Any]:
+        """As `run`, in a transaction of its own, whose settings end with it."""
+        with self._lock:
+            self.run(_BEGIN_READING)
+            try:
+                return self.run(statement, **parameters)
+            finally:
+                self.rollback()
 
     def one(self, statement: Executable, **parameters: Any) -> Any:
         """Runs a statement that has one row."""
@@ -348,6 +364,10 @@ class Taken(Exception):
 
 _IDLE = psycopg.pq.TransactionStatus.IDLE
 _BEGIN = text("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE")
+_BEGIN_READING = text(
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY; SET LOCAL search_path = pg_catalog; "
+    f"SET LOCAL statement_timeout = '{int(TIMEOUT * 3000)}ms'"
+)
 _UNLOGGED = text(
     "SELECT relname AS name FROM pg_class WHERE relpersistence <> 'p' AND relkind IN ('r', 'p') "
     "AND relnamespace = to_regnamespace('privlearn')"
@@ -377,15 +397,15 @@ class Connections:
 
     def drop(self) -> None:
         """Ends the one that writes."""
-        session, self.session = self.session, None
-        if session is not None:
-            session.close()
+        if self.session is not None:
+            self.session.close()
+        self.session = None
 
     def drop_reading(self) -> None:
         """Ends the one that reads."""
-        session, self.reading = self.reading, None
-        if session is not None:
-            session.close()
+        if self.reading is not None:
+            self.reading.close()
+        self.reading = None
 
     def close(self, made_in: tuple[int, int]) -> None:
         """Ends both, unless they are a parent's."""
@@ -394,6 +414,80 @@ class Connections:
                 self.drop()
             with suppress(Exception):
                 self.drop_reading()
+
+
+@final
+class TurnLock:
+    """An advisory lock that a process holds for a turn, on the connection on which it writes.
+
+    Args:
+        held: the process's connections.
+        names: of the lock.
+        connect: makes the connection that writes, where there is none.
+    """
+
+    def __init__(
+        self, held: Connections, names: Sequence[str], connect: Callable[[], Session]
+    ) -> None:
+        self._held, self._key, self._connect = held, key_of(*names), connect
+        self.perhaps = False
+        """Whether it is held, or may be."""
+
+    def turn(self) -> AbstractContextManager[Session]:
+        """A block in which it is held; see `take`."""
+        return Block(self._turn)
+
+    def _turn(self) -> Generator[Session]:
+        try:
+            try:
+                yield self.take()
+            finally:
+                self.give_back()
+        except BaseException:  # a signal's may have fallen before it began to
+            self.give_back()
+            raise
+
+    def take(self) -> Session:
+        """Waits for the lock; the connection that has it, which may be a new one.
+
+        Whatever it raises, `give_back` is to follow.
+
+        Raises:
+            LostConnection: the new one was lost, too.
+            LedgerError: others held it for too long, or no connection can be made.
+        """
+        self.give_back()  # where that was interrupted twice; else it is not held
+        self.perhaps = True
+        if self._held.session is not None:
+            try:
+                return self._taken_on(self._held.session)
+            except LostConnection:
+                self._held.drop()  # it was cut since the last turn, in which all was said
+        return self._taken_on(self._connect())
+
+    def _taken_on(self, session: Session) -> Session:
+        session.run(_LOCK, key=self._key)
+        return session
+
+    def give_back(self) -> None:
+        """Undoes what was not committed, and lets the others in; may be called twice."""
+        if not self.perhaps:
+            return
+        session = self._held.session
+        try:
+            if session is not None:
+                session.rollback()
+                session.run(UNLOCK, key=self._key)
+        except (LostConnection, LedgerError):
+            self._held.drop()  # which gives it back as well
+        except BaseException:
+            self._held.drop()
+            raise
+        self.perhaps = False
+
+
+_LOCK = text("SELECT pg_advisory_lock(:key)")
+UNLOCK = text("SELECT pg_advisory_unlock(:key)")
 
 
 def _said(error: DBAPIError) -> str:

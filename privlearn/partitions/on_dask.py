@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, ClassVar, final
 
 from privlearn.errors import PartitionError, PrivlearnError
-from privlearn.partitions.jobs import Held
+from privlearn.partitions.jobs import Admitted, Held
 from privlearn.partitions.rows import Part
 
 try:
@@ -45,6 +45,8 @@ def _lies_anywhere(source: Any) -> bool:
     """Whether it can be read at any worker, and stands for nothing that lies at one of them."""
     if type(source) in (tuple, list):
         return all(map(_lies_anywhere, source))
+    if isinstance(source, Admitted):
+        return _lies_anywhere(source.source)
     return isinstance(source, _IN_CLEAR)
 
 

@@ -13,7 +13,8 @@ from typing import final
 import numpy as np
 
 from privlearn.accountants.person_totals import person_cost
-from privlearn.accountants.state import AccountState, CurveWork, LossPrice
+from privlearn.accountants.prices import CurveWork, LossPrice
+from privlearn.accountants.state import AccountState
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.domains import Array
 from privlearn.errors import PrivlearnError
@@ -159,8 +160,8 @@ class Books:
     ) -> None:
         self._state, self._table, self._asked = state, table, asked
         self._unknown = unknown
-        state.curve_work = CurveWork()  # the audit is over: what it may take is no concern here
-        state.curve_work.left += 256 * entries
+        state.prices.work = CurveWork()  # the audit is over: what it may take is no concern here
+        state.prices.work.left += 256 * entries
         self._persons = state.visits is not None
         self._prices: dict[Loss, LossPrice | None] = {}
         self._charged = self._largest_charge()
@@ -193,7 +194,7 @@ class Books:
         """What a loss costs an index here; None where it has no price, which the audit says."""
         if loss not in self._prices:
             try:
-                self._prices[loss] = self._state.price(loss)
+                self._prices[loss] = self._state.prices.of(loss)
             except _NO_PRICE:
                 self._prices[loss] = None
         return self._prices[loss]
@@ -287,7 +288,7 @@ class Books:
     def _spent_on(self, user: int, amount: Callable[[LossPrice], Fraction]) -> Fraction:
         """What was spent on one user; raises where a loss has no price."""
         tally = self._state.spent.of(user)
-        return _total((amount(self._state.price(loss)), n) for loss, n in tally.items())
+        return _total((amount(self._state.prices.of(loss)), n) for loss, n in tally.items())
 
     def _least_charged(self) -> Fraction | None:
         """What the least charged user has left; None where it is not known who that is."""

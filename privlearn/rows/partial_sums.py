@@ -182,14 +182,14 @@ class PartialSum(Sealed):
         return partial.__total.copy()
 
     @staticmethod
-    def _of_nobody(like: PartialSum) -> PartialSum:
+    def _of_nobody(like: PartialSum, users: Ranges = ()) -> PartialSum:
         """What adds nothing to sums that can be merged with ``like``; for partitions without rows.
 
-        Functions that rows would pass through are named all the same.
+        Functions that rows would pass through are named all the same.  With ``users`` it stands in
+        the place of their sum, for a release that opens nothing.
         """
-        return PartialSum(
-            (), np.zeros_like(like.__total), like.__terms, like.__functions, None, None, NOBODY
-        )
+        nothing, board = np.zeros_like(like.__total), like.__board
+        return PartialSum(users, nothing, like.__terms, like.__functions, board, None, NOBODY)
 
     @staticmethod
     def _size_of(partial: PartialSum) -> tuple[int, ...]:

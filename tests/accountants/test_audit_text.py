@@ -185,7 +185,7 @@ def assert_honest_page(page: str, certificate: Certificate) -> None:
     lines = page.split("\n")
     assert lines[0] == verdict(certificate)
     assert not [line for line in lines[1:] if line.lstrip("\t").startswith(VERDICTS)]
-    hidden = {c for c in page if c != "\n" and unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")}
+    hidden = {c for c in set(page) - {"\n"} if unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp")}
     assert not hidden
     assert "😄" not in page
 
@@ -207,7 +207,7 @@ def assert_honest_document(document: str, certificate: Certificate) -> None:
     headings = [text.content for token, text in pairwise(tokens) if token.type == "heading_open"]
     assert headings[0] == "Privacy certificate"
     assert all(heading.startswith(("accountant ", "Sum, for ")) for heading in headings[1:])
-    assert not {c for c in document if unicodedata.category(c) in ("Cf", "Zl", "Zp")}
+    assert not {c for c in set(document) if unicodedata.category(c) in ("Cf", "Zl", "Zp")}
 
 
 def test_every_kind_of_entry_and_every_field_that_holds_text_is_tried() -> None:
@@ -284,12 +284,12 @@ def test_hostile_labels_are_shown_for_what_they_are(name: str, tmp_path: Path) -
     assert len(document) < 66_000
     told = in_json(certificate.model_dump_json())
     assert json.loads(told) == json.loads(certificate.model_dump_json())
-    assert all(character.isprintable() for character in told)
+    assert told.isprintable()
     write_export(tmp_path / "ledger.jsonl", records)
     path = str(tmp_path / "ledger.jsonl")
     done = CliRunner().invoke(app, ["audit", path, "--json"])
     assert done.exit_code == 0
-    assert all(character == "\n" or character.isprintable() for character in done.output)
+    assert done.output.replace("\n", "").isprintable()
     for asked in ([], ["--label", HOSTILE[name], "--by", "label"]):
         done = CliRunner().invoke(app, ["audit", path, *asked])
         assert done.exit_code == 0

@@ -602,7 +602,7 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
     (f"{STATE}._take_off", "self._paying(account)", "self.ceiling", MODEL),
     (
         f"{STATE}._end_early",
-        "and not _by_arrival(stream.loss)",
+        "and not by_arrival(stream.loss)",
         "",
         test_a_planned_stream_by_arrival_has_no_rest,
     ),

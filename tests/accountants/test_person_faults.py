@@ -473,7 +473,7 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_rows_within_a_batch_are_not_pooled_without_the_others,
     ),
     (
-        f"{STATE}:Ceiling._within",
+        "privlearn.accountants.ceilings:Ceiling._within",
         "and most[-1] <= self.failure",
         "",
         test_failures_of_all_visits_are_within_those_that_are_allowed,

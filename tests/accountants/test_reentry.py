@@ -7,21 +7,21 @@ another call of the same objects, or with an exception.
 from __future__ import annotations
 
 import copy
-import linecache
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fractions import Fraction
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 from reaching import far_ahead
+from stepping import stepped
 
 from privlearn import _exclusive, billboard, tokens
 from privlearn._exclusive import Exclusive
@@ -72,48 +72,6 @@ WHOLE = Spend("probe", Ball(1.0, 2), GaussianNoise(2**0.5))  # (2/√2)²/2 = 1
 LOSS = WHOLE.loss(Adjacency.REPLACE_ONE)
 CAP = ZCDP("1.0001")  # √2 is a float
 MODULES = (accountant, beginnings, delegated, local, ledger, file_store, tokens, _exclusive)
-
-
-@cache
-def is_with(file: str, number: int) -> bool:
-    return linecache.getline(file, number).lstrip().startswith("with ")
-
-
-def stepped(
-    act: Callable[[], object],
-    intrude: Callable[[], object],
-    step: int,
-    modules: Collection[ModuleType],
-) -> bool:
-    """Calls ``act``, and ``intrude`` before the ``step``-th line that it runs in ``modules``.
-
-    The intruder itself is not interrupted.  An exception that it lets out comes up in ``act`` where
-    it was interrupted.  Lines of ``with`` statements are left out: tracing comes by once more on
-    leaving them, where Python handles no signal.
-
-    Returns:
-        Whether there were so many lines.
-    """
-    files = {module.__file__ for module in modules}
-    seen = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal seen
-        if frame.f_code.co_filename not in files:
-            return None
-        if event == "line" and not is_with(frame.f_code.co_filename, frame.f_lineno):
-            seen += 1
-            if seen == step:
-                intrude()
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        act()
-    finally:
-        sys.settrace(before)
-    return seen >= step
 
 
 class Case:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import numpy as np
 import psycopg
 import pytest
 from pages import run_page
+from pgbouncer import Pooling, pooled
 from postgres import Server
 from postgres_processes import NOISE, SUM, USERS, Account, run
 from postgres_proxy import proxy_of
@@ -135,14 +137,52 @@ def test_another_process_of_the_server_than_before_is_found(
     other.close()
 
 
+POOLED = "a pooler stands between"
+
+
 def test_a_pooler_between_is_refused(postgres: Server, name: str) -> None:
     with proxy_of(postgres.folder) as proxy:
         address = postgres.url(ledger=name).replace(str(postgres.folder), str(proxy.folder))
         proxy.pools = True
-        refused(address, "a pooler stands between")
+        refused(address, POOLED)
         Ledger.postgres(postgres.url(ledger=name), "create").close()
-        refused(address, "a pooler stands between", "open")
+        refused(address, POOLED, "open")
         assert read_records(address) == []  # who only reads needs no lock
+
+
+@pytest.mark.parametrize("pooling", ["session", "transaction", "statement"])
+def test_a_real_pooler_is_refused_at_once_and_nothing_of_a_reader_stays_behind_it(
+    postgres: Server, name: str, begun: Any, pooling: Pooling
+) -> None:
+    """All clients share one session of the server: what one leaves set, another application has."""
+    address = postgres.url(ledger=name)
+    run(begun(address))
+    written = read_records(address)
+    epochs = postgres.execute("SELECT * FROM privlearn.epochs")
+    with pooled(postgres, pooling) as folder:
+        behind = address.replace(str(postgres.folder), str(folder))
+        for how in ("create", "open", "join"):
+            refused(behind.replace(name, "another") if how == "create" else behind, POOLED, how)
+        assert postgres.execute("SELECT * FROM privlearn.epochs") == epochs
+        if pooling == "statement":
+            with pytest.raises(LedgerUnreadableError, match="not allowed in statement pooling"):
+                read_records(behind)
+        else:
+            with ThreadPoolExecutor(4) as readers:
+                for found in readers.map(read_records, [behind] * 8):
+                    assert found == written
+            assert audit(behind) == audit(address)
+            often = {f"{i:064x}" for i in range(8)}  # of what is run as often, psycopg prepares
+            assert list(reading.read_values(behind, often)) == []
+        with psycopg.connect(
+            host=str(folder), user="postgres", dbname="postgres", autocommit=True
+        ) as other:
+            left = other.execute(
+                "SELECT count(*) FROM pg_settings WHERE source = 'session' "
+                "AND name NOT IN ('application_name', 'client_encoding')"  # which a pooler keeps
+            ).fetchall()
+            prepared = other.execute("SELECT count(*) FROM pg_prepared_statements").fetchall()
+    assert (left, prepared) == ([(0,)], [(0,)])
 
 
 # Roles --------------------------------------------------------------------------------------------

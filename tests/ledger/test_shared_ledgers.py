@@ -26,6 +26,7 @@ from privlearn.errors import (
     PrivlearnError,
 )
 from privlearn.ledger import Ledger, Record
+from privlearn.ledger.account_index import AccountIndex
 from privlearn.ledger.chain import Chain
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
@@ -168,7 +169,7 @@ def test_what_somebody_else_wrote_into_it_is_refused() -> None:
 
 INTERRUPTED = {
     "the chain is followed": (Chain, "add"),
-    "an entry is counted": (Ledger, "_keep"),
+    "an entry is counted": (AccountIndex, "note"),
     "an entry is handed on": (News, "put"),
     "news are taken": (News, "take"),
     "an account is kept": (AccountState, "record"),
