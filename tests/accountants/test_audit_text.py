@@ -131,7 +131,7 @@ def records_in(book: Ledger) -> list[Record]:
             value=np.zeros((1, 2), "<i8"),
             waits=False,
         )
-        claims._append(ResumeEntry(accountant=claims.id))  # as who knows no head writes it
+        claims._log.append(ResumeEntry(accountant=claims.id))  # as who knows no head writes it
         persons = CentralAccountant(
             ZCDP(1),
             users=USERS,

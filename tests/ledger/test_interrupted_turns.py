@@ -18,11 +18,20 @@ from stepping import stepped
 
 from privlearn import _exclusive, _local_sockets
 from privlearn._exclusive import Block
-from privlearn.accountants import CentralAccountant, turns
+from privlearn.accountants import CentralAccountant, account_log, turns
 from privlearn.accountants.serving import owning_ledger
 from privlearn.budgets import ZCDP
 from privlearn.errors import LedgerBusyError, LedgerError
-from privlearn.ledger import Ledger, postgres, postgres_sessions, socket_store, store
+from privlearn.ledger import (
+    Ledger,
+    account_index,
+    postgres,
+    postgres_sessions,
+    replica,
+    socket_store,
+    store,
+    tip,
+)
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.people import postgres as people_postgres
@@ -34,6 +43,10 @@ MODULES = (
     _local_sockets,
     turns,
     store,
+    replica,
+    tip,
+    account_index,
+    account_log,
     postgres,
     postgres_sessions,
     socket_store,

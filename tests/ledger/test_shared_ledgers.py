@@ -95,7 +95,7 @@ def test_who_does_not_look_overspends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant: a process that checks against what it knew."""
     place = Place()
     one, other = begun(place), joined(place)
-    monkeypatch.setattr(other, "_catch_up", lambda orphans: None)
+    monkeypatch.setattr(other._log, "catch_up", lambda orphans: None)
     other._lock._catch_up = lambda orphans: None  # type: ignore[union-attr]
     run(one)
     with pytest.raises(LedgerBusyError):  # the ledger counts, too
