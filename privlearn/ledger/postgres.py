@@ -108,9 +108,9 @@ class PostgresStore:
         _processes.INHERITED.add(self)
         self.writer, self.epoch = "", 0
         try:
-            if how == "create":
-                self._make_tables()
             with self._turn_taken() as session:
+                if how == "create":
+                    self._make_tables(session)
                 session.begin()
                 self.writer, self.epoch = self._begun(session, how)
         except BaseException:
@@ -119,22 +119,16 @@ class PostgresStore:
 
     # The beginning ------------------------------------------------------------------------------
 
-    def _make_tables(self) -> None:
-        (found,) = self._ask(text("SELECT to_regnamespace(:name) AS found"), name=SCHEMA_NAME)
-        if found.found is not None:
+    def _make_tables(self, session: Session) -> None:
+        if session.one(_SCHEMA).found is not None:
             return
-        making = Session(self._engine, self.name, writes=True)
         try:
-            making.begin()
+            session.begin()
             for statement in statements():
-                making.run(text(statement))
-            making.commit()
-        except (Taken, Conflict):
-            pass  # somebody else has made them meanwhile
-        except LostConnection as error:
-            raise self._cut_off(error) from None
-        finally:
-            making.close()
+                session.run(text(statement))
+            session.commit()
+        except (Taken, Conflict):  # somebody else has made them meanwhile
+            session.rollback()
 
     def _begun(self, session: Session, how: How) -> tuple[str, int]:
         """Who writes in which epoch from now on."""
@@ -553,6 +547,7 @@ class PostgresStore:
         self._held.session = self._held.reading = _processes.Gone(TokenCopyError, "a ledger")  # type: ignore[assignment]
 
 
+_SCHEMA = text(f"SELECT to_regnamespace('{SCHEMA_NAME}') AS found")
 _OF_NONCE = select(
     ENTRIES.c.seq,
     case((func.octet_length(ENTRIES.c.entry) <= MOST_BYTES, ENTRIES.c.entry)).label("entry"),

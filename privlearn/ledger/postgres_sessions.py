@@ -108,8 +108,9 @@ def _engine(url: URL) -> Engine:
         url,
         poolclass=NullPool,
         isolation_level="AUTOCOMMIT",  # transactions are begun in so many words
+        use_native_hstore=False,  # looking for it needs a transaction, which some poolers refuse
         hide_parameters=True,
-        connect_args=given,
+        connect_args={**given, "client_encoding": "UTF8"},
     )
 
 
@@ -151,7 +152,10 @@ class Session:
             found = self.one(select(*SERVER))
             self._backend = found.backend
             self._check_place(found)
-            self._set()
+            if self._pooled(found):  # others have this session of the server next: it stays as is
+                self._driver.prepare_threshold = None
+            else:
+                self._set()
             self.check_server(self.one(select(*SERVER)))
         except BaseException:
             self.close()
@@ -169,7 +173,6 @@ class Session:
         settings = {
             # objects are named with their schema, and functions are the server's own
             "search_path": "pg_catalog",
-            "client_encoding": "UTF8",
             "lock_timeout": f"{int(TIMEOUT * 1000)}ms",
             "statement_timeout": f"{int(TIMEOUT * 3000)}ms",
             # a process that was stopped in its turn keeps the others waiting for no longer
@@ -189,6 +192,10 @@ class Session:
         calls = ", ".join(f"set_config('{name}', '{to}', false)" for name, to in settings.items())
         self.one(text(f"SELECT {calls}"))
 
+    def _pooled(self, row: Any) -> bool:
+        """Whether another process of the server answers than the one that was connected to."""
+        return bool(row.backend != self._driver.info.backend_pid)
+
     def _check_place(self, row: Any) -> None:
         if row.server_encoding != "UTF8":
             raise LedgerError(
@@ -196,7 +203,7 @@ class Session:
             )
         if not self._writes:
             return
-        if row.backend != self._driver.info.backend_pid:
+        if self._pooled(row):
             raise LedgerError(
                 f"{self.name}: another process of the server answers than the one that was "
                 "connected to: a pooler stands between, such as PgBouncer, and locks belong to a "
@@ -283,7 +290,7 @@ class Session:
             return LostConnection(_said(error))
         if isinstance(what, sql.SerializationFailure | sql.DeadlockDetected):
             return Conflict(_said(error))
-        if isinstance(what, sql.UniqueViolation):
+        if isinstance(what, sql.UniqueViolation | sql.DuplicateSchema):
             return Taken(_said(error))
         if isinstance(what, sql.LockNotAvailable):
             return LedgerBusyError(

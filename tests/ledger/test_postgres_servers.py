@@ -143,6 +143,8 @@ def test_a_pooler_between_is_refused(postgres: Server, name: str) -> None:
         Ledger.postgres(postgres.url(ledger=name), "create").close()
         refused(address, "a pooler stands between", "open")
         assert read_records(address) == []  # who only reads needs no lock
+        with closing(Session(engine_of(Address(address)), address, writes=False)) as session:
+            assert session.one(text("SHOW default_transaction_read_only")) == ("off",)
 
 
 # Roles --------------------------------------------------------------------------------------------
