@@ -15,7 +15,7 @@ MOST = {
     "observe": 26,
     "end of a batch": 359,  # 321 before an account's state has six files, 297 before that
     "choose": 10,
-    "randomize": 214,  # 194 and 180 before those, 89 before the exact sampler
+    "randomize": 229,  # 214 before noise of reports is drawn ahead, 89 before the exact sampler
 }
 
 
