@@ -8,7 +8,7 @@ from typing import final
 from privlearn._exclusive import Exclusive
 from privlearn.accountants.spend_forms import OtherLosses
 from privlearn.accountants.state import Account, AccountState
-from privlearn.accountants.turns import News, Turns
+from privlearn.accountants.turn_lock import News, TurnLock
 from privlearn.entries import CloseEntry, Entry, OpenEntry, RetireEntry, ReturnEntry
 from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError, PrivlearnError
 from privlearn.ledger import Ledger
@@ -44,9 +44,9 @@ class AccountLog:
         self.state, self.ledger = state, ledger
         self.others = OtherLosses() if others is None else others
         lock = Exclusive("an accountant")
-        self.lock: Exclusive | Turns = lock
+        self.lock: Exclusive | TurnLock = lock
         if ledger.shared:
-            self.lock = Turns(lock, ledger, self.catch_up)
+            self.lock = TurnLock(lock, ledger, self.catch_up)
         self._news, self._seen = news, seen
         self._interrupted = False
         self._behind = False

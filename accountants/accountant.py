@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, final
 from privlearn._validate import user_range
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
-from privlearn.accountants.audit import Certificate, certify
+from privlearn.accountants.audit import certify
 from privlearn.accountants.beginnings import check_registry
+from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.collector import collector_paused
 from privlearn.accountants.continuations import read_account
 from privlearn.accountants.delegated import Delegated
@@ -39,7 +40,7 @@ from privlearn.accountants.retries import (
 )
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
-from privlearn.accountants.turns import News
+from privlearn.accountants.turn_lock import News
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, B
 from privlearn.domains import Array

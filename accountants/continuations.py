@@ -10,7 +10,7 @@ from privlearn.accountants.beginnings import check_people, noise_like, opened_as
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.spend_forms import OtherLosses
 from privlearn.accountants.state import AccountState
-from privlearn.accountants.turns import News
+from privlearn.accountants.turn_lock import News
 from privlearn.adjacency import Trust
 from privlearn.errors import LedgerError, LedgerHeadError
 from privlearn.ledger import Ledger

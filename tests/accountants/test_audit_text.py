@@ -21,7 +21,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant, LocalAccountant, audit
-from privlearn.accountants.audit import Certificate, certify
+from privlearn.accountants.audit import certify
+from privlearn.accountants.certificate import Certificate
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP, Renyi
 from privlearn.cli.main import app

@@ -18,7 +18,7 @@ from stepping import stepped
 
 from privlearn import _exclusive, _local_sockets
 from privlearn._exclusive import Block
-from privlearn.accountants import CentralAccountant, account_log, turns
+from privlearn.accountants import CentralAccountant, account_log, turn_lock
 from privlearn.accountants.serving import owning_ledger
 from privlearn.budgets import ZCDP
 from privlearn.errors import LedgerBusyError, LedgerError
@@ -41,7 +41,7 @@ MODULES = (
     threading,
     _exclusive,
     _local_sockets,
-    turns,
+    turn_lock,
     store,
     replica,
     tip,

@@ -22,7 +22,8 @@ from sqlalchemy import text
 
 from privlearn import Rows, leases
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.audit import Certificate, audit
+from privlearn.accountants.audit import audit
+from privlearn.accountants.certificate import Certificate
 from privlearn.budgets import ZCDP
 from privlearn.entries import PlanEntry, PlanItem
 from privlearn.errors import (

@@ -553,6 +553,22 @@ def test_exports_are_audited_as_the_ledger_is(
     assert copied.output == f"head: {audit(address).head}\n"
 
 
+def test_a_ledger_that_is_not_there_is_named_among_however_many(
+    postgres: Server, name: str
+) -> None:
+    """Beside more than are listed, a slip in a name was read as a ledger without entries."""
+    with postgres.database() as database:
+        address = postgres.url(database=database, ledger=name)
+        Ledger.postgres(address, "create").close()
+        postgres.execute(
+            "INSERT INTO privlearn.epochs SELECT 'a' || i, 1, '' FROM generate_series(1, 200) AS i",
+            database=database,
+        )
+        with pytest.raises(LedgerUnreadableError, match="no such ledger; there are 'a1', "):
+            read_records(f"{address}x")
+        assert read_records(address) == []
+
+
 # The page -----------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from privlearn import NoiseSource, Rows
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.state import AccountState
-from privlearn.accountants.turns import News
+from privlearn.accountants.turn_lock import News
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import (
