@@ -9,7 +9,7 @@ from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.state import AccountState
 from privlearn.entries import AttestEntry, Entry, PlanEntry, SpendEntry
 from privlearn.errors import BudgetError
-from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds
+from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded
 from privlearn.spends import LEASE
 from privlearn.tokens import Spend
 
@@ -50,6 +50,14 @@ class OtherLosses:
     """By the text of their forms."""
     bare: bool = False
     """Whether some stand there as they are: so it was done by older versions."""
+
+    def as_recorded(self, loss: Loss, users: range) -> Loss:
+        """A loss as it stands, or will stand, in the ledger.
+
+        Raises:
+            UnknownKindError, PackageError: of another package, and cannot be recorded.
+        """
+        return loss if self.bare else recorded(loss, users, self.declared)
 
     def note(self, state: AccountState, entry: Entry) -> None:
         """Looks at an entry that ``state`` has recorded."""

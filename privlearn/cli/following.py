@@ -19,7 +19,7 @@ from privlearn.errors import LedgerUnreadableError, PrivlearnError
 from privlearn.ledger import Record, iterate_records
 from privlearn.ledger.reader import is_export
 from privlearn.reporting.audits import examination
-from privlearn.reporting.books import unit_of
+from privlearn.reporting.costs import unit_of
 from privlearn.reporting.report import Looked, name_of, report_of
 from privlearn.reporting.shown_numbers import counted, indices, up
 from privlearn.reporting.spend_table import SpendTable

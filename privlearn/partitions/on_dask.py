@@ -37,7 +37,8 @@ def _merged(merge: Callable[[bytes, bytes], bytes], *sums: bytes) -> bytes:
 def _summed(work: bytes, *parts: tuple[range, Any]) -> bytes:
     """Loads the work in its task: what cannot be loaded earlier ends the worker, not the task."""
     summed, merge = loads(work)
-    return reduce(merge, (summed(*part) for part in parts))
+    total: bytes = reduce(merge, (summed(*part) for part in parts))
+    return total
 
 
 def _lies_anywhere(source: Any) -> bool:

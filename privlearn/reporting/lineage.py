@@ -30,7 +30,7 @@ from privlearn.entries import Entry, IssueEntry, OpenEntry, RetireEntry, SpendEn
 from privlearn.errors import PrivlearnError
 from privlearn.exact import float_up
 from privlearn.ledger import Ledger
-from privlearn.reporting.books import unit_of
+from privlearn.reporting.costs import unit_of
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

@@ -18,11 +18,20 @@ from stepping import stepped
 
 from privlearn import _exclusive, _local_sockets
 from privlearn._exclusive import Block
-from privlearn.accountants import CentralAccountant, turns
+from privlearn.accountants import CentralAccountant, account_log, turn_lock
 from privlearn.accountants.serving import owning_ledger
 from privlearn.budgets import ZCDP
 from privlearn.errors import LedgerBusyError, LedgerError
-from privlearn.ledger import Ledger, postgres, postgres_sessions, socket_store, store
+from privlearn.ledger import (
+    Ledger,
+    account_index,
+    postgres,
+    postgres_sessions,
+    replica,
+    socket_store,
+    store,
+    tip,
+)
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.people import postgres as people_postgres
@@ -32,8 +41,12 @@ MODULES = (
     threading,
     _exclusive,
     _local_sockets,
-    turns,
+    turn_lock,
     store,
+    replica,
+    tip,
+    account_index,
+    account_log,
     postgres,
     postgres_sessions,
     socket_store,

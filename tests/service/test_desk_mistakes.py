@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from services import PEOPLE, TEXT, Local, features, run_with, write_config
 
-from privlearn.accountants.audit import Certificate
+from privlearn.accountants.certificate import Certificate
 from privlearn.errors import (
     DataError,
     LedgerBusyError,

@@ -320,7 +320,7 @@ def test_keys_and_noise_ahead_are_overwritten_in_a_child() -> None:
     pool.more()
     ahead = pool._ahead["normal"]
     of_reports = NoiseSource.secure().pool()
-    laws = [CapNoise.half(2, 1), CapNoise.optimal(3, 1), CategoryNoise(4, 0.5)]
+    laws: list[Any] = [CapNoise.half(2, 1), CapNoise.optimal(3, 1), CategoryNoise(4, 0.5)]
     for _ in range(4):  # the fourth finds none, and leaves some
         of_reports.rows("law", 1, 2, lambda n: np.ones((n, 2), np.int64))
         for law in laws:

@@ -32,7 +32,7 @@ class News:
 
 
 @final
-class Turns(Block[None]):
+class TurnLock(Block[None]):
     """An accountant's lock, for which the ledger's turn is taken, too; a context manager.
 
     Args:
