@@ -5,7 +5,8 @@ if __name__ != "privlearn.accountants":
 
 from privlearn.accountants.accountant import CentralAccountant, JointAccountant
 from privlearn.accountants.arrivals import ArrivalSpend
-from privlearn.accountants.audit import Certificate, Guarantee, audit
+from privlearn.accountants.audit import audit
+from privlearn.accountants.certificate import Certificate, Guarantee
 from privlearn.accountants.delegated import Delegated
 from privlearn.accountants.filters import Filter, Odometer, RunningBound
 from privlearn.accountants.guarantee import in_gaussian, in_zcdp

@@ -12,67 +12,50 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from fractions import Fraction
-from itertools import islice
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, final
 
-from privlearn import __version__
-from privlearn._exclusive import Exclusive
-from privlearn._validate import text, user_range
+from privlearn._validate import user_range
+from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
-from privlearn.accountants.audit import Certificate, certify
-from privlearn.accountants.beginnings import (
-    ON_DEVICES,
-    check_people,
-    check_registry,
-    in_currency,
-    new_id,
-    noise_like,
-    opened_as,
-    participation_form,
-)
+from privlearn.accountants.audit import certify
+from privlearn.accountants.beginnings import check_registry
+from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.collector import collector_paused
+from privlearn.accountants.continuations import read_account
 from privlearn.accountants.delegated import Delegated
 from privlearn.accountants.epsilon_delta import largest_delta, largest_epsilon
 from privlearn.accountants.filters import RunningBound, running_bound
-from privlearn.accountants.guarantee import (
-    promised,
-    spent,
-)
+from privlearn.accountants.guarantee import promised, spent
 from privlearn.accountants.multiple_accountants import check_beside
+from privlearn.accountants.opening_entries import opening_entry
+from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.recorded_values import RecordedValue, recorded_values
 from privlearn.accountants.replay import Replay
-from privlearn.accountants.retries import FirstTry, ValuesInMemory, nonce_after
-from privlearn.accountants.spend_forms import OtherLosses, forms_of, parameters_of
-from privlearn.accountants.state import Account, AccountState, LossPrice
-from privlearn.accountants.turns import News, Turns
+from privlearn.accountants.retries import (
+    FirstTry,
+    Given,
+    nonce_after,
+    nothing_in_place_of,
+    released,
+)
+from privlearn.accountants.state import AccountState
+from privlearn.accountants.token_entries import TokenEntries
+from privlearn.accountants.turn_lock import News
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ApproxDP, B
 from privlearn.domains import Array
 from privlearn.entries import (
-    EXACT,
-    PARTICIPATION,
-    RESUME,
     BatchesEntry,
-    CloseEntry,
     DelegateEntry,
-    Entry,
-    FunctionsEntry,
     IssueEntry,
     LearnerEntry,
-    OpenEntry,
     PlanEntry,
     PlanItem,
-    PublishEntry,
-    ReachEntry,
     ResumeEntry,
-    RetireEntry,
-    ReturnEntry,
-    SpendEntry,
 )
 from privlearn.errors import (
     BudgetError,
     LeaseError,
-    LedgerClosedError,
     LedgerError,
     LedgerHeadError,
     NonceReusedError,
@@ -84,12 +67,10 @@ from privlearn.errors import (
 from privlearn.exact import Exact, exact, exact_text
 from privlearn.leases import Lease, check_leasable
 from privlearn.ledger import Ledger
-from privlearn.ledger.values import packed
-from privlearn.losses import Loss, recorded
+from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.protocols import Mechanism, Plan, Streaming
-from privlearn.rows import Rows
 from privlearn.tokens import (
     Outcome,
     RecordedToken,
@@ -158,59 +139,32 @@ class _Accountant(Generic[B]):
         people: People | None = None,
         _attested: bool = False,
     ) -> None:
-        cap, promise = in_currency(budget, currency, order_for, exact("failure", failure))
-        if cap.is_zero:
-            raise BudgetError(f"budget = {budget}: must be above zero")
-        index = user_range(users=users)
         source = noise if noise is not None else NoiseSource.secure()
-        if ledger is None and not source.simulated:
-            raise ValueError(
-                "ledger: secure noise needs one that outlives the process, Ledger.create(path); "
-                "Ledger.memory(), which forgets what was spent, has to be asked for"
-            )
-        check_registry(people)
-        book = ledger if ledger is not None else Ledger.memory()
-        if book.opened and not shared:
-            raise LedgerError(
-                "the ledger has entries: use resume(...) to go on with it, or shared=True for a "
-                "further accountant with a cap of its own"
-            )
-        if adjacency is None:
-            private = people is not None and people.rule.pattern == "private"
-            adjacency = Adjacency.ZERO_OUT if private else Adjacency.REPLACE_ONE
-        features: dict[str, Literal["critical", "optional"]] = {EXACT: "optional"}
-        if people is not None:
-            features[PARTICIPATION] = "critical"
-        if book.durable:
-            features[RESUME] = "critical"
-        opened = OpenEntry(
-            accountant=new_id({entry.accountant for entry in book.opened}),
-            software=f"privlearn {__version__}",
+        opened = opening_entry(
+            budget,
             trust=self.trust,
+            users=users,
+            ledger=ledger,
+            noise=source,
+            currency=currency,
+            order_for=order_for,
             adjacency=adjacency,
-            users=(index.start, index.stop),
-            cap=cap.to_dict(),
-            promise=None if promise is None else promise.to_dict(),
-            noise=source.name if not _attested or source.simulated else ON_DEVICES,
-            simulated=source.simulated,
-            side_information=tuple(side_information),
-            durable=book.durable,
-            population=None if population is None else text(population=population),
+            side_information=side_information,
+            shared=shared,
+            population=population,
+            failure=failure,
+            odometer=odometer,
+            people=people,
             attested=_attested,
-            failure=exact_text(exact("failure", failure)),
-            odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
-            features=features,
-            participation=None if people is None else participation_form(people),
-            heads={"heads": "elsewhere"} if book.keeps_heads_elsewhere else None,
         )
-
-        def beside(others: Sequence[OpenEntry]) -> None:
-            check_beside(opened, list(others))
-
+        if observer is not None and not source.simulated:
+            raise ValueError("observer: a check needs NoiseSource.simulation(seed)")
+        book = ledger if ledger is not None else Ledger.memory()
         news = News(opened.accountant)
         if book.shared:
             book.listen(news)
-        self._start(AccountState(opened), 1, book, source, observer, people, news)
+        log = AccountLog(AccountState(opened), 1, book, news)
+        self._start(log, source, observer, people)
         if people is not None and people.serving_only:
             raise PeopleError(
                 f"people: registry {people.id} stands in place of one that was lost, and learns "
@@ -221,47 +175,25 @@ class _Accountant(Generic[B]):
                 f"people: registry {people.id} belongs to accountant {people.accountant!r}; resume "
                 "that, or make a registry for this one"
             )
-        with book.turn():
-            book.enter(self.id, alone=True)
-            news.own = opened
-            book.append(opened, after=0, first=not shared, beside=beside)
+        log.begin(first=not shared, beside=lambda others: check_beside(opened, list(others)))
         if people is not None:
-            people.bind(opened.accountant, index)
+            people.bind(opened.accountant, self.users)
 
     def _start(
         self,
-        state: AccountState,
-        seen: int,
-        ledger: Ledger,
+        log: AccountLog,
         noise: NoiseSource,
         observer: ReleaseObserver | None,
         people: People | None,
-        news: News,
     ) -> None:
-        """``seen``: how many of the ledger's entries are in the state."""
-        if observer is not None and not noise.simulated:
-            raise ValueError("observer: a check needs NoiseSource.simulation(seed)")
-        self._state, self.ledger, self.noise, self.observer = state, ledger, noise, observer
-        lock = Exclusive("an accountant")
-        self._news = news
-        self._lock: Exclusive | Turns = lock
-        if ledger.shared:
-            self._lock = Turns(lock, ledger, self._catch_up)
+        self._log, self._state, self._lock = log, log.state, log.lock
+        self.ledger, self.noise, self.observer = log.ledger, noise, observer
         self._people = people
-        self._seen = seen
-        self._interrupted = False
-        self._behind = False
-        """Whether entries of other processes stand in the ledger that are not in the state."""
         self._resumed = self._joined = False
         self._before: Replay | None = None
         """What was released before a restart, until a learner runs again over it."""
-        self._past: Replay | None = None
-        """While a learner runs again over what was released before a restart."""
         self._mechanisms: dict[str, Any] = {}
-        self._others = OtherLosses()
-        self._retried: dict[int, FirstTry] = {}
-        """By identity of their tokens: releases that are handed out again."""
-        self._values = ValuesInMemory()
+        self._entries = TokenEntries(log, simulated=noise.simulated, people=people)
 
     @classmethod
     @collector_paused()
@@ -313,8 +245,8 @@ class _Accountant(Generic[B]):
         with resumed._lock:
             book.enter(resumed.id, alone=True)
             if book.unknown_head:
-                resumed._append(ResumeEntry(accountant=resumed.id))
-            resumed._end_outstanding()
+                resumed._log.append(ResumeEntry(accountant=resumed.id))
+            resumed._log.end_outstanding()
         return resumed
 
     @classmethod
@@ -371,40 +303,10 @@ class _Accountant(Generic[B]):
         people: People | None,
     ) -> tuple[Self, Replay]:
         """An accountant that the ledger holds, and what it released before."""
-        with book.turn():  # it may have been opened since this process connected
-            pass
-        first = opened_as(book, cls.trust, accountant)
-        source = noise if noise is not None else noise_like(first)
-        if source.simulated is not first.simulated:
-            raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
-        state, seen, before = AccountState(first), 0, Replay(book)
-        others, news = OtherLosses(), News(first.accountant)
-        stands = book.listen(news) if book.shared else None  # from here on others may write
-        for entry in islice(book.entries, stands):
-            if entry.accountant == first.accountant:
-                if seen:
-                    state.check(entry)
-                    state.record(entry)
-                    others.note(state, entry)
-                    if state.learner is not None:  # which stands before the first token
-                        before.add(entry)
-                seen += 1
-        if state.closed:
-            raise LedgerError(
-                f"{book.name}: its accountant was closed, and takes no further entries; it can be "
-                "audited"
-            )
-        if book.unknown_head and not state.resumable:
-            raise LedgerHeadError(
-                "unknown_head = True: the account was begun by a version whose ledgers cannot say "
-                "so; give head=, the last hash, which `privlearn audit` prints"
-            )
+        log, source, before = read_account(book, cls.trust, noise, accountant, people)
         resumed = cls.__new__(cls)
-        if people is not None or first.participation is not None:
-            check_people(people, state)
-        resumed._start(state, seen, book, source, None, people, news)
+        resumed._start(log, source, None, people)
         resumed._resumed = True
-        resumed._others = others
         return resumed, before
 
     # Public facts ---------------------------------------------------------------------------------
@@ -441,19 +343,11 @@ class _Accountant(Generic[B]):
             BudgetError: none is known, or the range cuts a batch of the rule.
             UnknownKindError, PackageError: of another package, and cannot be recorded.
         """
-        stands = self._as_recorded(loss, users)
+        stands = self._log.others.as_recorded(loss, users)
         if self.people is None:
             return stands
         with self._lock:
             return self._state.of_person(stands, users)
-
-    def _as_recorded(self, loss: Loss, users: range) -> Loss:
-        """A loss as it stands, or will stand, in the ledger.
-
-        Raises:
-            UnknownKindError, PackageError: of another package, and cannot be recorded.
-        """
-        return loss if self._others.bare else recorded(loss, users, self._others.declared)
 
     @property
     def population(self) -> str | None:
@@ -585,7 +479,7 @@ class _Accountant(Generic[B]):
             if self.people is not None:
                 self.people.divide(found)
             if not stands:
-                self._append(entry)
+                self._log.append(entry)
 
     def commit(
         self, plan: Iterable[Plan] = (), /, **mechanisms: Mechanism[Any] | Streaming[Any]
@@ -614,7 +508,7 @@ class _Accountant(Generic[B]):
             raise ValueError("plan = []: must have an item for everything that will be spent")
         ranges = [user_range(users=item.users) for item in given]
         whole = [
-            replace(item, loss=self._as_recorded(item.loss, users))
+            replace(item, loss=self._log.others.as_recorded(item.loss, users))
             for item, users in zip(given, ranges, strict=True)
         ]
         items = tuple(
@@ -629,15 +523,15 @@ class _Accountant(Generic[B]):
         with self._lock:
             stands = [Plan(i.label, i.loss, i.users, i.count) for i in self._state.plan or []]
             if not (self._resumed and whole and whole == stands):
-                self._append(PlanEntry(accountant=self.id, items=items))
+                self._log.append(PlanEntry(accountant=self.id, items=items))
             self._mechanisms = dict(mechanisms)
 
-    def release(self, label: str, rows: Rows[X], *, nonce: str | None = None) -> Released[Array]:
+    def release(self, label: str, rows: Given[Any], *, nonce: str | None = None) -> Released[Array]:
         """Runs a mechanism that was committed by keyword: issue, spend and release in one call.
 
         Args:
             label: the keyword.
-            rows: sealed, of the accountant's users.
+            rows: sealed, of the accountant's users; as of `release_once`.
             nonce: as of `release_once`.
 
         Raises:
@@ -651,10 +545,10 @@ class _Accountant(Generic[B]):
             raise BudgetError(f"{label!r} is a stream: accountant.open({label!r}) begins it")
         if nonce is not None:
             return self.release_once(nonce, mechanism, rows, users=self.users, label=label)
-        return self._run(label, mechanism, lambda token: mechanism.release(rows, token))
+        return self._run(label, mechanism, lambda token: released(mechanism, rows, token))
 
     def release_once(
-        self, nonce: str, mechanism: Mechanism[X], rows: Rows[X], *, users: range, label: str
+        self, nonce: str, mechanism: Mechanism[X], rows: Given[X], *, users: range, label: str
     ) -> Released[Array]:
         """Issue, spend and release in one call, that can be tried again without paying twice.
 
@@ -665,7 +559,9 @@ class _Accountant(Generic[B]):
         Args:
             nonce: 32 lower-case hexadecimal digits, ``secrets.token_hex(16)``, for this release.
             mechanism: that runs.
-            rows: sealed, of ``users``.
+            rows: sealed, of ``users``: `Rows`, a `PartialSum` of them, or `PartitionedRows`, which
+                a mechanism with ``release_partitions`` or ``release_partial`` takes, and which a
+                retry does not read.
             users: whom it is charged to.
             label: what it is for.
 
@@ -676,6 +572,7 @@ class _Accountant(Generic[B]):
             SpendLostError: the first try was spent and left no value; it stays charged.
             ValueError: no such nonce.  TypeError: no mechanism.
             BudgetError, TokenError, UsersError, ProvenanceError: as `issue`, and as `release`.
+            PartitionError: as `PartitionedRows.partial`, and ``release_partitions``.
         """
         _check_mechanism("mechanism", mechanism)
         loss = mechanism.loss()
@@ -691,22 +588,22 @@ class _Accountant(Generic[B]):
                 if self._first_try(nonce, loss, users, label) is None:
                     raise
         with self._lock:
-            self._values.expect(token.id)
-        return self._run_with(token, lambda token: mechanism.release(rows, token))
+            self._entries.values.expect(token.id)
+        return self._run_with(token, lambda token: released(mechanism, rows, token))
 
     def _again_from(
-        self, first: FirstTry, mechanism: Mechanism[X], rows: Rows[X]
+        self, first: FirstTry, mechanism: Mechanism[X], rows: Given[X]
     ) -> Released[Array]:
         first.check_done()
         issue, loss = first.issue, mechanism.loss()
         budget = cast(B, self._state.accounts[issue.token].budget)
         failing, users = exact("", issue.failure), range(*issue.users)
         token = mint_token(self, issue.token, budget, users, issue.label, failing, loss)
-        self._retried[id(token)] = first
+        self._entries.retried[id(token)] = first
         try:
-            return mechanism.release(rows, token)
+            return released(mechanism, nothing_in_place_of(rows), token)
         finally:
-            del self._retried[id(token)]
+            del self._entries.retried[id(token)]
 
     def _first_try(self, nonce: str, loss: Loss, users: range, label: str) -> FirstTry | None:
         """What came of the token that was issued under a nonce; None if none was.
@@ -726,7 +623,7 @@ class _Accountant(Generic[B]):
             if self._state.accounts[issue.token].outcome is not None:
                 found = FirstTry.read(nonce, issue, entries, self.ledger)
             if not self.ledger.durable:
-                found.values.extend(self._values.of(issue.token))
+                found.values.extend(self._entries.values.of(issue.token))
             return found
 
     def open(self, label: str) -> Any:
@@ -777,8 +674,8 @@ class _Accountant(Generic[B]):
     def left(self, label: str, users: range) -> int:
         """How many tokens of a committed plan item are still to be issued; 0 if there is none."""
         with self._lock:
-            if self._past is not None:
-                return self._past.left(label, users)
+            if self._entries.past is not None:
+                return self._entries.past.left(label, users)
             items = self._state.plan or []
             return sum(item.left for item in items if (item.label, item.users) == (label, users))
 
@@ -789,9 +686,11 @@ class _Accountant(Generic[B]):
         default of all of them.
         """
         with self._lock:
-            if self._past is None:
+            if self._entries.past is None:
                 return False
-            return not self._past.released(label, users, users.stop if upto is None else upto)
+            return not self._entries.past.released(
+                label, users, users.stop if upto is None else upto
+            )
 
     def rest(self, label: str, users: range) -> range | None:
         """The users of whom a planned stream can still take rows; None if there are none.
@@ -800,8 +699,8 @@ class _Accountant(Generic[B]):
         rows it did not take.
         """
         with self._lock:
-            if self._past is not None:
-                return self._past.rest(label, users)
+            if self._entries.past is not None:
+                return self._entries.past.rest(label, users)
             for item in self._state.plan or []:
                 if (item.label, item.users) == (label, users):
                     return item.rest
@@ -871,7 +770,8 @@ class _Accountant(Generic[B]):
 
         For rates at which a durable spend for each run takes too long.  Every run is charged to all
         of ``users``, used or not.  Under a plan it is an item of its own,
-        ``Plan(label, mechanism.loss() * runs, users)``.
+        ``Plan(label, mechanism.loss() * runs, users)``.  Under a rule of participation each run is
+        charged for all visits of a person, and the slots of ``users`` must be over.
 
         Args:
             mechanism: that runs, always with the same parameters.
@@ -880,17 +780,17 @@ class _Accountant(Generic[B]):
             label: what it is for.
 
         Raises:
-            LeaseError: under a rule of participation, or with a learner, whose account goes on from
-                values in the ledger, where those of a lease do not stand; or of a stream.
+            LeaseError: with a learner, whose account goes on from values in the ledger, where those
+                of a lease do not stand; of a stream; or of slots that are not over.
             InsufficientBudgetError, BudgetError, CurrencyError: as `issue`.
             ValueError: runs below 1.
         """
-        if self._state.learner is not None or self._past is not None:
+        if self._state.learner is not None or self._entries.past is not None:
             raise LeaseError(
                 f"lease {label!r}: the account is a learner's, which after a restart goes on from "
                 "the values in its ledger; those of leased runs do not stand there"
             )
-        check_leasable(mechanism, runs, self)
+        check_leasable(mechanism, runs, user_range(users=users), self)
         token = self.issue(mechanism.loss() * runs, users=users, label=label)
         return Lease(token, mechanism, runs)
 
@@ -904,8 +804,8 @@ class _Accountant(Generic[B]):
         nonce: str | None = None,
     ) -> Token[B]:
         with self._lock:
-            if self._past is not None:
-                return self._issue_again(self._past, price, users, label)
+            if self._entries.past is not None:
+                return self._issue_again(self._entries.past, price, users, label)
             if isinstance(price, Loss):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
@@ -923,7 +823,7 @@ class _Accountant(Generic[B]):
                     raise BudgetError("under a committed plan, issue tokens for its losses")
                 planned = self._state.planned_for(label, index, stands)
             token = f"{self.id}/{len(self._state.accounts) + 1}"
-            self._append(
+            self._log.append(
                 IssueEntry(
                     accountant=self.id,
                     token=token,
@@ -942,7 +842,7 @@ class _Accountant(Generic[B]):
     def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:
         """Whom a token for a loss is for, how the loss is recorded, and what it costs."""
         index = self._state.ceiling.charged.check(user_range(users=users))
-        stands = self._as_recorded(loss, index)
+        stands = self._log.others.as_recorded(loss, index)
         return index, stands, self._state.price_of_person(stands, index)
 
     def _issue_again(self, past: Replay, price: Loss | B, users: range, label: str) -> Token[B]:
@@ -970,7 +870,7 @@ class _Accountant(Generic[B]):
         with self._lock:
             index = self._state.ceiling.charged.check(user_range(users=users))
             name = f"{self.id}/allowance-{len(self._state.allowances) + 1}"
-            self._append(
+            self._log.append(
                 DelegateEntry(
                     accountant=self.id,
                     allowance=name,
@@ -981,9 +881,6 @@ class _Accountant(Generic[B]):
                 )
             )
             return Delegated(self, self._state, name, budget, index)
-
-    def _take_back(self, allowance: str) -> None:
-        self._append(ReturnEntry(accountant=self.id, allowance=allowance))
 
     # What another process needs to go on ---------------------------------------------------------
 
@@ -1008,7 +905,7 @@ class _Accountant(Generic[B]):
         self._check_not_joined()
         with self._lock:
             if self._state.resumable:
-                self._append(
+                self._log.append(
                     LearnerEntry(accountant=self.id, name=name, parameters=parameters, made=made)
                 )
 
@@ -1038,105 +935,37 @@ class _Accountant(Generic[B]):
                     "ledger anew for another one"
                 )
             past.begin()
-            self._past = past
+            self._entries.past = past
         try:
             yield past
             past.check_all_left()
         finally:
-            self._past = None
-
-    def _again(self, token: Token[Any]) -> bool:
-        """Whether a token was issued in `replaying`, so that all about it stands in the ledger.
-
-        Others can be out at that time, and what they do is written as always.
-        """
-        if id(token) in self._retried:
-            return True
-        return self._past is not None and self._past.holds(token.id)
+            self._entries.past = None
 
     def check_ledger(self) -> None:
         """For leases: raises LedgerError if nothing can be recorded any more; writes nothing."""
-        if self._state.closed:
-            raise LedgerClosedError("the accountant was closed")
-        if self._interrupted:
-            raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
-        self.ledger.check_own()
+        self._log.check_writable()
 
     def record_spend(
         self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
     ) -> RecordedToken:
         """For tokens: writes the spend; returns the token's account when it is durable."""
-        stands = self._as_recorded(loss, token.users)
-        domain, noise, loss_form, derived = forms_of(spend, stands)
-        with self._lock:
-            entry = SpendEntry(
-                accountant=self.id,
-                token=token.id,
-                mechanism=spend.mechanism,
-                users=(token.users.start, token.users.stop),
-                trust=self.trust,
-                adjacency=self.adjacency,
-                domain=domain,
-                noise=noise,
-                simulated=self.noise.simulated,
-                gain=spend.gain,
-                loss=loss_form,
-                arithmetic=spend.arithmetic,
-                derived=derived,
-                calibration=spend.calibration,
-                parameters=parameters_of(spend, runs),
-                interactive=spend.interactive,
-                profile=spend.profile,
-                exact=spend.exact_form() if EXACT in self._state.opened.features else None,
-                admitted=self._admitted(token.users.stop),
-            )
-            if id(token) in self._retried:
-                return self._retried[id(token)].spent(entry)
-            if self._past is not None and self._again(token):
-                return self._past.spent(entry)
-            self._append(entry)
-        if self.observer is not None:
+        account, written = self._entries.spend(token, spend, loss, runs)
+        if written and self.observer is not None:
             self.observer.spent(token, spend)
-        return self._state.accounts[entry.token]
+        return account
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """For receipts: writes what user code rows passed through; returns when it is durable."""
-        with self._lock:
-            if self._again(token):
-                return
-            known = self._state.accounts[token.id].functions or {}
-            if new := tuple(name for name in names if name not in known):
-                self._append(FunctionsEntry(accountant=self.id, token=token.id, names=new))
-            else:
-                self.ledger.keep_head_again()
+        self._entries.functions(token, names)
 
     def record_reach(self, token: Token[Any], stop: int) -> int:
         """For receipts: writes how far a stream comes; returns it when it is durable."""
-        with self._lock:
-            account = self._state.accounts[token.id]
-            if self._again(token) or account.stream is None:
-                return token.users.stop
-            if stop <= account.stream.reach:  # it stands, and its head could not be kept
-                self.ledger.keep_head_again()
-                return account.stream.reach
-            reach = min(account.stream.ahead(stop), token.users.stop)
-            self._append(ReachEntry(accountant=self.id, token=token.id, stop=reach))
-            return reach
+        return self._entries.reach(token, stop)
 
     def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
-        """For receipts: writes a value that is about to leave a spend which stays open.
-
-        What was begun before there were such entries only looks whether the ledger is still its.
-        """
-        if not self._state.resumable:
-            self.ledger.check_own()
-            self._values.note(token.id, value)
-            return
-        with self._lock:
-            entry = PublishEntry(
-                accountant=self.id, token=token.id, digest=value.digest, upto=value.upto
-            )
-            self._append(entry, value)
+        """For receipts: writes a value that is about to leave a spend which stays open."""
+        self._entries.publish(token, value)
 
     def record_retire(
         self,
@@ -1146,107 +975,14 @@ class _Accountant(Generic[B]):
         value: ReleasedValue | None = None,
     ) -> None:
         """For tokens and receipts: writes how the token ended, with the value that leaves then."""
-        with self._lock:
-            if self._again(token):
-                return
-            kept = value if self._state.resumable else None
-            entry = RetireEntry(
-                accountant=self.id,
-                token=token.id,
-                outcome=outcome,
-                digest=digest,
-                admitted=self._admitted(None),
-                value=None if kept is None else {"digest": kept.digest, "upto": kept.upto},
-            )
-            self._append(entry, kept)
-            if value is not None and kept is None:
-                self._values.note(token.id, value)
-
-    def _admitted(self, stop: int | None) -> dict[str, Any] | None:
-        """Up to where the registry must know of visits at least, which `resume` asks of it.
-
-        Args:
-            stop: behind the slots of a token that is being spent, which on a timetable are over.
-                Where the registry's clock is then may follow from who came last.
-        """
-        if self.people is None:
-            return None
-        if self.people.rule.clock == "arrivals":
-            return {"clock": self.people.clock}
-        return None if stop is None else {"clock": max(stop, self._state.admitted)}
-
-    def _append(
-        self, entry: Entry, value: ReleasedValue | None = None, nonce: str | None = None
-    ) -> None:
-        """Checks, writes and records, with the lock held: nobody comes in between."""
-        if self._interrupted:
-            raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
-        self._state.check(entry)
-        self._interrupted = True
-        self._news.own = entry
-        try:
-            kept = None if value is None else (value.digest, packed(value.value))
-            self.ledger.append(entry, after=self._seen, value=kept, nonce=nonce)
-        except LedgerHeadError:  # it stands
-            self._seen += 1
-            self._state.record(entry)
-            self._interrupted = False
-            raise
-        except BaseException:
-            self._interrupted = self.ledger.may_hold(entry)
-            raise
-        self._seen += 1
-        self._state.record(entry)
-        self._interrupted = False
-
-    def _catch_up(self, orphans: Sequence[str]) -> None:
-        """Records what other processes wrote, and ends the tokens of those that are gone."""
-        if self._behind:
-            raise LedgerError(
-                "what other processes wrote was not taken in whole, as that was interrupted or "
-                "does not check: join the account again"
-            )
-        self._behind = True
-        for entry in self._news.take():
-            try:
-                self._state.check(entry)
-            except (PrivlearnError, ValueError) as error:
-                raise LedgerError(
-                    f"{self.ledger.name}: another process wrote an entry that does not check, and "
-                    f"nothing more is recorded here: {error}"
-                ) from error
-            self._state.record(entry)
-            self._others.note(self._state, entry)
-            self._seen += 1
-        self._behind = False
-        for token in orphans:
-            account = self._state.accounts.get(token)
-            if account is not None and account.outcome is None:
-                self._end(account)
+        self._entries.retire(token, outcome, digest, value)
 
     def close(self) -> None:
         """Ends the account: unspent tokens go back, open streams are lost.
 
         The ledger is closed with its last accountant.
         """
-        with self._lock:
-            if self._state.closed:
-                return
-            self._end_outstanding()
-            self._append(CloseEntry(accountant=self.id))
-            over = not self.ledger.open_accountants
-        if over:
-            self.ledger.close()
-
-    def _end_outstanding(self) -> None:
-        for account in self._state.outstanding():
-            self._end(account)
-        for allowance in self._state.delegated():
-            self._take_back(allowance.entry.allowance)
-
-    def _end(self, account: Account) -> None:
-        outcome: Outcome = "unused" if account.spend is None else "lost"
-        self._append(RetireEntry(accountant=self.id, token=account.token, outcome=outcome))
+        self._log.close()
 
     def __enter__(self) -> Self:
         return self

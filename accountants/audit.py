@@ -5,271 +5,58 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Protocol, final
+from typing import final
 
 from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    field_serializer,
-    model_serializer,
 )
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
-from privlearn.accountants.assumption import Assumption, paid, unprotected
-from privlearn.accountants.assumptions import assumptions, noise_text
-from privlearn.accountants.declarations import Declaration
-from privlearn.accountants.epsilon_delta import RoundedNumber, Work, largest_epsilon
-from privlearn.accountants.filters import running_bound
+from privlearn.accountants.assumptions import noise_text
+from privlearn.accountants.audited_accounts import AuditedAccount, Watcher
+from privlearn.accountants.certificate import (
+    Attestation,
+    Certificate,
+    Guarantee,
+    Share,
+)
+from privlearn.accountants.epsilon_delta import Work
 from privlearn.accountants.guarantee import (
-    Composite,
-    Totals,
-    epsilon_of,
-    mu_of,
     promised,
-    rho_of,
     spent,
-    unless_failed,
 )
 from privlearn.accountants.multiple_accountants import (
-    CHOSEN_BEFORE,
-    Pieces,
     check_beside,
     promised_pieces,
     remarks,
     spent_pieces,
-    sums,
-    user_sums,
 )
-from privlearn.accountants.person_assumptions import relation_words
 from privlearn.accountants.persons import PatternWork
-from privlearn.accountants.recorded_visits import Restate, restated_visits
-from privlearn.accountants.spend_totals import SpendTotals
-from privlearn.accountants.state import AccountState, CurveWork, rule_of
-from privlearn.adjacency import Adjacency, Trust
+from privlearn.accountants.prices import CurveWork
+from privlearn.accountants.recorded_visits import Restate
+from privlearn.accountants.state import AccountState
+from privlearn.accountants.stated_guarantees import (
+    broken_promise,
+    leases_of,
+    shares_of,
+    stated_guarantee,
+    stated_sums,
+    uncovered,
+)
 from privlearn.entries import (
     Entry,
     OpenEntry,
-    RetireEntry,
-    SpendEntry,
-    Users,
     parse_entry,
 )
-from privlearn.errors import BudgetError, UsersError
-from privlearn.exact import float_down, float_up
+from privlearn.errors import UsersError
 from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record, iterate_records
 from privlearn.ledger.addresses import is_address
 from privlearn.ledger.heads import Claimed
 from privlearn.ledger.recorded_values import RecordedValues
-from privlearn.losses import Loss
-from privlearn.participation import Participation
-
-
-def _or_infinite(value: object) -> object:
-    return math.inf if value is None else value
-
-
-class Running(BaseModel):
-    """The odometer: the privacy loss exceeds ``epsilon``, or did so earlier, with chance δ only."""
-
-    model_config = ConfigDict(frozen=True)
-    epsilon: float
-    delta: float
-    theorem: str
-
-
-class Guarantee(BaseModel):
-    """One statement of privacy, the maximum over users.
-
-    ``rho`` (zCDP) and ``mu`` (Gaussian DP) are None where the losses have none.  ``epsilon`` is the
-    least of all bounds that hold at ``delta``, and ``method`` says which (`epsilon_delta` lists
-    them).
-    Where it is ``unknown``, ``epsilon`` is infinite here and null in JSON.
-    For ``gaussian`` and tight compositions the exact worst case is at most ``error_bound`` below
-    it; for ``renyi`` and ``pure`` that covers rounding only.
-    """
-
-    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
-    trust: Trust
-    adjacency: Adjacency
-    rho: float | None
-    mu: float | None
-    epsilon: Annotated[float, BeforeValidator(_or_infinite)]
-    delta: float
-    error_bound: float
-    method: str
-    rests_on: list[Assumption]
-    accountants: tuple[int, ...] = (1,)
-    """Whose guarantee it is, numbered as the ledger opens them; of several, it is their sum."""
-    users: Users | None = None
-    """The protected indices; None where several accountants name different people."""
-    who: str = ""
-    """Of a sum: for whom it holds."""
-    attested: bool = False
-    """Rests on what clients claim, which no ledger can verify."""
-    failure: float = 0.0
-    """Part of ``delta``: the probability of failing that was set aside or spent."""
-    user: int | None = None
-    """The one arrival index it is for; None for the maximum over users."""
-    rounds: int = 1
-    """How many rows the protected person has."""
-    rule: Participation | None = None
-    """How often the protected person may come back; None where a person is an index.  With a rule
-    it is a guarantee for every person with all visits."""
-    relation: str = ""
-    """The neighbour relation of persons in a few words; empty where an index is one person."""
-    running: Running | None = None
-    """Ex post, and a guarantee of its own kind: a bound that holds at all times at once."""
-    unknown: str = ""
-    """Why it cannot be known from the ledger; empty where it is known."""
-
-    @property
-    def assumptions(self) -> list[str]:
-        """What it rests on, in words."""
-        return [assumption.text for assumption in self.rests_on]
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Certificates of accounts without rules stay what they were."""
-        told: dict[str, Any] = serialize(self)
-        for name in ("rule", "relation"):
-            if not told[name]:
-                del told[name]
-        return told
-
-    @field_serializer("epsilon", when_used="json")
-    def _epsilon(self, value: float) -> float | None:
-        return None if self.unknown else value
-
-
-class Share(BaseModel):
-    """All spends of one mechanism under one label."""
-
-    model_config = ConfigDict(frozen=True)
-    mechanism: str
-    label: str
-    spends: int
-    share: float | None
-    """Part of the budget spent on its accountant's most charged user, 0 to 1; None if unknown."""
-    accountant: int = 1
-    interactive: bool = False
-    """Stays open and releases again while other tokens may be spent."""
-
-
-class Leased(BaseModel):
-    """Leases of one mechanism under one label: spends that each paid for several runs."""
-
-    model_config = ConfigDict(frozen=True)
-    accountant: int
-    mechanism: str
-    label: str
-    leases: int
-    runs: int
-    """That they paid for; how many of these were used is not recorded."""
-
-
-class Attestation(BaseModel):
-    """What clients claim about their messages; not verified."""
-
-    model_config = ConfigDict(frozen=True)
-    accountant: int
-    by: str
-    mechanism: str
-    label: str
-    users: Users
-    adjacency: Adjacency
-    loss: dict[str, Any]
-    most_messages: int
-    count: int
-    unseen: tuple[str, ...] = ()
-
-
-class Certificate(BaseModel):
-    """What a ledger proves, and every problem found in it.
-
-    ``guarantees`` has one statement for each accountant and ``spent`` what each has spent, ex post.
-    Where several accountants have the same trust and neighbour relation, ``sums`` states what they
-    promise together and ``sums_spent`` what they spent; ``remarks`` says what cannot be known.
-    ``problems`` are what is wrong; ``consequences``, which are never alone, are what may be wrong
-    only because the record is broken before it.
-    """
-
-    model_config = ConfigDict(frozen=True)
-    guarantees: list[Guarantee]
-    spent: list[Guarantee]
-    sums: list[Guarantee] = []
-    sums_spent: list[Guarantee] = []
-    remarks: list[str] = []
-    attestations: list[Attestation] = []
-    mechanisms: list[Share]
-    entries: int
-    spends: int
-    lost: int
-    ended_early: int = 0
-    """Streams that are charged only to users whose rows they may have taken."""
-    freed: int = 0
-    """Users who were not, added up over these streams: nothing is charged to them for it."""
-    leases: list[Leased] = []
-    """Spends that paid for several runs of a mechanism, whose values do not stand in the ledger."""
-    learners: list[str] = []
-    """Names of the learners whose plans stand in the ledger, as it gives them."""
-    closed: bool
-    simulation: bool
-    noise: str
-    interleaved: bool = False
-    """Whether tokens were spent while another's mechanism was still open, so that the guarantee
-    rests on a theorem of concurrent composition (named among the assumptions)."""
-    trusted_code: list[str]
-    declarations: list[Declaration] = []
-    """Losses of other packages, which are counted with the bounds that were declared for them."""
-    problems: list[str]
-    consequences: list[str] = []
-    head: str
-    head_compared: bool = False
-    """Whether a head that was kept elsewhere was looked for."""
-    head_at: int | None = None
-    """After how many entries that head stands, all of which it vouches for; None if nowhere."""
-    head_beside: bool = False
-    """Whether the head in the file beside the ledger was looked for."""
-    format: int = SCHEMA
-    """Of the ledger that was read."""
-    root: str = ""
-    """The Merkle root (RFC 6962) of the hashes of all entries."""
-    features: list[str] = []
-    """Extensions that the ledger names and that this audit left aside, as they are optional."""
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Certificates of ledgers that older versions wrote stay what they were."""
-        told: dict[str, Any] = serialize(self)
-        for name in ("ended_early", "freed", "leases", "learners", "head_beside", "declarations"):
-            if not told[name]:
-                del told[name]
-        return told
-
-    @property
-    def holds(self) -> bool:
-        """Whether all is certified: no problems, noise that protects, nothing merely attested."""
-        return not self.problems and not self.simulation and not self.attested
-
-    @property
-    def attested(self) -> bool:
-        """Whether some guarantee is only what clients attest."""
-        return any(guarantee.attested for guarantee in self.guarantees)
-
-
-class Watcher(Protocol):
-    """Sees every entry of an audit, for what a certificate does not say."""
-
-    def see(self, record: Record, entry: Entry, state: AccountState) -> None:
-        """An entry that ``state``, that of its accountant, has just taken into account."""
 
 
 @final
@@ -480,105 +267,6 @@ class _Findings:
 
 
 @final
-@dataclass
-class _Book:
-    """One accountant as far as it was read."""
-
-    state: AccountState
-    totals: SpendTotals = field(default_factory=SpendTotals)
-    spent: SpendEntry | None = None
-    """The first spend."""
-    unpriced: str = ""
-    """Why what was spent is not known; empty where it is."""
-    unplanned: str = ""
-    """Why what was promised is not known; empty where it is."""
-    restate: Restate | None = None
-    watcher: Watcher | None = None
-
-    def take(self, entry: Entry, record: Record) -> str:
-        """Checks and records an entry, and says what is wrong with it."""
-        problem, state = "", self.state
-        try:
-            state.check(entry)
-        except Exception as error:  # whatever a file holds, an audit ends
-            problem = str(error)
-        try:
-            # Also what should not have happened counts as spent.
-            (state.record_wrong if problem else state.record)(entry)
-            self.totals.add(state, entry)
-            if self.watcher is not None:
-                self.watcher.see(record, entry, state)
-        except Exception as error:
-            problem = problem or str(error)
-            self.cannot_count(entry.entry, problem)
-        if isinstance(entry, RetireEntry):
-            self._fold(entry)
-        elif isinstance(entry, SpendEntry):
-            if state.visits is not None:
-                problem = problem or self._check_visits(entry)
-            self._drop(entry)
-        return problem
-
-    def _check_visits(self, entry: SpendEntry) -> str:
-        """What is wrong with a gain that is for all visits of a person."""
-        try:
-            found = restated_visits(entry, self.state.read_loss(entry.loss), self.restate)
-        except Exception as error:  # whatever a file holds, an audit ends
-            return f"{entry.mechanism}: its parameters do not give its price: {error}"
-        if found is not None:
-            told = self.totals.restated if found else self.totals.as_recorded
-            told[entry.mechanism] = None
-        return ""
-
-    def _drop(self, entry: SpendEntry) -> None:
-        """Keeps of a spend only that it was made: one entry stands for all of them."""
-        account = self.state.accounts.get(entry.token)
-        if account is not None and account.spend is entry:
-            self.spent = account.spend = self.spent or entry
-            account.loss = None
-
-    def _fold(self, entry: RetireEntry) -> None:
-        account = self.state.accounts.get(entry.token)
-        if account is None:
-            return
-        if account.spend is not None and entry.outcome in ("lost", "uncovered"):
-            self.totals.lost += 1
-        if entry.outcome == "uncovered":
-            self.totals.uncovered.append((entry.token, account.label))
-        self.state.fold(entry.token)
-
-    def cannot_count(self, kind: object, why: str) -> None:
-        """An entry of that kind could not be understood."""
-        if str(kind) not in _FREE:
-            self.unpriced = self.unpriced or why
-        if kind == "plan":
-            self.unplanned = self.unplanned or why
-
-    @property
-    def lost(self) -> int:
-        """Spends of which no outcome is known."""
-        return self.totals.lost + sum(
-            account.spend is not None for account in self.state.accounts.values()
-        )
-
-
-_FREE = {
-    "close",
-    "delegate",
-    "functions",
-    "issue",
-    "learner",
-    "open",
-    "plan",
-    "resume",
-    "retire",
-    "return",
-    "sums",
-}
-"""Kinds of entries by which nothing is spent; one of a kind that is unknown may spend."""
-
-
-@final
 class _Audit:
     """The audit of one ledger, record by record."""
 
@@ -599,7 +287,7 @@ class _Audit:
         self.gap = ""
         """Where entries are missing or moved first; empty if nowhere."""
         self.problems, self.consequences = _Findings(), _Findings()
-        self.books: dict[str, _Book] = {}
+        self.books: dict[str, AuditedAccount] = {}
         self.strangers: set[str] = set()
         self.curve_work = CurveWork()
         self.pattern_work = PatternWork.of_an_audit()
@@ -655,9 +343,11 @@ class _Audit:
         others = [other.state.opened for other in self.books.values()]
         try:
             state = AccountState(entry)
-            self.books[entry.accountant] = _Book(state, restate=self.restate, watcher=self.watcher)
+            self.books[entry.accountant] = AuditedAccount(
+                state, restate=self.restate, watcher=self.watcher
+            )
             state.number = len(self.books)
-            state.curve_work = self.curve_work
+            state.prices.work = self.curve_work
             if state.visits is not None:
                 state.visits.work = self.pattern_work
             state.functions_named = self.format != 1
@@ -690,7 +380,7 @@ class _Audit:
             self._found("no accountant was opened: there is nothing to guarantee")
         for book in books:
             said = [*book.totals.declarations.problems(), *book.totals.foreign.problems]
-            for text in _broken_promise(book.state) + _uncovered(book.totals) + said:
+            for text in broken_promise(book.state) + uncovered(book.totals) + said:
                 self.problems.add(text)
         guarantees: list[Guarantee] = []
         expended: list[Guarantee] = []
@@ -702,13 +392,13 @@ class _Audit:
         for book in protecting:
             state = book.state
             try:
-                stated = _guarantee(book, promised(state, users), delta, rounds, users, work)
-                spent_so_far = _guarantee(
+                stated = stated_guarantee(book, promised(state, users), delta, rounds, users, work)
+                spent_so_far = stated_guarantee(
                     book, spent(state, users), delta, rounds, users, work, ex_post=True
                 )
                 guarantees.append(stated)
                 expended.append(spent_so_far)
-                shares += _shares(book)
+                shares += shares_of(book)
                 infinite = stated.epsilon == math.inf and not stated.unknown
                 if infinite and delta is None and rounds == 1:
                     self._found(f"accountant {state.number}: no finite ε at δ = {stated.delta:g}")
@@ -720,8 +410,8 @@ class _Audit:
                 for book in books
                 if book not in protecting
             ]
-        together = _sums(books, promised_pieces, delta, notes, rounds, users, work)
-        expended_together = _sums(
+        together = stated_sums(books, promised_pieces, delta, notes, rounds, users, work)
+        expended_together = stated_sums(
             books, spent_pieces, delta, notes, rounds, users, work, ex_post=True
         )
         return Certificate(
@@ -744,7 +434,7 @@ class _Audit:
             lost=sum(book.lost for book in books),
             ended_early=sum(book.totals.ended_early for book in books),
             freed=sum(book.totals.freed for book in books),
-            leases=[lease for book in books for lease in _leases(book)],
+            leases=[lease for book in books for lease in leases_of(book)],
             learners=[s.learner.name for s in states if s.learner is not None],
             closed=bool(states) and all(state.closed for state in states),
             simulation=any(state.opened.simulated for state in states),
@@ -773,198 +463,3 @@ class _Audit:
                 {name for state in states for name in state.opened.features} - KNOWN_FEATURES
             ),
         )
-
-
-def _guarantee(
-    book: _Book,
-    totals: Totals,
-    delta: float | None,
-    rounds: int,
-    users: range | None,
-    work: Work,
-    *,
-    ex_post: bool = False,
-) -> Guarantee:
-    state = book.state
-    lines = assumptions(state, book.totals, rounds)
-    if totals.bounded:
-        lines.append(
-            paid(
-                f"Users with {totals.bounded} different totals, too many to compose one by one, "
-                "are counted by the largest sum in the accountant's currency, which is no less "
-                "than any of theirs."
-            )
-        )
-    if users is not None:
-        lines.append(
-            paid(
-                f"This is for user {users.start} only: what the plan or the cap allows to touch "
-                "this user counts, spent or not."
-            )
-        )
-        lines.append(unprotected("What happened after the arrival depends on the user."))
-    unknown = book.unpriced if ex_post else book.unplanned
-    found = _stated([state], totals.parts, delta, lines, work, rounds=rounds, unknown=unknown)
-    known = ex_post and rounds == 1 and not unknown
-    bound = running_bound(state, users) if known else None
-    extra: dict[str, object] = {"user": None if users is None else users.start}
-    if bound is not None:
-        extra["running"] = Running(epsilon=bound.epsilon, delta=bound.delta, theorem=bound.theorem)
-    return found.model_copy(update=extra)
-
-
-def _stated(
-    states: Sequence[AccountState],
-    parts: list[Composite],
-    delta: float | None,
-    rests_on: list[Assumption],
-    work: Work,
-    who: str = "",
-    rounds: int = 1,
-    unknown: str = "",
-) -> Guarantee:
-    if delta is None:
-        promises = {float(s.promise.delta) for s in states if s.promise is not None}
-        failing = float(sum(s.failure for s in states))
-        delta = max(promises, default=failing + 1e-6 * (1 - failing))
-    rho, mu, epsilon = None, None, RoundedNumber(math.inf, 0.0, "unknown")
-    if not unknown:
-        rho = _times(_largest([rho_of(part) for part in parts]), rounds**2)
-        mu = _times(_largest([mu_of(part) for part in parts]), rounds)
-        epsilon = largest_epsilon(parts, delta, rounds, work)
-    first = states[0].opened
-    ranges = {state.opened.users for state in states}
-    return Guarantee(
-        trust=first.trust,
-        adjacency=first.adjacency,
-        rho=rho,
-        mu=mu,
-        epsilon=epsilon.value,
-        delta=delta,
-        error_bound=epsilon.error_bound,
-        method=epsilon.method,
-        rests_on=rests_on,
-        accountants=tuple(state.number for state in states),
-        users=next(iter(ranges)) if len(ranges) == 1 else None,
-        who=who,
-        attested=any(state.opened.attested for state in states),
-        failure=max(
-            (float_up(part.failure()) for part in parts if isinstance(part, Loss)), default=0.0
-        ),
-        rounds=rounds,
-        rule=rule_of(first) if len(states) == 1 else None,
-        relation=_relation(states),
-        unknown=unknown,
-    )
-
-
-def _relation(states: Sequence[AccountState]) -> str:
-    opened = [state.opened for state in states]
-    words = dict.fromkeys(relation_words(o.adjacency, rule_of(o)) for o in opened)
-    return "; ".join(words) if any(rule_of(o) for o in opened) else ""
-
-
-def _times(value: float | None, factor: int) -> float | None:
-    return value if value is None or factor == 1 else float_up(Fraction(value) * factor)
-
-
-def _sums(
-    books: Sequence[_Book],
-    pieces: Callable[[AccountState], Pieces],
-    delta: float | None,
-    notes: list[str],
-    rounds: int,
-    users: range | None,
-    work: Work,
-    *,
-    ex_post: bool = False,
-) -> list[Guarantee]:
-    found = []
-    by_number = {book.state.number: book for book in books}
-    try:
-        states = [book.state for book in books]
-        for added in sums(states, pieces) if users is None else user_sums(states, pieces, users):
-            if not added.parts:
-                notes.append(f"For {added.who}, the sum was not computed: too many totals differ.")
-                continue
-            its_books = [by_number[state.number] for state in added.states]
-            rows = "" if rounds == 1 else f", {rounds} rows instead of each one"
-            lines = [paid(f"This is the sum for {added.who}{rows}."), CHOSEN_BEFORE]
-            lines += [line for b in its_books for line in assumptions(b.state, b.totals, rounds)]
-            reasons = [b.unpriced if ex_post else b.unplanned for b in its_books]
-            stated = _stated(
-                added.states,
-                added.parts,
-                delta,
-                list(dict.fromkeys(lines)),
-                work,
-                added.who,
-                rounds,
-                next(filter(None, reasons), ""),
-            )
-            user = None if users is None else users.start
-            found.append(stated.model_copy(update={"user": user}))
-    except Exception as error:  # whatever a file holds, an audit ends
-        notes.append(f"Guarantees add up, but there is no sum: {error}")
-    return found
-
-
-def _broken_promise(state: AccountState) -> list[str]:
-    """A cap that does not keep the (ε, δ) it was made from."""
-    if state.promise is None:
-        return []
-    try:
-        apart = unless_failed(state.promise, state.failure)
-        found = epsilon_of(state.cap, float_down(apart.delta)).value
-        if found <= float(state.promise.epsilon) * (1 + 1e-12):
-            return []
-    except (BudgetError, ValueError, ArithmeticError) as error:  # whatever a file holds
-        return [f"the promise {state.promise} is not kept: {error}"]
-    return [f"the cap {state.cap} gives ε = {found:.6g}, not the promised {state.promise}"]
-
-
-def _uncovered(totals: SpendTotals) -> list[str]:
-    """Releases that ended in a way that may depend on data beyond what was paid for."""
-    return [
-        f"token {token} ({label}): its mechanism stopped after it had opened rows; whether it does "
-        "may depend on them, which is not covered"
-        for token, label in totals.uncovered
-    ]
-
-
-def _largest(values: list[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return max(known) if len(known) == len(values) else None
-
-
-def _leases(book: _Book) -> list[Leased]:
-    """Spends that paid for several runs, by mechanism and label."""
-    return [
-        Leased(
-            accountant=book.state.number,
-            mechanism=mechanism,
-            label=label,
-            leases=leases,
-            runs=runs,
-        )
-        for (mechanism, label), (leases, runs) in book.totals.leases.items()
-    ]
-
-
-def _shares(book: _Book) -> list[Share]:
-    """Spends by mechanism and label, with their part of the most charged user's spend."""
-    totals = book.totals
-    parts = dict.fromkeys(totals.spends) | (
-        {} if book.unpriced else dict(totals.shares(book.state))
-    )
-    return [
-        Share(
-            mechanism=group[0],
-            label=group[1],
-            accountant=book.state.number,
-            spends=totals.spends[group],
-            interactive=group in totals.streams,
-            share=share,
-        )
-        for group, share in parts.items()
-    ]

@@ -75,7 +75,9 @@ def check_people(people: People | None, state: AccountState) -> None:
         if begun is not None:
             rule = Participation.from_dict(begun["rule"])
             had = f"registry {begun['registry']} and {rule}, which was at slot {state.admitted} or "
-            had += "later (if it is lost: People.replace_lost)"
+            had += (
+                "later (if it is lost: People.replace_lost, or 'replace_lost' of People.postgres)"
+            )
         given = "none" if people is None else f"registry {people.id} and {people.rule}"
         raise PeopleError(f"people: the accountant was begun with {had}; given was {given}")
     people.bind(state.opened.accountant, state.users)

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Generic, Never, Protocol, Self, cast, final
 
-from privlearn._exclusive import Exclusive
 from privlearn._validate import user_range
+from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.state import AccountState
-from privlearn.accountants.turns import Turns
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B
 from privlearn.errors import BudgetError, TokenCopyError
@@ -25,7 +24,7 @@ class _Parent(Protocol[B]):
 
     noise: NoiseSource
     observer: ReleaseObserver | None
-    _lock: Exclusive | Turns
+    _log: AccountLog
 
     @property
     def adjacency(self) -> Adjacency: ...
@@ -50,7 +49,6 @@ class _Parent(Protocol[B]):
     def _issue(
         self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
     ) -> Token[B]: ...
-    def _take_back(self, allowance: str) -> None: ...
 
 
 @final
@@ -238,9 +236,10 @@ class Delegated(Generic[B]):
 
     def close(self) -> None:
         """Gives back what was not used; may be called twice."""
-        with self._parent._lock:
+        log = self._parent._log
+        with log.lock:
             if not self._allowance.returned:
-                self._parent._take_back(self._name)
+                log.take_back(self._name)
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 
 from pydantic_core import to_json
 
-from privlearn.accountants.state import dominates
+from privlearn.accountants.loss_structure import dominates
 from privlearn.domains import Domain, domain_from_dict
 from privlearn.domains.reading import announced_domain, is_shipped_kind
 from privlearn.entries import SpendEntry

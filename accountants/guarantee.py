@@ -17,8 +17,9 @@ from itertools import accumulate
 
 from privlearn._validate import count as valid_count
 from privlearn._validate import probability
+from privlearn.accountants.loss_structure import total
 from privlearn.accountants.person_totals import person_total
-from privlearn.accountants.state import AccountState, total
+from privlearn.accountants.state import AccountState
 from privlearn.accountants.tallies import Tallies
 from privlearn.accountants.tight_composition import step_of
 from privlearn.adjacency import Adjacency
@@ -171,7 +172,7 @@ def _totals(state: AccountState, tallies: Tallies[Loss], users: range | None) ->
         return Totals(compositions(tallies, [top.first for top in tops]))
 
     def numbers(loss: Loss) -> tuple[Fraction, ...]:
-        price = state.price(loss)
+        price = state.prices.of(loss)
         return *price.budget.amounts, price.failure
 
     prices = tallies.sums(numbers, [top.first for top in tops])

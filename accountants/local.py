@@ -249,7 +249,7 @@ class LocalAccountant(_Accountant[B]):
                 for position, item in enumerate(items)
                 if (item.label, item.users) == (label, index) and item.left >= most
             )
-            self._append(
+            self._log.append(
                 AttestEntry(
                     accountant=self.id,
                     by=text(by=by),
@@ -257,7 +257,7 @@ class LocalAccountant(_Accountant[B]):
                     label=label,
                     users=(index.start, index.stop),
                     adjacency=self.adjacency,
-                    loss=self._as_recorded(loss, index).to_dict(),
+                    loss=self._log.others.as_recorded(loss, index).to_dict(),
                     most_messages=most,
                     count=valid_count(count=count),
                     planned=next(fitting, None),
@@ -324,7 +324,7 @@ class LocalAccountant(_Accountant[B]):
                 step=step,
                 digest=digest,
             )
-            self._append(entry, ReleasedValue(value, digest, upto))
+            self._log.append(entry, ReleasedValue(value, digest, upto))
             if not waits:
                 _ = self.ledger.head  # on disk before it is told
 

@@ -31,7 +31,8 @@ from privlearn.accountants.guarantee import (
     promised,
     spent,
 )
-from privlearn.accountants.state import AccountState, total
+from privlearn.accountants.loss_structure import total
+from privlearn.accountants.state import AccountState
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency

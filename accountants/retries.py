@@ -11,16 +11,56 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NoReturn, final
+from typing import Any, NoReturn, TypeVar, cast, final
 
+from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.recorded_values import recorded_value
-from privlearn.accountants.state import LossPrice
 from privlearn.domains import Array
 from privlearn.entries import Entry, IssueEntry, PublishEntry, RetireEntry, SpendEntry
 from privlearn.errors import NonceBusyError, NonceReusedError, SpendLostError
 from privlearn.exact import exact_text
 from privlearn.ledger import Ledger
-from privlearn.tokens import ReleasedValue
+from privlearn.partitions import PartitionedRows
+from privlearn.protocols import Mechanism
+from privlearn.rows import PartialSum, Rows
+from privlearn.tokens import Released, ReleasedValue, Token
+
+X = TypeVar("X")
+
+Given = Rows[X] | PartialSum | PartitionedRows[X]
+"""What a release may be asked for of: rows, a sum of them, or rows of several processes."""
+
+
+def released(mechanism: Mechanism[X], given: Given[X], token: Token[Any]) -> Released[Array]:
+    """One release of a mechanism, by the method that takes what is given.
+
+    Raises:
+        TypeError: it has none.
+        PrivlearnError: as that method.
+    """
+    if isinstance(given, PartitionedRows):
+        if hasattr(mechanism, "release_partitions"):
+            return cast(Released[Array], mechanism.release_partitions(given, token))
+        token.check_partitions(given)  # before they are added up
+        given = given.partial(cast(Any, mechanism))
+    if isinstance(given, PartialSum):
+        if not hasattr(mechanism, "release_partial"):
+            raise TypeError(f"mechanism = {mechanism!r:.200}: releases no sum that was made before")
+        return cast(Released[Array], mechanism.release_partial(given, token))
+    return mechanism.release(given, token)
+
+
+def nothing_in_place_of(given: Given[X]) -> Given[X]:
+    """The same users, with nothing in their place: for a retry, which opens nothing.
+
+    So partitions need not be there any more, and under a rule of participation visits, which were
+    used up by the first try, need not be admitted again.
+    """
+    if isinstance(given, PartialSum):
+        return PartialSum._of_nobody(given, given.users)
+    if isinstance(given, PartitionedRows):
+        return PartitionedRows._of_nobody(given)
+    return Rows._of_nobody(given) if isinstance(given, Rows) else given
 
 
 def nonce_after(nonce: str) -> str:

@@ -18,10 +18,10 @@ from privlearn._validate import Positive, check_fields, not_negative
 from privlearn.accountants.accounts import Accounts
 from privlearn.ledger import Ledger
 from privlearn.ledger.disk import located
+from privlearn.ledger.kept_heads import KeepHead
 from privlearn.ledger.owner import GRACE, TURN, LedgerOwner
 from privlearn.ledger.owner_lock import OwnerLock
 from privlearn.ledger.socket_store import LIMITS
-from privlearn.ledger.store import KeepHead
 from privlearn.people import People
 from privlearn.people.answers import PeopleAnswers, WithPeople
 

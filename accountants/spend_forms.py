@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.state import AccountState
 from privlearn.entries import AttestEntry, Entry, PlanEntry, SpendEntry
 from privlearn.errors import BudgetError
-from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds
+from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded
 from privlearn.spends import LEASE
 from privlearn.tokens import Spend
 
@@ -50,6 +51,14 @@ class OtherLosses:
     bare: bool = False
     """Whether some stand there as they are: so it was done by older versions."""
 
+    def as_recorded(self, loss: Loss, users: range) -> Loss:
+        """A loss as it stands, or will stand, in the ledger.
+
+        Raises:
+            UnknownKindError, PackageError: of another package, and cannot be recorded.
+        """
+        return loss if self.bare else recorded(loss, users, self.declared)
+
     def note(self, state: AccountState, entry: Entry) -> None:
         """Looks at an entry that ``state`` has recorded."""
         match entry:
@@ -57,7 +66,7 @@ class OtherLosses:
                 for item in state.plan or []:
                     self._note(item.loss, item.users)
             case SpendEntry() | AttestEntry():
-                self._note(state.read_loss(entry.loss), range(*entry.users))
+                self._note(read_loss(entry.loss), range(*entry.users))
 
     def _note(self, loss: Loss, users: range) -> None:
         self.bare = self.bare or any(foreign_kinds(loss))

@@ -13,8 +13,10 @@ from typing import final
 from privlearn.accountants.declarations import Declarations
 from privlearn.accountants.foreign_spends import ForeignSpends
 from privlearn.accountants.leased_spends import is_lease, runs_of
+from privlearn.accountants.loss_structure import has_minimizer, pieces_of
 from privlearn.accountants.person_totals import person_cost
-from privlearn.accountants.state import AccountState, has_minimizer, pieces_of
+from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.state import AccountState
 from privlearn.accountants.streams import Stream
 from privlearn.adjacency import Calibration
 from privlearn.entries import (
@@ -101,7 +103,7 @@ class SpendTotals:
             case AttestEntry():
                 note = f"{entry.mechanism}: attested by {entry.by}, not verified"
                 self.trusted_code[note] = None
-                self._kinds(state.read_loss(entry.loss), range(*entry.users), entry.mechanism)
+                self._kinds(read_loss(entry.loss), range(*entry.users), entry.mechanism)
 
     def _kinds(self, loss: Loss, users: range, mechanism: str) -> None:
         """Whose code, or word, the prices of a loss are."""
@@ -115,7 +117,7 @@ class SpendTotals:
             label = account.label
             loss = account.loss if account.spend is entry else None
         if loss is None:
-            loss = state.read_loss(entry.loss)
+            loss = read_loss(entry.loss)
         group = entry.mechanism, label
         self.spends[group] = self.spends.get(group, 0) + 1
         if entry.interactive:
@@ -231,7 +233,9 @@ class SpendTotals:
             total = person_cost(state, every).amounts[0] or Fraction(1)
             return [(group, float(cost / total)) for group, cost in costs.items()]
         priced = {
-            group: [(state.price(loss).budget.amounts[0], edges) for loss, edges in runs.items()]
+            group: [
+                (state.prices.of(loss).budget.amounts[0], edges) for loss, edges in runs.items()
+            ]
             for group, runs in self._runs.items()
         }
         steps: dict[int, Fraction] = {}

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
-from itertools import accumulate
-from math import lcm
-from typing import Any, Generic, TypeVar, cast, final
+from typing import Any, TypeVar, final
 
-from pydantic_core import to_json
-
-from privlearn._json_forms import REAL, check_form
 from privlearn._validate import user_range
+from privlearn.accountants.ceilings import Allowance, Ceiling
+from privlearn.accountants.earned_losses import SpendForm, form_of
 from privlearn.accountants.exact_spends import check_exact
-from privlearn.accountants.leased_spends import is_lease, of_all_runs, runs_of
-from privlearn.accountants.per_user_charge import Charges
-from privlearn.accountants.persons import PersonCharges, Visits, check_starts
+from privlearn.accountants.leased_spends import is_lease, runs_of
+from privlearn.accountants.loss_structure import by_arrival, dominates, may_fail, over, pieces_of
+from privlearn.accountants.opening_checks import (
+    check_relation,
+    is_resumable,
+    probability,
+    read_promise,
+    rule_of,
+)
+from privlearn.accountants.persons import Visits, check_starts
 from privlearn.accountants.planned import Planned
+from privlearn.accountants.prices import MOST_ORDERS, LossPrice, Prices
+from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.spend_checks import check_binding, check_users
 from privlearn.accountants.streams import Stream, ends_early, freed_after, frees, kept_until
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ApproxDP, Budget, Currency, Renyi, budget_from_dict
-from privlearn.domains import Domain, domain_from_dict
+from privlearn.budgets import ApproxDP, Currency, budget_from_dict
 from privlearn.entries import (
     PARTICIPATION,
     RESUME,
@@ -67,225 +72,27 @@ from privlearn.errors import (
 from privlearn.exact import exact, exact_text
 from privlearn.losses import (
     BoundedRangeLoss,
-    DeclaredLoss,
-    FailingLoss,
     GaussianLoss,
     GeneralizedGaussian,
     LaplaceLoss,
-    LeastLoss,
     Loss,
-    MinimizerLoss,
-    PerArrivalLoss,
     PureLoss,
-    RandomizedResponse,
-    VisitsLoss,
     ZCDPLoss,
-    compose,
     each_visit,
-    foreign_kinds,
-    gaussian_loss,
     has_visits,
     is_bounded_range,
     leaves_of,
     loss_from_dict,
 )
-from privlearn.noise import GaussianNoise, Noise, noise_from_dict
-from privlearn.participation import Participation
 
 T = TypeVar("T")
-Tally = dict[Loss, int]
-"""Losses with multiplicities."""
 _NEVER = Fraction(0)
 _LONGEST_FORM = 4096
 _MOST_SEEN = 1024
-_MOST_BITS = 4096
-"""Of a common denominator of all amounts of an account."""
 
 
 def _range(users: tuple[int, int]) -> range:
     return range(*users)
-
-
-class _Reader(Generic[T]):
-    """Reads JSON forms, and remembers the flat ones: most spends of an account look alike."""
-
-    def __init__(self, read: Callable[[dict[str, Any]], T]) -> None:
-        self._read = read
-        self._known: dict[tuple[object, ...], T] = {}
-        self._last: tuple[dict[str, Any], T] | None = None
-
-    def __call__(self, data: dict[str, Any]) -> T:
-        last = self._last
-        if last is not None and last[0] is data:  # what was checked is recorded
-            return last[1]
-        try:
-            key = _flat(data)
-            found = self._known.get(key)
-        except TypeError:  # it holds lists or objects
-            found = self._read(data)
-            self._last = data, found
-            return found
-        if found is None:
-            found = self._read(data)
-            if len(self._known) >= 4096:
-                self._known.clear()
-            self._known[key] = found
-        self._last = data, found
-        return found
-
-
-def _flat(data: dict[str, Any]) -> tuple[object, ...]:
-    # types too: True, 1 and 1.0 are equal, but not all of them are accepted
-    return (*data.items(), *map(type, data.values()))
-
-
-_read_loss: _Reader[Loss] = _Reader(loss_from_dict)
-_read_budget: _Reader[Budget] = _Reader(budget_from_dict)
-
-
-def _read_promise(data: dict[str, Any]) -> Budget:
-    try:
-        return budget_from_dict(data)
-    except (ValueError, TypeError) as error:
-        raise BudgetError(f"promise: {error}") from None
-
-
-@dataclass(slots=True)
-class Ceiling:
-    """What is charged to each arrival index, and how likely it is to fail."""
-
-    users: range
-    cap: Currency
-    failure: Fraction
-    visits: Visits | None = None
-    """With a rule, what is charged is charged to a person."""
-    charged: Charges = field(init=False)
-    """In numbers of the currency of the cap."""
-    failing: Charges = field(init=False)
-    persons: PersonCharges | None = field(init=False)
-    """Those numbers and, last, the probability of failing, of persons."""
-
-    def __post_init__(self) -> None:
-        self.charged = Charges(self.users, len(self.cap.amounts))
-        self.failing = Charges(self.users)
-        self.persons = None
-        if self.visits is not None:
-            self.persons = PersonCharges(self.visits, len(self.cap.amounts) + 1)
-
-    def check(
-        self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
-    ) -> None:
-        """Raises InsufficientBudgetError unless every one of the users has room for that much.
-
-        This is the filter: the next spend is chosen after everything before it was seen, and may
-        be made only if the sum, of amounts known before it runs, stays under the cap.
-        """
-        if self.persons is not None:
-            self._check_persons(self.persons, users, amount, failure, shared)
-            return
-        above = self.charged.first_above(self.cap.amounts, amount.amounts, users)
-        if above is not None:
-            piece, value = above[0], self.cap._of(above[1])
-            # an audit goes on after a cap was exceeded
-            remaining = self.cap - value if self.cap.covers(value) else self.cap.zero()
-            raise InsufficientBudgetError(
-                spent=value, requested=amount, remaining=remaining, users=piece
-            )
-        if not failure:
-            return
-        failed = self.failing.first_above((self.failure,), (failure,), users)
-        if failed is not None:
-            piece, (before,) = failed
-            raise InsufficientBudgetError(
-                spent=f"failure {exact_text(before)}",
-                requested=f"failure {exact_text(failure)}",
-                remaining=f"failure {exact_text(max(self.failure - before, Fraction(0)))}",
-                users=piece,
-            )
-
-    def _check_persons(
-        self,
-        persons: PersonCharges,
-        users: range,
-        amount: Currency,
-        failure: Fraction,
-        shared: bool,
-    ) -> None:
-        """The same for the most that any one person can be charged."""
-        whole = (*amount.amounts, failure)
-        if not persons.may_exceed(users, whole, shared, self._within):
-            return
-        if persons.visits.work.ended:
-            raise BudgetError(
-                "patterns of visits: too many pieces and visits to find the most that a person "
-                "pays, and quick bounds are above the cap; commit a plan, or use fewer ranges"
-            )
-        before = persons.largest()
-        spent = self.cap._of(before[:-1])
-        remaining = self.cap - spent if self.cap.covers(spent) else self.cap.zero()
-        raise InsufficientBudgetError(
-            spent=spent, requested=amount, remaining=remaining, users=users
-        )
-
-    def _within(self, most: tuple[Fraction, ...]) -> bool:
-        return self.cap.covers(self.cap._of(most[:-1])) and most[-1] <= self.failure
-
-    def charge(
-        self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
-    ) -> None:
-        """Adds to what is charged; ``shared``: see `privlearn.accountants.persons`."""
-        if self.persons is not None:
-            self.persons.charge(users, (*amount.amounts, failure), shared)
-        self.charged.charge(users, amount.amounts)
-        if failure:
-            self.failing.charge(users, (failure,))
-
-    def release(
-        self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
-    ) -> None:
-        """Takes off what was charged for these users."""
-        if self.persons is not None:
-            self.persons.charge(users, (*amount.amounts, failure), shared, released=True)
-        self.charged.charge(users, amount.amounts, released=True)
-        if failure:
-            self.failing.charge(users, (failure,), released=True)
-
-    def largest(self, users: range | None = None) -> Currency:
-        """The largest charge on any of the users, amount by amount; on any person with a rule.
-
-        With a rule, the charge on one slot is that of all tokens whose ranges it is in.
-        """
-        if self.persons is not None and users in (None, self.users):
-            return self.cap._of(self.persons.largest()[:-1])
-        return self.cap._of(self.charged.largest(users))
-
-    def largest_failure(self, users: range | None = None) -> Fraction:
-        """The largest probability of failing of any of the users, or persons."""
-        if self.persons is not None and users in (None, self.users):
-            return self.persons.largest()[-1]
-        return self.failing.largest(users)[0]
-
-    def fits(self) -> bool:
-        """Whether no person is charged more than the cap."""
-        assert self.persons is not None
-        return self._within(self.persons.bound()) or self._within(self.persons.largest())
-
-    def pieces(self) -> Iterator[tuple[range, Currency]]:
-        """What is charged, piece by piece."""
-        return ((users, self.cap._of(value)) for users, value in self.charged.pieces())
-
-    def failures(self) -> Iterator[tuple[range, Fraction]]:
-        """How likely failures are, piece by piece."""
-        return ((users, failure) for users, (failure,) in self.failing.pieces())
-
-
-@dataclass(slots=True)
-class Allowance:
-    """A reserved part of the cap: a ceiling of its own for the tokens that come out of it."""
-
-    entry: DelegateEntry
-    ceiling: Ceiling
-    returned: bool = False
 
 
 @dataclass(slots=True)
@@ -328,62 +135,8 @@ class Account:
     """Nothing that it released in another process leaves again."""
 
 
-_MOST_ORDERS = 256
-_MOST_VALUES = 200_000
-_RESPONSE_WORK = 600
-"""The ρ of a randomized response of three or more categories takes as long as so many values."""
-
-
-@final
-@dataclass(slots=True)
-class CurveWork:
-    """Values of Rényi curves that may still be computed, so that no file decides how many.
-
-    A file of a megabyte could ask for a hundred million.
-    """
-
-    left: int = _MOST_VALUES
-
-    def take(self, values: int) -> None:
-        """Raises BudgetError if a further loss needs too many values."""
-        if values > self.left:
-            raise BudgetError(
-                f"a loss to be priced with {values} values of its curve: {_MOST_VALUES} and "
-                f"{_MOST_ORDERS} more for each entry can be computed; use fewer orders, or fewer "
-                "different losses"
-            )
-        self.left -= values
-
-    def earn(self) -> None:
-        """An entry was recorded, which may bring one more loss."""
-        self.left += _MOST_ORDERS
-
-
-@final
-class LossPrice:
-    """What a loss costs in one currency.
-
-    Attributes:
-        budget: apart from its failures, which are counted by themselves.
-        failure: how likely it is to fail.
-        work: values of its curve that were computed for it.
-    """
-
-    def __init__(self, budget: Currency, failure: Fraction, work: int) -> None:
-        self.budget, self.failure, self.work = budget, failure, work
-
-    @cached_property
-    def form(self) -> dict[str, Any]:
-        """The budget as it is written."""
-        form = self.budget.to_dict()
-        read = _read_budget(form)
-        assert read == self.budget
-        self.budget = cast(Currency, read)  # the very one that is read in entries of tokens
-        return form
-
-
-_PRICED: dict[tuple[type[Currency], tuple[Fraction, ...], type[Loss], Loss], LossPrice] = {}
-"""By currency, with its orders, and loss: the prices that all accounts share."""
+_GOOD: dict[Adjacency, dict[SpendForm, Loss]] = {relation: {} for relation in Adjacency}
+"""Spends of any account that were found right, apart from their tokens and users."""
 
 
 @final
@@ -391,28 +144,27 @@ class AccountState:
     """Everything that follows from one accountant's entries so far."""
 
     def __init__(self, opened: OpenEntry) -> None:
-        _check_relation(opened)
+        check_relation(opened)
         cap = budget_from_dict(opened.cap)
         if not isinstance(cap, Currency) or cap.is_zero:
             raise BudgetError(f"cap {cap}: must be a currency above zero")
-        if len(cap.amounts) > _MOST_ORDERS:
+        if len(cap.amounts) > MOST_ORDERS:
             raise BudgetError(
-                f"cap at {len(cap.amounts)} orders: at most {_MOST_ORDERS} are counted"
+                f"cap at {len(cap.amounts)} orders: at most {MOST_ORDERS} are counted"
             )
-        promise = None if opened.promise is None else _read_promise(opened.promise)
+        promise = None if opened.promise is None else read_promise(opened.promise)
         if promise is not None and not isinstance(promise, ApproxDP):
             raise BudgetError(f"promise {promise}: must be an (ε, δ) budget")
         self.opened = opened
         self.number = 1  # among the accountants of its ledger
-        self.curve_work = CurveWork()
-        """Shared by the accountants of a ledger that is audited."""
+        self.prices = Prices(cap)
         self.functions_named = True
         """Whether user code that rows pass through is named; not in format 1."""
         self.cap = cap
-        self.failure = _probability("failure", opened.failure)
+        self.failure = probability("failure", opened.failure)
         self.odometer: Fraction | None = None
         if opened.odometer is not None:
-            self.odometer = _probability("odometer", opened.odometer)
+            self.odometer = probability("odometer", opened.odometer)
             if not self.odometer:
                 raise BudgetError("odometer = 0: its δ must be above zero")
             if self.odometer + self.failure >= 1:
@@ -443,16 +195,10 @@ class AccountState:
         self._running = 0
         self._good = _GOOD[opened.adjacency]
         self._last_spend: tuple[SpendEntry, Loss] | None = None
-        self._denominator = 1  # a common one of all amounts
-        self._orders = tuple(cap.curve) if isinstance(cap, Renyi) else ()
-        self._prices: dict[Loss, LossPrice] = {}
-        self._seen_losses: dict[int, tuple[Loss, LossPrice]] = {}
-        self._seen_budgets: dict[int, Budget] = {}
-        """By identity: prices, and budgets that were read before, in the currency of the cap."""
         self.attested: list[AttestEntry] = []
         self.summed: dict[str, Summed] = {}
         """What a server made of messages, by their label."""
-        self.resumable = _is_resumable(opened)
+        self.resumable = is_resumable(opened)
         """Whether streams say how far they come, and are charged no further."""
         self.learner: LearnerEntry | None = None
         self.unknown_heads = 0
@@ -477,15 +223,6 @@ class AccountState:
         """Allowances that were not given back."""
         return [allowance for allowance in self.allowances.values() if not allowance.returned]
 
-    @staticmethod
-    def read_loss(data: dict[str, Any]) -> Loss:
-        """A loss from its JSON form; equal flat ones are one object.
-
-        Raises:
-            UnknownKindError, ValueError: no loss.
-        """
-        return _read_loss(data)
-
     def of_person(self, loss: Loss, users: range) -> Loss:
         """The loss of one person with all visits in a range; of one row without a rule.
 
@@ -499,7 +236,7 @@ class AccountState:
         rule, most = self.visits.rule, self.visits.most(users)
         found = self._of_person.get((loss, most))
         if found is None:
-            if _by_arrival(loss):
+            if by_arrival(loss):
                 raise BudgetError(
                     "a loss by arrival under a rule of participation: it is not known which of its "
                     "slots are one person's; state one loss for all"
@@ -518,9 +255,9 @@ class AccountState:
         """What a loss costs here for one person with all visits in a range.
 
         Raises:
-            CurrencyError, BudgetError: as `price` and `of_person`.
+            CurrencyError, BudgetError: as `Prices.of` and `of_person`.
         """
-        return self.price(loss if self.visits is None else self.of_person(loss, users))
+        return self.prices.of(loss if self.visits is None else self.of_person(loss, users))
 
     def shares(self, loss: Loss) -> bool:
         """Whether r of m visits cost at most r/m of the loss of m."""
@@ -529,66 +266,9 @@ class AccountState:
         if self.opened.trust is Trust.LOCAL:
             return True
         # at a Rényi order that is not proved of a bounded range
-        kinds = _GROWING if not self._orders else _GROWING[:-1]
+        kinds = _GROWING if not self.prices.orders else _GROWING[:-1]
         grows = all(isinstance(part, kinds) for part, _ in leaves_of(loss))
         return grows and not has_visits(loss)
-
-    def price(self, loss: Loss) -> LossPrice:
-        """What a loss costs here.
-
-        Raises:
-            CurrencyError: no finite price in this currency.
-            BudgetError: it takes too long, or its numbers are too long.
-        """
-        seen = self._seen_losses.get(id(loss))
-        if seen is not None and seen[0] is loss:  # its hash takes time
-            return seen[1]
-        found = self._prices.get(loss)
-        if found is None:
-            found = self._priced(loss)
-            if len(self._prices) >= 4096:
-                self._prices.clear()
-            self._prices[loss] = found
-        self._addable(found.failure, *found.budget.amounts)
-        self._see_budget(found.budget)
-        if len(self._seen_losses) >= _MOST_SEEN:
-            self._seen_losses.clear()
-        self._seen_losses[id(loss)] = loss, found
-        return found
-
-    def _priced(self, loss: Loss) -> LossPrice:
-        """A price that is worked out, or that was for another account in the same currency."""
-        key = self.cap.__class__, self._orders, loss.__class__, loss
-        found = _PRICED.get(key)
-        if found is not None:
-            self.curve_work.take(found.work)
-            return found
-        orders = len(self._orders) if len(self._orders) > 1 else 0
-        work = orders + _RESPONSE_WORK * _responses(loss)
-        self.curve_work.take(work)
-        failure = loss.failure() or _NEVER
-        found = LossPrice(self.cap.price(loss.unless_failed() if failure else loss), failure, work)
-        if not any(foreign_kinds(loss)):  # equal ones of ours are alike
-            if len(_PRICED) >= 4096:
-                _PRICED.clear()
-            _PRICED[key] = found
-        return found
-
-    def _addable(self, *amounts: Fraction) -> None:
-        """Raises BudgetError for amounts whose sums would be too long to work with.
-
-        A sum of fractions can have as many digits as all denominators together.
-        """
-        for amount in amounts:
-            if self._denominator % amount.denominator:
-                common = lcm(self._denominator, amount.denominator)
-                if common.bit_length() > _MOST_BITS:
-                    raise BudgetError(
-                        f"an amount with a denominator of {amount.denominator.bit_length()} bits: "
-                        f"a common denominator of all amounts may have {_MOST_BITS} bits, so that "
-                        "their sums can be computed; write them as decimals of few digits"
-                    )
-                self._denominator = common
 
     def users_of(self, account: Account) -> range:
         """Whom a token is, or may still be, charged to: of a stream that ended, whom it reached."""
@@ -640,14 +320,12 @@ class AccountState:
         """Raises what is wrong with ``entry`` as the next one; changes nothing."""
         if self.closed:
             raise LedgerClosedError("the accountant is closed: no entry may follow")
-        before = self._denominator
+        before = self.prices.denominator
         try:
             self._check_clock(entry)
             _CHECKS[entry.__class__](self, entry)
         except BaseException:
-            self._denominator = before
-            self._seen_losses.clear()
-            self._seen_budgets.clear()
+            self.prices.forget(before)
             raise
 
     def _check_clock(self, entry: Entry) -> None:
@@ -706,7 +384,7 @@ class AccountState:
 
     def _charge_item(self, ceiling: Ceiling, loss: Loss, users: range, count: int) -> None:
         """Charges ``count`` runs of a planned loss."""
-        for piece, part in _over(loss, users):
+        for piece, part in over(loss, users):
             price = self.price_of_person(part, piece)
             shared = self.shares(part)
             ceiling.charge(piece, price.budget * count, price.failure * count, shared=shared)
@@ -744,7 +422,7 @@ class AccountState:
         if self.opened.attested:
             raise BudgetError("an accountant of attestations issues no tokens: open a second one")
         users = self._whole_ranges(_range(entry.users))
-        budget = self._currency(entry.budget)
+        budget = self.prices.currency(entry.budget)
         failure = self._failing(entry.failure)
         self._check_shared(entry)
         if self.plan is not None and entry.allowance is not None:
@@ -797,7 +475,7 @@ class AccountState:
         if entry.allowance in self.allowances:
             raise BudgetError(f"allowance {entry.allowance} was delegated before")
         users = self._whole_ranges(_range(entry.users))
-        budget = self._currency(entry.budget)
+        budget = self.prices.currency(entry.budget)
         if budget.is_zero:
             raise BudgetError(f"allowance {entry.label!r}: {budget} can pay for nothing")
         self.ceiling.check(users, budget, self._failing(entry.failure))
@@ -828,15 +506,15 @@ class AccountState:
             )
         if entry.simulated is not self.opened.simulated:
             raise BudgetError("the spend's noise source is not the accountant's")
-        self._check_devices(entry)
-        self._check_stated_rule(entry)
+        check_users(self.visits, entry)
         runs = runs_of(entry)
-        if is_lease(entry) and self.visits is not None:
+        clock = (entry.admitted or {}).get("clock", entry.users[1])
+        if is_lease(entry) and clock < entry.users[1]:
             raise BudgetError(
-                f"{entry.mechanism}: under {self.visits.rule} there are no leases, whose runs do "
-                "not say how far the registry of persons has come"
+                f"{entry.mechanism}: a lease of slots up to {entry.users[1] - 1}, and the registry "
+                f"of persons is at slot {clock}: its runs do not say what else was admitted"
             )
-        form = _form(entry)
+        form = form_of(entry)
         known = self._good.get(form)
         if known is not None:  # all was right with it before, whosever token that was
             self._check_holds(account, entry, known)
@@ -844,28 +522,27 @@ class AccountState:
             self._last_spend = entry, known
             return
         loss = self._own_loss(entry.loss)
-        _over(loss, _range(entry.users))
+        over(loss, _range(entry.users))
         self._check_holds(account, entry, loss)
         if entry.arithmetic == "sum" and (entry.interactive or entry.profile or has_visits(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
                 "a profile, and its loss that of one row"
             )
-        self._check_timetable(entry)
         if entry.interactive and any(is_bounded_range(part) for part, _ in leaves_of(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: bounded range is a statement about one release; state a "
                 "stream of them as a PureLoss"
             )
-        if entry.interactive and _may_fail(loss):
+        if entry.interactive and may_fail(loss):
             raise BudgetError(
                 f"{entry.mechanism}: no theorem is known for a stream whose loss holds only apart "
                 "from an event; state it as an ApproxLoss"
             )
         self._check_planned(account, entry, loss)
-        self._check_binding(entry, loss, runs)
+        check_binding(entry, loss, runs)
         check_exact(entry)
-        if len(form[0]) <= _LONGEST_FORM and not _by_arrival(loss):
+        if len(form[0]) <= _LONGEST_FORM and not by_arrival(loss):
             if len(self._good) >= 4096:
                 self._good.clear()
             self._good[form] = loss
@@ -911,114 +588,6 @@ class AccountState:
         if self.shares(stated) and not self.shares(actual):
             return False  # of r visits it may cost more than r/m of what m cost
         return dominates(self.of_person(stated, users), self.of_person(actual, users))
-
-    def _check_devices(self, entry: SpendEntry) -> None:
-        """Noise that several users share is drawn by somebody who sees all their rows."""
-        if entry.trust is not Trust.LOCAL or entry.arithmetic == "each":
-            return
-        users = _range(entry.users)
-        if len(users) != 1:
-            raise UsersError(
-                f"{entry.mechanism} for users = {users!r}: under local trust every user draws "
-                "noise alone, so a spend for several of them needs arithmetic = 'each'"
-            )
-
-    def _check_timetable(self, entry: SpendEntry) -> None:
-        """On a timetable how many rows there are is not public, and a null row is none."""
-        if self.visits is None or self.visits.rule.clock != "timetable":
-            return
-        if entry.arithmetic != "sum":
-            raise BudgetError(
-                f"{entry.mechanism}: on a timetable rows are added up (arithmetic = 'sum'), not "
-                f"opened by {entry.arithmetic!r}"
-            )
-        domain = _read_domain(entry.domain)
-        if domain is not None and domain.null().any():
-            raise BudgetError(
-                f"{entry.mechanism}: on a timetable the null contribution must be zero, and "
-                f"that of {domain!r} is not"
-            )
-
-    def _check_binding(self, entry: SpendEntry, loss: Loss, runs: int) -> None:
-        """The noise in the entry must earn the loss in the entry, unless code is trusted for it."""
-        if not entry.derived:
-            (
-                _read_domain(entry.domain),
-                _read_noise(entry.noise),
-            )  # raise for shipped ones of bad form
-            self._check_minimizers(entry, loss, runs)
-            return
-        earned = _earned(entry)
-        if earned is None:
-            raise BudgetError(
-                f"{entry.mechanism}: its price needs trusted code but does not say so"
-            )
-        # the gain of a stream may be for all visits of a person: its code's word, as gains are
-        stated = loss.loss if isinstance(loss, VisitsLoss) else loss
-        earned = of_all_runs(earned, runs)
-        if not dominates(stated, earned):
-            raise BudgetError(
-                f"{entry.mechanism}: noise and domain give a loss of {earned.numbers()}, "
-                f"more than the stated {loss.numbers()}"
-            )
-
-    def _check_minimizers(self, entry: SpendEntry, loss: Loss, runs: int) -> None:
-        """A minimiser's loss is for the tilt that is drawn, and its solver's error is paid for."""
-        found = [(part, n) for part, n in leaves_of(loss) if isinstance(part, MinimizerLoss)]
-        if not found:
-            return
-        part, count = found[0]
-        if len(found) > 1 or count > runs:
-            raise BudgetError(f"{entry.mechanism}: one run releases one minimiser")
-        if _of_visits(loss):
-            raise BudgetError(
-                f"{entry.mechanism}: the loss of a minimiser is stated for one row; what several "
-                "rows of one person cost follows from it"
-            )
-        noise = noise_from_dict(entry.noise)
-        if not isinstance(noise, GaussianNoise) or noise.std != part.noise_std:
-            raise BudgetError(
-                f"{entry.mechanism}: the loss is for a tilt of std {part.noise_std!r}, the noise "
-                f"is {entry.noise}"
-            )
-        try:
-            names = "ridge", "solver_error", "blur_std"
-            check_form("parameters", {name: entry.parameters[name] for name in names}, _MINIMIZER)
-            ridge, error, blur = (float(entry.parameters[name]) for name in names)
-            needed = gaussian_loss(2 * error, blur, entry.adjacency).mu_squared * runs
-        except (KeyError, TypeError, ValueError):
-            raise BudgetError(
-                f"{entry.mechanism}: the parameters must state ridge, solver_error and blur_std, "
-                "all > 0"
-            ) from None
-        if ridge != part.ridge or _gaussian_part(loss) < needed:
-            raise BudgetError(
-                f"{entry.mechanism}: the loss does not pay for ridge {ridge!r}, solver_error "
-                f"{error!r} and blur_std {blur!r}"
-            )
-
-    def _check_stated_rule(self, entry: SpendEntry) -> None:
-        """A price that counts within batches is for batches, and a rule, of this account."""
-        stated, sizes = map(entry.parameters.get, ("participation", "sizes"))
-        if self.visits is None or stated is None or sizes is None:
-            return
-        rule, own = _rule_in(f"{entry.mechanism}: participation", stated), self.visits.rule
-        if not rule.batched:
-            return
-        if own.in_a_batch is None or own.in_a_batch > cast(int, rule.in_a_batch):
-            raise BudgetError(
-                f"{entry.mechanism}: its price is for {rule}; under {own} a person may have more "
-                "rows in a batch"
-            )
-        if not isinstance(sizes, list) or not all(type(size) is int and size > 0 for size in sizes):
-            raise BudgetError(f"{entry.mechanism}: sizes = {sizes!r:.80}: must be counts, from 1")
-        begun = set(accumulate(sizes, initial=entry.users[0]))
-        for start in self.visits.starts:
-            if entry.users[0] <= start < entry.users[1] and start not in begun:
-                raise BudgetError(
-                    f"{entry.mechanism}: a batch of the rule begins at slot {start}, within one of "
-                    "the mechanism's; each of these must lie within one that was declared"
-                )
 
     def _check_learner(self, entry: LearnerEntry) -> None:
         self._check_resumable(entry.entry)
@@ -1101,7 +670,7 @@ class AccountState:
                 f"{self.opened.adjacency.value}"
             )
         loss, users = self._own_loss(entry.loss), self.ceiling.charged.check(_range(entry.users))
-        one, most = self.price(loss), entry.most_messages
+        one, most = self.prices.of(loss), entry.most_messages
         if entry.count > len(users) * entry.most_messages:
             raise BudgetError(
                 f"count = {entry.count}: {len(users)} users with at most {entry.most_messages} "
@@ -1171,36 +740,21 @@ class AccountState:
             raise TokenError(f"token {token} was never issued here")
         return account
 
-    def _currency(self, data: dict[str, Any]) -> Currency:
-        budget = _read_budget(data)
-        if not isinstance(budget, Currency):
-            raise BudgetError(f"{budget} is not a currency")
-        if self._seen_budgets.get(id(budget)) is not budget:
-            self.cap._same_kind(budget)  # raises for another currency
-            self._addable(*budget.amounts)
-            self._see_budget(budget)
-        return budget
-
-    def _see_budget(self, budget: Currency) -> None:
-        if len(self._seen_budgets) >= _MOST_SEEN:
-            self._seen_budgets.clear()
-        self._seen_budgets[id(budget)] = budget
-
     def _failing(self, text: str) -> Fraction:
         if text == "0":
             return _NEVER
-        failure = _probability("failure", text)
-        self._addable(failure)
+        failure = probability("failure", text)
+        self.prices.addable(failure)
         return failure
 
     def _stated_failure(self, text: str) -> Fraction:
         """Also one that is no probability, in what an audit reads."""
         failure = _NEVER if text == "0" else exact("failure", text)
-        self._addable(failure)
+        self.prices.addable(failure)
         return failure
 
     def _own_loss(self, data: dict[str, object]) -> Loss:
-        loss = _read_loss(data)
+        loss = read_loss(data)
         if loss.adjacency is not self.opened.adjacency:
             raise AdjacencyError(
                 f"a loss for {loss.adjacency.value} under an accountant that counts "
@@ -1212,7 +766,7 @@ class AccountState:
 
     def record(self, entry: Entry) -> None:
         """Takes ``entry`` into account."""
-        self.curve_work.earn()
+        self.prices.work.earn()
         if self.visits is not None:
             self.visits.work.earn()
             self._see_clock(entry)
@@ -1265,7 +819,7 @@ class AccountState:
             self._charge_item(self.ceiling, loss, users, item.count)
             if self.visits is not None:
                 self.runs_committed[users.start, users.stop, loss] += item.count
-            for piece, part in _over(loss, users):
+            for piece, part in over(loss, users):
                 self.committed.add(piece, self.of_person(part, piece), item.count)
 
     def _record_issue(self, entry: IssueEntry) -> None:
@@ -1276,7 +830,7 @@ class AccountState:
             entry.users,
             entry.planned,
             entry.allowance,
-            self._currency(entry.budget),
+            self.prices.currency(entry.budget),
             failure,
             shared=entry.shared is not None,
         )
@@ -1289,7 +843,7 @@ class AccountState:
             item.take(_range(entry.users))
 
     def _record_delegate(self, entry: DelegateEntry) -> None:
-        users, budget = _range(entry.users), self._currency(entry.budget)
+        users, budget = _range(entry.users), self.prices.currency(entry.budget)
         failure = self._stated_failure(entry.failure)
         # a second one of the name is only in what an audit reads
         self.allowances.setdefault(
@@ -1316,7 +870,7 @@ class AccountState:
 
     def _record_spend(self, entry: SpendEntry) -> None:
         last = self._last_spend
-        loss = last[1] if last is not None and last[0] is entry else _read_loss(entry.loss)
+        loss = last[1] if last is not None and last[0] is entry else read_loss(entry.loss)
         if entry.token in self.folded:  # only in what an audit reads: nothing is reserved for it
             self._charge_again(entry, loss)
             return
@@ -1403,7 +957,7 @@ class AccountState:
                     price, shared = self.price_of_person(part, kept), self.shares(part)
                     self._paying(account).charge(kept, price.budget, price.failure, shared=shared)
         item = self._item(account.planned)
-        if stream.freed and item is not None and not _by_arrival(stream.loss):
+        if stream.freed and item is not None and not by_arrival(stream.loss):
             item.end_early(stop)
 
     def _take_off(self, account: Account, users: range, loss: Loss) -> None:
@@ -1442,7 +996,7 @@ class AccountState:
         loss, users = loss_from_dict(entry.loss), _range(entry.users)
         self.spent.add(users, loss, entry.most_messages)  # with no rule: see `_check_rule`
         if self.plan is None:
-            price, most = self.price(loss), entry.most_messages
+            price, most = self.prices.of(loss), entry.most_messages
             self.ceiling.charge(users, price.budget * most, price.failure * most)
         elif item := self._item(entry.planned):
             item.left -= entry.most_messages
@@ -1494,250 +1048,3 @@ _RECORDS: dict[type[Any], Callable[[AccountState, Any], None]] = {
 
 _GROWING = GaussianLoss, GeneralizedGaussian, ZCDPLoss, PureLoss, LaplaceLoss, BoundedRangeLoss
 """Kinds whose loss for m visits is at least m/r times that for r; docs/proofs.md has the proofs."""
-
-
-def rule_of(opened: OpenEntry) -> Participation | None:
-    """The rule of participation of an account; None if a person is an index.
-
-    Raises:
-        BudgetError: data and declaration of the extension do not fit together, or are of bad form.
-    """
-    data, declared = opened.participation, opened.features.get(PARTICIPATION)
-    if data is None and declared is None:
-        return None
-    if data is None:
-        raise BudgetError(
-            f"{PARTICIPATION!r} is declared, and its data are missing: without the rule nothing is "
-            "known of what one person may do"
-        )
-    if declared != "critical":
-        raise BudgetError(
-            f"{PARTICIPATION!r} is declared as {declared}: must be critical, as who does not know "
-            "it would take a slot for a person"
-        )
-    registry = data.get("registry")
-    named = isinstance(registry, str) and re.fullmatch("[0-9a-f]{32}", registry)
-    if set(data) != {"rule", "registry"} or not named:
-        raise BudgetError(
-            f"data of {PARTICIPATION!r}: must be rule and registry, the rule's fields and the "
-            "public name of the registry that keeps it"
-        )
-    return _rule_in("rule", data["rule"])
-
-
-def _is_resumable(opened: OpenEntry) -> bool:
-    """Whether an account declares `RESUME`.
-
-    Raises:
-        BudgetError: as optional.
-    """
-    declared = opened.features.get(RESUME)
-    if declared not in (None, "critical"):
-        raise BudgetError(
-            f"{RESUME!r} is declared as {declared}: must be critical, as who does not know it "
-            "would not see whom a stream that ended early was charged to"
-        )
-    if opened.heads not in (None, {"heads": "elsewhere"}):
-        raise BudgetError(f"data of {RESUME!r}: heads must be 'elsewhere', or not be named")
-    return declared is not None
-
-
-def _rule_in(name: str, data: object) -> Participation:
-    if not isinstance(data, dict):
-        raise BudgetError(f"{name}: must be a rule of participation, as an object")
-    try:
-        return Participation.from_dict(data)
-    except (TypeError, ValueError) as error:
-        raise BudgetError(f"{name}: {error}") from None
-
-
-def _check_relation(opened: OpenEntry) -> None:
-    """What trust and neighbour relation, and a rule of participation, can promise together."""
-    rule = rule_of(opened)
-    if rule is not None:
-        _check_rule(opened, rule)
-    if opened.attested and opened.trust is not Trust.LOCAL:
-        raise BudgetError(f"attested: clients attest local privacy, not {opened.trust.value}")
-    if opened.adjacency is not Adjacency.ADD_REMOVE:
-        return
-    if opened.trust is Trust.JOINT:
-        raise AdjacencyError(
-            "adjacency = add-remove: removing a user shifts what everybody behind is served, "
-            "so a joint guarantee is for replace-one or zero-out"
-        )
-    if opened.trust is Trust.LOCAL:
-        raise AdjacencyError(
-            "adjacency = add-remove: who sends a message is seen to take part, so a local "
-            "guarantee is for replace-one or zero-out (the device sends, but for the null record)"
-        )
-
-
-def _check_rule(opened: OpenEntry, rule: Participation) -> None:
-    private = rule.pattern == "private"
-    if opened.adjacency is Adjacency.ADD_REMOVE or (
-        private and opened.adjacency is not Adjacency.ZERO_OUT
-    ):
-        allowed = "zero-out" if private else "replace-one or zero-out"
-        raise AdjacencyError(
-            f"adjacency = {opened.adjacency.value} with pattern = {rule.pattern!r}: must be "
-            f"{allowed}, as a person's slots stay, and become null"
-        )
-    if opened.trust is Trust.LOCAL and rule.clock == "timetable":
-        raise BudgetError(
-            "clock = 'timetable': the server sees when a message comes, so a local guarantee does "
-            "not cover when somebody comes; use clock = 'arrivals'"
-        )
-    if opened.attested:
-        raise BudgetError("attested: a client states itself how often it sends (most_messages)")
-    if opened.population is not None:
-        raise BudgetError(
-            f"population = {opened.population!r}: under a rule of participation an index is a "
-            "slot, and no person; accounts of persons add up without it"
-        )
-    if opened.odometer is not None:
-        raise BudgetError("odometer: it is for one row; none is known for a person who comes back")
-
-
-def _of_visits(loss: Loss) -> bool:
-    """Whether a minimiser's loss is stated as that of several rows."""
-    if isinstance(loss, VisitsLoss):
-        return has_minimizer(loss)
-    return any(_of_visits(part) for part, _ in loss.inner())
-
-
-def has_minimizer(loss: Loss) -> bool:
-    """Whether an objective perturbation is part of ``loss``."""
-    return any(isinstance(part, MinimizerLoss) for part, _ in leaves_of(loss))
-
-
-def _may_fail(loss: Loss) -> bool:
-    return isinstance(loss, FailingLoss) or any(_may_fail(part) for part, _ in loss.inner())
-
-
-def _responses(loss: Loss) -> int:
-    if isinstance(loss, LeastLoss):
-        return sum(map(_responses, loss.losses))
-    here = isinstance(loss, RandomizedResponse) and loss.categories > 2
-    return here + sum(_responses(part) for part, _ in loss.inner())
-
-
-def _by_arrival(loss: Loss) -> bool:
-    return isinstance(loss, PerArrivalLoss) or any(_by_arrival(part) for part, _ in loss.inner())
-
-
-def _gaussian_part(loss: Loss) -> Fraction:
-    masses = (p.mu_squared * count for p, count in leaves_of(loss) if isinstance(p, GaussianLoss))
-    return sum(masses, Fraction(0))
-
-
-_MINIMIZER = {"ridge": REAL, "solver_error": REAL, "blur_std": REAL}
-
-
-def _probability(name: str, text: str) -> Fraction:
-    if text == "0":
-        return _NEVER
-    number = exact(name, text)
-    if not 0 <= number < 1:
-        raise BudgetError(f"{name} = {text!r}: must lie in [0, 1)")
-    return number
-
-
-def _over(loss: Loss, users: range) -> list[tuple[range, Loss]]:
-    try:
-        return loss.over(users)
-    except ValueError as error:
-        raise BudgetError(str(error)) from None
-
-
-_SpendForm = tuple[bytes, str, str, bool, bool]
-_GOOD: dict[Adjacency, dict[_SpendForm, Loss]] = {relation: {} for relation in Adjacency}
-"""Spends of any account that were found right, apart from their tokens and users."""
-
-
-def _form(entry: SpendEntry) -> _SpendForm:
-    """What a spend states, apart from its token, its users and its account."""
-    numbers = [
-        entry.domain,
-        entry.noise,
-        entry.gain,
-        entry.loss,
-        entry.parameters,
-        entry.profile,
-        entry.exact,
-    ]
-    # as text: True, 1 and 1.0 are equal, but not all of them are accepted
-    text = to_json(numbers)
-    return text, entry.mechanism, entry.arithmetic, entry.derived, entry.interactive
-
-
-def _earned(entry: SpendEntry) -> Loss | None:
-    """The loss that follows from domain, noise and gains; None where only its author knows it."""
-    if not entry.profile:
-        return _earn(entry, entry.gain)
-    parts = [(n, _earn(entry, gain)) for n, gain in entry.profile]
-    if max(gain for _, gain in entry.profile) > entry.gain or any(p is None for _, p in parts):
-        return None
-    return PerArrivalLoss([(n, part) for n, part in parts if part is not None])
-
-
-_EARNED: dict[tuple[object, ...], Loss | None] = {}
-
-
-def _earn(entry: SpendEntry, gain: float) -> Loss | None:
-    """The loss of one gain, remembered as by `_Reader`."""
-    try:
-        key = (_flat(entry.domain), _flat(entry.noise), gain, entry.adjacency)
-        if key in _EARNED:
-            return _EARNED[key]
-    except TypeError:  # they hold lists or objects
-        key = None
-    domain, noise = domain_from_dict(entry.domain), noise_from_dict(entry.noise)
-    found: Loss | None = None
-    if domain is not None and noise is not None:
-        found = noise.loss(domain.sensitivity(entry.adjacency, noise.norm) * gain, entry.adjacency)
-    if key is not None:
-        if len(_EARNED) >= 4096:
-            _EARNED.clear()
-        _EARNED[key] = found
-    return found
-
-
-_read_domain: _Reader[Domain[Any] | None] = _Reader(domain_from_dict)
-_read_noise: _Reader[Noise | None] = _Reader(noise_from_dict)
-
-
-def dominates(stated: Loss, actual: Loss) -> bool:
-    """Whether ``stated`` is provably at least as large as ``actual`` at every order."""
-    if stated is actual or stated == actual:
-        return True
-    if isinstance(stated, DeclaredLoss):
-        return dominates(stated.loss, actual)
-    if any(isinstance(leaf, LeastLoss) for leaf, _ in leaves_of(stated)):
-        return False  # in some currency it costs less than its Gaussian mass
-    if _by_arrival(stated):
-        return False  # its bounds are those of its dearest users
-    if isinstance(stated, VisitsLoss) and isinstance(actual, VisitsLoss):
-        as_many = stated.most <= actual.most and stated.apart >= actual.apart
-        return as_many and dominates(stated.loss, actual.loss)
-    if has_visits(stated):
-        return False  # it says of many visits what ``actual`` says of one
-    if isinstance(stated, LaplaceLoss | BoundedRangeLoss) and isinstance(actual, type(stated)):
-        return actual.epsilon <= stated.epsilon
-    mass, actual_mass = stated.gaussian(), actual.gaussian()
-    return mass is not None and actual_mass is not None and actual_mass <= mass
-
-
-def pieces_of(loss: Loss, users: range) -> list[tuple[range, Loss]]:
-    """What each of the users pays; everybody the most where the loss is not for so many.
-
-    The second is only in what an audit reads.
-    """
-    try:
-        return loss.over(users)
-    except ValueError:
-        return [(users, loss)]
-
-
-def total(tally: Tally) -> Loss | None:
-    """The composition of a tally; None when it is empty."""
-    return compose(list(tally.items())) if tally else None

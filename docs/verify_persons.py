@@ -148,6 +148,8 @@ class Persons(verify_ledger.Account):
     def charge_person(self, body):
         users, held, shared = self.held[body["token"]]
         need(body["loss"]["kind"] != "visits" or body["arithmetic"] != "sum", "a sum of visits")
+        over = "lease" not in body["parameters"] or body["told"]["clock"] >= body["users"][1]
+        need(over, "a lease is of slots that are over")
         rho, divided = self.price(body["loss"], users)
         if rho is None or held is None:
             return

@@ -98,7 +98,7 @@ def _largest(values: Array, k: int) -> Items:
     n_items = values.shape[1]
     if k == n_items:
         return np.broadcast_to(np.arange(n_items), values.shape).astype(np.int64)
-    return np.argpartition(values, n_items - k, axis=1)[:, n_items - k :]
+    return values.argpartition(n_items - k, axis=1)[:, n_items - k :]
 
 
 def ascending(items: Items) -> Items:
@@ -117,4 +117,6 @@ def largest_utilities(utilities: Array, max_items: int) -> Items:
     Returns:
         Item indices in ascending order, shape (n, K).
     """
-    return np.sort(_largest(utilities, max_items), axis=1)
+    found = _largest(utilities, max_items)
+    found.sort(axis=1)
+    return found

@@ -99,6 +99,15 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
     _pending_state = "had an arm pulled"
     _row_kinds = (Feedback,)
 
+    @property
+    def data_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what one user sends, by the names that `select` has for it.
+
+        Raises:
+            ValueError, TypeError: a size is no count.
+        """
+        return {"context": (count(dim=self.dim),)}
+
     @abstractmethod
     def _arms(self, contexts: Array, turn: Arms) -> Arms:
         """Arms for a block of scaled contexts, row by row, from public state."""

@@ -248,8 +248,10 @@ class DPMNL(ServedMNL):
         """Raises ValueError for what has no price, or no meaning, with logged answers."""
         if rule is not None:
             raise ValueError(
-                f"{rule}: logged answers lie where no registry of people knows them; use a "
-                "CentralAccountant without people=, for which every index is a person"
+                f"{rule}: every fit reads the answers of all users so far again, also after a "
+                "restart, when it is not known any more which of them are learned; use a "
+                "CentralAccountant without people=, for which every index is a person, or release "
+                "rows.admitted(people, ids) by NoisySum and ObjectivePerturbation"
             )
         if self.trigger != "public" or self.calibration != "proved":
             raise ValueError(

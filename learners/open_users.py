@@ -112,7 +112,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
         numbers = np.arange(users.start, users.stop)
         shown, void = learner._served(sent, ids, nobody, numbers)
         self._keep(shown)
-        if void.any():
+        if np.count_nonzero(void):
             self._void.update(numbers[void].tolist())
         learner._failed = True  # until it is on disk
         learner._kept.served(users.stop)

@@ -32,7 +32,7 @@ from privlearn.learners.serving import (
     Respond,
     answered,
     default_items,
-    usable,
+    finite,
 )
 from privlearn.mnl import NO_ITEM, Answer, Items
 from privlearn.people.identities import hashes, id_list
@@ -414,7 +414,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _tell(self, users: Sequence[int], unusable: Mask, unanswered: Mask, nobody: Mask) -> None:
         """Messages to single users, for the operator's private records only."""
         some = unusable | unanswered | nobody
-        if not some.any():
+        if not np.count_nonzero(some):
             return
         for i in np.flatnonzero(some):
             if nobody[i] and not unusable[i]:
@@ -468,6 +468,16 @@ class ServedMNL(Served[Arrival, Items, Answer]):
     feature_scale: float
     _pending_state = "was shown items"
     _row_kinds = (Answer,)
+
+    @property
+    def data_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what one user sends, by the names that `select` has for it.
+
+        Raises:
+            ValueError, TypeError: a size is no count.
+        """
+        items, dim = count(n_items=self.n_items), count(dim=self.dim)
+        return {"features": (items, dim), "revenues": (items,)}
 
     @abstractmethod
     def _ties(self, n: int) -> Array:
@@ -547,10 +557,14 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         return sent, None if revenues is None else row_from("revenues", revenues)
 
     def _arriving(self, sent: Sequence[Any], ids: Sequence[Any] | None) -> tuple[Arrival, Mask]:
-        n, alike = len(sent), np.ones(self.n_items)
-        values = rows_of([features for features, _ in sent], (self.n_items, self.dim))
-        prices = [alike if revenues is None else revenues for _, revenues in sent]
-        earned = rows_of(prices, (self.n_items,))
+        n, wide = len(sent), self.n_items
+        values = rows_of([features for features, _ in sent], (wide, self.dim))
+        if not any([revenues is not None for _, revenues in sent]):
+            earned = np.ones((n, wide))
+        else:
+            alike = np.ones(wide)
+            prices = [alike if revenues is None else revenues for _, revenues in sent]
+            earned = rows_of(prices, (wide,))
         own = Arrival(values, earned, self._ties_of(ids, n), np.zeros((n, 0)))
         return own, self._unusable(values, earned)
 
@@ -633,8 +647,8 @@ class ServedMNL(Served[Arrival, Items, Answer]):
     @np.errstate(all="ignore")  # a warning would tell of sealed data
     def _unusable(self, features: Array, revenues: Array) -> Mask:
         """Rows that will count as null whatever the answer, shape (n,)."""
-        blank = np.zeros((len(features), 0))
-        return ~usable(Arrival(features / self.feature_scale, revenues, blank, blank))
+        scale = self.feature_scale
+        return ~finite(features if scale == 1 else features / scale, revenues)
 
     def _usable_answers(self, answer: Answer) -> Mask:
         return cast(Mask, np.isfinite(answer.features).all(axis=(1, 2)))

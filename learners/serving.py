@@ -35,10 +35,13 @@ Respond = Callable[[Arrival, Items], Items]
 """The users' side: block of own data and shown items (n, K) to chosen items (n,) or `NO_ITEM`."""
 
 
-def usable(own: Arrival) -> NDArray[np.bool_]:
-    """Which rows have only finite numbers, shape (n,)."""
-    finite = np.isfinite(own.features).all(axis=(1, 2)) & np.isfinite(own.revenues).all(axis=1)
-    return np.asarray(finite)
+def finite(features: Array, revenues: Array) -> NDArray[np.bool_]:
+    """Which rows have only finite numbers, shape (n,); called where numbers may overflow."""
+    # a sum is finite only if all of its terms are
+    found = np.isfinite(np.add.reduce(features, axis=(1, 2)) + np.add.reduce(revenues, axis=1))
+    if np.count_nonzero(found) < len(found):
+        found = np.isfinite(features).all(axis=(1, 2)) & np.isfinite(revenues).all(axis=1)
+    return np.asarray(found)
 
 
 def default_items(n: int, max_items: int) -> Items:
@@ -79,9 +82,9 @@ def optimistic_items(
     Returns:
         shape (n, K), ascending, filled up with `NO_ITEM`.
     """
-    good = usable(own)
     features, revenues = own.features, own.revenues
-    if not (all_good := bool(good.all())):
+    good = finite(features, revenues)
+    if not (all_good := np.count_nonzero(good) == len(good)):
         features = np.where(good[:, None, None], features, 0.0)
         revenues = np.where(good[:, None], revenues, 1.0)
     features = clip_items(features, scale)
@@ -89,8 +92,8 @@ def optimistic_items(
     if exploration > 0:
         bonus = exploration * belief.spread(features)
         if centred:
-            bonus = bonus - bonus.sum(axis=1, keepdims=True) / bonus.shape[1]
-        values = values + bonus
+            bonus -= np.add.reduce(bonus, axis=1, keepdims=True) / bonus.shape[1]
+        values += bonus
     if shuffled:
         order = np.argsort(own.ties, axis=1)
         places = _best(
@@ -107,8 +110,9 @@ def optimistic_items(
 
 def _best(values: Array, revenues: Array, max_items: int) -> Items:
     # Decided row by row: nobody's revenues may change how another user's ties are broken.
-    alike = (revenues == revenues[:, :1]).all(axis=1) & (revenues[:, 0] > 0)
-    if alike.all():
+    first = revenues[:, :1]
+    alike = np.logical_and.reduce(revenues == first, axis=1) & (first[:, 0] > 0)
+    if np.count_nonzero(alike) == len(alike):
         return largest_utilities(values, max_items)
     items = np.empty((len(values), max_items), dtype=np.int64)
     items[alike] = largest_utilities(values[alike], max_items)
@@ -128,11 +132,11 @@ def answered(own: Arrival, shown: Items, choice: Items, *, outside: bool, scale:
         scale: public divisor of the features.
     """
     offered = shown != NO_ITEM
-    features = np.take_along_axis(own.features, np.maximum(shown, 0)[..., None], axis=1)
+    features = own.features[np.arange(len(shown))[:, None], np.maximum(shown, 0)]
     features = np.where(offered[..., None], clip_items(features, scale), 0.0)
     hits = (shown == choice[:, None]) & offered
     bought = hits.any(axis=1)
-    valid = usable(own) & (bought | ((choice == NO_ITEM) & outside))
+    valid = finite(own.features, own.revenues) & (bought | ((choice == NO_ITEM) & outside))
     return Answer(
         features=np.where(valid[:, None, None], features, np.nan),
         offered=offered.astype(np.float64),

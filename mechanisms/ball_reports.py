@@ -229,9 +229,10 @@ def in_blocks(
 ) -> Array:
     """What ``make`` makes of contributions and their noise, each row of its own, in blocks."""
     size = max(1, _AT_ONCE // dim)
-    blocks = [values[i : i + size] for i in range(0, max(len(values), 1), size)]
-    found = [make(block, draw(len(block))) for block in blocks]
-    return found[0] if len(found) == 1 else np.concatenate(found)
+    if len(values) <= size:
+        return make(values, draw(len(values)))
+    blocks = [values[i : i + size] for i in range(0, len(values), size)]
+    return np.concatenate([make(block, draw(len(block))) for block in blocks])
 
 
 def on_surface(cap: CapNoise, scale: float, reports: Array, slack: float) -> NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
@@ -38,10 +38,27 @@ class CategoryReport(EachReport[NDArray[Any]]):
     categories: int
     probability: float
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+    domain: Categories = field(init=False, repr=False, compare=False)
+    """Vectors with a 1 at the answer."""
+    _spends: tuple[Spend, Spend] = field(init=False, repr=False, compare=False)
+    """Of one release, and of a stream."""
 
     def __post_init__(self) -> None:
         noise = CategoryNoise(self.categories, self.probability)
         assign(self, categories=noise.categories, probability=noise.probability)
+        domain = Categories(noise.categories)
+        single, stream = (
+            Spend(
+                "category-report",
+                domain,
+                noise,
+                arithmetic="each",
+                interactive=interactive,
+                exact=True,
+            )
+            for interactive in (False, True)
+        )
+        assign(self, domain=domain, _spends=(single, stream))
         self.loss()
 
     @classmethod
@@ -56,11 +73,6 @@ class CategoryReport(EachReport[NDArray[Any]]):
         return cls(categories, CategoryNoise.at(categories, epsilon).probability, adjacency)
 
     @property
-    def domain(self) -> Categories:
-        """Vectors with a 1 at the answer."""
-        return Categories(self.categories)
-
-    @property
     def size(self) -> int:
         """Numbers in a report."""
         return 1
@@ -72,15 +84,7 @@ class CategoryReport(EachReport[NDArray[Any]]):
 
     def spend(self, *, interactive: bool = False) -> Spend:
         """The statement for the ledger."""
-        noise = CategoryNoise(self.categories, self.probability)
-        return Spend(
-            "category-report",
-            self.domain,
-            noise,
-            arithmetic="each",
-            interactive=interactive,
-            exact=True,
-        )
+        return self._spends[interactive]
 
     def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
         """Answers reported about contributions, shape (n, 1), row by row."""

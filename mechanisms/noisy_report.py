@@ -48,6 +48,8 @@ class NoisyReport(Noisy[X], EachReport[X]):
     """
 
     _grid: Grid | None = field(init=False, repr=False, compare=False)
+    _spends: tuple[Spend, Spend] = field(init=False, repr=False, compare=False)
+    """Of one release, and of a stream."""
 
     def __post_init__(self) -> None:
         if self.adjacency is Adjacency.ADD_REMOVE:
@@ -55,7 +57,19 @@ class NoisyReport(Noisy[X], EachReport[X]):
                 "a local report has no add-remove price: who sends one is seen to take part"
             )
         check_noise(self.noise)
-        assign(self, _grid=grid_of(self.domain, self.noise))
+        grid = grid_of(self.domain, self.noise)
+        single, stream = (
+            Spend(
+                f"{family_of(self.noise)}-report",
+                self.domain,
+                self.noise,
+                arithmetic="each",
+                interactive=interactive,
+                grid=grid,
+            )
+            for interactive in (False, True)
+        )
+        assign(self, _grid=grid, _spends=(single, stream))
         self.loss()
 
     @property
@@ -70,15 +84,7 @@ class NoisyReport(Noisy[X], EachReport[X]):
 
     def spend(self, *, interactive: bool = False) -> Spend:
         """The statement for the ledger."""
-        name = f"{family_of(self.noise)}-report"
-        return Spend(
-            name,
-            self.domain,
-            self.noise,
-            arithmetic="each",
-            interactive=interactive,
-            grid=self._grid,
-        )
+        return self._spends[interactive]
 
     def noise_of(self, receipt: Receipt) -> RowsOfNoise:
         drawn: Any = receipt.draw if self._grid is None else receipt.draw_integers

@@ -330,6 +330,7 @@ class ObjectivePerturbation(Generic[X]):
         dim = self.objective.dim
         if dim > MOST_DIMENSIONS:
             raise ValueError(f"dim = {dim}: at most {MOST_DIMENSIONS} over partitions")
+        rows = rows.without_forgotten()  # the same rows in all passes
         sums, start = ObjectiveSums(self.objective), self._region.inner()
         first = start, rows._asked(sums, start)
         with token.spend(self.spend()) as receipt:

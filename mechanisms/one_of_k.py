@@ -34,13 +34,13 @@ The local form has one message of K parts instead of K streams; see `local_one_o
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast, final
 
 from numpy.typing import NDArray
 
-from privlearn._validate import AtLeastTwo, check_fields
+from privlearn._validate import AtLeastTwo, assign, check_fields
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B, Currency
 from privlearn.domains import Array, Domain, OneOf
@@ -107,10 +107,15 @@ class OneOfK(Generic[X]):
 
     mechanism: Single[X]
     arms: AtLeastTwo
+    domain: OneOf[X] = field(init=False, repr=False, compare=False)
+    """Where pairs (record, arm) are clipped."""
+    _spend: Spend = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_arms(self.mechanism)
         check_fields(self)
+        assign(self, domain=OneOf(cast(Domain[X], self.mechanism.domain), self.arms))
+        assign(self, _spend=self._stated())
         self.loss()
 
     @classmethod
@@ -131,11 +136,6 @@ class OneOfK(Generic[X]):
         return cls(NoisySum(domain, noise, adjacency), arms)
 
     @property
-    def domain(self) -> OneOf[X]:
-        """Where pairs (record, arm) are clipped."""
-        return OneOf(cast(Domain[X], self.mechanism.domain), self.arms)
-
-    @property
     def adjacency(self) -> Adjacency:
         """The neighbour relation of the price."""
         return self.mechanism.adjacency
@@ -147,6 +147,9 @@ class OneOfK(Generic[X]):
 
     def spend(self) -> Spend:
         """The statement for the ledger."""
+        return self._spend
+
+    def _stated(self) -> Spend:
         one = self.mechanism.spend()
         name, more = f"one-of-k/{one.mechanism}", {**one.parameters, "arms": self.arms}
         if self._one_sum:
@@ -154,14 +157,16 @@ class OneOfK(Generic[X]):
                 name, self.domain, one.noise, arithmetic="sum", parameters=more, grid=one.grid
             )
         return Spend(
-            name, self.domain, one.noise, own_loss=self.loss(), parameters=more, grid=one.grid
+            name, self.domain, one.noise, own_loss=self._own_loss(), parameters=more, grid=one.grid
         )
 
     def loss(self) -> Loss:
         """The price of one release of all arms."""
+        return self.spend().loss(self.adjacency)
+
+    def _own_loss(self) -> Loss:
+        """That of the lemma, where arms are not one sum."""
         mechanism = self.mechanism
-        if self._one_sum:
-            return self.spend().loss(self.adjacency)
         if isinstance(mechanism, ReportNoisyMax):
             eta = mechanism.eta
             if self.adjacency is Adjacency.REPLACE_ONE:

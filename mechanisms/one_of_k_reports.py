@@ -7,13 +7,13 @@ the maximum over arms, not the sum, whatever K is (`mechanisms.one_of_k`, docs/e
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import AtLeastTwo, check_fields
+from privlearn._validate import AtLeastTwo, assign, check_fields
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Domain, OneOf, domain_from_dict
 from privlearn.mechanisms.ball_reports import BallReport
@@ -50,6 +50,10 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
 
     report: Part[X]
     arms: AtLeastTwo
+    domain: OneOf[X] = field(init=False, repr=False, compare=False)
+    """Where pairs (record, arm) are clipped."""
+    _spends: tuple[Spend, Spend] = field(init=False, repr=False, compare=False)
+    """Of one release, and of a stream."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -61,12 +65,17 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
                 f"report = {self.report!r}: the lemma is proved for: {names} (with independent "
                 "coordinates of noise)"
             )
+        domain = OneOf(cast(Domain[X], self.report.domain), self.arms)
+        assign(self, domain=domain)
+        assign(self, _spends=(self._stated(interactive=False), self._stated(interactive=True)))
         self.loss()
 
-    @property
-    def domain(self) -> OneOf[X]:
-        """Where pairs (record, arm) are clipped."""
-        return OneOf(cast(Domain[X], self.report.domain), self.arms)
+    def _stated(self, *, interactive: bool) -> Spend:
+        one = self.report.spend(interactive=interactive)
+        parameters = {**one.parameters, "arms": self.arms}
+        return replace(
+            one, mechanism=f"one-of-k/{one.mechanism}", domain=self.domain, parameters=parameters
+        )
 
     @property
     def adjacency(self) -> Adjacency:
@@ -85,11 +94,7 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
 
     def spend(self, *, interactive: bool = False) -> Spend:
         """The statement for the ledger; domain and noise give the price."""
-        one = self.report.spend(interactive=interactive)
-        parameters = {**one.parameters, "arms": self.arms}
-        return replace(
-            one, mechanism=f"one-of-k/{one.mechanism}", domain=self.domain, parameters=parameters
-        )
+        return self._spends[interactive]
 
     def noise_of(self, receipt: Receipt) -> RowsOfNoise:
         return self.report.noise_of(receipt)

@@ -8,10 +8,11 @@ that is not there: what the parent made is refused in the child before the lock 
 
 from __future__ import annotations
 
+import io
 import os
 import threading
-from collections.abc import Callable
-from typing import Any, final
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar, final
 
 from privlearn import _processes
 from privlearn.errors import PrivlearnError, ReentryError, TokenCopyError
@@ -75,3 +76,33 @@ class Exclusive:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Exclusive, (self._what, self._refusal, self._why)  # a copy is held by nobody
+
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Block(io.IOBase, Generic[T_co]):
+    """A ``with`` block over a generator, which goes on behind its ``yield`` when the block ends.
+
+    A manager of `contextlib` is left by Python code, and a signal's exception that falls at its
+    first instruction keeps the generator from going on: what it holds stays held.  This one is
+    left by C code, `io.IOBase.__exit__`, that calls the generator's ``close``; so what falls, falls
+    behind the ``yield``, where a ``finally`` sees it.  What is raised in the block comes out of it
+    as it is; to the generator every end is GeneratorExit.
+
+    Args:
+        steps: makes the generator of each block, which has one ``yield``.
+    """
+
+    def __init__(self, steps: Callable[[], Generator[T_co, None, None]]) -> None:
+        self._steps = steps
+
+    def __enter__(self) -> T_co:  # type: ignore[override]
+        steps = self._steps()
+        try:
+            found = next(steps)
+            self.close = steps.close  # type: ignore[method-assign]
+            return found
+        except BaseException:
+            steps.close()
+            raise

@@ -452,8 +452,9 @@ class Client:
         self._numbers = itertools.count()
         self._asked: dict[int, _Asked] = {}
         self._sending = threading.Lock()
-        self._waiting = threading.Condition()
-        self._reading = False
+        self._lock = threading.RLock()
+        self._waiting = threading.Condition(self._lock)
+        self._reader: _Asked | None = None
         self._buffer = bytearray()
         self._lost = ""
         _processes.INHERITED.add(self)
@@ -522,22 +523,36 @@ class Client:
 
     def _wait(self, asked: _Asked, deadline: float) -> Message | PrivlearnError:
         while asked.answer is None:
-            with self._waiting:
-                if asked.answer is not None:
-                    break
-                if self._reading:
-                    if not self._waiting.wait(max(0.0, deadline - time.monotonic())):
-                        raise self._no_answer(deadline)
-                    continue
-                self._check_open()
-                self._reading = True
             try:
-                self._read(deadline)
-            finally:
-                with self._waiting:
-                    self._reading = False
-                    self._waiting.notify_all()
+                try:
+                    if self._may_read(asked, deadline):
+                        self._read(deadline)
+                finally:
+                    self._let_read(asked)
+            except BaseException:  # a signal's may have fallen before it began to
+                self._let_read(asked)
+                raise
         return asked.answer
+
+    def _may_read(self, asked: _Asked, deadline: float) -> bool:
+        """Whether it is this thread's to read, whoever waited for that."""
+        with self._lock:  # not the condition, which is left by Python code: see `Block`
+            if asked.answer is not None:
+                return False
+            if self._reader is not None:
+                if not self._waiting.wait(max(0.0, deadline - time.monotonic())):
+                    raise self._no_answer(deadline)
+                return False
+            self._check_open()
+            self._reader = asked
+            return True
+
+    def _let_read(self, asked: _Asked) -> None:
+        """Lets another thread read, if this one does; may be called again if it is interrupted."""
+        if self._reader is asked:
+            with self._lock:
+                self._waiting.notify_all()
+                self._reader = None
 
     def _read(self, deadline: float) -> None:
         """Takes what has come, and gives the whole answers in it to who asked."""

@@ -112,7 +112,8 @@ def length(block: object) -> int:
     if isinstance(block, np.ndarray) and block.ndim:
         return len(block)
     shapes = [array.shape for array in _listed(block)]
-    if shapes and (first := shapes[0][:1]) and all(shape[:1] == first for shape in shapes):
+    firsts = {shape[:1] for shape in shapes}
+    if len(firsts) == 1 and (first := firsts.pop()):
         return int(first[0])
     if not shapes or any(len(s) == 0 for s in shapes) or len({s[0] for s in shapes}) != 1:
         raise ValueError(f"a block needs arrays with one common leading axis, got shapes {shapes}")
@@ -130,7 +131,9 @@ def runs(blocks: Sequence[T | None]) -> list[tuple[int, list[T]]]:
 
 def signature(block: object) -> object:
     """Types and per-record shapes; blocks with equal signatures can be joined."""
+    if type(block) is np.ndarray:
+        return (block.shape[1:], block.dtype.str)
     if isinstance(block, tuple):
-        return (type(block), tuple(signature(field) for field in block))
-    array = block if type(block) is np.ndarray else np.asarray(block)
+        return (type(block), tuple([signature(field) for field in block]))
+    array = np.asarray(block)
     return (array.shape[1:], array.dtype.str)

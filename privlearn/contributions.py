@@ -93,15 +93,22 @@ class Clipping:
 
     def _clipped(self, block: Any, valid: NDArray[np.bool_]) -> NDArray[Any] | None:
         """The contributions of a block, or None where it cannot be clipped as a whole."""
-        if type(block) is np.ndarray and block.dtype == np.float64 and self.own:
+        if self.own and _of_numbers(block):
             try:  # our own code, on plain numbers, warns of nothing
                 return self.function(block)
-            except (ValueError, ArithmeticError):
+            except (ValueError, TypeError, ArithmeticError):
                 return None
         values = self.checked.attempt(block, len(valid))
         if values is not None:
             self.checked.check(block, valid, values)
         return values
+
+
+def _of_numbers(block: Any) -> bool:
+    """Whether it is made of arrays of doubles, or of integers as NumPy makes them."""
+    if type(block) is np.ndarray:
+        return block.dtype in (np.float64, np.int64)
+    return type(block) is tuple and bool(block) and all(map(_of_numbers, block))
 
 
 def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:

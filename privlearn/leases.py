@@ -31,6 +31,7 @@ from privlearn.errors import (
 from privlearn.exact_noise.pool import NoisePool
 from privlearn.losses import Loss, compose
 from privlearn.noise import NoiseSource
+from privlearn.people import People
 from privlearn.protocols import Mechanism
 from privlearn.rows import Rows
 from privlearn.spends import is_ours
@@ -68,7 +69,8 @@ class Lease(Generic[X]):
         runs: how many, >= 1.
 
     Raises:
-        LeaseError: the accountant's rule of participation, or its learner, does not allow leases.
+        LeaseError: a stream, or slots that are not over under the accountant's rule of
+            participation.
         TokenSpentError, TokenCopyError, LossExceedsTokenError: as `Token.spend`.
     """
 
@@ -89,15 +91,18 @@ class Lease(Generic[X]):
     )
 
     def __init__(self, token: Token[Any], mechanism: Mechanism[X], runs: int) -> None:
-        check_leasable(mechanism, runs, token._issuer)
+        issuer, users = token._issuer, token.users
+        check_leasable(mechanism, runs, users, issuer)
         self.runs = runs
         loss = mechanism.loss()
-        token._check_price(type(mechanism).__name__, compose([(loss, runs)]))
+        all_runs = issuer.of_person(compose([(loss, runs)]), users)
+        token._check_price(type(mechanism).__name__, all_runs)
         token._use()
         self._token, self._mechanism = token, mechanism
         self._priced = loss
-        failure = loss.failure()
-        self._holds = token.budget.price(loss.unless_failed() if failure else loss), failure
+        single = issuer.of_person(loss, users)
+        failure = single.failure()
+        self._holds = token.budget.price(single.unless_failed() if failure else single), failure
         """What the token of each run holds."""
         self._left = runs
         self._lock = Exclusive(f"lease {token.label!r}")
@@ -249,11 +254,11 @@ class Lease(Generic[X]):
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
 
 
-def check_leasable(mechanism: object, runs: int, issuer: Issuer) -> None:
+def check_leasable(mechanism: object, runs: int, users: range, issuer: Issuer) -> None:
     """Raises what `Lease` would, before a token is issued.
 
     Raises:
-        LeaseError: a stream, or an accountant with a rule of participation.
+        LeaseError: a stream; or under a rule of participation slots that are not over.
         ValueError: runs below 1.
     """
     count(runs=runs)
@@ -262,11 +267,17 @@ def check_leasable(mechanism: object, runs: int, issuer: Issuer) -> None:
             f"mechanism = {mechanism!r}: a lease is of runs that release once; a stream pays once "
             "for all that it releases, and needs none"
         )
-    if issuer.people is not None:
+    people = issuer.people
+    if people is None:
+        return
+    at = people.passed if people.rule.clock == "timetable" else people.clock
+    if at is None or at < users.stop:
+        # the ledger tells an older copy of the registry by what spends say, and runs say nothing
         raise LeaseError(
-            f"under {issuer.people.rule} there are no leases: each spend tells in the ledger how "
-            "far the registry of people has come, by which an older copy of it is known, and a "
-            "leased run writes nothing; issue a token for each run"
+            f"users = {users!r} under {people.rule}: the registry of people is at slot {at}, and a "
+            "lease is of slots that are over, as a leased run does not tell in the ledger how far "
+            f"the registry has come; lease slots before {at}, let the others pass first "
+            f"(people.skip_to({users.stop})), or issue a token for each run"
         )
 
 
@@ -301,8 +312,8 @@ class _Run:
         return self._of.observer
 
     @property
-    def people(self) -> None:
-        return None
+    def people(self) -> People | None:
+        return self._of.people
 
     @property
     def lender(self) -> Issuer:
@@ -318,7 +329,7 @@ class _Run:
         return self._pool
 
     def of_person(self, loss: Loss, users: range, /) -> Loss:
-        return loss
+        return self._of.of_person(loss, users)
 
     def check_ledger(self) -> None:
         self._of.check_ledger()

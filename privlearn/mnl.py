@@ -37,7 +37,7 @@ class Answer(NamedTuple):
 def clip_items(features: Array, scale: float = 1.0) -> Array:
     """Divides features by a public ``scale`` and scales each item, (..., d), into the unit ball."""
     with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell of sealed data
-        scaled = features / scale
+        scaled = features if scale == 1 else features / scale
         norms = np.sqrt(np.einsum("...d,...d->...", scaled, scaled))
         return cast(Array, scaled / np.maximum(norms, 1.0)[..., None])
 

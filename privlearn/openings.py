@@ -70,7 +70,7 @@ def check_partitions(token: Token[Any], rows: PartitionedRows[Any], first: int) 
     _check_parts(token, rows, rows.users, first)
     _check_board(token._issuer, None)
     if token._issuer.people is not None:
-        _check_stamp(token._issuer.people, None)
+        _check_stamp(token._issuer.people, PartitionedRows._stamp_of(rows))
 
 
 def _check_parts(token: Token[Any], what: object, parts: Ranges, first: int) -> None:
@@ -145,7 +145,8 @@ def _check_stamp(people: People, stamp: Stamp | None) -> None:
     if stamp is None or stamp.registry is not people:
         raise ProvenanceError(
             f"under {people.rule} rows must be admitted by the accountant's registry: serve them "
-            "with people=ids, or use people.admit(rows, ids)"
+            "with people=ids, or use people.admit(rows, ids), of partitions "
+            "rows.admitted(people, ids)"
         )
     if people.rule.pooled and not stamp.pooled:
         raise ProvenanceError(

@@ -1,7 +1,7 @@
 """Which accountants a run opens or writes to, wherever it has them from.
 
-Every accountant starts and appends in two methods of one base class, which are wrapped while a
-check watches.  Other processes are not seen.
+Every accountant starts with a log of its entries and appends to it, by two methods that are wrapped
+while a check watches.  Other processes are not seen.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from privlearn.accountants.accountant import _Accountant
+from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.state import AccountState
 from privlearn.checking.told_in_full import told_in_full
 
@@ -40,7 +40,7 @@ class AccountantUsage:
 
 _LOCK = threading.Lock()
 _WATCHING: list[AccountantUsage] = []
-_BASE: Any = _Accountant
+_LOG: Any = AccountLog
 _ORIGINAL: dict[str, Callable[..., None]] = {}
 """The methods themselves, while they are wrapped."""
 
@@ -55,15 +55,15 @@ if hasattr(os, "register_at_fork"):
 
 
 def _started(self: Any, *args: Any, **options: Any) -> None:
-    _ORIGINAL["_start"](self, *args, **options)
+    _ORIGINAL["__init__"](self, *args, **options)
     for seen in _WATCHING:
-        seen.opened[self.id] = self._state
+        seen.opened[self.id] = self.state
 
 
 def _appended(self: Any, *args: Any, **options: Any) -> None:
     for seen in _WATCHING:
         seen.used.add(self.id)
-    _ORIGINAL["_append"](self, *args, **options)
+    _ORIGINAL["append"](self, *args, **options)
 
 
 @contextmanager
@@ -72,8 +72,8 @@ def watch_accountants() -> Iterator[AccountantUsage]:
     seen = AccountantUsage()
     with _LOCK:
         if not _WATCHING:
-            _ORIGINAL.update(_start=_BASE._start, _append=_BASE._append)
-            _BASE._start, _BASE._append = _started, _appended
+            _ORIGINAL.update(__init__=_LOG.__init__, append=_LOG.append)
+            _LOG.__init__, _LOG.append = _started, _appended
         _WATCHING.append(seen)
     try:
         yield seen
@@ -81,4 +81,4 @@ def watch_accountants() -> Iterator[AccountantUsage]:
         with _LOCK:
             _WATCHING[:] = [other for other in _WATCHING if other is not seen]
             if not _WATCHING:
-                _BASE._start, _BASE._append = _ORIGINAL["_start"], _ORIGINAL["_append"]
+                _LOG.__init__, _LOG.append = _ORIGINAL["__init__"], _ORIGINAL["append"]

@@ -708,7 +708,7 @@ def _listed(state: AccountState, items: Counter[_Item]) -> tuple[BudgetItem, ...
     """By label and mechanism, with shares of the accountant's own currency."""
     rows: dict[tuple[str, str], tuple[int, Fraction]] = {}
     for (label, mechanism, what), count in items.items():
-        own = what if isinstance(what, Currency) else state.price(what).budget
+        own = what if isinstance(what, Currency) else state.prices.of(what).budget
         before, amount = rows.get((label, mechanism), (0, Fraction(0)))
         rows[label, mechanism] = before + count, amount + own.amounts[0] * count
     whole = sum((amount for _, amount in rows.values()), Fraction(0)) or Fraction(1)

@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
@@ -572,7 +573,8 @@ def own_findings(where: str, settings: Settings) -> Iterator[CheckFinding]:
     Raises:
         CheckError: the file or the name is missing, or makes something else.
     """
-    yield from _findings(where, where.rpartition(":")[2], _load(where), settings)
+    with _loaded(where) as made:
+        yield from _findings(where, where.rpartition(":")[2], made, settings)
 
 
 def announced_findings(name: str, settings: Settings) -> Iterator[CheckFinding]:
@@ -605,25 +607,46 @@ def _findings(where: str, name: str, made: Any, settings: Settings) -> Iterator[
         )
 
 
-def _load(where: str) -> Any:
+@contextmanager
+def _loaded(where: str) -> Iterator[Any]:
+    """What a file makes; in the block its module can be imported, and what lies beside it.
+
+    A file that has the name of another module, such as ``json.py``, does not take its place.
+    """
     path, _, attribute = where.rpartition(":")
     if not Path(path).is_file():
         raise CheckError(f"{path}: no such file")
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    name = _free_name(Path(path).resolve())
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, "a name that ends in .py has a loader"
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for their module
     folder = str(Path(path).resolve().parent)
-    if folder not in sys.path:
-        sys.path.append(folder)  # what lies beside it can be imported, as by `python path`
+    beside = [] if folder in sys.path else [folder]
+    sys.modules[name] = module  # where dataclasses look for their module
+    sys.path += beside  # as by `python path`
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise CheckError(f"{path}: {type(error).__name__}: {error}") from error
-    if not hasattr(module, attribute):
-        raise CheckError(f"{path} has no {attribute!r}")
-    return _called(where, getattr(module, attribute))
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            raise CheckError(f"{path}: {type(error).__name__}: {error}") from error
+        if not hasattr(module, attribute):
+            raise CheckError(f"{path} has no {attribute!r}")
+        yield _called(where, getattr(module, attribute))
+    finally:
+        sys.modules.pop(name, None)
+        for added in beside:
+            sys.path.remove(added)
+
+
+def _free_name(path: Path) -> str:
+    """The name by which a file is imported, or one that no import can ask for if that is taken."""
+    name = path.stem
+    if "." not in name and name not in sys.modules:
+        found = importlib.util.find_spec(name)
+        if found is None or found.origin == str(path):
+            return name
+    return f"checked {name.replace('.', ' ')}"
 
 
 def _called(where: str, made: Any) -> Any:

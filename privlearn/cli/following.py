@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 from privlearn.accountants.leased_spends import is_lease, runs_of
+from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.state import AccountState
 from privlearn.cli.interruption import termination_interrupts, undisturbed
 from privlearn.cli.output import BAD_INPUT, console, fail
@@ -18,7 +19,7 @@ from privlearn.errors import LedgerUnreadableError, PrivlearnError
 from privlearn.ledger import Record, iterate_records
 from privlearn.ledger.reader import is_export
 from privlearn.reporting.audits import examination
-from privlearn.reporting.books import unit_of
+from privlearn.reporting.costs import unit_of
 from privlearn.reporting.report import Looked, name_of, report_of
 from privlearn.reporting.shown_numbers import counted, indices, up
 from privlearn.reporting.spend_table import SpendTable
@@ -185,7 +186,7 @@ def _told(entry: SpendEntry | AttestEntry, state: AccountState) -> str:
         label, times = entry.label, entry.most_messages
     unit, users = unit_of(state.cap), range(*entry.users)
     try:
-        price = state.price_of_person(state.read_loss(entry.loss), users)
+        price = state.price_of_person(read_loss(entry.loss), users)
         cost = up(float(price.budget.amounts[0] * times))
         charged = up(float(state.ceiling.largest().amounts[0]))
     except (PrivlearnError, ValueError, ArithmeticError):  # of what is wrong, which is told, too

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
-    from privlearn.accountants.audit import Guarantee
+    from privlearn.accountants.certificate import Guarantee
     from privlearn.reporting.model import Balance
 
 LEDGERS: Final = (("public", "ledger.db"), ("private", "devices.db"))

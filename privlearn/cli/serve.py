@@ -40,6 +40,10 @@ def serve(
         bool,
         typer.Option("--example", help="Write a configuration for the shipped cars, and serve it."),
     ] = False,
+    bandit: Annotated[
+        bool,
+        typer.Option("--bandit", help="With --example: for arms and rewards instead of cars."),
+    ] = False,
     check: Annotated[
         bool, typer.Option("--check", help="Check (with --example: write) it, and serve nothing.")
     ] = False,
@@ -54,8 +58,10 @@ def serve(
     from privlearn.service.example import write_example
 
     with clear_errors():
+        if bandit and not example:
+            fail("--bandit: goes with --example; a configuration names its learner", BAD_INPUT)
         if example:
-            config, begin = write_example(config or EXAMPLE), True
+            config, begin = write_example(config or EXAMPLE, bandit=bandit), True
             typer.echo(f"written: {config} and, beside it, access tokens and keys", err=True)
         if config is None:
             fail("CONFIG: name a TOML file; --example writes one", BAD_INPUT)

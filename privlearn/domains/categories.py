@@ -46,7 +46,8 @@ class Categories(ShippedDomain):
             raise ValueError(f"rows of shape {answers.shape[1:]}: answers are single integers")
         with np.errstate(all="ignore"):
             real, places = whole_below(answers, self.size)
-        rows = np.tile(null, (len(answers), 1))
+        rows = np.empty((len(answers), len(null)), null.dtype)
+        rows[:] = null
         rows[real] = 0
         rows[real, places] = mark
         return rows

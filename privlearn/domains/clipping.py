@@ -134,5 +134,5 @@ Bound = Annotated[float, bound]
 
 def whole_below(numbers: Array, end: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Where the whole numbers among 0, …, end − 1 stand, and which they are."""
-    found = np.flatnonzero((numbers >= 0) & (numbers < end) & (numbers == np.floor(numbers)))
+    (found,) = ((numbers >= 0) & (numbers < end) & (numbers == np.floor(numbers))).nonzero()
     return found, numbers[found].astype(np.intp)

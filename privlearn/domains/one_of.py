@@ -74,9 +74,10 @@ class OneOf(ShippedDomain, Generic[X]):
             raise ValueError(f"arms of shape {chosen.shape}: must be ({len(contributions)},)")
         with np.errstate(invalid="ignore"):
             real, places = whole_below(chosen, self.arms)
-        rows = np.tile(null, (len(chosen), self.arms, 1))
+        rows = np.empty((len(chosen), self.arms, len(null)), null.dtype)
+        rows[:] = null
         rows[real, places] = contributions[real]
-        return rows.reshape(-1, self.size)
+        return rows.reshape(len(chosen), self.arms * len(null))
 
     def null(self) -> Array:
         return np.tile(self.inner.null(), self.arms)

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, partial
 from typing import Any, Final, NamedTuple, TypeVar, final
@@ -115,6 +115,16 @@ class Candidates:
     def normals_at(self, places: Places) -> Approx:
         """Normals of some candidates in doubles."""
         return self.approximate()[1][places]
+
+    def inherited(self) -> None:
+        """Overwrites them in a forked child."""
+        for drawn in (self.exponentials, self.normals):
+            if drawn is not None:
+                drawn.words[:] = 0
+                drawn.floors[:] = 0
+                drawn.extended.clear()
+        for near in self._near or ():
+            near.value[:] = 0
 
     def enclosed(self, row: int, bits: int) -> tuple[Any, Any]:
         """Exponentials and normals of one row in intervals, of shape (1, wide)."""
@@ -446,7 +456,8 @@ class CapRows:
         last: places of those outside of the cap.
         cap: candidates for heights in it; None if they are those outside with the other sign.
         heights: their places.
-        known: these heights in doubles.
+        known: these heights in doubles; empty with ``points``, or without ``cap``.
+        points: of both laws, real and null, shape (2, n, 2d + 2): see `about_axis`.
     """
 
     law: CapLaw
@@ -459,6 +470,7 @@ class CapRows:
     cap: Candidates | None
     heights: Places
     known: tuple[Approx, ...]
+    points: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.inside)
@@ -475,7 +487,30 @@ class CapRows:
             self.cap,
             self.heights[rows],
             tuple(part[rows] for part in self.known),
+            None if self.points is None else self.points[:, rows],
         )
+
+    def about_axis(self) -> CapRows:
+        """The same, with what does not depend on records computed at once, for null ones, too.
+
+        That takes longer than it saves where all rows are used together, and a fifth of it where
+        each is used by itself.
+        """
+        with np.errstate(all="ignore"):
+            both = [self._points(np.full(len(self), null)) for null in (False, True)]
+        return replace(self, known=(), points=np.stack(both))
+
+    def inherited(self) -> None:
+        """Overwrites them in a forked child."""
+        for candidates in (self.whole, self.cap):
+            if candidates is not None:
+                candidates.inherited()
+        for part in (self.inside, self.turns, self.public, self.first, self.last, self.heights):
+            part[:] = 0
+        for known in self.known:
+            known.value[:] = 0
+        if self.points is not None:
+            self.points[:] = 0
 
     def steps(self, units: NDArray[np.float64], null: NDArray[np.bool_]) -> Places:
         """Reports in steps of limit/2^23, shape (n, d).
@@ -488,8 +523,9 @@ class CapRows:
             values, errors = self._in_doubles(units, null)
             floors = np.floor(values)
             values -= floors
-            unsure = ~((values > errors) & (1 - values > errors))  # also where one is NaN
-            np.clip(floors, -REPORT_LEVELS, REPORT_LEVELS, out=floors)
+            unsure = ~(np.minimum(values, 1 - values) > errors)  # also where one is NaN
+            np.minimum(floors, REPORT_LEVELS, out=floors)
+            np.maximum(floors, -REPORT_LEVELS, out=floors)
             if not np.count_nonzero(unsure):
                 return floors.astype(np.int64)
             floors[unsure] = 0.0
@@ -505,13 +541,46 @@ class CapRows:
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """What `CapLaw.turned` gives, and bounds on the errors, both of shape (n, d).
 
-        Let δ be the error of a normal w_i, ω that of a height c = x/√(x² + r²) and of √(1 − c²), N
-        the length of the normals but the first, κ = δ/(N − √dδ), and η a bound on the rounding of a
-        sum of d products and of some further operations, relative.  The point p about the first
-        axis is then off by |Δp_i| <= κ + (ω + √dκ + η)|w_i|/N, |Δp_0| <= ω + (1 + √d)κ and
-        ‖Δp‖ <= 2ω + 2√dκ, but for roundings; A = (⟨u, p⟩ ± p_0)/(1 + |u_0|) by ‖Δp‖ + |Δp_0|, by 3ν
-        where ‖u‖² is off by 2ν, and by 2η in all; and z_i by |u_i| times that, 2ν|u_i| and |Δp_i|.
-        For normals p_i is off by δ, p_0 by ω or δ, and ν and η count relative to ‖p‖.
+        With Δp of `_points`, A = (⟨u, p⟩ ± p_0)/(1 + |u_0|) is off by ‖Δp‖ + |Δp_0|, by 3ν where
+        ‖u‖² is off by 2ν, and by 2η in all; and z_i by |u_i| times that, 2ν|u_i| and |Δp_i|.  For
+        normals ν and η count relative to ‖p‖.
+        """
+        d = self.law.dim
+        if self.points is None:
+            about = self._points(null)
+        else:
+            about = np.where(null[:, None], self.points[1], self.points[0])
+        points, own, lever, size = about[:, :d], about[:, d:-2], about[:, -2], about[:, -1]
+        errors, sign = np.abs(units), np.copysign(1.0, units[:, 0])
+        along = np.einsum("ij,ij->i", units, points)
+        along += sign * points[:, 0]
+        along /= 1 + errors[:, 0]
+        turned = units * along[:, None]
+        turned -= points
+        turned *= sign[:, None]
+        turned[:, 0] += along
+        turned += 0.5
+        nu = np.abs(np.einsum("ij,ij->i", units, units) - 1)
+        nu *= size
+        nu += lever
+        errors *= nu[:, None]
+        errors += own
+        errors[:, 0] += nu
+        return turned, errors
+
+    def _points(self, null: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Points p about the first axis and bounds of their errors, in steps, (n, 2d + 2).
+
+        A row has p, bounds of |Δp_i|, one of ‖Δp‖ + |Δp_0| with roundings, and 3‖p‖.
+
+        Let δ be the error of a normal w_i, and η a bound on the rounding of a sum of d products and
+        of some further operations, relative.  Outside of a cap p = w/‖w‖: with N = ‖w‖ and
+        κ = δ/(N − √dδ) it is off by |Δp_i| <= κ + √dκ|p_i|.  In a cap let ω be the error of the
+        height c = x/√(x² + r²) and of √(1 − c²), and N the length of the normals but the first: p_i
+        is off by κ + (ω + √dκ)|w_i|/N, and p_0 by ω.  If there is one of these normals, what counts
+        is its sign, and κ = 0.  So always |Δp_i| <= κ + (ω + √dκ + η)|w_i|/N, |Δp_0| <= ω +
+        (1 + √d)κ and ‖Δp‖ <= 2ω + 2√dκ, but for roundings.  For normals p_i is off by δ, and p_0 by
+        ω or δ.
         """
         law, d = self.law, self.law.dim
         inside = self.inside & ~null
@@ -528,44 +597,42 @@ class CapRows:
         else:
             x = np.where(null, x, np.where(inside, np.abs(x), -np.abs(x)))
             r, off = length, np.zeros(len(x))
-        sizes, sign = np.abs(units), np.copysign(1.0, units[:, 0])
-        nu = np.abs(np.einsum("ij,ij->i", units, units) - 1)
         if law.sphere:
             whole = np.sqrt(x * x + r * r)
             off = 2 * off / (whole - off)
             off[~(off >= 0)] = math.inf
             if d > 1:
-                kappa = delta / (length * (1 - eta) - math.sqrt(d) * delta)
+                apart = inside & (self.cap is not None)
+                room = np.where(apart, length, whole)
+                kappa = delta / (room * (1 - eta) - math.sqrt(d) * delta)
+                if d == 2:
+                    kappa[apart & (length > delta)] = 0.0
                 kappa[~(kappa >= 0)] = math.inf
                 share = r / (length * whole)
-                slope = (off + math.sqrt(d) * kappa + eta) / length
+                slope = (off + math.sqrt(d) * kappa + eta) / room
             else:
                 kappa, share, slope = np.zeros(len(x)), np.zeros(len(x)), np.zeros(len(x))
-            first, size = x / whole, 1.0
+            first, size = x / whole, np.ones(len(x))
             axis = off + (1 + math.sqrt(d)) * kappa
         else:
             first, share = x, np.ones(len(x))
             size = length + np.abs(x)
             kappa, slope = np.zeros(len(x)) + delta, np.full(len(x), eta)
             axis = off + delta
-        points = w * share[:, None]
-        points[:, 0] = first
-        inner = np.einsum("ij,ij->i", units, points) + sign * first
-        along = inner / (1 + sizes[:, 0])
-        turned = units * along[:, None]
-        turned -= points
-        turned *= sign[:, None]
-        turned[:, 0] += along
-        lever = 2 * off + 2 * math.sqrt(d) * kappa + axis + (3 * nu + 4 * eta) * size
-        sizes *= lever[:, None]
-        sizes += kappa[:, None]
-        sizes += slope[:, None] * np.abs(w)
-        sizes[:, 0] += lever + axis
+        found = np.empty((len(x), 2 * d + 2))
+        np.multiply(w, share[:, None], out=found[:, :d])
+        found[:, 0] = first
+        own = found[:, d:-2]
+        np.abs(w, out=own)
+        own *= slope[:, None]
+        own += kappa[:, None]
+        own[:, 0] = axis + eta * size
+        found[:, -2] = 2 * off + 2 * math.sqrt(d) * kappa + axis + 4 * eta * size
+        found[:, -1] = 3 * size
         scale = float(law.scale)
-        turned *= scale
-        turned += 0.5
-        sizes *= scale * 1.01
-        return turned, sizes
+        found[:, :d] *= scale
+        found[:, d:] *= scale * 1.01
+        return found
 
     def _exactly(
         self, row: int, columns: list[int], unit: NDArray[np.float64], null: bool, bits: int

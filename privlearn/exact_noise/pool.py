@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Never, Protocol, final
+from typing import Any, Never, Protocol, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,22 @@ from privlearn.exact_noise.words import Words
 _FIRST, _AHEAD = 256, 4096
 """Variates that are drawn at a time, first and later: a release's time then says little of its own
 noise, and small draws cost little."""
-_VECTORS_AHEAD = 64
+_ROWS_AHEAD = 1024
 _UNIFORM_BITS = 52
+
+
+class Ahead(Protocol):
+    """Rows that are drawn together, and used part by part."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: slice, /) -> Any: ...
+
+    def inherited(self) -> None:
+        """Overwrites all of them in a forked child."""
+
+
+A = TypeVar("A", bound=NDArray[Any] | Ahead)
 
 
 class Pool(Protocol):
@@ -47,14 +61,15 @@ class NoisePool:
     made it; a forked child overwrites what is ahead.
     """
 
-    __slots__ = ("__weakref__", "_ahead", "_lock", "_next", "_source", "_vectors")
+    __slots__ = ("__weakref__", "_ahead", "_lock", "_next", "_rows", "_source")
 
     def __init__(self, source: Words) -> None:
         self._source = source
         self._lock = Exclusive("a pool of noise")
         self._ahead: dict[Kind, Variates] = {}
         self._next: dict[Kind, int] = {}
-        self._vectors: dict[Hashable, Floors] = {}
+        self._rows: dict[Hashable, tuple[NDArray[Any] | Ahead | None, int, int]] = {}
+        """Rows of a law, of which some are left; how many were used, and how many were made."""
         _processes.INHERITED.add(self)
 
     def variates(self, kind: Kind, n: int) -> Variates:
@@ -102,26 +117,32 @@ class NoisePool:
         with self._lock:
             return self._source.words(n)
 
-    def vectors(self, law: Hashable, n: int, make: Callable[[int], Floors]) -> Floors:
+    def rows(self, law: Hashable, n: int, wide: int, make: Callable[[int], A]) -> A:
         """The next ``n`` rows of what ``make`` draws from this pool, some of them ahead.
 
         Args:
             law: names all that ``make`` depends on.
-            n: how many; so many are made the first time, as most spends ask once.
-            make: so many rows, int64.
+            n: how many; so many are made the first time, as most spends ask once, and then up to
+                twice as many as the last time, or 1024.  Rows too few for a call stay unused.
+            wide: numbers in a row; of more than 4 fewer rows are made.
+            make: so many rows: an array, or what overwrites itself in a forked child.
 
         Raises:
             TokenCopyError: in a forked process.
         """
         with self._lock:  # whoever comes meanwhile finds none, and makes others
-            left = self._vectors.pop(law, None)
-        if left is None:
-            left = make(n)
-        elif n > len(left):
-            left = np.concatenate([left, make(max(n - len(left), _VECTORS_AHEAD))])
+            block, start, made = self._rows.pop(law, (None, 0, 0))
+        stop = start + n
+        if block is None or stop > made:
+            most = min(2 * made, _ROWS_AHEAD, _AHEAD // max(wide, 1))
+            made = n * max(most // max(n, 1), 1)
+            block, start, stop = make(made), 0, n
+        found = block[start:stop]
+        if isinstance(found, np.ndarray):
+            found = found.copy()  # not the block it is from
         with self._lock:
-            self._vectors[law] = left[n:]
-        return left[:n].copy()
+            self._rows[law] = block if stop < made else None, stop, made
+        return cast(A, found)
 
     def more(self) -> int:
         """64 further bits, of a stream of their own.
@@ -139,9 +160,12 @@ class NoisePool:
             unused = ahead.part(self._next.get(kind, 0), len(ahead))
             unused.words[:] = 0
             unused.floors[:] = 0
-        for left in self._vectors.values():
-            left[:] = 0
-        self._ahead, self._next, self._vectors = {}, {}, {}
+        for block, _, _ in self._rows.values():
+            if isinstance(block, np.ndarray):
+                block[:] = 0
+            elif block is not None:
+                block.inherited()
+        self._ahead, self._next, self._rows = {}, {}, {}
 
     def __reduce__(self) -> Never:
         raise TokenCopyError("a pool of noise cannot be copied or pickled")

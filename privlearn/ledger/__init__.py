@@ -13,9 +13,10 @@ from privlearn.ledger.chain import (
     chain_hash,
     chain_problems,
 )
+from privlearn.ledger.exports import write_export
 from privlearn.ledger.proofs import consistency_proof, consistent, included, inclusion_proof
 from privlearn.ledger.reader import iterate_records, read_records
-from privlearn.ledger.store import Ledger, write_export
+from privlearn.ledger.store import Ledger
 
 __all__ = [
     "GENESIS",

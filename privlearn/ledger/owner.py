@@ -48,7 +48,8 @@ from privlearn.errors import (
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.file_store import may_wait
 from privlearn.ledger.reader import record_of
-from privlearn.ledger.store import Ledger, Settling
+from privlearn.ledger.settling import Settling
+from privlearn.ledger.store import Ledger
 from privlearn.ledger.stores import Value
 from privlearn.ledger.values import unpacked
 

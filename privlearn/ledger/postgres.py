@@ -25,14 +25,15 @@ import os
 import secrets
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Literal, TypeVar, cast, final
 
 from sqlalchemy import bindparam, case, func, insert, select, text
 from sqlalchemy.dialects.postgresql import insert as insert_or_leave
 
 from privlearn import _processes
+from privlearn._exclusive import Block
 from privlearn.errors import (
     LedgerBusyError,
     LedgerError,
@@ -47,12 +48,14 @@ from privlearn.ledger.postgres_reading import MOST_VALUE_BYTES, NAMES, VALUE, re
 from privlearn.ledger.postgres_schema import ENTRIES, EPOCHS, RELEASED, SCHEMA_NAME, statements
 from privlearn.ledger.postgres_sessions import (
     SERVER,
+    UNLOCK,
     Address,
     Conflict,
     Connections,
     LostConnection,
     Session,
     Taken,
+    TurnLock,
     engine_of,
     key_of,
     new_member,
@@ -95,24 +98,26 @@ class PostgresStore:
         """Accountants that this process writes for."""
         self._alone: set[str] = set()
         """Those of them that it has begun or resumed, so that nobody else can while it lives."""
-        self._issued: dict[str, int] = {}
-        """Who issued the tokens that have not ended."""
+        self._outstanding: dict[str, int] = {}
+        """Who issued the tokens, and reserved the parts of a cap, that have not ended."""
         self._newest: tuple[int, str] | None = None
         """Position and hash of the last entry that was read or written here."""
         self.doubtful = False
-        self._turns, self._in_turn = threading.Lock(), False
+        self._turns = threading.Lock()
         self._reads, self._notes = threading.Lock(), threading.Lock()
         self._closed = False
         self._held = Connections()
+        self._turn_lock = TurnLock(self._held, ("turn", self._ledger), self._connected)
         self._end = weakref.finalize(self, self._held.close, _processes.here())
         _processes.INHERITED.add(self)
         self.writer, self.epoch = "", 0
         try:
             if how == "create":
                 self._make_tables()
-            with self._turn_taken() as session:
-                session.begin()
-                self.writer, self.epoch = self._begun(session, how)
+            with self._said(), self._turn_taken() as session:
+                self.writer, self.epoch = self._again(
+                    session, lambda: self._begun(session, how), of_epoch=False
+                )
         except BaseException:
             self.close()
             raise
@@ -160,16 +165,23 @@ class PostgresStore:
 
     # Turns ----------------------------------------------------------------------------------------
 
-    @contextmanager
-    def turn(self, size: int) -> Iterator[Turn]:
+    def turn(self, size: int) -> AbstractContextManager[Turn]:
         """See `SharedStore.turn`."""
-        with self._turn_taken() as session:
+        return Block(lambda: self._turn(size))
+
+    def _turn(self, size: int) -> Generator[Turn]:
+        with self._said(), self._turn_taken() as session:
             yield self._again(
                 session, lambda: Turn(self._news(session, size), self._orphans(session))
             )
 
-    def _again(self, session: Session, what: Callable[[], T]) -> T:
+    def _again(self, session: Session, what: Callable[[], T], *, of_epoch: bool = True) -> T:
         """Does something in a transaction that is checked, until the server does not undo it.
+
+        Args:
+            session: that has the turn.
+            what: is done.
+            of_epoch: whether this process must belong to the last epoch.
 
         Raises:
             LedgerBusyError: it did so time and again.
@@ -178,7 +190,8 @@ class PostgresStore:
             try:
                 if not session.in_transaction:
                     session.begin()
-                    self._check_epoch(session)
+                    if of_epoch:
+                        self._check_epoch(session)
                 return what()
             except Conflict:
                 session.rollback()  # the turn is ours still: nothing has changed
@@ -190,40 +203,25 @@ class PostgresStore:
             "recorded: try again"
         )
 
-    @contextmanager
-    def _turn_taken(self) -> Iterator[Session]:
-        with self._turns:
-            try:
-                session = self._take_turn()
-                self._in_turn = True
-                yield session
-            except LostConnection as error:
-                raise self._cut_off(error) from None
-            except (Conflict, Taken) as error:
-                raise LedgerBusyError(f"{self.name}: {error}: nothing was recorded") from None
-            finally:
-                self._in_turn = False
-                self._give_turn_back()
+    def _turn_taken(self) -> AbstractContextManager[Session]:
+        return Block(self._alone_in_turn)
 
-    def _take_turn(self) -> Session:
-        """Takes the lock on a connection that lives, and has the other locks of this process."""
-        if self._closed:
-            raise LedgerError(f"{self.name}: was closed here")
+    def _alone_in_turn(self) -> Generator[Session]:
+        with self._turns:
+            if self._closed:
+                raise LedgerError(f"{self.name}: was closed here")
+            with self._turn_lock.turn() as session:
+                yield session
+
+    @contextmanager
+    def _said(self) -> Iterator[None]:
+        """A block in which what became of the connection is raised as LedgerError."""
         try:
-            if self._held.session is not None:
-                try:
-                    self._held.session.run(_LOCK, key=key_of("turn", self._ledger))
-                    return self._held.session
-                except LostConnection:
-                    self._held.drop()  # it was cut since the last turn, in which all was said
-            session = self._connected()
-            session.run(_LOCK, key=key_of("turn", self._ledger))
-            return session
-        except LedgerError:  # others held it for too long, say; the locks that are held stay
-            raise
-        except BaseException:
-            self._held.drop()  # and with it a lock that it may have without our knowing
-            raise
+            yield
+        except LostConnection as error:
+            raise self._cut_off(error) from None
+        except (Conflict, Taken) as error:
+            raise LedgerBusyError(f"{self.name}: {error}: nothing was recorded") from None
 
     def _connected(self) -> Session:
         """A new connection that has the locks of this process.
@@ -238,10 +236,10 @@ class PostgresStore:
                 session.run(_LOCK_SHARED, key=self._key_of(accountant))
             for accountant in self._alone:
                 self._resume_alone(session, accountant)
+            self._held.session = session
         except BaseException:
             session.close()
             raise
-        self._held.session = session
         return session
 
     def _check_epoch(self, session: Session) -> None:
@@ -255,18 +253,6 @@ class PostgresStore:
                 f"{self.name} was opened anew: it is {now}, and this process belongs to epoch "
                 f"{self.epoch}: it can neither spend nor release; join or resume the ledger"
             )
-
-    def _give_turn_back(self) -> None:
-        session = self._held.session
-        if session is None:
-            return
-        try:
-            session.rollback()
-            session.run(_UNLOCK, key=key_of("turn", self._ledger))
-        except BaseException as error:
-            self._held.drop()  # which gives it back as well
-            if not isinstance(error, LostConnection | LedgerError):
-                raise
 
     def _cut_off(self, error: Exception) -> LedgerError:
         return LedgerError(
@@ -289,38 +275,39 @@ class PostgresStore:
         return [each for each in records if each.seq >= size]
 
     def _orphans(self, session: Session) -> Sequence[str]:
-        """Tokens of processes whose locks are gone."""
-        if not any(member != self._member for member in self._issued.values()):
+        """Tokens and reserved parts of processes whose locks are gone."""
+        if not any(member != self._member for member in self._outstanding.values()):
             return ()
         alive = self._alive(session)
-        return [token for token, member in self._issued.items() if member not in alive]
+        return [token for token, member in self._outstanding.items() if member not in alive]
 
     # Writing --------------------------------------------------------------------------------------
 
     def write(self, record: Record, value: Value | None) -> Record:
         """See `SharedStore.write`."""
         session = self._held.session
-        if not self._in_turn or session is None:
+        if not self._turn_lock.perhaps or session is None:
             raise LedgerBusyError(f"{self.name}: the turn is over; nothing was recorded")
         if value is not None and len(value[1]) > MOST_VALUE_BYTES:
             raise LedgerError(
                 f"{self.name}: a value of {len(value[1])} bytes; at most {MOST_VALUE_BYTES} are "
                 "kept; nothing was recorded"
             )
-        try:
-            self._again(session, lambda: self._insert(session, record, value))
-        except Taken:
-            session.rollback()
-            stands = self._of_nonce(session, record)
-            if stands is None:
-                raise LedgerBusyError(
-                    f"{self.name}: somebody wrote to it who did not wait for a turn; nothing was "
-                    "recorded"
-                ) from None
-            return stands
-        except LostConnection as error:
-            self._held.drop()
-            raise self._cut_off(error) from None
+        with self._said():
+            try:
+                self._again(session, lambda: self._insert(session, record, value))
+            except Taken:
+                session.rollback()
+                stands = self._of_nonce(session, record)
+                if stands is None:
+                    raise LedgerBusyError(
+                        f"{self.name}: somebody wrote to it who did not wait for a turn; nothing "
+                        "was recorded"
+                    ) from None
+                return stands
+            except LostConnection:
+                self._held.drop()
+                raise
         self._note(record, self._member)
         return record
 
@@ -361,8 +348,7 @@ class PostgresStore:
         """
         try:
             self._held.drop()
-            session = self._connected()
-            session.run(_LOCK, key=key_of("turn", self._ledger))
+            session = self._turn_lock.take()
             session.begin()
             stands = self._of_nonce(session, record)
             if stands is not None:
@@ -414,16 +400,17 @@ class PostgresStore:
             yield record
 
     def _note(self, record: Record, member: int) -> None:
-        """Takes down who issued a token, entry by entry."""
+        """Takes down who holds a token, or a reserved part, entry by entry."""
         with self._notes:
             if record.seq != (0 if self._newest is None else self._newest[0] + 1):
                 return
             self._newest = record.seq, record.hash
-            kind, token = record.body.get("entry"), record.body.get("token")
-            if kind == "issue":
-                self._issued[str(token)] = member
-            elif kind == "retire":
-                self._issued.pop(str(token), None)
+            kind = record.body.get("entry")
+            name = str(record.body.get("token" if kind in ("issue", "retire") else "allowance"))
+            if kind in ("issue", "delegate"):
+                self._outstanding[name] = member
+            elif kind in ("retire", "return"):
+                self._outstanding.pop(name, None)
 
     def value(self, digest: str) -> bytes | None:
         """See `SharedStore.value`."""
@@ -515,9 +502,13 @@ class PostgresStore:
     def enter(self, accountant: str, *, alone: bool) -> None:
         """See `SharedStore.enter`."""
         session = self._held.session
-        if not self._in_turn or session is None:
+        if not self._turn_lock.perhaps or session is None:
             raise LedgerBusyError(f"{self.name}: the turn is over")
         key = self._key_of(accountant)
+        with self._said():
+            self._enter(session, accountant, key, alone)
+
+    def _enter(self, session: Session, accountant: str, key: int, alone: bool) -> None:
         # in a turn nobody else enters: so looking comes first, and then a lock that others share
         if alone and accountant not in self._entered:
             if not session.one(_TRY_LOCK, key=key)[0]:
@@ -525,7 +516,7 @@ class PostgresStore:
                     f"{self.name}: another process writes for accountant {accountant!r}: join it, "
                     "or end that process first"
                 )
-            session.run(_UNLOCK, key=key)
+            session.run(UNLOCK, key=key)
         if accountant not in self._entered:
             session.run(_LOCK_SHARED, key=key)
             self._entered.add(accountant)
@@ -566,11 +557,9 @@ _LAST_EPOCH = (
     .limit(1)
 )
 _KEEP = insert_or_leave(RELEASED).on_conflict_do_nothing()
-_LOCK = text("SELECT pg_advisory_lock(:key)")
 _LOCK_SHARED = text("SELECT pg_advisory_lock_shared(:key)")
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _RECOVERING = text("SELECT pg_is_in_recovery() AS found")
-_UNLOCK = text("SELECT pg_advisory_unlock(:key)")
 _LOCK_MEMBER = text("SELECT pg_advisory_lock(:room, :member)")
 _ALIVE = text(
     "SELECT objid::bigint AS member FROM pg_locks WHERE locktype = 'advisory' AND granted "

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, final
@@ -29,6 +29,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
 from privlearn import _processes
+from privlearn._exclusive import Block
 from privlearn.errors import LedgerBusyError, LedgerError, LedgerUnreadableError
 from privlearn.ledger.addresses import LEDGER, is_address, shown, spelled_out
 
@@ -298,7 +299,7 @@ class Session:
             return LostConnection(_said(error))
         if isinstance(what, sql.SerializationFailure | sql.DeadlockDetected):
             return Conflict(_said(error))
-        if isinstance(what, sql.UniqueViolation):
+        if isinstance(what, sql.UniqueViolation | sql.DuplicateSchema):
             return Taken(_said(error))
         if isinstance(what, sql.LockNotAvailable):
             return LedgerBusyError(
@@ -396,15 +397,15 @@ class Connections:
 
     def drop(self) -> None:
         """Ends the one that writes."""
-        session, self.session = self.session, None
-        if session is not None:
-            session.close()
+        if self.session is not None:
+            self.session.close()
+        self.session = None
 
     def drop_reading(self) -> None:
         """Ends the one that reads."""
-        session, self.reading = self.reading, None
-        if session is not None:
-            session.close()
+        if self.reading is not None:
+            self.reading.close()
+        self.reading = None
 
     def close(self, made_in: tuple[int, int]) -> None:
         """Ends both, unless they are a parent's."""
@@ -413,6 +414,80 @@ class Connections:
                 self.drop()
             with suppress(Exception):
                 self.drop_reading()
+
+
+@final
+class TurnLock:
+    """An advisory lock that a process holds for a turn, on the connection on which it writes.
+
+    Args:
+        held: the process's connections.
+        names: of the lock.
+        connect: makes the connection that writes, where there is none.
+    """
+
+    def __init__(
+        self, held: Connections, names: Sequence[str], connect: Callable[[], Session]
+    ) -> None:
+        self._held, self._key, self._connect = held, key_of(*names), connect
+        self.perhaps = False
+        """Whether it is held, or may be."""
+
+    def turn(self) -> AbstractContextManager[Session]:
+        """A block in which it is held; see `take`."""
+        return Block(self._turn)
+
+    def _turn(self) -> Generator[Session]:
+        try:
+            try:
+                yield self.take()
+            finally:
+                self.give_back()
+        except BaseException:  # a signal's may have fallen before it began to
+            self.give_back()
+            raise
+
+    def take(self) -> Session:
+        """Waits for the lock; the connection that has it, which may be a new one.
+
+        Whatever it raises, `give_back` is to follow.
+
+        Raises:
+            LostConnection: the new one was lost, too.
+            LedgerError: others held it for too long, or no connection can be made.
+        """
+        self.give_back()  # where that was interrupted twice; else it is not held
+        self.perhaps = True
+        if self._held.session is not None:
+            try:
+                return self._taken_on(self._held.session)
+            except LostConnection:
+                self._held.drop()  # it was cut since the last turn, in which all was said
+        return self._taken_on(self._connect())
+
+    def _taken_on(self, session: Session) -> Session:
+        session.run(_LOCK, key=self._key)
+        return session
+
+    def give_back(self) -> None:
+        """Undoes what was not committed, and lets the others in; may be called twice."""
+        if not self.perhaps:
+            return
+        session = self._held.session
+        try:
+            if session is not None:
+                session.rollback()
+                session.run(UNLOCK, key=self._key)
+        except (LostConnection, LedgerError):
+            self._held.drop()  # which gives it back as well
+        except BaseException:
+            self._held.drop()
+            raise
+        self.perhaps = False
+
+
+_LOCK = text("SELECT pg_advisory_lock(:key)")
+UNLOCK = text("SELECT pg_advisory_unlock(:key)")
 
 
 def _said(error: DBAPIError) -> str:

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, suppress
 from typing import Any, final
 
+from privlearn._exclusive import Block
 from privlearn._local_frames import Limits, Message
 from privlearn._local_sockets import Client
 from privlearn.errors import (
@@ -74,8 +75,9 @@ class SocketStore:
         self._socket, self.heads_elsewhere = socket, False
         self._session: str | None = None
         self._joining = threading.Lock()
+        self._asked = self._unsettled = False
+        """Whether the owner may have given us a turn, and whether entries of it must be durable."""
         self._turn: int | None = None
-        self._unsettled = False
         self.doubtful = False
         self.epoch, self.writer = 0, ""
         try:
@@ -141,44 +143,52 @@ class SocketStore:
             if begin < stop and not told.attached:
                 raise LedgerUnreadableError(f"{self.name}: entry {begin} is not there")
 
-    @contextmanager
-    def turn(self, size: int) -> Iterator[Turn]:
+    def turn(self, size: int) -> AbstractContextManager[Turn]:
         """A block in which nobody else can append; what it wrote is durable when it is left.
 
         Raises:
             LedgerBusyError: others held it for too long.
         """
-        try:
-            number, records = self._taken(size)
-        except BaseException:
-            self._end(None)  # it may be given to us later, when nobody waits for it
-            raise
-        self._turn, self._unsettled = number, False
-        try:
-            yield Turn(records)
-        finally:
-            self._turn = None
-            self._end(number)
+        return Block(lambda: self._steps(size))
 
-    def _taken(self, size: int) -> tuple[int, list[Record]]:
-        """The number of our turn, and what others wrote."""
+    def _steps(self, size: int) -> Generator[Turn]:
+        try:
+            try:
+                self._asked, self._turn, self._unsettled = True, None, False
+                yield Turn(self._taken(size))
+            finally:
+                self._end()
+        except BaseException:  # a signal's may have fallen before it began to
+            self._end()
+            raise
+
+    def _taken(self, size: int) -> list[Record]:
+        """Waits for our turn; what others wrote."""
         records: list[Record] = []
-        while True:
+        while self._turn is None:
             fields = {"size": size, "known": size + len(records), "wait": WAIT}
             told = self._ask("turn", fields, seconds=WAIT + _ANSWER)
             records += lines_of(told.attached, size + len(records))
-            if told.fields["turn"] is not None:
-                return int(told.fields["turn"]), records
-            # there is more than is sent at once, and others may go first
+            # where it is none, there is more than is sent at once, and others may go first
+            self._turn = None if told.fields["turn"] is None else int(told.fields["turn"])
+        return records
 
-    def _end(self, number: int | None) -> None:
-        settle, self._unsettled = self._unsettled, False
-        fields = {"turn": number, "settle": settle}
-        if settle:
-            self._ask("end", fields)
-        else:
-            with suppress(PrivlearnError):  # then the turn has ended with the connection
+    def _end(self) -> None:
+        """Gives the turn back, if there may be one; may be called again if it is interrupted."""
+        if not self._asked:
+            return
+        # without a number it ends one that is given to us later, too, when nobody waits for it
+        fields = {"turn": self._turn, "settle": self._unsettled}
+        try:
+            if self._unsettled:
+                self._ask("end", fields)
+            else:
                 self._client.tell({"do": "end", "epoch": self.epoch, **fields})
+        except PrivlearnError:  # else the turn has ended with the connection
+            if self._unsettled:
+                self._asked, self._turn = False, None
+                raise
+        self._asked, self._turn = False, None
 
     def write(self, record: Record, value: Value | None) -> Record:
         """Appends in a turn, and returns the record that stands there.

@@ -21,26 +21,22 @@ in its turns (`Ledger.turn`), with all entries before it in view.
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
 import time
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
 from typing import Literal, Protocol, Self, final
 
 from privlearn import _processes
-from privlearn._exclusive import Exclusive
+from privlearn._exclusive import Block, Exclusive
 from privlearn._new_names import unlink_leftover_names
 from privlearn.entries import (
-    CloseEntry,
     Entry,
     IssueEntry,
     OpenEntry,
-    ResumeEntry,
     parse_entry,
 )
 from privlearn.errors import (
@@ -48,32 +44,33 @@ from privlearn.errors import (
     LedgerClosedError,
     LedgerError,
     LedgerHeadError,
-    LedgerSchemaError,
-    LedgerUnreadableError,
     NonceReusedError,
 )
+from privlearn.ledger.account_index import AccountIndex
 from privlearn.ledger.addresses import extra_needed
 from privlearn.ledger.backups import backup
-from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import (
     GENESIS,
-    SCHEMA,
-    Chain,
-    MerkleTree,
     Record,
-    minute_of,
     text_of_minute,
 )
+from privlearn.ledger.continued_files import read_to_continue
 from privlearn.ledger.disk import Disk, located
+from privlearn.ledger.exports import write_export
 from privlearn.ledger.file_store import FileStore, unwritable
 from privlearn.ledger.file_systems import check_on_this_host
-from privlearn.ledger.heads import Claimed, Head, HeadFile, check_form_of_head, kept_elsewhere
+from privlearn.ledger.heads import Head, check_form_of_head, kept_elsewhere
+from privlearn.ledger.kept_heads import KeepHead, KeptHeads
+from privlearn.ledger.memory_log import MemoryLog
 from privlearn.ledger.new_files import create_ledger
 from privlearn.ledger.nonces import check_nonce
 from privlearn.ledger.owner_lock import check_not_served
-from privlearn.ledger.reader import is_export, iterate_records, parse
+from privlearn.ledger.reader import iterate_records, parse
+from privlearn.ledger.replica import Replica
+from privlearn.ledger.settling import Settling
 from privlearn.ledger.storable import storable
 from privlearn.ledger.stores import SharedStore, Turn, Value
+from privlearn.ledger.tip import Tip
 from privlearn.ledger.values import unpacked
 
 
@@ -82,10 +79,6 @@ class Queue(Protocol):
 
     def put(self, item: Entry, /) -> None:
         """Takes one more."""
-
-
-KeepHead = Callable[[str], object]
-"""Takes a head, 64 hexadecimal digits, to where it is kept."""
 
 
 @final
@@ -101,42 +94,28 @@ class Ledger:
         path: Path | None = None,
         keep_head: KeepHead | None = None,
         shared: SharedStore | None = None,
+        tip: Tip | None = None,
     ) -> None:
         self.path = path
         self._lock = Exclusive("a ledger")
         self._turn_lock = Exclusive("a turn of a ledger")
-        self._shared, self._chain = shared, Chain()
-        """The chain is followed where others write to it, too."""
-        self._in_turn = self._broken = False
-        self._doubtful: Entry | None = None
-        self._newest: dict[str, Entry] = {}
-        """The last entry of each accountant, by which it is told whether an append was done."""
+        self._shared = shared
+        self._replica = None if shared is None else Replica(shared)
+        self._tip = tip or (Tip.new() if self._replica is None else self._replica.tip)
+        self._file = None if path is None else FileStore(path)
+        self._memory = None
         self._read: list[Entry] | None = []
         """All entries; of a file only until the first that is written, then they are read again."""
-        self._records: list[Record] = []
-        self._times: list[float] = []
-        """Of a ledger in memory."""
-        self._given: dict[int, str] = {}
-        """Of one in memory: nonces that were given, by position, until they are chained."""
-        self._nonces = self._chain.nonces
-        self._tree = self._chain.tree if shared is not None else MerkleTree()
+        if not self.durable:
+            self._memory = MemoryLog(self._tip)
+            self._read = self._memory.entries
+        self._doubtful: Entry | None = None
         self._last_record: Record | None = None
-        self._head, self._minute = GENESIS, 0
-        self._writer, self._epoch = secrets.token_hex(8), 1
-        if shared is not None:
-            self._writer, self._epoch = shared.writer, shared.epoch
-        self._file = None if path is None else FileStore(path)
-        self._beside = None if path is None else HeadFile(path)
-        self._keep_head = keep_head
-        self._heads_elsewhere = keep_head is not None
-        self._counts: Counter[str] = Counter()
-        self._opens: list[OpenEntry] = []
+        self._accounts = AccountIndex()
+        self._heads = KeptHeads(self.name, path, keep_head)
         self._listeners: list[Queue] = []
-        self._open: set[str] = set()
         self._closed = False
         self.unknown_head = False
-        self._unsaid: frozenset[str] = frozenset()
-        """Accounts that can go on, and whose entries do not say yet that the head was unknown."""
 
     @classmethod
     def memory(cls) -> Ledger:
@@ -196,44 +175,17 @@ class Ledger:
         where = located(path)
         check_on_this_host(where)
         check_not_served(where)
-        claimed = Claimed(where, head=head, unknown=unknown_head)
-        entries: list[Entry] = []
-        problems, chain = list[str](), Chain()
-        for record in iterate_records(where, vouched=head is not None or unknown_head):
-            if record.format != SCHEMA:
-                raise LedgerSchemaError(
-                    f"{path} cannot be resumed: it is of format {record.format}, which is read and "
-                    "audited but takes no further entries; begin a new ledger with what is left "
-                    "of the budget, and keep this one: what both promise adds up"
-                )
-            problems += chain.add(record)
-            claimed.compare(record)
-            if not problems:
-                try:
-                    entries.append(parse_entry(record.body, record.ext))
-                except ValueError as error:
-                    problems.append(str(error))
-        problems += chain.end()
-        if problems:
-            raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
-        if is_export(where):
-            raise LedgerUnreadableError(f"{path} cannot be resumed: it is an export")
-        opens = [entry for entry in entries if isinstance(entry, OpenEntry)]
-        unknown = claimed.check(chain, elsewhere=any(map(kept_elsewhere, opens)))
-        if keep_head is None and any(map(kept_elsewhere, opens)):
-            raise LedgerHeadError(
-                f"{path} says that its heads are kept elsewhere: open it with keep_head=, and hand "
-                "the Ledger to resume(...)"
-            )
+        entries, chain, unknown = read_to_continue(
+            path, where, head=head, unknown_head=unknown_head, keeps_heads=keep_head is not None
+        )
         try:
             unlink_leftover_names(where)
         except OSError as error:
             raise unwritable(where, error) from None
-        ledger = cls(where, keep_head)
+        tip = Tip.behind(chain)
+        ledger = cls(where, keep_head, tip=tip)
         ledger.unknown_head = unknown
-        ledger._tree, ledger._head, ledger._nonces = chain.tree, chain.head, chain.nonces
-        ledger._epoch, ledger._minute = chain.epoch + 1, minute_of(chain.minute)
-        if ledger._minute > time.time() // 60 + _CLOCK_MAY_BE_OFF:
+        if tip.minute > time.time() // 60 + _CLOCK_MAY_BE_OFF:
             warnings.warn(
                 f"{path}: the last entry was written at {chain.minute}, and the clock says "
                 f"{text_of_minute(int(time.time() // 60))}: until it is past that, entries tell "
@@ -243,10 +195,10 @@ class Ledger:
         assert ledger._file is not None
         ledger._file.disk.pending = True  # what a process left that died, its last issue, say
         for entry in entries:
-            ledger._keep(entry)
+            ledger._accounts.note(entry)
         ledger._read = entries
         if unknown:
-            ledger._unsaid = frozenset(ledger._open)
+            ledger._accounts.unsaid = frozenset(ledger._accounts.open)
         return ledger
 
     @classmethod
@@ -270,13 +222,15 @@ class Ledger:
         try:
             check_form_of_head(head)
             found = head in (None, GENESIS)
+            assert ledger._replica is not None
             for record in store.iterate(0):
-                ledger._take_in(record)
+                ledger._take_in(ledger._replica, record)
                 found = found or record.hash == head
             if not found:
                 raise LedgerHeadError(
-                    f"{store.name}: its head is {ledger._head}, not {head}, which no entry has: "
-                    "it lost entries, as after a fail-over, or was rewritten; restore the newest"
+                    f"{store.name}: its head is {ledger._tip.head}, not {head}, which no entry "
+                    "has: it lost entries, as after a fail-over, or was rewritten; restore the "
+                    "newest"
                 )
         except BaseException:
             ledger.close()
@@ -353,7 +307,7 @@ class Ledger:
 
         store = SocketStore(socket)
         ledger = cls.over(store, head=head)
-        ledger._heads_elsewhere = store.heads_elsewhere
+        ledger._heads.elsewhere = store.heads_elsewhere
         return ledger
 
     @property
@@ -373,63 +327,48 @@ class Ledger:
             return self._shared.name
         return "the ledger" if self.path is None else str(self.path)
 
-    @contextmanager
-    def turn(self) -> Iterator[Sequence[str]]:
+    def turn(self) -> AbstractContextManager[Sequence[str]]:
         """A block in which no other process can append, and all that others wrote is known.
 
-        Returns the ids of tokens of processes that are gone.  Where nobody else writes it is
-        nothing.
+        Returns the ids of tokens and reserved parts of processes that are gone.  Where nobody else
+        writes it is nothing.
 
         Raises:
             LedgerFencedError: the ledger was opened anew since.
             LedgerBusyError: others held it for too long.
             LedgerClosedError, LedgerError, TokenCopyError, ReentryError: as `append`.
         """
-        if self._shared is None:
+        return Block(self._turn)
+
+    def _turn(self) -> Generator[Sequence[str]]:
+        if self._shared is None or self._replica is None:
             yield ()
             return
         with self._turn_lock:
             if self._closed:
                 raise LedgerClosedError("the ledger is closed")
-            with self._shared.turn(self._chain.size) as turn:
-                yield from self._taken(turn)
+            with self._shared.turn(self._replica.size) as turn:
+                yield from self._taken(self._replica, turn)
 
-    def _taken(self, turn: Turn) -> Iterator[Sequence[str]]:
+    def _taken(self, replica: Replica, turn: Turn) -> Generator[Sequence[str]]:
         with self._lock:
-            if self._broken:
+            if replica.broken:
                 raise LedgerError(f"{self.name} was followed half-way: open the ledger again")
-            self._broken = True  # where a signal's exception ends it, some are known in part
+            replica.broken = True  # where a signal's exception ends it, some are known in part
             for record in turn.records:
-                entry = self._take_in(record)
+                entry = self._take_in(replica, record)
                 for queue in self._listeners:
                     queue.put(entry)
-            self._broken = False
-        self._in_turn = True
+            replica.broken = False
+        replica.in_turn = True
         try:
             yield turn.orphans
         finally:
-            self._in_turn = False
+            replica.in_turn = False
 
-    def _take_in(self, record: Record) -> Entry:
-        """Follows an entry that stands in a shared store.
-
-        Raises:
-            LedgerUnreadableError: it does not continue the chain.
-        """
-        problems = self._chain.add(record)
-        if not problems:
-            try:
-                entry = parse_entry(record.body, record.ext)
-            except ValueError as error:
-                problems.append(str(error))
-        if problems:
-            self._broken = True
-            raise LedgerUnreadableError(
-                f"{self.name} was changed by somebody else than its writers: {'; '.join(problems)}"
-            )
-        self._add(record)
-        self._minute = max(self._minute, minute_of(self._chain.minute))
-        self._keep(entry)
+    def _take_in(self, replica: Replica, record: Record) -> Entry:
+        entry = replica.take_in(record)
+        self._accounts.note(entry)
         self._read = None
         return entry
 
@@ -479,30 +418,25 @@ class Ledger:
                 raise LedgerClosedError("the ledger is closed")
             if nonce is not None and self._position_under(nonce) is not None:
                 raise NonceReusedError(f"nonce {nonce}: a token was issued under it before")
-            if self._doubtful is not None or self._broken:
+            broken = self._replica is not None and self._replica.broken
+            if self._doubtful is not None or broken:
                 raise LedgerError("an entry was interrupted half-way: open the ledger again")
-            if first and self._counts:
+            if first and self._accounts.counts:
                 raise LedgerBusyError("another accountant has begun this ledger")
-            if after is not None and after != self._counts[entry.accountant]:
+            if after is not None and after != self._accounts.counts[entry.accountant]:
                 raise LedgerBusyError(
                     "another accountant has resumed this ledger: only the last one may write"
                 )
             if beside is not None:
-                beside(self._opens)
-            if self.durable:
+                beside(self._accounts.opens)
+            if self._memory is None:
                 self._write(entry, value, nonce, later)
             else:
-                if not storable(entry.__dict__.values()):
-                    # raises for what a file could not hold
-                    parse(canonical({"body": entry.body(), "ext": entry.ext()}))
+                self._memory.check(entry)
                 self._doubtful = entry
-                if nonce is not None:
-                    self._given[len(self._times)] = nonce
-                self._times.append(time.time())
-                assert self._read is not None
-                self._read.append(entry)
+                self._memory.write(entry, nonce)
             self._doubtful = entry  # where a signal's exception ends it
-            self._keep(entry)
+            self._accounts.note(entry)
             self._doubtful = None
             for queue in self._listeners:
                 queue.put(entry)
@@ -529,7 +463,7 @@ class Ledger:
         """
         with self._lock:
             position = self._position_under(nonce)
-            size, read = self._tree.size, self._read
+            size, read = self._tip.size, self._read
         if position is None:
             return
         if read is not None:
@@ -545,9 +479,9 @@ class Ledger:
 
     def _position_under(self, nonce: str) -> int | None:
         check_nonce(nonce)
-        if not self.durable:
-            self._complete()
-        return self._nonces.position(nonce)
+        if self._memory is not None:
+            self._memory.complete()
+        return self._tip.nonces.position(nonce)
 
     def listen(self, queue: Queue) -> int:
         """Puts every entry that stands from now on into a queue, and says how many stood before.
@@ -556,7 +490,7 @@ class Ledger:
         """
         with self._lock:
             self._listeners.append(queue)
-            return self._counts.total()
+            return self._accounts.counts.total()
 
     def unlisten(self, queue: Queue) -> None:
         """Ends `listen`."""
@@ -568,18 +502,7 @@ class Ledger:
 
         Asked by an accountant for its last entry, with no other on its way.
         """
-        return entry is self._doubtful or entry is self._newest.get(entry.accountant)
-
-    def _keep(self, entry: Entry) -> None:
-        self._newest[entry.accountant] = entry
-        self._counts[entry.accountant] += 1
-        if entry.__class__ is OpenEntry:
-            self._opens.append(entry)
-            self._open.add(entry.accountant)
-        elif entry.__class__ is CloseEntry:
-            self._open.discard(entry.accountant)
-        elif entry.__class__ is ResumeEntry:
-            self._unsaid -= {entry.accountant}
+        return entry is self._doubtful or entry is self._accounts.newest.get(entry.accountant)
 
     def check_own(self) -> None:
         """Raises what `append` would, if the file is not there or somebody else wrote to it."""
@@ -591,7 +514,7 @@ class Ledger:
             if self._shared is not None:
                 self._shared.check()
             elif self._file is not None:
-                self._file.check_own(self._last())
+                self._file.check_own(self._tip.last)
 
     def _tell_head(self, standing: Head | None = None) -> None:
         """Keeps the head of what is on disk, beside the file and wherever else it is wanted.
@@ -599,23 +522,11 @@ class Ledger:
         Beside a file whose head was unknown none is kept before the accounts that it may have
         forgotten spends of say so themselves: else the next process would find all in order.
         """
-        head = Head(self._tree.size, self._head) if standing is None else standing
-        if self._beside is not None and not self._unsaid:
-            try:
-                self._beside.write(head)
-            except OSError as error:
-                raise self._not_kept(error) from error
-        if self._keep_head is not None:
-            try:
-                self._keep_head(head.hash)
-            except Exception as error:
-                raise self._not_kept(error) from error
+        head = self._standing() if standing is None else standing
+        self._heads.keep(head, self._tip.head, beside=not self._accounts.unsaid)
 
-    def _not_kept(self, error: Exception) -> LedgerHeadError:
-        return LedgerHeadError(
-            f"{self.name}: the head {self._head} could not be kept: {error!r}; its entry stands, "
-            "and a spend stays charged, but nothing was released for it"
-        )
+    def _standing(self) -> Head:
+        return Head(self._tip.size, self._tip.head)
 
     def value(self, digest: str) -> bytes | None:
         """What was written with an entry under that digest; None where nothing was.
@@ -632,7 +543,7 @@ class Ledger:
         return data
 
     def _write(self, entry: Entry, value: Value | None, nonce: str | None, later: bool) -> None:
-        record = self._make(entry, time.time(), nonce)
+        record = self._tip.make(entry, time.time(), nonce)
         if not storable(entry.__dict__.values()):
             parse(record.data)  # raises for what a reader would refuse, and the whole file with it
         store = self._file or self._shared
@@ -640,30 +551,20 @@ class Ledger:
         stands = record
         self._doubtful = entry
         try:
-            if self._shared is not None:
-                if not self._in_turn:
-                    raise LedgerError(
-                        f"{self.name}: entries are written in a turn: with ledger.turn(): …"
-                    )
-                stands = self._shared.write(record, value)
+            if self._replica is not None:
+                stands = self._replica.write(record, value)
             elif self._file is not None:
-                self._file.write(record, value, self._last(), later=later)
+                self._file.write(record, value, self._tip.last, later=later)
         except BaseException:
             if not store.doubtful:
                 self._doubtful = None
             raise
-        if self._shared is not None:  # what ends it from here on leaves the entry doubtful
-            self._follow(stands, record)
-        self._add(stands)
+        if self._replica is not None:  # what ends it from here on leaves the entry doubtful
+            self._replica.follow(stands, record)
+        else:
+            self._last_record = record
+            self._tip.add(record)
         self._read = None
-
-    def _follow(self, stands: Record, record: Record) -> None:
-        """Takes an entry of our own into the chain, as it stands in a shared store."""
-        same = canonical(stands.body) == canonical(record.body)
-        problems = self._chain.add(stands) if same else ["another entry was written"]
-        if problems:
-            self._broken = True
-            raise LedgerUnreadableError(f"{self.name}: {'; '.join(problems)}")
 
     @property
     def _disk(self) -> Disk | None:
@@ -673,40 +574,22 @@ class Ledger:
     def _connection(self) -> sqlite3.Connection | None:
         return None if self._file is None else self._file.disk.connection
 
-    def _last(self) -> tuple[int, str] | None:
-        return (self._tree.size - 1, self._head) if self._tree.size else None
-
-    def _make(self, entry: Entry, then: float, nonce: str | None) -> Record:
-        # the clock may be set back, and what entries tell of time is not to contradict their order
-        self._minute = max(self._minute, int(then // 60))
-        return Record.make(
-            self._head,
-            self._tree.size,
-            entry.body(),
-            ext=entry.ext(),
-            writer=self._writer,
-            epoch=self._epoch,
-            minute=self._minute,
-            root=self._tree.root if isinstance(entry, CloseEntry) else None,
-            nonce=nonce,
-        )
-
     # For the owner of a file that other processes write to through it -----------------------------
 
     @property
     def size(self) -> int:
         """How many entries it has."""
-        return self._chain.size if self.shared else self._tree.size
+        return self._tip.size
 
     @property
     def epoch(self) -> int:
         """Which opening of the ledger this is, from 1."""
-        return self._epoch
+        return self._tip.epoch
 
     @property
     def writer(self) -> str:
         """Who writes since it was opened, 16 hexadecimal digits."""
-        return self._writer
+        return self._tip.writer
 
     @property
     def last_record(self) -> Record:
@@ -719,13 +602,13 @@ class Ledger:
         assert self._file is not None
         with self._lock:
             # what somebody else wrote behind its own is not this ledger's
-            return self._file.lines(begin, self._tree.size, most_bytes)
+            return self._file.lines(begin, self._tip.size, most_bytes)
 
     def settling(self) -> Settling:
         """What brings to disk all that was appended ``later``; then call `settled`."""
         with self._lock:
             assert self._disk is not None
-            return Settling(self._disk, Head(self._tree.size, self._head))
+            return Settling(self._disk, self._standing())
 
     def settled(self, done: Settling) -> None:
         """Keeps the head of what was synced.
@@ -735,20 +618,8 @@ class Ledger:
         """
         with self._lock:
             assert self._file is not None
-            all_of_it = self._file.settle_later(done.head.entries, self._last())
-            head = Head(self._tree.size, self._head) if all_of_it else done.head
-            self._tell_head(head)
-
-    def _add(self, record: Record) -> None:
-        if not self.durable:
-            self._records.append(record)
-        else:
-            self._last_record = record
-        if self._shared is None:
-            assert record.envelope is not None
-            self._nonces.note(record.body["entry"], record.seq, record.envelope["nonce"])
-            self._tree.add(bytes.fromhex(record.hash))
-        self._head = record.hash
+            all_of_it = self._file.settle_later(done.head.entries, self._tip.last)
+            self._tell_head(None if all_of_it else done.head)
 
     @property
     def entries(self) -> Sequence[Entry]:
@@ -760,23 +631,23 @@ class Ledger:
 
     def entries_of(self, accountant: str) -> int:
         """How many entries one accountant has."""
-        return self._counts[accountant]
+        return self._accounts.counts[accountant]
 
     @property
     def opened(self) -> Sequence[OpenEntry]:
         """How the accountants that it holds were opened, in their order."""
-        return tuple(self._opens)
+        return tuple(self._accounts.opens)
 
     @property
     def open_accountants(self) -> frozenset[str]:
         """The accountants that were opened and not closed."""
         with self._lock:
-            return frozenset(self._open)
+            return frozenset(self._accounts.open)
 
     @property
     def keeps_heads_elsewhere(self) -> bool:
         """Whether each head is handed to somebody who keeps it."""
-        return self._heads_elsewhere
+        return self._heads.elsewhere
 
     @property
     def records(self) -> list[Record]:
@@ -787,12 +658,12 @@ class Ledger:
         """As `records`, one by one; entries of a file are not held in memory."""
         with self._lock:
             self._complete()
-            size = self._tree.size
+            size = self._tip.size
         if self._shared is not None:
             yield from islice(self._shared.iterate(0), size)
             return
-        if self._disk is None:
-            yield from self._records[:size]
+        if self._memory is not None:
+            yield from self._memory.records[:size]
             return
         assert self.path is not None
         yield from islice(iterate_records(self.path, vouched=True), size)
@@ -804,7 +675,7 @@ class Ledger:
             self._complete()
             if self._shared is not None:
                 self._shared.settle()
-            return self._head
+            return self._tip.head
 
     def keep_head_again(self) -> None:
         """Keeps the head of what is on disk, as it may not have been kept when it was written.
@@ -830,21 +701,15 @@ class Ledger:
         """The Merkle root (RFC 6962) of the hashes of all entries."""
         with self._lock:
             self._complete()
-            return self._tree.root
+            return self._tip.tree.root
 
     def _complete(self) -> None:
         """Chains what a memory ledger holds, and brings to disk what may wait."""
-        if self._shared is not None:
-            return
-        if self._disk is None:
-            done = len(self._records)
-            assert self._read is not None
-            for entry, then in zip(self._read[done:], self._times[done:], strict=False):
-                nonce = self._given.pop(len(self._records), None)
-                self._add(self._make(entry, then, nonce))
-        elif self._disk.pending and not self._closed:
-            assert self._file is not None
-            if self._file.settle(self._last()) and not self._unsaid:
+        if self._memory is not None:
+            self._memory.complete()
+        elif self._file is not None and self._file.disk.pending and not self._closed:
+            ours = self._file.settle(self._tip.last)
+            if ours and not self._accounts.unsaid:
                 self._tell_head()
 
     def export(self, path: str | os.PathLike[str]) -> None:
@@ -885,8 +750,7 @@ class Ledger:
                 self._closed = True
                 self._disk.close()
             self._closed = True
-            if self._beside is not None:
-                self._beside.close()
+            self._heads.close()
             if self._shared is not None:
                 self._shared.close()
 
@@ -902,44 +766,4 @@ class Ledger:
         self.close()
 
 
-@final
-class Settling:
-    """One sync of what stood in a file when it was made.
-
-    Attributes:
-        head: of what stood.
-    """
-
-    def __init__(self, disk: Disk, head: Head) -> None:
-        self._disk, self.head = disk, head
-
-    def sync(self) -> None:
-        """Returns when it is on disk; a thread may call it while another one appends.
-
-        Raises:
-            LedgerError: the sync failed, and nothing more is recorded by this process.
-        """
-        self._disk.sync_log()
-
-
 _CLOCK_MAY_BE_OFF = 2  # minutes
-
-
-def write_export(path: str | os.PathLike[str], records: Iterable[Record]) -> None:
-    """Writes records as JSON lines, the first line naming their format.
-
-    Raises:
-        LedgerError: something else than an export stands there, a ledger, say.
-    """
-    where = Path(path)
-    if where.is_file() and where.stat().st_size and not is_export(where):
-        raise LedgerError(f"{path} is no export: it is not overwritten")
-    with open(path, "wb") as file:
-        format = None
-        for record in records:
-            if format is None:
-                format = record.format
-                file.write(canonical({"privlearn_ledger": format}) + b"\n")
-            file.write(record.line() + b"\n")
-        if format is None:
-            file.write(canonical({"privlearn_ledger": SCHEMA}) + b"\n")

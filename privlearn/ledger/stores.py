@@ -23,7 +23,8 @@ class Turn(NamedTuple):
     records: Iterable[Record]
     """Which stand behind those that it knows, the oldest first."""
     orphans: Sequence[str] = ()
-    """Tokens that processes issued which are gone, by their ids; those that ended among them."""
+    """Tokens and reserved parts of processes that are gone, by their names; ended ones among them.
+    """
 
 
 class SharedStore(Protocol):

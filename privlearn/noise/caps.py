@@ -14,7 +14,7 @@ from privlearn.domains import Norm
 from privlearn.exact import Exact, exact, float_down
 from privlearn.exact_noise.cap_mass import cap_mass
 from privlearn.exact_noise.caps import CapLaw, CapRows
-from privlearn.exact_noise.pool import Pool
+from privlearn.exact_noise.pool import NoisePool, Pool
 from privlearn.losses import Loss, PureLoss
 from privlearn.noise.reports import GRID, GridProbability, ReportFamily, local_price
 
@@ -187,7 +187,13 @@ class CapNoise(ReportFamily):
     def rows(self, pool: Pool, n: int) -> CapRows:
         """What ``n`` reports are made of, exactly (`exact_noise.caps`)."""
         numerator = int(self.probability / GRID)
-        return _cap_law(self.dim, self.threshold, numerator, self.surface == "sphere").rows(pool, n)
+        law = _cap_law(self.dim, self.threshold, numerator, self.surface == "sphere")
+
+        def make(count: int) -> CapRows:
+            rows = law.rows(pool, count)
+            return rows.about_axis() if count > n else rows
+
+        return pool.rows(law, n, self.dim, make) if isinstance(pool, NoisePool) else make(n)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -14,7 +14,7 @@ from privlearn._validate import AtLeastTwo, check_fields, count
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Norm
 from privlearn.exact import Exact, exact, float_down
-from privlearn.exact_noise.pool import Pool, below, bernoulli
+from privlearn.exact_noise.pool import NoisePool, Pool, below, bernoulli
 from privlearn.losses import Loss, PureLoss, RandomizedResponse
 from privlearn.noise.reports import GRID, GridProbability, ReportFamily, local_price
 
@@ -41,6 +41,11 @@ class CategoryRows:
 
     def __getitem__(self, rows: slice) -> CategoryRows:
         return CategoryRows(self.true[rows], self.others[rows], self.nulls[rows])
+
+    def inherited(self) -> None:
+        """Overwrites them in a forked child."""
+        for part in (self.true, self.others, self.nulls):
+            part[:] = 0
 
 
 @final
@@ -104,6 +109,13 @@ class CategoryNoise(ReportFamily):
 
     def rows(self, pool: Pool, n: int) -> CategoryRows:
         """What ``n`` reports are made of; all of it is drawn, whatever a report takes."""
+
+        def make(count: int) -> CategoryRows:
+            return self._drawn(pool, count)
+
+        return pool.rows(self, n, 1, make) if isinstance(pool, NoisePool) else make(n)
+
+    def _drawn(self, pool: Pool, n: int) -> CategoryRows:
         k = self.categories
         true = bernoulli(pool, int(self.probability / GRID), n)
         return CategoryRows(true, below(pool, k - 1, n), below(pool, k, n))

@@ -98,7 +98,7 @@ class GeneralizedGaussianNoise(Checked):
             return power_vectors(pool, count, dim, p, bits)
 
         law = "powers", dim, p, bits
-        found = pool.vectors(law, n, make) if isinstance(pool, NoisePool) else make(n)
+        found = pool.rows(law, n, dim, make) if isinstance(pool, NoisePool) else make(n)
         return found.reshape(shape)
 
     def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Array, Norm
@@ -28,7 +28,6 @@ class Noise(Protocol):
         """JSON form."""
 
 
-@runtime_checkable
 class ReportNoise(Noise, Protocol):
     """Noise of local reports, which is more than numbers that are added."""
 

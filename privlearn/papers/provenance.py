@@ -43,34 +43,51 @@ def source_digest(module: ModuleType) -> str:
 def source_files(name: str) -> dict[str, Path]:
     """A module and all that it imports from its own package, early or late, by dotted name."""
     files: dict[str, Path] = {}
-    names = [name]
+    names, seen = [name], {name}
     while names:
         name = names.pop()
-        if name in files or (path := _source(name)) is None:
+        if (path := _source(name)) is None:
             continue
         files[name] = path
-        names += [name.rpartition(".")[0], *_imported(path, name.partition(".")[0])]
+        found = {name.rpartition(".")[0], *_imported(path, name.partition(".")[0])} - seen
+        names += found
+        seen |= found
     return files
 
 
+@lru_cache(maxsize=4096)
 def _source(name: str) -> Path | None:
-    try:
-        spec = find_spec(name) if name else None
-    except ModuleNotFoundError:  # what is imported from a module, not from a package
-        return None
+    """Where a module lies; nothing but packages is imported to find that out."""
+    parent = name.rpartition(".")[0]
+    if parent:
+        above = _source(parent)
+        if above is None or above.name != "__init__.py":
+            return None  # what is imported from a module, not from a package
+    spec = find_spec(name) if name else None
     return Path(spec.origin) if spec is not None and spec.origin else None
 
 
-def _imported(path: Path, package: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_bytes())):
+@lru_cache(maxsize=1024)
+def _imported(path: Path, package: str) -> frozenset[str]:
+    """What may be a module of a package among what a file imports; studies share most files."""
+    found: set[str] = set()
+    for node in _statements(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
-            named = [alias.name for alias in node.names]
+            found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            named = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            named += [_home(node.module, alias.name) for alias in node.names]
-        else:
-            continue
-        yield from (name for name in named if name.partition(".")[0] == package)
+            found.add(node.module)
+            if node.module.partition(".")[0] == package:
+                found.update(f"{node.module}.{alias.name}" for alias in node.names)
+                found.update(_home(node.module, alias.name) for alias in node.names)
+    return frozenset(name for name in found if name.partition(".")[0] == package)
+
+
+def _statements(within: ast.AST) -> Iterator[ast.AST]:
+    """Imports are statements; expressions, most of a file, hold none and are not walked."""
+    for part in ast.iter_child_nodes(within):
+        if isinstance(part, ast.stmt | ast.excepthandler | ast.match_case):
+            yield part
+            yield from _statements(part)
 
 
 def _home(package: str, name: str) -> str:

@@ -25,6 +25,7 @@ class Kind(Enum):
 
     ROWS = b"R"
     QUESTION = b"Q"
+    LEARNED = b"L"
     SUM = b"S"
     FAILURE = b"F"
     KEYLESS = b"K"

@@ -15,8 +15,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from privlearn._records import leaves, length, record_at
-from privlearn.errors import PartitionError, PrivlearnError, UsersError
+from privlearn.errors import PartitionError, PrivlearnError, ProvenanceError, UsersError
 from privlearn.partitions.frames import (
     Kind,
     arrays_of,
@@ -27,6 +30,7 @@ from privlearn.partitions.frames import (
 )
 from privlearn.partitions.keys import Job, JobKey
 from privlearn.rows import PartialSum, Rows, merge
+from privlearn.rows.stamps import Registry, RegistryElsewhere
 from privlearn.rows.tabular import records_from
 
 X = TypeVar("X")
@@ -82,6 +86,36 @@ class Held:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Admitted:
+    """A partition of rows that a registry admitted: which of them are learned is encrypted."""
+
+    source: Any
+    learned: bytes
+
+    @classmethod
+    def of(
+        cls, source: Any, learned: NDArray[np.bool_], users: range, registry: str, key: bytes
+    ) -> Admitted:
+        """``learned`` says of each of ``users`` whether the registry of that name learns them."""
+        about = f"{named(users)} of {registry}"
+        return cls(source, framed(Kind.LEARNED, np.packbits(learned).tobytes(), key, about))
+
+    def which(self, users: range, registry: str, key: bytes) -> NDArray[np.bool_]:
+        """What `of` was given for these users and this registry.
+
+        Raises:
+            PartitionError: it was given others, or it was changed on the way.
+        """
+        about = f"{named(users)} of {registry}"
+        bits = np.frombuffer(unframed(Kind.LEARNED, self.learned, key, about), np.uint8)
+        return np.unpackbits(bits, count=len(users)).astype(np.bool_)
+
+    def __repr__(self) -> str:
+        return f"Admitted({len(self.learned)} bytes, encrypted)"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class SumJob(Generic[X]):
     """Sums of one mechanism over partitions, as encrypted bytes.
 
@@ -90,12 +124,14 @@ class SumJob(Generic[X]):
         mechanism: with ``partial``; public, and the same everywhere.
         steps: from a partition to rows.
         only: of these users, where not all rows of a partition are added up.
+        registry: that admitted the rows, if one did; every source is then an `Admitted`.
     """
 
     job: Job
     mechanism: Summing[X]
     steps: Steps = Steps()
     only: range | None = None
+    registry: RegistryElsewhere | None = None
 
     @classmethod
     def begin(
@@ -156,7 +192,8 @@ class SumJob(Generic[X]):
             if frame[:1] in (Kind.KEYLESS.value, Kind.FAILURE.value):
                 return frame
         key = self.job.key()
-        return self._sealed(merge(self._opened(one, key), self._opened(other, key)), key)
+        opened = (self._opened(frame, key, self.registry) for frame in (one, other))
+        return self._sealed(merge(*opened), key)
 
     def zero(self) -> bytes:
         """The sum over no rows, with which any other stays what it is."""
@@ -164,33 +201,45 @@ class SumJob(Generic[X]):
 
     # At the owner --------------------------------------------------------------------------------
 
-    def total(self, frame: bytes) -> PartialSum:
+    def total(self, frame: bytes, *, people: Registry | None = None) -> PartialSum:
         """The sum that a cluster returned, sealed; for ``release_partial`` of the mechanism.
+
+        Args:
+            frame: the bytes.
+            people: the registry that admitted the rows, if one did.
 
         Raises:
             PartitionError: a worker failed, which is told; or bytes of something else, of another
                 job, or changed on the way.
+            ProvenanceError: another registry admitted the rows, or one did, and none is given.
         """
         told = failure_of(frame, self.job)
         if told is not None:
             raise PartitionError(f"{told}. Nothing was spent for this sum")
-        return self._opened(frame, self.job.key())
+        return self._opened(frame, self.job.key(), people)
 
     # ---------------------------------------------------------------------------------------------
 
     def _sum(self, users: range, source: Any, key: bytes) -> PartialSum:
-        total, wanted = self._of_nobody(), overlap(users, self.only)
+        wanted = overlap(users, self.only)
         if not len(wanted):
-            return total
+            return self._of_nobody()
+        learned: NDArray[np.bool_] | None = None
+        if self.registry is not None:
+            learned, source = source.which(wanted, self.registry.id, key), source.source
         block = self._block(users, source, key)
         if length(block) != len(users):
             raise UsersError(f"holds {length(block)} rows, and is said to hold {len(users)}")
+        pieces = []
         for start in range(wanted.start, wanted.stop, _PIECE):
             part = range(start, min(start + _PIECE, wanted.stop))
             piece = slice(part.start - users.start, part.stop - users.start)
             rows = _sealed_piece(record_at(block, piece), part)
-            total = merge(total, self.mechanism.partial(self.steps.mapped(rows)))
-        return total
+            if self.registry is not None and learned is not None:
+                these = learned[start - wanted.start :][: len(part)]
+                rows = Rows._admitted_elsewhere(rows, self.registry, these)
+            pieces.append(self.mechanism.partial(self.steps.mapped(rows)))
+        return merge(*pieces)
 
     def _block(self, users: range, source: Any, key: bytes) -> Any:
         if isinstance(source, Held):
@@ -206,11 +255,13 @@ class SumJob(Generic[X]):
     def _sealed(self, total: PartialSum, key: bytes) -> bytes:
         return Kind.SUM.value + total.to_bytes(key)
 
-    def _opened(self, frame: bytes, key: bytes) -> PartialSum:
+    def _opened(self, frame: bytes, key: bytes, people: Registry | None) -> PartialSum:
         if not isinstance(frame, bytes) or frame[:1] != Kind.SUM.value:
             raise PartitionError("no sum of this package: the cluster returned something else")
         try:
-            return PartialSum.from_bytes(frame[1:], key)
+            return PartialSum.from_bytes(frame[1:], key, people=people)
+        except ProvenanceError:
+            raise
         except ValueError as error:
             raise PartitionError(f"{error}, or of another job") from None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, Generic, Protocol, TypeVar, final
 
@@ -16,12 +16,14 @@ from privlearn._records import length
 from privlearn._validate import count, user_range
 from privlearn.contributions import clipping_of
 from privlearn.domains import Array, Domain
-from privlearn.errors import RowLocalityError, UsersError
+from privlearn.errors import PartitionError, ProvenanceError, RowLocalityError, UsersError
 from privlearn.partitions.frames import Kind, arrays_of, block_to_bytes, framed, shape_of, unframed
-from privlearn.partitions.jobs import Held, Steps, SumJob, Summing, named, overlap
+from privlearn.partitions.jobs import Admitted, Held, Steps, SumJob, Summing, named, overlap
 from privlearn.partitions.keys import Job, JobKey
+from privlearn.people import People
 from privlearn.rows import PartialSum, Rows, Sealed
 from privlearn.rows.partial_sums import Ranges, joined_ranges
+from privlearn.rows.stamps import NOBODY, RegistryElsewhere, Stamp
 from privlearn.rows.tabular import records_from
 
 X = TypeVar("X")
@@ -108,10 +110,11 @@ class PartitionedRows(Sealed, Generic[X]):
     """Sealed records of the users in several partitions; made by `of_blocks` and `of_sources`.
 
     They are logged rows: for a `CentralAccountant`.  What a partition holds must be the same each
-    time it is read; every row of one user, at the place that its index says.
+    time it is read; every row of one user, at the place that its index says.  Under a rule of
+    participation an index is a slot, and `admitted` has the registry say which rows are learned.
     """
 
-    __slots__ = ("__engine", "__job", "__only", "__parts", "__steps")
+    __slots__ = ("__engine", "__job", "__only", "__parts", "__stamp", "__steps")
 
     def __init__(
         self,
@@ -120,10 +123,12 @@ class PartitionedRows(Sealed, Generic[X]):
         engine: Engine,
         steps: Steps,
         only: range | None = None,
+        stamp: Stamp | None = None,
     ) -> None:
         if not callable(getattr(engine, "add_up", None)):
             raise TypeError(f"engine = {engine!r:.80}: must have add_up(work, parts, merge)")
         self.__job, self.__engine, self.__steps, self.__only = job, engine, steps, only
+        self.__stamp = stamp  # of its users, in their order; NOBODY where nothing is opened
         self.__parts = _in_order([part for part in parts if len(overlap(part.users, only))])
 
     @classmethod
@@ -222,8 +227,23 @@ class PartitionedRows(Sealed, Generic[X]):
         return self._with_step("map_rows", function)
 
     def _with_step(self, name: str, function: Callable[[Any], Any]) -> PartitionedRows[Any]:
-        steps = self.__steps.then(name, function)
-        return PartitionedRows(self.__job, self.__parts, self.__engine, steps, self.__only)
+        return self._but(steps=self.__steps.then(name, function))
+
+    def _but(
+        self,
+        *,
+        steps: Steps | None = None,
+        only: range | None = None,
+        stamp: Stamp | None = None,
+    ) -> PartitionedRows[Any]:
+        return PartitionedRows(
+            self.__job,
+            self.__parts,
+            self.__engine,
+            steps or self.__steps,
+            self.__only if only is None else only,
+            stamp or self.__stamp,
+        )
 
     def slice(self, users: range) -> PartitionedRows[X]:
         """The rows of some consecutive users.
@@ -234,7 +254,61 @@ class PartitionedRows(Sealed, Generic[X]):
         user_range(users=users)
         if not any(part.start <= users.start and users.stop <= part.stop for part in self.users):
             raise UsersError(f"users {users!r} are not all within {self!r}")
-        return PartitionedRows(self.__job, self.__parts, self.__engine, self.__steps, users)
+        stamp, first = self.__stamp, self.users[0].start
+        if stamp is not None:  # which only consecutive users have
+            stamp = stamp.part(users.start - first, users.stop - first)
+        return self._but(only=users, stamp=stamp)
+
+    def admitted(self, people: People, ids: Sequence[Any]) -> PartitionedRows[X]:
+        """The same rows, of which those count that the rule of participation has room for.
+
+        As `People.admit`: the visits are debited at the registry, on disk, before this returns,
+        whichever partition they lie in.  Which rows are learned goes to the workers encrypted, and
+        ids do not.  It ends with this object: visits of rows that are then not released are used
+        up.
+
+        Args:
+            people: the accountant's registry.
+            ids: who each row is, in order, as `People.admit_visits` takes them.
+
+        Raises:
+            ProvenanceError: a rule that is pooled or on a timetable, or rows that were admitted.
+            UsersError: these are not the next slots, there are gaps, or not one id for each row.
+            TypeError: no registry, or ids of another kind.
+            PeopleError: as `People.admit_visits`.
+        """
+        if not isinstance(people, People):
+            raise TypeError(f"people: must be a registry, People, not {type(people).__name__}")
+        if self.__stamp is not None:
+            raise ProvenanceError(f"{self!r}: a registry admitted these rows before")
+        if people.rule.pooled:
+            raise ProvenanceError(
+                f"{people.rule}: one row is made of all visits of a person in a batch, which may "
+                "lie in several partitions; a rule with per_batch=1 costs as much and takes the "
+                "first of them, or bring the rows to one process (rows_to_bytes) and pool there"
+            )
+        if people.rule.clock == "timetable":
+            raise ProvenanceError(
+                f"{people.rule}: how many visits a slot has is not public, and sizes of partitions "
+                "are; bring the rows to one process (rows_to_bytes)"
+            )
+        if len(self.users) != 1:
+            raise UsersError(f"{self!r}: must be consecutive slots, from {people.clock} on")
+        found = people.admit_visits(ids, self.users[0])
+        persons, calls = np.where(found.learned, found.persons, -1), (found.call, found.call)
+        return self._but(stamp=Stamp(people, persons, found.counted, calls=calls))
+
+    def without_forgotten(self) -> PartitionedRows[X]:
+        """The same rows, null where a person was forgotten since they were admitted; as of `Rows`.
+
+        `partial` and `ObjectivePerturbation.release_partitions` begin with it.
+        """
+        stamp = self.__stamp
+        gone = None if stamp is None else stamp.gone()
+        if stamp is None or stamp.persons is None or gone is None:
+            return self
+        left = np.where(gone, -1, stamp.persons)
+        return self._but(stamp=Stamp(stamp.registry, left, stamp.counted, calls=stamp.calls))
 
     def partial(self, mechanism: Summing[X]) -> PartialSum:
         """The sealed sum over all rows, for ``release_partial`` of the mechanism; nothing leaves.
@@ -244,18 +318,59 @@ class PartitionedRows(Sealed, Generic[X]):
             PartitionError: a partition could not be read or added up, or a worker has another key.
             UsersError: a partition was added up twice, or left out.
         """
+        return self.without_forgotten()._added_up(mechanism)
+
+    def _added_up(self, mechanism: Summing[X]) -> PartialSum:
         if not callable(getattr(mechanism, "partial", None)):
             raise TypeError(f"mechanism = {mechanism!r:.200}: has no partial(rows)")
+        if self.__stamp is NOBODY:
+            null: Rows[Any] = self.__steps.mapped(Rows.null(range(1)))
+            return PartialSum._of_nobody(mechanism.partial(null), self.users)
         work = SumJob(self.__job, mechanism, self.__steps, self.__only)
-        total = work.total(self.__engine.add_up(work.partial, self.__parts, work.merge))
+        parts, people = self.__parts, None
+        if self.__stamp is not None and (people := self.__stamp.registry) is not None:
+            seen = RegistryElsewhere(people.id, people.rule, self.users[0].stop)
+            work, parts = replace(work, registry=seen), self._told(self.__stamp, people.id)
+        frame = self.__engine.add_up(work.partial, parts, work.merge)
+        total = work.total(frame, people=people)
         if total.users != self.users:
             raise UsersError(f"the cluster returned {total!r} for {self!r}: rows were left out")
+        stamp = PartialSum._stamp_of(total)
+        if people is not None and (stamp is None or stamp.registry is not people):
+            raise PartitionError(
+                f"the cluster returned {total!r} with rows of which registry {people.id} did not "
+                "say that they are learned"
+            )
         return total
+
+    def _told(self, stamp: Stamp, registry: str) -> tuple[Part, ...]:
+        """The partitions, each with which of its rows are learned, for its worker only."""
+        key, first, told = self.__job.key(), self.users[0].start, []
+        for part in self.__parts:
+            users = overlap(part.users, self.__only)
+            persons = stamp.part(users.start - first, users.stop - first).persons
+            learned = np.zeros(len(users), dtype=np.bool_) if persons is None else persons >= 0
+            source = Admitted.of(part.source, learned, users, registry, key)
+            told.append(Part(part.users, source))
+        return tuple(told)
 
     def _asked(self, sums: RowSums, at: Array) -> PartialSum:
         """The sealed sums over all rows, given ``at``, which travels encrypted."""
         question = framed(Kind.QUESTION, block_to_bytes(np.asarray(at)), self.__job.key())
-        return self.partial(_Asked(sums, self.__job, question, secrets.token_hex(16)))
+        asked = _Asked(sums, self.__job, question, secrets.token_hex(16))
+        total = self._added_up(asked)
+        if total.terms.get("pass") != asked.number:  # at another point, or of something else
+            raise PartitionError(f"the cluster returned {total!r} of another pass over {self!r}")
+        return total
+
+    @staticmethod
+    def _of_nobody(rows: PartitionedRows[Any]) -> PartitionedRows[Any]:
+        """Rows of the same users with nothing in them, for a release that is handed out again."""
+        return rows._but(stamp=NOBODY)
+
+    @staticmethod
+    def _stamp_of(rows: PartitionedRows[Any]) -> Stamp | None:
+        return rows.__stamp
 
     @staticmethod
     def _opened(rows: PartitionedRows[Any]) -> OpenedPartitions:
@@ -283,6 +398,8 @@ class OpenedPartitions:
 
     def of(self, total: PartialSum) -> NDArray[Any]:
         """As `sums`, of what was added up before the rows were opened."""
+        if PartitionedRows._stamp_of(self._rows) is NOBODY:
+            total = PartialSum._of_nobody(total)
         return PartialSum._opened(total)
 
 
@@ -295,7 +412,7 @@ class _Asked:
     job: Job
     question: bytes
     number: str
-    """Of the pass; public.  Sums of two passes are never merged."""
+    """Of the pass; public.  Sums of two passes are never merged, nor is one taken for another."""
 
     def partial(self, rows: Rows[Any]) -> PartialSum:
         at = arrays_of(unframed(Kind.QUESTION, self.question, self.job.key()))[0]
@@ -310,7 +427,8 @@ class _Asked:
         except Exception:
             total = self.sums.failed()
         made = np.array(total, dtype=object)
-        return PartialSum((rows.users,), made, terms, functions, None, defect)
+        stamp = Rows._stamp_of(rows)
+        return PartialSum((rows.users,), made, terms, functions, None, defect, stamp)
 
 
 def _bounded(total: list[int], rows: int) -> list[int]:

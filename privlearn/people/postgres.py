@@ -33,7 +33,7 @@ from privlearn.ledger.postgres_sessions import (
     LostConnection,
     Session,
     Taken,
-    key_of,
+    TurnLock,
 )
 from privlearn.participation import Participation
 from privlearn.people.contents import Head
@@ -44,6 +44,7 @@ from privlearn.people.quotas import FORGOTTEN, Standing
 from privlearn.people.turns import Turn
 
 T = TypeVar("T")
+_LOST = "in place of one that is lost: People.postgres(ledger, 'replace_lost', ...)"
 _TRIES = 20
 """Of a turn that the server undoes for the sake of another transaction."""
 
@@ -62,8 +63,8 @@ class PostgresTurns:
         self._store, self._own, self._key = store, own, b""
         self._where = {"ledger": store.ledger, "name": name}
         self._called = f"{store.name}, registry of people {name!r}"
-        self._lock_key = key_of("people", store.ledger, name)
         self._held = Connections()
+        self._turn_lock = TurnLock(self._held, ("people", store.ledger, name), self._connected)
         self._end = weakref.finalize(self, self._held.close, _processes.here())
         self._reads = threading.Lock()
         self._closed = False
@@ -77,10 +78,39 @@ class PostgresTurns:
         Raises:
             PeopleError: there is one, or the file is there, or one of them cannot be written.
         """
+        self._begin(head, key, self._make)
+
+    def replace_lost(self, head: Head, key: str | os.PathLike[str]) -> None:
+        """Puts one that learns nobody in place of one whose key is lost, or which is not there.
+
+        Processes that have the lost one open are refused from then on.
+
+        Args:
+            head: with the id of the lost one, a new key, and the first slot that is admitted.
+            key: the new file.
+
+        Raises:
+            PeopleError: as `create`; or what stands there is another registry, keeps another rule,
+                or has come further than to that slot.
+        """
+        self._begin(head, key, self._replace)
+
+    def _begin(
+        self,
+        head: Head,
+        key: str | os.PathLike[str],
+        write: Callable[[Session, Head, bytes], object],
+    ) -> None:
         write_key(key, head.key)
         self._key = head.key
         try:
-            self._make(head)
+            with self._said():
+                self._make_tables()
+                with self._turn_lock.turn() as session:
+                    session.begin()
+                    self._store.check_epoch(session)
+                    write(session, head, known(head.key, head.id))
+                    self._commit(session)
         except BaseException:
             with suppress(OSError):
                 os.unlink(key)
@@ -102,37 +132,49 @@ class PostgresTurns:
                 f"rule = {rule!r}: {self._called} keeps another, {kept!r}, which cannot be changed"
             )
 
-    def _make(self, head: Head) -> None:
-        with self._said():
-            (found,) = self._read(text("SELECT to_regclass('privlearn.registries') AS found"))
-            session = self._connected()
-            if found.found is None:
-                try:
-                    session.begin()
-                    for statement in statements():
-                        session.run(text(statement))
-                    session.commit()
-                except (Taken, Conflict):  # somebody else makes them at the same time
-                    session.rollback()
-            try:
-                session.begin()
-                self._store.check_epoch(session)
-                session.run(
-                    _MAKE,
-                    **self._where,
-                    id=head.id,
-                    known=known(head.key, head.id),
-                    rule=json.dumps(head.rule.to_dict(), sort_keys=True),
-                    serving_only=head.serving_only,
-                    clock=head.clock,
-                )
-                session.commit()
-            except Taken:
-                session.rollback()
-                raise PeopleError(
-                    f"{self._called} exists: a registry of people is never overwritten; open it, "
-                    "or choose another name"
-                ) from None
+    def _make_tables(self) -> None:
+        (found,) = self._read(text("SELECT to_regclass('privlearn.registries') AS found"))
+        if found.found is not None:
+            return
+        session = self._connected()
+        try:
+            session.begin()
+            for statement in statements():
+                session.run(text(statement))
+            session.commit()
+        except (Taken, Conflict):  # somebody else makes them at the same time
+            session.rollback()
+
+    def _make(self, session: Session, head: Head, key: bytes) -> None:
+        try:
+            session.run(
+                _MAKE,
+                **self._where,
+                id=head.id,
+                known=key,
+                rule=json.dumps(head.rule.to_dict(), sort_keys=True),
+                serving_only=head.serving_only,
+                clock=head.clock,
+            )
+        except Taken:
+            raise PeopleError(
+                f"{self._called} exists: a registry of people is never overwritten; open it, "
+                "or choose another name"
+            ) from None
+
+    def _replace(self, session: Session, head: Head, key: bytes) -> None:
+        rows = session.run(_HEAD, **self._where)
+        if not rows:
+            return self._make(session, head, key)
+        (row,) = rows
+        if row.id != head.id:
+            raise PeopleError(f"id = {head.id!r}: {self._called} is registry {row.id}")
+        rule = Participation.from_dict(json.loads(row.rule))
+        if rule != head.rule:
+            raise PeopleError(f"rule = {head.rule!r}: {self._called} keeps another, {rule!r}")
+        if row.clock is not None and (head.clock or 0) < row.clock:
+            raise PeopleError(f"clock = {head.clock}: {self._called} has come to slot {row.clock}")
+        session.run(_REPLACE, id=head.id, known=key, clock=head.clock)
 
     # What is seen --------------------------------------------------------------------------------
 
@@ -165,7 +207,8 @@ class PostgresTurns:
         """Takes down what was read of the head."""
         if not rows:
             raise PeopleError(
-                f"{self._called}: there is none; People.postgres(ledger, 'create', ...) begins one"
+                f"{self._called}: there is none; People.postgres(ledger, 'create', ...) begins "
+                f"one; {_LOST}"
             )
         try:
             head = _head_of(rows[0], self._key)
@@ -174,7 +217,7 @@ class PostgresTurns:
         if head is None:
             raise PeopleError(
                 f"key: {self._called} was made with another one, without which nobody in it can be "
-                "told apart; copy the file from a host whose processes keep it"
+                f"told apart; copy the file from a host whose processes keep it; {_LOST}"
             )
         starts = rows[0].starts
         self._seen = head, None if starts is None else tuple(starts)
@@ -186,30 +229,12 @@ class PostgresTurns:
         """See `Turns.take`."""
         with self._said():
             for _ in range(_TRIES):
-                try:
-                    return self._taken(self._locked(), action)
-                except Conflict:
-                    continue
-                finally:
-                    self._let_go()
+                with suppress(Conflict), self._turn_lock.turn() as session:
+                    return self._taken(session, action)
         raise PeopleError(
             f"{self._called}: the server undid it {_TRIES} times for the sake of others; nothing "
             "was debited: try again"
         )
-
-    def _locked(self) -> Session:
-        """A connection that holds the registry's lock."""
-        if self._held.session is not None and self._held.session.lost:
-            self._held.drop()
-        if self._held.session is not None:
-            try:
-                self._held.session.run(_LOCK, key=self._lock_key)
-                return self._held.session
-            except LostConnection:
-                self._held.drop()  # it was cut since the last turn
-        session = self._connected()
-        session.run(_LOCK, key=self._lock_key)
-        return session
 
     def _taken(self, session: Session, action: Callable[[Turn], T]) -> T:
         session.begin()
@@ -219,25 +244,15 @@ class PostgresTurns:
         done = action(turn)
         if turn.written is None:
             return done
-        session.commit()
-        if session.warnings:
-            raise LostConnection(session.warnings[0])
+        self._commit(session)
         self._seen = turn.written
         return done
 
-    def _let_go(self) -> None:
-        session = self._held.session
-        if session is None:
-            return
-        if session.lost:  # and with it the lock
-            return self._held.drop()
-        try:
-            session.rollback()
-            session.run(_UNLOCK, key=self._lock_key)
-        except BaseException as error:
-            self._held.drop()  # which lets go of it as well
-            if not isinstance(error, LostConnection | LedgerError):
-                raise
+    def _commit(self, session: Session) -> None:
+        """Commits, or raises; where no standby confirmed it, that counts as lost."""
+        session.commit()
+        if session.warnings:
+            raise LostConnection(session.warnings[0])
 
     def _connected(self) -> Session:
         if self._closed:
@@ -246,10 +261,10 @@ class PostgresTurns:
             session = self._store.session(writes=True)
             try:
                 session.check_tables()
+                self._held.session = session
             except BaseException:
                 session.close()
                 raise
-            self._held.session = session
         return self._held.session
 
     # Reading -------------------------------------------------------------------------------------
@@ -423,12 +438,15 @@ def _head_of(row: Any, key: bytes) -> Head | None:
     return replace(head, accountant=row.accountant, users=users, clock=row.clock, kind=row.kind)
 
 
-_LOCK = text("SELECT pg_advisory_lock(:key)")
-_UNLOCK = text("SELECT pg_advisory_unlock(:key)")
 _MAKE = text(
     "INSERT INTO privlearn.registries"
     " (ledger, name, id, known_key, rule, serving_only, clock, calls, people)"
-    " VALUES (:ledger, :name, :id, :known, :rule, :serving_only, :clock, 0, 0)"
+    " SELECT :ledger, :name, :id, :known, :rule, :serving_only, CAST(:clock AS bigint), 0,"
+    " coalesce(max(number) + 1, 0) FROM privlearn.people WHERE registry = :id"
+)
+_REPLACE = text(
+    "UPDATE privlearn.registries SET known_key = :known, serving_only = true, clock = :clock"
+    " WHERE id = :id"
 )
 _HEAD = text(
     "SELECT id, known_key, rule, serving_only, accountant, first, stop, clock, kind, starts, calls,"

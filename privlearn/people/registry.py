@@ -154,7 +154,8 @@ class People(Sealed):
 
         Who used up what is not known any more, so every visit is served only, for good; then
         nothing is paid.  To learn again, begin a further accountant with a registry and a cap of
-        its own (``shared=True`` in the same ledger).
+        its own (``shared=True`` in the same ledger).  In PostgreSQL it is `People.postgres` that
+        does this.
 
         Args:
             path: of the new file.
@@ -166,11 +167,7 @@ class People(Sealed):
             PeopleError, TypeError: as in `create`.
             ValueError: no name, or a clock below 0.
         """
-        head = _new_head(rule)
-        if not re.fullmatch("[0-9a-f]{32}", text(id=id)):
-            raise ValueError(f"id = {id!r}: must be the 32 digits of the lost registry's name")
-        count(clock=clock, at_least=0)
-        return cls._made(path, replace(head, id=id, clock=clock, serving_only=True))
+        return cls._made(path, _head_in_place(rule, id, clock))
 
     @classmethod
     def _made(cls, path: str | os.PathLike[str], head: Head) -> People:
@@ -240,11 +237,13 @@ class People(Sealed):
     def postgres(
         cls,
         ledger: Ledger | str,
-        how: Literal["create", "open"] = "open",
+        how: Literal["create", "open", "replace_lost"] = "open",
         *,
         key: str | os.PathLike[str],
         rule: Participation | None = None,
         name: str = "people",
+        id: str | None = None,
+        clock: int | None = None,
     ) -> People:
         """A registry in the database of a ledger, for processes on several hosts.
 
@@ -255,24 +254,32 @@ class People(Sealed):
             ledger: a `Ledger.postgres` of this process; or the address of one, whose present epoch
                 is joined, for processes that admit and do not spend.
             how: ``"create"`` makes it, with a new key, and where the role may the tables.
-            key: the file of its secret key, which is not in the database: ``"create"`` writes it,
-                and each other host needs a copy.
-            rule: which it keeps; needed for ``"create"``, and else checked where it is given.
+                ``"replace_lost"`` puts one in place of one whose key is lost on all hosts, or
+                whose tables are gone: see `replace_lost`; who still has the former open is refused.
+            key: the file of its secret key, which is not in the database: it is written where
+                the registry is made or replaced, and each other host needs a copy.
+            rule: which it keeps; checked where it is given to ``"open"``, and needed else.
             name: of the registry, where there are several beside one ledger.
+            id, clock: for ``"replace_lost"``, as of `replace_lost`.
 
         Raises:
             PeopleError: there is none, or one already; the key is of another one, or may be read by
-                others; it keeps another rule; or the database cannot be used.
+                others; it keeps another rule; or the database cannot be used.  It is another one
+                than ``id``, or has come further than to ``clock``.
             LedgerFencedError: the ledger was opened anew since.
-            TypeError, ValueError: no such ledger, ``how``, or rule.
+            TypeError, ValueError: no such ledger, ``how``, rule, id or clock.
             ModuleNotFoundError: the extra ``postgres`` is not installed.
         """
         from privlearn.ledger.postgres import PostgresStore
         from privlearn.people.postgres import PostgresTurns
 
-        if how not in ("create", "open"):
-            raise ValueError(f"how = {how!r}: must be 'create' or 'open'")
+        if how not in ("create", "open", "replace_lost"):
+            raise ValueError(f"how = {how!r}: must be 'create', 'open' or 'replace_lost'")
+        if how != "replace_lost" and (id, clock) != (None, None):
+            raise ValueError(f"id = {id!r}, clock = {clock!r}: are for how = 'replace_lost'")
         head = _new_head(rule) if how == "create" else None
+        if how == "replace_lost":
+            head = _head_in_place(rule, id, clock)
         text(name=name)
         own = isinstance(ledger, str)
         store: object = getattr(ledger, "_shared", None)
@@ -282,10 +289,12 @@ class People(Sealed):
             raise TypeError("ledger: must be one in PostgreSQL, Ledger.postgres(address)")
         turns = PostgresTurns(store, name, own=own)
         try:
-            if head is not None:
+            if head is None:
+                turns.open(key, rule)
+            elif how == "create":
                 turns.create(head, key)
             else:
-                turns.open(key, rule)
+                turns.replace_lost(head, key)
         except BaseException:
             turns.close()
             raise
@@ -633,3 +642,14 @@ def _new_head(rule: Participation | None) -> Head:
     if not isinstance(rule, Participation):
         raise TypeError(f"rule = {rule!r}: must be a Participation")
     return Head(secrets.token_hex(16), new_key(), rule)
+
+
+def _head_in_place(rule: Participation | None, id: str | None, clock: int | None) -> Head:
+    """Of a registry in place of a lost one."""
+    head = _new_head(rule)
+    if id is None or not re.fullmatch("[0-9a-f]{32}", text(id=id)):
+        raise ValueError(f"id = {id!r}: must be the 32 digits of the lost registry's name")
+    if clock is None:
+        raise ValueError("clock = None: must be the first slot that is admitted")
+    count(clock=clock, at_least=0)
+    return replace(head, id=id, clock=clock, serving_only=True)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 
-from privlearn.accountants.audit import Certificate, Examination, Examined, Watcher
+from privlearn.accountants.audit import Examination, Examined
 from privlearn.accountants.audit import examine as recompute
+from privlearn.accountants.audited_accounts import Watcher
+from privlearn.accountants.certificate import Certificate
 from privlearn.mechanisms.recorded_streams import RecordedStreams
 
 

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from privlearn.accountants.assumption import KINDS, Assumption
-from privlearn.accountants.audit import Attestation, Certificate, Guarantee, Leased, Share
+from privlearn.accountants.certificate import Attestation, Certificate, Guarantee, Leased, Share
 from privlearn.accountants.person_assumptions import rule_words
 from privlearn.reporting.shown_numbers import counted, fixed, indices, up
 from privlearn.reporting.shown_numbers import part as part_of_one

@@ -21,7 +21,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, final
 
-from privlearn.accountants.audit import Guarantee
+from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.person_assumptions import relation_words, rule_words
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import DataError, IncompleteRecordError, UncertifiedRecordError

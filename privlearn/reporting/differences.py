@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from privlearn.accountants.audit import Guarantee
+from privlearn.accountants.certificate import Guarantee
 from privlearn.ledger import Record, iterate_records
 from privlearn.reporting.certificates import guarantee_line, whose
 from privlearn.reporting.model import Balance, OneSpend, Report, Spent

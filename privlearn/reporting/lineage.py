@@ -24,12 +24,13 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, final
 
+from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.state import AccountState
 from privlearn.entries import Entry, IssueEntry, OpenEntry, RetireEntry, SpendEntry
 from privlearn.errors import PrivlearnError
 from privlearn.exact import float_up
 from privlearn.ledger import Ledger
-from privlearn.reporting.books import unit_of
+from privlearn.reporting.costs import unit_of
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -187,7 +188,7 @@ class _Follower:
     def _told(self, state: AccountState, entry: SpendEntry) -> LoggedSpend:
         users = range(*entry.users)
         try:
-            price = state.price_of_person(state.read_loss(entry.loss), users).budget
+            price = state.price_of_person(read_loss(entry.loss), users).budget
             cost = float_up(price.amounts[0])
         except (PrivlearnError, ValueError):  # none, or one that differs from user to user
             cost = None

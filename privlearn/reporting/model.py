@@ -14,12 +14,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from privlearn.accountants.audit import Certificate
+from privlearn.accountants.certificate import Certificate
 
 VERSION: Literal["privlearn-audit/1"] = "privlearn-audit/1"
 """Of the JSON form: fields are added within a version, and never change their meaning."""
 
 Minute = Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\dZ$")]
+MOST_LISTED = 200
+"""Groups, spends, tokens or items of a plan that are listed; of more, some are counted only."""
 By = Literal["time", "label", "mechanism", "user-range"]
 
 

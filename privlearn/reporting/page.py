@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, final
 from markupsafe import Markup, escape
 
 from privlearn.accountants.assumption import KINDS, AssumptionKind
-from privlearn.accountants.audit import Guarantee
+from privlearn.accountants.certificate import Guarantee
 from privlearn.reporting import page_charts, page_values
 from privlearn.reporting.certificates import lease_words
 from privlearn.reporting.model import Balance, Reading, Report

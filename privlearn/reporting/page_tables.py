@@ -8,7 +8,7 @@ from typing import Any, TypeVar, final
 
 from markupsafe import Markup
 
-from privlearn.accountants.audit import Guarantee
+from privlearn.accountants.certificate import Guarantee
 from privlearn.adjacency import Adjacency
 from privlearn.reporting.certificates import price_words
 from privlearn.reporting.model import Balance, Report, Spent

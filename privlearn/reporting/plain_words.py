@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from privlearn.accountants.audit import Certificate, Guarantee
+from privlearn.accountants.certificate import Certificate, Guarantee
 from privlearn.accountants.person_assumptions import rule_words
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.reporting.shown_numbers import counted, rounded_up, up

@@ -12,7 +12,8 @@ from typing import final
 
 import numpy as np
 
-from privlearn.accountants.audit import Certificate, Examined, Guarantee
+from privlearn.accountants.audit import Examined
+from privlearn.accountants.certificate import Certificate, Guarantee
 from privlearn.accountants.epsilon_delta import Work
 from privlearn.accountants.guarantee import Composite, promised
 from privlearn.accountants.multiple_accountants import promised_pieces, sums, user_sums
@@ -20,10 +21,11 @@ from privlearn.accountants.state import AccountState
 from privlearn.errors import DataError, PrivlearnError
 from privlearn.ledger.addresses import is_address, shown
 from privlearn.ledger.chain import minute_of
+from privlearn.reporting.asked import Asked, minute_text
 from privlearn.reporting.audits import examine
-from privlearn.reporting.books import MOST_LISTED, Asked, Books, Spending, minute_text
+from privlearn.reporting.books import Books
 from privlearn.reporting.certificates import compared, meaning, verdict, weaknesses
-from privlearn.reporting.model import Balance, Curve, Reading, Report
+from privlearn.reporting.model import MOST_LISTED, Balance, Curve, Reading, Report
 from privlearn.reporting.plain_words import attacker, certified, guessed, sentence
 from privlearn.reporting.privacy_curves import (
     PrivacyCurve,
@@ -31,7 +33,9 @@ from privlearn.reporting.privacy_curves import (
     curve_of_totals,
     reading_words,
 )
+from privlearn.reporting.remaining import Remaining
 from privlearn.reporting.spend_table import UNKNOWN_TIME, SpendTable
+from privlearn.reporting.spending import Spending, spending_over_time
 
 _MOST_CURVES = 100
 """Accountants of which a curve is drawn; the readings of others are of their (ε, δ)."""
@@ -149,7 +153,7 @@ def name_of(path: str | os.PathLike[str]) -> str:
 
 def spending_of(looked: Looked) -> list[Spending]:
     """What the most charged user of each accountant paid over time; not under a rule."""
-    return [told for one in looked.books if (told := one.spending()) is not None]
+    return [told for one in looked.books if (told := spending_over_time(one.costs)) is not None]
 
 
 def _minute(text: str) -> int:
@@ -186,14 +190,14 @@ def report_of(looked: Looked) -> Report:
         last=minute_text(table.last_minute),
         asked=_said(asked),
         balances=[_balance(certificate, one) for one in books],
-        total=[line for one in books for line in one.total()],
-        by_mechanism=[line for one in books for line in one.by_group("mechanism")],
-        by_label=[line for one in books for line in one.by_group("label")],
+        total=[line for one in books for line in one.lines.total()],
+        by_mechanism=[line for one in books for line in one.lines.by_group("mechanism")],
+        by_label=[line for one in books for line in one.lines.by_group("label")],
         by_mechanism_and_label=[
-            line for one in books for line in one.by_group("mechanism", "label")
+            line for one in books for line in one.lines.by_group("mechanism", "label")
         ],
-        by_time=[line for one in books for line in one.by_time()],
-        by_user_range=[line for one in books for line in one.by_user_range()],
+        by_time=[line for one in books for line in one.lines.by_time()],
+        by_user_range=[line for one in books for line in one.lines.by_user_range()],
         listed=[line for lines, _ in listed for line in lines],
         not_listed=sum(more for _, more in listed),
         open_tokens=[token for some, _, _ in tokens for token in some][: 5 * MOST_LISTED],
@@ -214,7 +218,7 @@ def report_of(looked: Looked) -> Report:
 
 def _balance(certificate: Certificate, books: Books) -> Balance:
     """What is left; nothing is offered for it where the audit found a problem."""
-    told = books.balance()
+    told = Remaining(books.costs).balance()
     return told.model_copy(update={"buys": []}) if certificate.problems else told
 
 

@@ -15,7 +15,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.accountants.state import AccountState, pieces_of
+from privlearn.accountants.loss_structure import pieces_of
+from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.state import AccountState
 from privlearn.domains import Array
 from privlearn.entries import (
     AttestEntry,
@@ -103,7 +105,7 @@ class SpendTable:
             label = "" if account is None else account.label
             group = self._group(state, known, entry.mechanism, label)
             before = self._size
-            self._add(record, known, group, state.read_loss(entry.loss), range(*entry.users), 1)
+            self._add(record, known, group, read_loss(entry.loss), range(*entry.users), 1)
             known.rows[entry.token] = range(before, self._size)
         elif isinstance(entry, RetireEntry):
             known.issued.pop(entry.token, None)
@@ -113,7 +115,7 @@ class SpendTable:
                 self._cut(rows, account.stream.paid if account.stream.freed else _MOST_INDEX)
         elif isinstance(entry, AttestEntry):
             group = self._group(state, known, entry.mechanism, entry.label, attested=True)
-            loss, users = state.read_loss(entry.loss), range(*entry.users)
+            loss, users = read_loss(entry.loss), range(*entry.users)
             self._add(record, known, group, loss, users, min(entry.most_messages, _MOST_INDEX))
 
     def opened(self, number: int) -> int:

@@ -59,8 +59,8 @@ def user_code(code: object) -> tuple[str, ...]:
 
 
 def _user_code(code: object) -> list[str]:
-    if isinstance(code, FunctionType):
-        return _named(code)
+    if isinstance(code, FunctionType):  # most of them ours, and made anew for every row
+        return [] if _is_ours(str(code.__globals__.get("__name__", ""))) else _named(code)
     if isinstance(code, Calls):
         return [name for part in (code.function, *code.code) for name in _user_code(part)]
     if isinstance(code, partial):
@@ -71,13 +71,17 @@ def _user_code(code: object) -> list[str]:
     return _named(code)
 
 
+def _is_ours(module: str) -> bool:
+    return module == _PACKAGE or module.startswith(_PACKAGE + ".")
+
+
 def _named(code: object) -> list[str]:
-    if _home(code).partition(".")[0] == _PACKAGE:
+    if _is_ours(_home(code)):
         return []
     named: Any = code if hasattr(code, "__qualname__") else type(code)
     module = getattr(named, "__module__", None) or type(code).__module__
     name = f"{module}.{named.__qualname__}"
-    if module.partition(".")[0] == _PACKAGE:  # it goes by the name of what it wraps
+    if _is_ours(module):  # it goes by the name of what it wraps
         own = (
             code.__code__.co_qualname if isinstance(code, FunctionType) else type(code).__qualname__
         )
@@ -189,18 +193,18 @@ def attempt(function: Callable[[T], U], block: T, count: int, *, objects: bool =
             warnings.simplefilter("ignore")
             result = function(block)
         arrays = list(leaves(result))
-        fits = all(
-            x.shape[:1] == (count,) and (objects or not _holds_objects(x.dtype)) for x in arrays
-        )
-        return result if fits and arrays else None
+        for x in arrays:
+            if x.shape[:1] != (count,) or (x.dtype.hasobject and not objects and _opaque(x.dtype)):
+                return None
+        return result if arrays else None
     except RowLocalityError:  # an error of the program, and of no single record
         raise
     except (Exception, SystemExit):  # which user code has no right to raise about a row
         return None
 
 
-def _holds_objects(kind: np.dtype[Any]) -> bool:
-    return kind.hasobject and kind.kind != "T"  # variable-width text says that it does
+def _opaque(kind: np.dtype[Any]) -> bool:
+    return kind.kind != "T"  # variable-width text says that it holds objects, too
 
 
 def _plain(result: T) -> T:

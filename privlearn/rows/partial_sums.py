@@ -118,9 +118,10 @@ class PartialSum(Sealed):
                 "rows on a timetable are released where it is kept: a slot may have visits at "
                 "several machines, whose sums cannot be merged; send the rows (rows_to_bytes)"
             )
+        width = _width(self.count)
         body = {
             "users": [[part.start, part.stop] for part in self.__users],
-            "total": [f"{int(x):+0{_width(self.count)}d}" for x in self.__total],
+            "total": [f"{int(x):+0{width}d}" for x in self.__total],
             "terms": self.__terms,
             "functions": list(self.__functions),
             "defect": int(self.__defect is not None),
@@ -181,14 +182,14 @@ class PartialSum(Sealed):
         return partial.__total.copy()
 
     @staticmethod
-    def _of_nobody(like: PartialSum) -> PartialSum:
+    def _of_nobody(like: PartialSum, users: Ranges = ()) -> PartialSum:
         """What adds nothing to sums that can be merged with ``like``; for partitions without rows.
 
-        Functions that rows would pass through are named all the same.
+        Functions that rows would pass through are named all the same.  With ``users`` it stands in
+        the place of their sum, for a release that opens nothing.
         """
-        return PartialSum(
-            (), np.zeros_like(like.__total), like.__terms, like.__functions, None, None, NOBODY
-        )
+        nothing, board = np.zeros_like(like.__total), like.__board
+        return PartialSum(users, nothing, like.__terms, like.__functions, board, None, NOBODY)
 
     @staticmethod
     def _size_of(partial: PartialSum) -> tuple[int, ...]:
@@ -292,8 +293,8 @@ def _read(
     users = tuple(range(start, stop) for start, stop in body["users"])
     if not all(users) or joined_ranges(users) != users:
         raise ValueError("users")
-    count = sum(map(len, users))
-    if not all(isinstance(x, str) and len(x) == _width(count) for x in body["total"]):
+    width = _width(sum(map(len, users)))
+    if not all(isinstance(x, str) and len(x) == width for x in body["total"]):
         raise ValueError("total")
     total = [int(x) for x in body["total"]]
     if not users and any(total):

@@ -448,6 +448,11 @@ class Rows(Sealed, Generic[T]):
         )
 
     @staticmethod
+    def _of_nobody(rows: Rows[T]) -> Rows[T]:
+        """Null records of the same users, for a release that is handed out again."""
+        return Rows(rows.__users, Rows.null(rows.__users).__chunks, rows.__board, stamp=NOBODY)
+
+    @staticmethod
     def _named(rows: Rows[T], functions: Sequence[str]) -> Rows[T]:
         """The rows with names of functions that they may have passed through; for learners."""
         return Rows(
@@ -490,6 +495,23 @@ class Rows(Sealed, Generic[T]):
             rows.__defect,
             stamp,
             rows.__at,
+        )
+
+    @staticmethod
+    def _admitted_elsewhere(
+        rows: Rows[T], registry: Registry, learned: NDArray[np.bool_]
+    ) -> Rows[T]:
+        """As `_admitted`, where it is not known whose rows they are.
+
+        For `privlearn.partitions` only.
+        """
+        return Rows(
+            rows.__users,
+            _kept(rows.__chunks, learned),
+            rows.__board,
+            rows.__functions,
+            rows.__defect,
+            Stamp(registry, None),
         )
 
     @staticmethod

@@ -7,7 +7,8 @@ through carry its stamp, without which a receipt opens nothing under a rule of p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, final
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,31 @@ class Registry(Protocol):
 
     def forgotten(self, persons: Persons) -> NDArray[np.bool_]:
         """Which of these persons asked to be forgotten."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RegistryElsewhere:
+    """What is public of a registry: for a process that adds up rows which were admitted elsewhere.
+
+    Who asked to be forgotten was looked at there, before rows were handed to this process.
+    """
+
+    id: str
+    rule: Participation
+    clock: int
+    serving_only: ClassVar[bool] = False
+
+    def batches(self, users: range) -> Sequence[range]:
+        """Raises ProvenanceError: visits of a batch may lie in other processes."""
+        raise ProvenanceError(
+            f"pool: visits of one person at slots of {users!r} may lie in other processes; pool "
+            "where the registry is"
+        )
+
+    def forgotten(self, persons: Persons) -> NDArray[np.bool_]:
+        """Nobody more."""
+        return np.zeros(len(persons), dtype=np.bool_)
 
 
 class Admitted(Protocol):

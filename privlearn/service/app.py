@@ -7,15 +7,16 @@ It holds nothing but counters that tell of nobody.  Answers to callers leave in 
 import asyncio
 import hashlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import numpy as np
 from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from privlearn import __version__
@@ -38,6 +39,8 @@ from privlearn.service.messages import (
 )
 from privlearn.service.problems import problem
 from privlearn.service.rates import Rates
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -127,8 +130,8 @@ class _Front:
         self, config: ServiceConfig, tokens: AccessTokens, asked: Asked, counters: Counters
     ) -> None:
         self._tokens, self._asked, self._counters = tokens, asked, counters
-        self._step, self._shape = config.http.reply_step, config.learner.shape
-        # a flood ends here; the exact count over all workers is the owner's
+        self._step, self._learner = config.http.reply_step, config.learner
+        # a flood of one worker ends here; the count over all of them is the owner's
         self._rates = Rates(config.access.requests_per_second, config.access.burst)
         self._lines = Rates(1.0, 20)  # of refusals in the log
 
@@ -186,12 +189,14 @@ class _Front:
 
     def add_routes(self, app: FastAPI) -> None:
         """All resources."""
-        ask, counters, shape = self._asked.ask, self._counters, self._shape
+        ask, counters, shapes = self._asked.ask, self._counters, self._learner.shapes
+        exchange = self._learner.exchange
         serving = Annotated[Caller, Depends(self.caller("serve"))]
         watching = Annotated[Caller, Depends(self.caller("watch"))]
         operating = Annotated[Caller, Depends(self.caller("operator"))]
 
-        @app.post("/v1/recommend", responses=_REFUSALS)
+        @app.post("/v1/recommend", response_model=exchange.offered, responses=_REFUSALS)
+        @_with_body("wanted", exchange.recommend)
         async def recommend(
             caller: serving,
             wanted: Recommend,
@@ -203,48 +208,54 @@ class _Front:
             used count as null.  Asked again with the same Idempotency-Key, the same offer is
             returned while it is open.
             """
-            fields, attached = question(caller, wanted, idempotency_key, shape)
+            fields, attached = question(caller, wanted, idempotency_key, shapes)
             with counters.timed(self._step):
-                return Offered(**await self.in_steps(ask("recommend", fields, attached)))
+                told = await self.in_steps(ask("recommend", fields, attached))
+                return exchange.offered(**told)
 
         @app.post("/v1/observe", status_code=204, responses=_REFUSALS)
-        async def observe(caller: serving, answer: Observe) -> None:
-            """Takes the one answer to an offer; a choice that was not on offer counts as null."""
-            fields = {"caller": caller.name, "offer": answer.offer, "choice": answer.choice}
+        @_with_body("sent", exchange.observe)
+        async def observe(caller: serving, sent: Observe) -> None:
+            """Takes the one answer to an offer.
+
+            One that cannot be used counts as null: a choice that was not on offer, a reward that is
+            no number.
+            """
+            fields = {"caller": caller.name, "offer": sent.offer, "answer": sent.answer}
             await self.in_steps(ask("observe", fields))
 
         @app.get("/v1/status", responses=_REFUSALS)
         async def status(caller: watching) -> Status:
             """Returns what is public of the service."""
-            return Status(**await ask("status", {}))
+            return Status(**await ask("status", {"caller": caller.name}))
 
         @app.get("/v1/budget", responses=_REFUSALS)
         async def budget(caller: watching) -> Budget:
             """Returns what is left of the budget of the most charged user."""
-            return Budget(**await ask("budget", {}))
+            return Budget(**await ask("budget", {"caller": caller.name}))
 
         @app.get("/v1/certificate", responses=_REFUSALS)
         async def certificate(
             caller: watching, delta: Annotated[float | None, Query(gt=0, lt=1)] = None
         ) -> dict[str, Any]:
             """Returns what the ledger proves so far, as an auditor would find it."""
-            return await ask("certificate", {"delta": delta})
+            return await ask("certificate", {"caller": caller.name, "delta": delta})
 
         @app.get("/metrics", response_class=PlainTextResponse, responses=_REFUSALS)
         async def metrics(caller: watching) -> PlainTextResponse:
             """Returns metrics for Prometheus, all of them public."""
-            told = await ask("metrics", {})
+            told = await ask("metrics", {"caller": caller.name})
             return PlainTextResponse(told["text"], media_type=told["type"])
 
         @app.post("/v1/close-batch", status_code=204, responses=_REFUSALS)
         async def close_batch(caller: operating) -> None:
             """Closes the open batch now; users of it who have not come yet count as absent."""
-            await ask("close_batch", {})
+            await ask("close_batch", {"caller": caller.name})
 
         @app.post("/v1/forget", status_code=204, responses=_REFUSALS)
         async def forget(caller: operating, who: Forget) -> None:
             """Learns nothing more of a person; what was released stays."""
-            await ask("forget", {"person": who.person})
+            await ask("forget", {"caller": caller.name, "person": who.person})
 
         @app.get("/health", include_in_schema=True)
         async def health() -> dict[str, str]:
@@ -290,24 +301,37 @@ class _Front:
         return self._refusal(request.url.path, problem("failed"))
 
 
+def _with_body(name: str, form: type[BaseModel]) -> Callable[[F], F]:
+    """Says of a route what its body is, which FastAPI reads from annotations."""
+
+    def named(route: F) -> F:
+        route.__annotations__[name] = form
+        return route
+
+    return named
+
+
 def question(
-    caller: Caller, wanted: Recommend, key: str | None, shape: tuple[int, int]
+    caller: Caller, wanted: Recommend, key: str | None, shapes: Mapping[str, tuple[int, ...]]
 ) -> tuple[dict[str, Any], bytes]:
     """What the owner is asked, with all numbers as floats beside it.
 
     Numbers that are of no such form go as an empty array: their record is null, as of any others
     that cannot be used, and the visitor's index is used up.
     """
-    parts = [_floats(wanted.features, shape)]
-    if wanted.revenues is not None:
-        parts.append(_floats(wanted.revenues, shape[:1]))
-    fields: dict[str, Any] = {"caller": caller.name, "sizes": [len(part) for part in parts]}
+    parts = {}
+    for name, shape in shapes.items():
+        sent = getattr(wanted, name)
+        if sent is not None or type(wanted).model_fields[name].is_required():
+            parts[name] = _floats(sent, shape)
+    sizes = {name: len(part) for name, part in parts.items()}
+    fields: dict[str, Any] = {"caller": caller.name, "sizes": sizes}
     if "person" in wanted.model_fields_set:
         fields["person"] = wanted.person
-    attached = b"".join(parts)
+    attached = b"".join(parts.values())
     if key is not None:
         fields["key"] = key
-        told = f"{fields['sizes']} {fields.get('person')!r}".encode()
+        told = f"{sizes} {fields.get('person')!r}".encode()
         fields["digest"] = hashlib.sha256(told + attached).hexdigest()
     return fields, attached
 
@@ -336,5 +360,6 @@ def _what_is_wrong(error: RequestValidationError) -> str:
         elif item["type"] == "missing":
             found.append(f"{name or 'the body'}: must be given")
         else:
-            found.append(f"{name or 'the body'}: {item['msg']}")
+            said = str(item["msg"]).removeprefix("Value error, ")
+            found.append(f"{name or 'the body'}: {said}")
     return "; ".join(found[:5])

@@ -1,5 +1,7 @@
 """Clients of a service, for programs that wait (`Client`) and for event loops (`AsyncClient`).
 
+A service shows items and takes choices, or pulls arms and takes rewards, as its learner does.
+
 >>> with Client("http://127.0.0.1:8350", token) as shop:       # doctest: +SKIP
 ...     offer = shop.recommend(features, person="visitor 7")
 ...     shop.observe(offer.offer, choice=3)
@@ -21,7 +23,7 @@ from pydantic import BaseModel
 from privlearn.accountants import Certificate
 from privlearn.errors import ServiceError
 from privlearn.learners.participation import NOT_GIVEN, PersonId
-from privlearn.service.messages import Budget, Offered, Status, packed
+from privlearn.service.messages import Budget, OfferedArm, OfferedItems, Status, packed
 
 try:
     import httpx2 as httpx
@@ -44,22 +46,32 @@ class _Asking:
         self._patience = patience
 
     @staticmethod
-    def _recommended(features: ArrayLike, revenues: ArrayLike | None, person: Any) -> Any:
-        body: dict[str, Any] = {"features": packed(np.asarray(features, dtype=np.float64))}
-        if revenues is not None:
-            body["revenues"] = packed(np.asarray(revenues, dtype=np.float64))
+    def _recommended(person: Any, **data: ArrayLike | None) -> Any:
+        body: dict[str, Any] = {
+            name: packed(np.asarray(values, dtype=np.float64))
+            for name, values in data.items()
+            if values is not None
+        }
         if person is not NOT_GIVEN:
             body["person"] = person
         return {"json": body, "headers": {"Idempotency-Key": secrets.token_urlsafe(16)}}
 
     @staticmethod
-    def _observed(offer: str, choice: int | None) -> dict[str, Any]:
-        if not isinstance(offer, str):
-            told = f"must be the id of an offer, as in offer.offer, not {type(offer).__name__}"
-            raise TypeError(f"offer: {told}")
+    def _chosen(offer: str, choice: int | None) -> dict[str, Any]:
+        _check_id(offer)
         if isinstance(choice, bool) or not isinstance(choice, int | np.integer | None):
             raise TypeError(f"choice: must be an item or None, not {type(choice).__name__}")
         return {"offer": offer, "choice": None if choice is None else int(choice)}
+
+    @staticmethod
+    def _rewarded(offer: str, reward: float | None) -> dict[str, Any]:
+        _check_id(offer)
+        kinds = int | float | np.integer | np.floating | None
+        if isinstance(reward, bool) or not isinstance(reward, kinds):
+            raise TypeError(f"reward: must be a number or None, not {type(reward).__name__}")
+        # JSON has no infinity and no NaN, whose record is null as that of no reward
+        finite = reward is not None and bool(np.isfinite(float(reward)))
+        return {"offer": offer, "reward": float(reward) if reward is not None and finite else None}
 
     def _wait(
         self, error: ServiceError, attempt: int, left: float, codes: Collection[str]
@@ -75,6 +87,12 @@ class _Asking:
         if error.code not in codes or wait > left:
             raise error
         return wait
+
+
+def _check_id(offer: object) -> None:
+    if not isinstance(offer, str):
+        told = f"must be the id of an offer, as in offer.offer, not {type(offer).__name__}"
+        raise TypeError(f"offer: {told}")
 
 
 def _answer(response: httpx.Response) -> Any:
@@ -152,7 +170,7 @@ class Client(_Asking):
         revenues: ArrayLike | None = None,
         *,
         person: PersonId = NOT_GIVEN,
-    ) -> Offered:
+    ) -> OfferedItems:
         """Items to show the next visitor.
 
         Args:
@@ -164,17 +182,39 @@ class Client(_Asking):
         Raises:
             ServiceError: the request is refused, or the service away for too long.
         """
-        asked = self._recommended(features, revenues, person)
-        return Offered.model_validate(self._ask("POST", "/v1/recommend", **asked))
+        asked = self._recommended(person, features=features, revenues=revenues)
+        return OfferedItems.model_validate(self._ask("POST", "/v1/recommend", **asked))
+
+    def recommend_arm(self, context: ArrayLike, *, person: PersonId = NOT_GIVEN) -> OfferedArm:
+        """The arm to pull for the next visitor, where a bandit is served.
+
+        Args:
+            context: shape (dim,).
+            person: as `recommend`.
+
+        Raises:
+            ServiceError: as `recommend`.
+        """
+        asked = self._recommended(person, context=context)
+        return OfferedArm.model_validate(self._ask("POST", "/v1/recommend", **asked))
 
     def observe(self, offer: str, choice: int | None) -> None:
-        """The one answer to an offer; None: nothing was chosen.
+        """The one answer to an offer of items; None: nothing was chosen.
 
         Raises:
             ServiceError: the offer is unknown, closed or answered, or the service away too long.
             TypeError: it is no id of an offer, or the choice is no integer.
         """
-        self._ask("POST", "/v1/observe", json=self._observed(offer, choice))
+        self._ask("POST", "/v1/observe", json=self._chosen(offer, choice))
+
+    def observe_reward(self, offer: str, reward: float | None) -> None:
+        """The reward of the arm that was pulled for an offer; None: none came.
+
+        Raises:
+            ServiceError: as `observe`.
+            TypeError: it is no id of an offer, or the reward is no number.
+        """
+        self._ask("POST", "/v1/observe", json=self._rewarded(offer, reward))
 
     def status(self) -> Status:
         """What is public of the service.
@@ -280,14 +320,25 @@ class AsyncClient(_Asking):
         revenues: ArrayLike | None = None,
         *,
         person: PersonId = NOT_GIVEN,
-    ) -> Offered:
+    ) -> OfferedItems:
         """As `Client.recommend`."""
-        asked = self._recommended(features, revenues, person)
-        return Offered.model_validate(await self._ask("POST", "/v1/recommend", **asked))
+        asked = self._recommended(person, features=features, revenues=revenues)
+        return OfferedItems.model_validate(await self._ask("POST", "/v1/recommend", **asked))
+
+    async def recommend_arm(
+        self, context: ArrayLike, *, person: PersonId = NOT_GIVEN
+    ) -> OfferedArm:
+        """As `Client.recommend_arm`."""
+        asked = self._recommended(person, context=context)
+        return OfferedArm.model_validate(await self._ask("POST", "/v1/recommend", **asked))
 
     async def observe(self, offer: str, choice: int | None) -> None:
         """As `Client.observe`."""
-        await self._ask("POST", "/v1/observe", json=self._observed(offer, choice))
+        await self._ask("POST", "/v1/observe", json=self._chosen(offer, choice))
+
+    async def observe_reward(self, offer: str, reward: float | None) -> None:
+        """As `Client.observe_reward`."""
+        await self._ask("POST", "/v1/observe", json=self._rewarded(offer, reward))
 
     async def status(self) -> Status:
         """As `Client.status`."""

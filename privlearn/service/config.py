@@ -6,10 +6,11 @@ All of it is public but for the files that it names.  Paths are relative to the 
 from __future__ import annotations
 
 import difflib
-import inspect
 import ipaddress
+import math
 import tomllib
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
@@ -24,11 +25,12 @@ from pydantic import (
 )
 
 from privlearn._local_sockets import LONGEST_PATH
-from privlearn._validate import count
 from privlearn.budgets import ApproxDP, Currency, GaussianDP
 from privlearn.errors import DataError
 from privlearn.participation import Participation
 from privlearn.runs.public_numbers import Horizon, parse_budget
+from privlearn.service.exchange import Exchange, exchange_of
+from privlearn.service.learner_forms import Parameters, parameters_of, served_class, served_names
 from privlearn.service.quantities import Duration, Size
 
 PORT: Final = 8350
@@ -74,7 +76,7 @@ class Http(_Table):
     largest_request: Annotated[Size, Field(le=2**30)] | None = None
     """Of a body; default: what so many numbers take when they are written in full."""
     most_connections: Annotated[int, Field(ge=1, le=100_000)] = 1_000
-    """Open at a time, of each worker."""
+    """Open at a time, of all workers together; each takes an equal part."""
     reply_step: Annotated[Duration, Field(le=10)] = 0.005
     """Answers to callers leave at multiples of this time after their request came, so that they do
     not tell how long one user's data took."""
@@ -100,6 +102,15 @@ class Http(_Table):
             )
         return self
 
+    @model_validator(mode="after")
+    def _divided(self) -> Self:
+        if self.most_connections < self.workers:
+            raise ValueError(
+                f"most_connections = {self.most_connections}: must be at least workers = "
+                f"{self.workers}, which have equal parts of it"
+            )
+        return self
+
     @property
     def address(self) -> str:
         """Where the service listens."""
@@ -112,7 +123,7 @@ class Access(_Table):
     file: Path = Path("access.json")
     """Names, roles and hashes of access tokens; ``privlearn access`` writes it."""
     requests_per_second: Annotated[float, Field(gt=0, le=1e6)] = 500.0
-    """Of each access token, for each resource; offers are counted over all workers."""
+    """Of each access token, for each resource, over all workers."""
     burst: Annotated[int, Field(ge=1, le=10**7)] = 1_000
     """Requests that may come at once after a pause."""
 
@@ -141,38 +152,50 @@ class Guarantee(_Table):
         return budget, GaussianDP if isinstance(budget, ApproxDP) else None
 
 
-class LearnerTable(BaseModel):
-    """Which learner, and its parameters."""
+class LearnerTable(_Table):
+    """Which learner, and its parameters: those that its class is made with."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
     name: str
-    """A class of `privlearn.learners` that shows items, such as OnePassNewtonMNL."""
+    """A class of learners that serve users, such as OnePassNewtonMNL or DPHDB."""
+    parameters: Parameters = Field(default_factory=Parameters)
+    """In the file they stand beside the name; their form is `parameters_of` the class."""
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """What the class is made with."""
-        return dict(self.model_extra or {})
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_class(cls, told: Any) -> Any:
+        """Reads the parameters in the form that the class named in the table has."""
+        if not isinstance(told, Mapping) or not isinstance(name := told.get("name"), str):
+            return told
+        if (kind := served_class(name)) is None:
+            return {"name": name}  # which is then refused
+        beside = {key: value for key, value in told.items() if key != "name"}
+        return {"name": name, "parameters": parameters_of(kind).model_validate(beside)}
 
-    def check(self) -> None:
-        """Raises ValueError for an unknown class, or a parameter that is unknown or missing."""
-        served = learner_classes()
-        if self.name not in served:
-            raise ValueError(f"name = {self.name!r}: {_known(self.name, served)}")
-        names = inspect.signature(served[self.name]).parameters
-        for name in self.parameters:
-            if name not in names:
-                told = f"{name}: {self.name} has no such parameter"
-                raise ValueError(f"{told}; {_known(name, names)}")
-        for name, parameter in names.items():
-            if parameter.default is parameter.empty and name not in self.parameters:
-                raise ValueError(f"{name}: must be given; {self.name} needs it")
-        for name in ("n_items", "dim"):
-            count(**{name: self.parameters[name]})
+    @field_validator("name")
+    @classmethod
+    def _is_served(cls, name: str) -> str:
+        if served_class(name) is None:
+            raise ValueError(_known(name, served_names()))
+        return name
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Items and features of each, as one user's data have them."""
-        return self.parameters["n_items"], self.parameters["dim"]
+    @model_validator(mode="after")
+    def _has_sizes(self) -> Self:
+        _ = self.shapes  # which raises where a size is none
+        return self
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of one user's data, by their names in a request."""
+        found: dict[str, tuple[int, ...]] = self.make().data_shapes
+        return found
+
+    @cached_property
+    def exchange(self) -> Exchange:
+        """What callers send and receive."""
+        kind = served_class(self.name)
+        found = None if kind is None else exchange_of(kind)
+        assert found is not None
+        return found
 
     def make(self) -> Any:
         """The learner, not started.
@@ -180,7 +203,9 @@ class LearnerTable(BaseModel):
         Raises:
             ValueError, TypeError: a parameter that the class refuses.
         """
-        return learner_classes()[self.name](**self.parameters)
+        kind, told = served_class(self.name), self.parameters
+        assert kind is not None
+        return kind(**{name: getattr(told, name) for name in told.model_fields_set})
 
 
 class Batches(_Table):
@@ -267,8 +292,10 @@ class ServiceConfig(_Table):
     def _fits(self) -> Self:
         if self.people is not None and self.people.clock == "timetable":
             raise ValueError(
-                "people.clock = 'timetable': the service counts arrivals; serve a timetable from a "
-                "program of your own"
+                "people.clock = 'timetable': a timetable keeps secret how many come and when, and "
+                "offers, rate limits and metrics of a service tell it (see its threat model); use "
+                "clock = 'arrivals', or select, observe and skip of the learner in a program of "
+                "your own"
             )
         if self.people is not None and self.people.key_file and self.ledger.path is not None:
             raise ValueError(
@@ -291,32 +318,15 @@ class ServiceConfig(_Table):
         """In bytes; what nobody's honest data reach, whatever they are."""
         if self.http.largest_request is not None:
             return self.http.largest_request
-        n_items, dim = self.learner.shape
-        return 65_536 + _NUMBER * n_items * (dim + 1)
+        return 65_536 + _NUMBER * sum(map(math.prod, self.learner.shapes.values()))
 
 
-def learner_classes() -> dict[str, Any]:
-    """The learners that a service can serve, by name."""
-    from privlearn import learners
-
-    found = (getattr(learners, name) for name in learners.__all__)
-    kinds = (kind for kind in found if isinstance(kind, type))
-    return {
-        kind.__name__: kind
-        for kind in kinds
-        if issubclass(kind, learners.ServedMNL) and not inspect.isabstract(kind)
-    }
-
-
-def read_config(path: Path, *, check_learner: bool = True) -> ServiceConfig:
+def read_config(path: Path) -> ServiceConfig:
     """Reads and checks a configuration.
-
-    Args:
-        path: TOML file.
-        check_learner: also by the class of the learner, which takes a while to import.
 
     Raises:
         DataError: it cannot be read, is no TOML, or holds something wrong, which the message names.
+        PackageError: an installed package announces the learner, and it cannot be loaded.
     """
     try:
         told = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -327,44 +337,41 @@ def read_config(path: Path, *, check_learner: bool = True) -> ServiceConfig:
     if "folder" in told:
         raise DataError(f"{path}: folder: {_known('folder', _names(ServiceConfig))}")
     try:
-        config = ServiceConfig(**told, folder=path.resolve().parent)
+        return ServiceConfig(**told, folder=path.resolve().parent)
     except ValidationError as error:
-        details = [_detail(item) for item in error.errors()]
+        details = [_detail(item, told) for item in error.errors()]
         raise DataError(f"{path}: {'; '.join(details)}") from None
-    if check_learner:
-        try:
-            config.learner.check()
-        except (ValueError, TypeError) as error:
-            raise DataError(f"{path}: learner.{error}") from None
-    return config
 
 
-def _detail(item: Any) -> str:
-    """One thing that is wrong: its name, its value and what is accepted."""
+def _detail(item: Any, told: Mapping[str, Any]) -> str:
+    """One thing that is wrong in a file: its name, its value and what is accepted."""
     place = [str(part) for part in item["loc"]]
     name = ".".join(place)
-    told = str(item["msg"]).removeprefix("Value error, ")
+    said = str(item["msg"]).removeprefix("Value error, ")
     if item["type"] == "extra_forbidden":
-        return f"{name}: no such name; {_known(place[-1], _names(_table(place[:-1])))}"
+        return f"{name}: no such name; {_known(place[-1], _names(_table(place[:-1], told)))}"
     if item["type"] == "missing":
-        wanted = " ".join((_table(place[:-1]).model_fields[place[-1]].description or "").split())
+        field = _table(place[:-1], told).model_fields[place[-1]]
+        wanted = " ".join((field.description or "").split())
         return f"{name}: must be given{f' ({wanted})' if wanted else ''}"
     if not name:
-        return told
+        return said
     if item["type"] == "value_error" and isinstance(item["input"], dict | BaseModel):
-        return f"{name}: {told}"
+        return f"{name}: {said}"
     value = item["input"]
     shown = f" = {value!r:.80}" if isinstance(value, int | float | str) else ""
-    return f"{name}{shown}: {told}"
+    return f"{name}{shown}: {said}"
 
 
-def _table(place: Iterable[str]) -> type[BaseModel]:
-    """The table of a place in the file."""
+def _table(place: Iterable[str], told: Mapping[str, Any]) -> type[BaseModel]:
+    """The table of a place in a file."""
     found: type[BaseModel] = ServiceConfig
     for name in place:
         kinds = [found.model_fields[name].annotation]
         kinds += getattr(kinds[0], "__args__", ())
         found = next(k for k in kinds if isinstance(k, type) and issubclass(k, BaseModel))
+    if found is LearnerTable and (kind := served_class(told["learner"].get("name", ""))):
+        return parameters_of(kind)
     return found
 
 

@@ -30,7 +30,7 @@ from privlearn.learners.participation import NOT_GIVEN
 from privlearn.service.config import ServiceConfig
 from privlearn.service.counters import Counters
 from privlearn.service.logs import log
-from privlearn.service.messages import Budget, Offered, Status
+from privlearn.service.messages import Budget, Status
 from privlearn.service.metrics import Facts, exposition
 from privlearn.service.problems import problem
 from privlearn.service.rates import Rates
@@ -70,7 +70,7 @@ class Desk:
         self, config: ServiceConfig, accountant: JointAccountant[Any], offers: Offers[Any]
     ) -> None:
         self._config, self._accountant = config, accountant
-        self._shape = config.learner.shape
+        self._shapes, self._exchange = config.learner.shapes, config.learner.exchange
         self._offers = AsyncOffers(offers)
         self._key = secrets.token_bytes(32)
         self._made: dict[tuple[str, str], _Made] = {}
@@ -97,42 +97,51 @@ class Desk:
     async def ask(self, name: str, fields: dict[str, Any], attached: bytes = b"") -> dict[str, Any]:
         """What was asked for, as JSON.
 
+        Requests of all workers come by here, so that a caller's are counted here, each kind by
+        itself: whether offers are made must not follow from how many answer.
+
         Raises:
             ServiceError: it is refused.
         """
         handler = self._asked.get(name)
         if handler is None:  # a worker of another version
             raise problem("failed")
+        given = dict(fields)
+        caller = given.pop("caller", None)  # a worker's own questions have none
+        if caller is not None and (wait := self._rates.wait(f"{caller} {name}")) > 0:
+            raise problem("too-many", retry_after=wait)
         if name == "recommend":
-            return await handler(**fields, attached=attached)
-        return await handler(**fields)
+            return await handler(caller, attached, **given)
+        if name == "observe":
+            return await handler(caller, **given)
+        return await handler(**given)
 
     # Users ---------------------------------------------------------------------------------------
 
     async def _recommend(
         self,
         caller: str,
-        sizes: list[int],
         attached: bytes,
+        sizes: dict[str, int],
         key: str | None = None,
         digest: str = "",
         **person: Any,
     ) -> dict[str, Any]:
         if key is None:
-            offer = await self._offer(caller, sizes, attached, person)
+            offer = await self._offer(sizes, attached, person)
         else:
             place = caller, key
             while (made := self._made.get(place)) is not None and await self._has_closed(made):
                 if self._made.get(place) is made:
                     del self._made[place]
             if made is None:
-                making = asyncio.ensure_future(self._offer(caller, sizes, attached, person))
+                making = asyncio.ensure_future(self._offer(sizes, attached, person))
                 making.add_done_callback(lambda done: self._keep_made(place, done))
                 made = self._made[place] = _Made(digest, making)
             elif not hmac.compare_digest(made.digest, digest):
                 raise problem("key-reused")
             offer = await asyncio.shield(made.offer)
-        told = Offered(offer=self._tagged(offer.id, caller), items=tuple(offer.items.tolist()))
+        told = self._exchange.offered.of(self._tagged(offer.id, caller), offer.items)
         return told.model_dump(mode="json")
 
     async def _has_closed(self, made: _Made) -> bool:
@@ -146,20 +155,13 @@ class Desk:
         if done.cancelled() or done.exception() is not None:
             self._made.pop(place, None)
 
-    async def _offer(
-        self, caller: str, sizes: list[int], attached: bytes, person: dict[str, Any]
-    ) -> Offer:
+    async def _offer(self, sizes: dict[str, int], attached: bytes, person: dict[str, Any]) -> Offer:
         if self._state != "serving":
             raise problem(self._state)
-        if (wait := self._rates.wait(caller)) > 0:
-            raise problem("too-many", retry_after=wait)
-        numbers = _numbers(sizes, attached)
-        whole = len(numbers[0]) == math.prod(self._shape)
-        features: Any = numbers[0].reshape(self._shape) if whole else None
-        revenues = numbers[1] if len(numbers) > 1 else None
+        data = _numbers(self._shapes, sizes, attached)
         who = person.get("person", NOT_GIVEN)
         try:
-            return await self._offers.select(features, revenues, person=who)
+            return await self._offers.select(*data, person=who)
         except HorizonError:
             raise problem("over") from None
         except ProvenanceError as error:  # whether there is a rule, which is public
@@ -177,14 +179,14 @@ class Desk:
         tag = hmac.digest(self._key, told, hashlib.sha256)[:_TAG_BYTES]
         return f"{offer}.{tag.hex()}"
 
-    async def _observe(self, caller: str, offer: str, choice: int | None) -> dict[str, Any]:
+    async def _observe(self, caller: str, offer: str, answer: int | float | None) -> dict[str, Any]:
         own = offer.rpartition(".")[0]
         if not hmac.compare_digest(self._tagged(own, caller).encode(), offer.encode()):
             raise problem("unknown-offer")
         if self._state == "over":
             raise problem("closed-offer")
         try:
-            await self._offers.observe(own, choice)
+            await self._offers.observe(own, answer)
         except OfferError as error:
             raise problem(f"{error.reason}-offer") from None
         return {}
@@ -346,11 +348,22 @@ class Desk:
         return {}
 
 
-def _numbers(sizes: list[int], attached: bytes) -> list[Any]:
-    found, at = [], 0
-    for size in sizes:
-        found.append(np.frombuffer(attached[at : at + size], dtype="<f8"))
-        at += size
+def _numbers(
+    shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int], attached: bytes
+) -> list[Any]:
+    """A visitor's data in the order of `select`; None for what was not sent.
+
+    Too few numbers stay as they are: no learner can use them.
+    """
+    found: list[Any] = []
+    at = 0
+    for name, shape in shapes.items():
+        if name not in sizes:
+            found.append(None)
+            continue
+        numbers = np.frombuffer(attached[at : at + sizes[name]], dtype="<f8")
+        found.append(numbers.reshape(shape) if numbers.size == math.prod(shape) else numbers)
+        at += sizes[name]
     return found
 
 

@@ -1,4 +1,4 @@
-"""A service for the shipped cars, ready to start: configuration, access tokens and a key."""
+"""A service that is ready to start: configuration, access tokens and a key."""
 
 from __future__ import annotations
 
@@ -12,8 +12,34 @@ from privlearn.service import access
 NAME: Final = "service.toml"
 TOKENS: Final = (("shop", "serve"), ("prometheus", "watch"), ("operator", "operator"))
 
+_CARS: Final = (
+    "shows each visitor 10 of 100 real cars and learns what people like",
+    """\
+side_information = ["the car survey of McFadden and Train (2000): car profiles and feature scale"]
+
+[learner]
+name = "OnePassNewtonMNL"
+n_items = 100
+dim = 22
+max_items = 10
+""",
+)
+_ARMS: Final = (
+    "pulls one of 5 arms for each visitor and learns which pays best for whom",
+    """\
+side_information = []     # what was computed from these people's data and is declared public
+
+[learner]
+name = "DPHDB"            # few of the numbers of a context matter; if all: "PrivateLeastSquares"
+n_arms = 5
+dim = 20
+context_bound = 1.0       # public; larger numbers are clamped
+reward_bound = 1.0        # public; larger rewards are clipped
+""",
+)
+
 _TEXT: Final = """\
-# A private learner that shows each visitor 10 of 100 real cars and learns what people like.
+# A private learner that {does}.
 # Names and numbers here are public; a name that does not exist is an error.
 
 [http]
@@ -24,19 +50,12 @@ drain = "2 s"             # at a stop: answers are still taken for so long
 
 [access]
 file = "access.json"      # privlearn access add {name} --name NAME --role serve
-requests_per_second = 500.0
+requests_per_second = 500.0  # of each token and resource, over all workers
 
 [guarantee]
 budget = "rho=1"          # of every person, with all visits
 users = 10000             # visits in all
-side_information = ["the car survey of McFadden and Train (2000): car profiles and feature scale"]
-
-[learner]
-name = "OnePassNewtonMNL"
-n_items = 100
-dim = 22
-max_items = 10
-
+{learner}
 [batches]
 late_offers = 20          # a full batch waits for late answers until so many more offers
 late_time = "30 s"        # or so long
@@ -54,8 +73,13 @@ key_file = "rows.key"     # keep it elsewhere, and out of backups
 """
 
 
-def write_example(folder: Path, *, port: int = 8350) -> Path:
+def write_example(folder: Path, *, port: int = 8350, bandit: bool = False) -> Path:
     """Writes a configuration into a new folder, with three access tokens in files of their own.
+
+    Args:
+        folder: a new or empty one.
+        port: that the service is to listen at.
+        bandit: for arms and rewards, in place of the shipped cars.
 
     Raises:
         DataError: the folder has contents, or cannot be written.
@@ -69,7 +93,9 @@ def write_example(folder: Path, *, port: int = 8350) -> Path:
                 f"{folder} is not empty: name a new folder; what an example began goes on with "
                 f"privlearn serve {path}"
             )
-        path.write_text(_TEXT.format(port=port, name=NAME), encoding="utf-8")
+        does, learner = _ARMS if bandit else _CARS
+        text = _TEXT.format(port=port, name=NAME, does=does, learner=learner)
+        path.write_text(text, encoding="utf-8")
         for name, role in TOKENS:
             _write_private(folder / f"{name}.token", access.add(folder / "access.json", name, role))
         _write_private(folder / "rows.key", os.urandom(32))

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Annotated, Any, Final, Literal
+import math
+from abc import ABC, abstractmethod
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, StrictStr
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+)
 
 LONGEST_ID: Final = 512
 """Characters of a person's id, an offer's id or an idempotency key."""
@@ -36,44 +46,116 @@ def _encodable(text: str) -> str:
 
 _Text = Annotated[StrictStr, Field(max_length=LONGEST_ID), AfterValidator(_encodable)]
 _Number = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
+_Numbers = Annotated[Any, Field(json_schema_extra=_NUMBERS)]
+
+
+def _real(sent: Any) -> float:
+    """A number of JSON; one that no float can hold is infinite, which is for the learner."""
+    if isinstance(sent, bool) or not isinstance(sent, int | float):
+        raise ValueError("must be a number or null")
+    try:
+        return float(sent)
+    except OverflowError:
+        return math.inf
 
 
 class _Form(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class Recommend(_Form):
+    """Asks for what the next visitor is to be shown."""
+
+    person: _Number | _Text | None = None
+    """Under a rule of participation, and only then, who it is; null: nobody can tell."""
+
+
+class RecommendItems(Recommend):
     """Asks for items to show the next visitor."""
 
-    features: Annotated[Any, Field(json_schema_extra=_NUMBERS)]
+    features: _Numbers
     """The visitor's item features, shape (n_items, dim)."""
-    revenues: Annotated[Any, Field(json_schema_extra=_NUMBERS)] = None
+    revenues: _Numbers = None
     """Of each item; without them all sales count alike."""
-    person: _Number | _Text | None = None
-    """Under a rule of participation, and only then, who it is; null: nobody who can be told apart.
-    """
 
 
-class Observe(_Form):
+class RecommendArm(Recommend):
+    """Asks for the arm to pull for the next visitor."""
+
+    context: _Numbers
+    """The visitor's context, shape (dim,); entries beyond the learner's bound are clamped."""
+
+
+class Offered(_Form, ABC):
+    """What one visitor is shown; the answer is due until the batch closes, once."""
+
+    offer: str
+    """Whoever knows it, and has the access token that it was made for, may answer."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, offer: str, shown: Any) -> Self:
+        """From the id, and what `privlearn.learners.Offer` has as its items."""
+
+
+class OfferedItems(Offered):
+    """Items for one visitor; the answer is due until the batch closes, once."""
+
+    items: tuple[int, ...]
+
+    @classmethod
+    def of(cls, offer: str, shown: Any) -> Self:
+        return cls(offer=offer, items=tuple(shown.tolist()))
+
+
+class OfferedArm(Offered):
+    """The arm to pull for one visitor; the reward is due until the batch closes, once."""
+
+    arm: int
+
+    @classmethod
+    def of(cls, offer: str, shown: Any) -> Self:
+        return cls(offer=offer, arm=int(shown))
+
+
+class Observe(_Form, ABC):
     """The one answer to an offer."""
 
     offer: _Text
+
+    @property
+    @abstractmethod
+    def answer(self) -> int | float | None:
+        """As the learner's `observe` takes it."""
+
+
+class ObserveChoice(Observe):
+    """The one answer to an offer of items."""
+
     choice: Annotated[StrictInt, Field(ge=0, lt=2**53)] | None
     """The item that was chosen; null: nothing."""
+
+    @property
+    def answer(self) -> int | None:
+        return self.choice
+
+
+class ObserveReward(Observe):
+    """The reward of the arm that was pulled for an offer."""
+
+    reward: Annotated[float, BeforeValidator(_real)] | None
+    """Clipped to what the learner's loss takes; null: none came."""
+
+    @property
+    def answer(self) -> float | None:
+        """None also where it is no finite number: a record is null for either."""
+        return self.reward if self.reward is not None and math.isfinite(self.reward) else None
 
 
 class Forget(_Form):
     """Learns nothing more of a person."""
 
     person: _Number | _Text
-
-
-class Offered(_Form):
-    """Items for one visitor; the answer is due until the batch closes, once."""
-
-    offer: str
-    """Whoever knows it, and has the access token that it was made for, may answer."""
-    items: tuple[int, ...]
 
 
 class Status(_Form):

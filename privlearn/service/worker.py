@@ -19,7 +19,7 @@ from privlearn.service.logs import log, log_crashes, log_to_stderr
 from privlearn.service.stopping import when_told
 
 _WAITING = 1_024
-"""Requests of one worker that may wait for the owner."""
+"""Requests of one name that may wait for the owner, of all workers together."""
 
 
 class _Server(uvicorn.Server):
@@ -37,9 +37,9 @@ class _Server(uvicorn.Server):
 
 async def serve(config: ServiceConfig, listening: socket.socket, lifeline: int) -> None:
     """Answers HTTP until it is told to stop, and then what has begun."""
-    link = OwnerLink(config.at(config.socket), config.largest_request, _WAITING)
-    app = create_app(config, AccessTokens(config.at(config.access.file)), link)
     http = config.http
+    link = OwnerLink(config.at(config.socket), config.largest_request, _WAITING // http.workers)
+    app = create_app(config, AccessTokens(config.at(config.access.file)), link)
     server = _Server(
         uvicorn.Config(
             app,
@@ -47,7 +47,7 @@ async def serve(config: ServiceConfig, listening: socket.socket, lifeline: int) 
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=http.most_connections,
+            limit_concurrency=http.most_connections // http.workers,
             timeout_graceful_shutdown=5,
             ssl_certfile=None if http.tls_certificate is None else config.at(http.tls_certificate),
             ssl_keyfile=None if http.tls_key is None else config.at(http.tls_key),
@@ -69,7 +69,7 @@ def main() -> None:
     path, listening, lifeline = sys.argv[1:4]
     log_to_stderr("worker")
     log_crashes()
-    config = read_config(Path(path), check_learner=False)  # the owner does, who makes it
+    config = read_config(Path(path))
     asyncio.run(serve(config, socket.socket(fileno=int(listening)), int(lifeline)))
     log("worker-stopped", pid=os.getpid())
 

@@ -17,7 +17,8 @@ from typing import Any, final
 
 from pydantic import ValidationError
 
-from privlearn.accountants.audit import Certificate, certify
+from privlearn.accountants.audit import certify
+from privlearn.accountants.certificate import Certificate
 from privlearn.errors import NotCertifiedError, SigningError, WrongSignatureError
 from privlearn.ledger import canonical, iterate_records
 from privlearn.ledger.reader import parse

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, final
 
-from privlearn.accountants.audit import Certificate
+from privlearn.accountants.certificate import Certificate
 from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
 from privlearn.ledger.proofs import Measured, consistency_proof, consistent, entry_hashes, measure
 from privlearn.reporting.audits import examine

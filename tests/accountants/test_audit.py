@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant, Certificate, JointAccountant, audit
-from privlearn.accountants.audit import Guarantee, certify
+from privlearn.accountants.audit import certify
+from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
 from privlearn.billboard import Billboard

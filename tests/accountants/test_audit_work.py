@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from privlearn.accountants import epsilon_delta, state
+from privlearn.accountants import epsilon_delta
 from privlearn.accountants.audit import certify
 from privlearn.accountants.epsilon_delta import Work, largest_epsilon
+from privlearn.accountants.prices import CurveWork
 from privlearn.adjacency import Adjacency
 from privlearn.errors import BudgetError
 from privlearn.ledger import write_export
@@ -84,7 +85,7 @@ def test_the_orders_of_a_curve_times_its_losses_are_limited() -> None:
     losses: list[Loss] = [LaplaceLoss(f"1e-5{n}") for n in range(4)]
     opened = OPEN | {"accountant": "a", "cap": cap}
     assert certify(chained([opened, plan("a", losses)])).problems == []
-    work = state.CurveWork(left=1000)
+    work = CurveWork(left=1000)
     for _ in range(4):
         work.take(250)
     with pytest.raises(BudgetError, match="a loss to be priced with 250 values"):
@@ -98,7 +99,7 @@ def test_the_accountants_of_a_ledger_share_the_prices_of_one_audit(
 ) -> None:
     cap = {"kind": "renyi", "curve": [[f"{n}", "9"] for n in range(2, 252)]}
     module = sys.modules["privlearn.accountants.audit"]
-    monkeypatch.setattr(module, "CurveWork", lambda: state.CurveWork(left=750))
+    monkeypatch.setattr(module, "CurveWork", lambda: CurveWork(left=750))
     bodies = []
     for name in ("a", "b"):
         losses: list[Loss] = [LaplaceLoss(f"0.00{n}") for n in range(1, 4)]
@@ -110,7 +111,7 @@ def test_the_accountants_of_a_ledger_share_the_prices_of_one_audit(
 
 def test_randomized_responses_of_many_kinds_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     module = sys.modules["privlearn.accountants.audit"]
-    monkeypatch.setattr(module, "CurveWork", lambda: state.CurveWork(left=3 * 600))
+    monkeypatch.setattr(module, "CurveWork", lambda: CurveWork(left=3 * 600))
     losses: list[Loss] = [RandomizedResponse(f"0.00{n}", 20) for n in range(1, 4)]
     opened = OPEN | {"accountant": "a"}
     assert certify(chained([opened, plan("a", losses * 2)])).problems == []

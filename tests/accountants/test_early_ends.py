@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from one_line_faults import cases, is_found
 
-from privlearn.accountants.audit import _Book
+from privlearn.accountants.audited_accounts import AuditedAccount
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.streams import SEGMENT, Stream
 from privlearn.adjacency import Adjacency, Calibration, Trust
@@ -299,9 +299,9 @@ def record_of(entry: Entry) -> Record:
     return Record.make(GENESIS, 0, entry.body(), ext=entry.ext())
 
 
-def heard(*entries: Entry, **how: Any) -> tuple[_Book, list[str]]:
+def heard(*entries: Entry, **how: Any) -> tuple[AuditedAccount, list[str]]:
     """As an audit takes them; whatever is wrong is recorded, too."""
-    book = _Book(AccountState(opened(**how)))
+    book = AuditedAccount(AccountState(opened(**how)))
     return book, [book.take(entry, record_of(entry)) for entry in entries]
 
 
@@ -522,7 +522,7 @@ def test_shares_of_mechanisms_follow_what_streams_are_charged() -> None:
     compared = 0
     for seed in range(12):
         story = History(np.random.default_rng([seed, 9]), plan=False)
-        book = _Book(AccountState(opened()))
+        book = AuditedAccount(AccountState(opened()))
         for _ in range(80):
             entry = story.entry()
             try:
@@ -602,7 +602,7 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
     (f"{STATE}._take_off", "self._paying(account)", "self.ceiling", MODEL),
     (
         f"{STATE}._end_early",
-        "and not _by_arrival(stream.loss)",
+        "and not by_arrival(stream.loss)",
         "",
         test_a_planned_stream_by_arrival_has_no_rest,
     ),

@@ -48,8 +48,6 @@ from privlearn.mechanisms import (
     PrefixSum,
 )
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
-from privlearn.participation import Participation
-from privlearn.people import People
 from privlearn.protocols import Plan
 from privlearn.reporting.certificates import certificate_markdown, print_certificate
 from privlearn.reporting.page import page_html
@@ -402,11 +400,6 @@ def test_user_code_that_rows_pass_through_is_named_once() -> None:
 
 
 def test_where_there_are_no_leases_that_is_said_before_anything_is_issued() -> None:
-    people = People.memory(Participation(2, apart=1))
-    persons = central(people=people, adjacency=Adjacency.ZERO_OUT)
-    zeroed = NoisySum(Ball(1.0, 2, "l2"), GaussianNoise(20.0), Adjacency.ZERO_OUT)
-    with pytest.raises(LeaseError, match="registry of people"):
-        leased(persons, 5, zeroed)
     stream = PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.4"), horizon=6)
     with pytest.raises(LeaseError, match="a stream pays once"):
         leased(central(), 5, stream)
@@ -414,7 +407,6 @@ def test_where_there_are_no_leases_that_is_said_before_anything_is_issued() -> N
         leased(central(), 0)
     with pytest.raises(InsufficientBudgetError):
         leased(central(), 201)
-    assert kinds(persons) == ["open"]
 
 
 def test_a_learners_account_has_no_leases(tmp_path: Path) -> None:
@@ -510,24 +502,6 @@ def test_a_lease_of_a_token_that_holds_less_is_refused() -> None:
         lease.release(rows())
     assert next(e for e in accountant.ledger.entries if isinstance(e, IssueEntry)).label == "sums"
     assert certify(accountant.ledger.records).problems == []
-
-
-def test_an_audit_names_a_lease_under_a_rule_of_participation() -> None:
-    zeroed = NoisySum(Ball(1.0, 2, "l2"), GaussianNoise(20.0), Adjacency.ZERO_OUT)
-    alone = central(adjacency=Adjacency.ZERO_OUT)
-    with leased(alone, 1, zeroed) as lease:  # the same form, where it is right
-        lease.release(rows())
-    people = People.memory(Participation(1, apart=1))
-    accountant = central(people=people, adjacency=Adjacency.ZERO_OUT)
-    token = accountant.issue(zeroed.loss(), users=USERS, label="sums")
-    zeroed.release(people.admit(rows(), list("abcdef")), token)
-    records = accountant.ledger.records
-    bodies = [json.loads(json.dumps(record.body)) for record in records]
-    extensions = {record.seq: record.ext for record in records if record.ext}
-    assert certify(chained(bodies, extensions)).problems == []
-    bodies[2]["parameters"]["lease"] = {"runs": 1}
-    problems = certify(chained(bodies, extensions)).problems
-    assert any("there are no leases" in problem for problem in problems), problems
 
 
 def test_a_mechanism_cannot_say_of_itself_that_it_is_a_lease() -> None:

@@ -381,7 +381,7 @@ def test_claims_and_spends_do_not_mix_in_one_account() -> None:
     central = CentralAccountant(PureDP(1), users=USERS, ledger=Ledger.memory())
     entry = book_entry(server())
     with pytest.raises(BudgetError, match="an attestation is no spend"):
-        central._append(entry.model_copy(update={"accountant": central.id}))
+        central._log.append(entry.model_copy(update={"accountant": central.id}))
 
 
 def book_entry(book: LocalAccountant[Any]) -> AttestEntry:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from postgres import Server
 
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.adjacency import Adjacency
@@ -51,7 +52,7 @@ def begun(folder: Path, rule: Participation, visits: int) -> str:
     people.close()
     shutil.copy(folder / "people.db", folder / "old.db")
     with People.open(folder / "people.db") as people:
-        made._people = people
+        made._people = made._entries._people = people
         rows = people.admit(ones(people, range(10), visits), [f"p{i}" for i in range(visits)])
         if rule.pooled:
             rows = rows.pool(lambda block: block.mean(axis=0))
@@ -137,6 +138,82 @@ def test_in_place_of_a_lost_registry_everybody_is_served_and_nobody_learned(
     people.close()
     with People.open(tmp_path / "new.db") as people:
         assert resumed(people).people is people
+
+
+@pytest.mark.parametrize("lost", ["key", "tables"])
+def test_in_place_of_one_in_postgres_everybody_is_served_and_nobody_learned(
+    postgres: Server, tmp_path: Path, lost: str
+) -> None:
+    rule, address = Participation(1), postgres.url(ledger=postgres.new_name())
+    key, new = tmp_path / "key", tmp_path / "new.key"
+    with (
+        Ledger.postgres(address, "create") as book,
+        People.postgres(book, "create", key=key, rule=rule) as people,
+    ):
+        made = CentralAccountant(
+            ZCDP("1"), users=range(N), noise=simulation(), people=people, ledger=book
+        )
+        rows = people.admit(ones(people, range(10), 10), [f"p{i}" for i in range(10)])
+        SUM.release(rows, made.issue(SUM.loss(), users=range(10), label="sum"))
+        people.forget("p3")
+        id = people.id
+    if lost == "key":
+        key.unlink()
+    else:
+        postgres.execute(f"DELETE FROM privlearn.registries WHERE id = '{id}'")
+    with Ledger.postgres(address) as book:
+        said = "cannot be read" if lost == "key" else "replace_lost"
+        with pytest.raises(PeopleError, match=said):
+            People.postgres(book, key=key)
+
+        def replaced(**other: Any) -> People:
+            how = {"key": new, "rule": rule, "id": id, "clock": 12, **other}
+            return People.postgres(book, "replace_lost", **how)
+
+        if lost == "key":
+            for other, said in (
+                ({"id": "f" * 32}, f"is registry {id}"),
+                ({"clock": 9}, "has come to slot 10"),
+                ({"rule": Participation(2)}, "keeps another"),
+            ):
+                with pytest.raises(PeopleError, match=said):
+                    replaced(**other)
+                assert not new.exists()
+        with replaced() as people, People.postgres(book, key=new, rule=rule) as beside:
+            assert people.serving_only
+            again: CentralAccountant[ZCDP] = CentralAccountant.resume(
+                book, noise=simulation(), people=people
+            )
+            assert people.accountant == again.id
+            assert people.clock == beside.clock == 12
+            assert people.forgotten(np.arange(5)).tolist() == [False] * 3 + [True, False]
+            people.forget("p5")  # whom it does not know
+            assert not beside.admit_next(["a", "b"]).learned.any()
+            rows = people.admit(ones(people, range(14, 20), 6), list("abcdef"))
+            assert not any(chunk.valid.any() for chunk in Rows._unseal(rows))
+            rows = Rows.concat([Rows.null(range(10, 14)), rows])
+            SUM.release(rows, again.issue(SUM.loss(), users=range(10, 20), label="sum"))
+            assert again.certificate().problems == []
+
+
+def test_who_has_a_registry_open_that_is_replaced_admits_nobody(
+    postgres: Server, tmp_path: Path
+) -> None:
+    rule, key, new = Participation(1), tmp_path / "key", tmp_path / "new.key"
+    address = postgres.url(ledger=postgres.new_name())
+    with (
+        Ledger.postgres(address, "create") as book,
+        People.postgres(book, "create", key=key, rule=rule) as people,
+    ):
+        people.bind("me", range(N))
+        people.admit_next(["a"])
+        with pytest.raises(ValueError, match="are for how = 'replace_lost'"):
+            People.postgres(book, key=key, id=people.id)
+        with pytest.raises(ValueError, match="clock = None"):
+            People.postgres(book, "replace_lost", key=new, rule=rule, id=people.id)
+        People.postgres(book, "replace_lost", key=new, rule=rule, id=people.id, clock=1).close()
+        with pytest.raises(PeopleError, match=r"was made with another one.*'replace_lost'"):
+            people.admit_next(["b"])
 
 
 def test_tokens_of_a_timetable_are_spent_in_any_order(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ from privlearn.accountants import (
     audit,
     multiple_accountants,
 )
-from privlearn.accountants.audit import Guarantee, certify
+from privlearn.accountants.audit import certify
+from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.guarantee import epsilon_of
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.billboard import Billboard

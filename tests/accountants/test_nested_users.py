@@ -21,7 +21,8 @@ from hypothesis import given
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants import guarantee as guarantees
-from privlearn.accountants.audit import Certificate, _Audit, certify
+from privlearn.accountants.audit import _Audit, certify
+from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.tallies import Tallies
 from privlearn.budgets import ZCDP

@@ -30,7 +30,8 @@ from person_ledgers import (
 from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant, Certificate, LocalAccountant
-from privlearn.accountants.audit import Guarantee, certify
+from privlearn.accountants.audit import certify
+from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.multiple_accountants import remarks
 from privlearn.accountants.person_assumptions import rule_words
 from privlearn.adjacency import Adjacency

@@ -7,21 +7,21 @@ another call of the same objects, or with an exception.
 from __future__ import annotations
 
 import copy
-import linecache
 import signal
 import sys
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from fractions import Fraction
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 from reaching import far_ahead
+from stepping import stepped
 
 from privlearn import _exclusive, billboard, tokens
 from privlearn._exclusive import Exclusive
@@ -29,11 +29,13 @@ from privlearn.accountants import (
     CentralAccountant,
     JointAccountant,
     LocalAccountant,
+    account_log,
     accountant,
     beginnings,
     delegated,
     filters,
     local,
+    token_entries,
 )
 from privlearn.accountants.audit import certify
 from privlearn.accountants.filters import Filter, Odometer
@@ -49,7 +51,15 @@ from privlearn.errors import (
     ReentryError,
     UsersError,
 )
-from privlearn.ledger import Ledger, file_store, read_records
+from privlearn.ledger import (
+    Ledger,
+    account_index,
+    file_store,
+    kept_heads,
+    memory_log,
+    read_records,
+    tip,
+)
 from privlearn.ledger import store as ledger
 from privlearn.ledger.values import digest_of
 from privlearn.losses import FailingLoss, GaussianLoss, Loss
@@ -71,49 +81,19 @@ USERS = range(4)
 WHOLE = Spend("probe", Ball(1.0, 2), GaussianNoise(2**0.5))  # (2/√2)²/2 = 1
 LOSS = WHOLE.loss(Adjacency.REPLACE_ONE)
 CAP = ZCDP("1.0001")  # √2 is a float
-MODULES = (accountant, beginnings, delegated, local, ledger, file_store, tokens, _exclusive)
-
-
-@cache
-def is_with(file: str, number: int) -> bool:
-    return linecache.getline(file, number).lstrip().startswith("with ")
-
-
-def stepped(
-    act: Callable[[], object],
-    intrude: Callable[[], object],
-    step: int,
-    modules: Collection[ModuleType],
-) -> bool:
-    """Calls ``act``, and ``intrude`` before the ``step``-th line that it runs in ``modules``.
-
-    The intruder itself is not interrupted.  An exception that it lets out comes up in ``act`` where
-    it was interrupted.  Lines of ``with`` statements are left out: tracing comes by once more on
-    leaving them, where Python handles no signal.
-
-    Returns:
-        Whether there were so many lines.
-    """
-    files = {module.__file__ for module in modules}
-    seen = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal seen
-        if frame.f_code.co_filename not in files:
-            return None
-        if event == "line" and not is_with(frame.f_code.co_filename, frame.f_lineno):
-            seen += 1
-            if seen == step:
-                intrude()
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        act()
-    finally:
-        sys.settrace(before)
-    return seen >= step
+LEDGER = ledger, account_index, kept_heads, memory_log, tip
+MODULES = (
+    *LEDGER,
+    account_log,
+    accountant,
+    beginnings,
+    delegated,
+    local,
+    file_store,
+    token_entries,
+    tokens,
+    _exclusive,
+)
 
 
 class Case:
@@ -280,7 +260,7 @@ def test_two_accountants_of_one_ledger_do_not_write_into_each_others_entries(
     while more:
         step += 1
         act, intrude = (case.trying(case.reserve_little) for case in (first, second))
-        more = stepped(act, intrude, step, [ledger])
+        more = stepped(act, intrude, step, LEDGER)
     assert first.refused == []
     assert {type(error) for error in second.refused} == {ReentryError}
     assert len(second.refused) == step - 1
@@ -332,7 +312,7 @@ def test_after_an_exception_a_file_holds_what_its_ledger_says_or_takes_no_more(
     while more:
         step += 1
         with suppress(Timeout):
-            more = stepped(lambda: book.append(opened), ends, step, [ledger])  # noqa: B023
+            more = stepped(lambda: book.append(opened), ends, step, LEDGER)  # noqa: B023
         if book._doubtful is not None:
             doubted += 1
             with pytest.raises(LedgerError, match="open the ledger again"):

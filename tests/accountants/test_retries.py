@@ -15,7 +15,7 @@ from shared_ledgers import MemoryStore, Place
 
 from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import certify
-from privlearn.accountants.retries import nonce_after
+from privlearn.accountants.retries import FirstTry, nonce_after
 from privlearn.accountants.serving import default_socket, owning_ledger
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
@@ -28,11 +28,11 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger
-from privlearn.mechanisms import NoisyReport, NoisySum
+from privlearn.mechanisms import BinaryTree, NoisyReport, NoisySum, PrefixSum
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Token
+from privlearn.tokens import Receipt, Released, Token
 
 USERS = range(20)
 MEAN = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.25"))
@@ -157,6 +157,82 @@ def test_a_token_that_was_never_spent_keeps_its_nonce_for_its_price() -> None:
     assert spends(accountant) == 0
     once(accountant)  # the same goes on
     assert spends(accountant) == 1
+
+
+def test_a_token_that_may_fail_keeps_its_nonce_for_what_may() -> None:
+    accountant = CentralAccountant(
+        ZCDP(1), users=USERS, noise=NoiseSource.simulation(1), failure="1/1000"
+    )
+    accountant.issue(
+        ZCDP("0.25"), users=USERS, label="mean", failure="1/2000", nonce=NONCE
+    ).retire()
+    with pytest.raises(NonceReusedError, match="a token with failure"):
+        once(accountant)
+    assert spends(accountant) == 0
+
+
+def test_what_other_tokens_did_between_is_not_taken_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their spends, published values and ends, before its spend and behind it."""
+    accountant = begun(tmp_path / "l.db", ZCDP(10), len(USERS))
+    other = NoisySum(Ball(2.0, 2), MEAN.noise, name="other-sum")
+    sums = PrefixSum(Ball(1.0, 2), BinaryTree(len(USERS)), 10.0)
+    stream = sums.open(accountant.issue(sums.loss(), users=USERS, label="sums"))
+    parts, draw = iter([range(3), range(3, 7)]), Receipt._noise
+
+    def others() -> None:
+        other.release(rows(), accountant.issue(other.loss(), users=USERS, label="other"))
+        stream.append(rows(users=next(parts)))
+
+    def drawn(receipt: Receipt, *arguments: Any, **named: Any) -> Any:
+        monkeypatch.undo()
+        others()
+        return draw(receipt, *arguments, **named)
+
+    def before_its_spend() -> None:
+        others()
+        monkeypatch.setattr(Receipt, "_noise", drawn)
+
+    first = once(accountant, mechanism=Slow(before_its_spend))
+    kinds = [entry.entry for entry in accountant.ledger.entries]
+    assert kinds.count("publish") == 2
+    head = accountant.ledger.head
+    assert np.array_equal(once(accountant).value, first.value)
+    assert accountant.ledger.head == head
+
+
+def test_all_values_that_left_are_read_again_with_their_users(tmp_path: Path) -> None:
+    accountant = begun(tmp_path / "l.db", ZCDP(10), len(USERS))
+    sums = PrefixSum(Ball(1.0, 2), BinaryTree(len(USERS)), 10.0)
+    token = accountant.issue(sums.loss(), users=USERS, label="sums", nonce=NONCE)
+    with sums.open(token) as stream:
+        left = [stream.append(rows(users=users)).value for users in (range(3), range(3, 7))]
+    issue, *others = accountant.ledger.since(NONCE)
+    assert isinstance(issue, IssueEntry)
+    found = FirstTry.read(NONCE, issue, iter(others), accountant.ledger)
+    assert [upto for _, upto in found.values] == [3, 7]
+    assert all(map(np.array_equal, (value for value, _ in found.values), left))
+    digest = next(entry.digest for entry in others if entry.entry == "publish")
+    (ended,) = (entry for entry in others if entry.entry == "retire")
+    last = ended.model_copy(update={"outcome": "released", "value": {"digest": digest, "upto": 3}})
+    found = FirstTry.read(NONCE, issue, iter([last]), accountant.ledger)
+    assert [upto for _, upto in found.values] == [3]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("parameters", {"another": 1}), ("derived", False), ("gain", 2.0)]
+)
+def test_a_spend_is_the_same_only_with_all_that_it_states(name: str, value: object) -> None:
+    accountant = in_memory()
+    once(accountant)
+    issue, spend = accountant.ledger.entries[1:3]
+    assert isinstance(issue, IssueEntry)
+    assert isinstance(spend, SpendEntry)
+    first = FirstTry(NONCE, issue, spend)
+    assert first.spent(spend.model_copy()) is first
+    with pytest.raises(NonceReusedError, match=f"a spend with {name}"):
+        first.spent(spend.model_copy(update={name: value}))
 
 
 def test_a_nonce_of_another_accountant_of_the_ledger_is_refused() -> None:
@@ -327,6 +403,15 @@ def test_of_processes_with_one_nonce_exactly_one_pays() -> None:
     assert (spends(one), two.spent()) == (1, ZCDP("0.25"))
     with pytest.raises(NonceReusedError):
         once(two, label="other")
+
+
+def test_what_a_process_was_not_told_yet_is_not_read_for_its_nonces() -> None:
+    place = Place()
+    one, two = shared(place, join=False), shared(place, join=True)
+    once(one)
+    known = len(list(one.ledger.since(NONCE)))
+    once(two, secrets.token_hex(16))
+    assert len(list(one.ledger.since(NONCE))) == known == 3
 
 
 def test_of_processes_that_look_at_the_same_time_the_slower_one_finds_the_first_try() -> None:

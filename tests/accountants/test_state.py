@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privlearn.accountants import CentralAccountant, state
+from privlearn.accountants import CentralAccountant, prices
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
@@ -283,7 +283,7 @@ def test_a_price_is_worked_out_once_for_all_accounts(monkeypatch: pytest.MonkeyP
         return price(self, loss)
 
     monkeypatch.setattr(ZCDP, "price", asking)
-    monkeypatch.setattr(state, "_PRICED", {})
+    monkeypatch.setattr(prices, "_PRICED", {})
     losses = GaussianLoss("0.013"), GaussianLoss("0.013")
     tokens = [accountant().issue(loss, users=USERS, label="x") for loss in losses]
     assert asked == [losses[0]]
@@ -314,7 +314,7 @@ def test_a_foreign_loss_has_its_own_price_in_every_account() -> None:
     ours, other = GaussianLoss("0.017"), Chameleon("0.017")
     for loss, cost in ((ours, ZCDP("0.0085")), (other, ZCDP("0.5")), (ours, ZCDP("0.0085"))):
         assert accountant().issue(loss, users=USERS, label="x").budget == cost
-    assert not any(isinstance(key[-1], Chameleon) for key in state._PRICED)
+    assert not any(isinstance(key[-1], Chameleon) for key in prices._PRICED)
 
 
 def test_a_spend_that_was_right_elsewhere_is_not_right_for_another_relation() -> None:
@@ -351,4 +351,4 @@ def test_a_budget_that_was_refused_is_looked_at_again() -> None:
                     planned=0,
                 )
             )
-        assert book._state._denominator == 1
+        assert book._state.prices.denominator == 1

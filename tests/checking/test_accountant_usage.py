@@ -12,7 +12,7 @@ import pytest
 
 from privlearn import ZCDP, Adjacency, Ball, Ledger, NoiseSource, Rows
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
-from privlearn.accountants.accountant import _Accountant
+from privlearn.accountants.account_log import AccountLog
 from privlearn.budgets import GaussianDP
 from privlearn.checking import assert_budget
 from privlearn.checking.accountant_usage import watch_accountants
@@ -125,16 +125,16 @@ def test_neighbour_relations_are_not_added_up() -> None:
 
 
 def test_watching_leaves_nothing_behind() -> None:
-    start, append = _Accountant._start, _Accountant._append
+    start, append = AccountLog.__init__, AccountLog.append
     with watch_accountants() as outer:
         first = simulated()
         with watch_accountants() as inner:
             second = simulated()
         third = simulated()
-    assert (_Accountant._start, _Accountant._append) == (start, append)
+    assert (AccountLog.__init__, AccountLog.append) == (start, append)
     simulated()
     assert list(outer.opened) == [first.id, second.id, third.id]
     assert list(inner.opened) == [second.id]
     with pytest.raises(RuntimeError), watch_accountants():
         raise RuntimeError
-    assert (_Accountant._start, _Accountant._append) == (start, append)
+    assert (AccountLog.__init__, AccountLog.append) == (start, append)

@@ -231,6 +231,19 @@ def test_the_power_is_in_the_json(path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["json.py", "wave.py", "mine.of.two.py"])
+def test_a_file_takes_no_other_modules_place(name: str, tmp_path: Path) -> None:
+    """`json` is loaded already, `wave` is not."""
+    made = tmp_path / name
+    made.write_text(FILE)
+    before, folders = dict(sys.modules), [*sys.path]
+    asked = ["check", f"{made}:Blind", "--samples", "1000", "--jobs", "1", "--json"]
+    assert CliRunner().invoke(app, asked).exit_code == 5
+    assert all(sys.modules[loaded] is module for loaded, module in before.items())
+    assert not {str(getattr(m, "__file__", "")) for m in sys.modules.values()} & {str(made)}
+    assert sys.path == folders
+
+
 def test_a_file_may_import_what_lies_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

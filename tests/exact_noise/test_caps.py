@@ -471,3 +471,20 @@ def test_no_two_reports_share_normals() -> None:
     assert len(part) == 10
     units, null = directions(4, 500), np.arange(500) % 2 == 0
     assert np.array_equal(rows.steps(units, null)[20:30], part.steps(units[20:30], null[20:30]))
+
+
+@pytest.mark.parametrize(("dim", "threshold", "sphere"), LAWS)
+def test_rows_that_are_prepared_give_the_same_reports(
+    dim: int, threshold: float, sphere: bool
+) -> None:
+    """To the last bit, for rows by themselves and together; points of the other law do not."""
+    n = 200
+    rows = law_of(dim, threshold, sphere).rows(pool(6), n)
+    units, null = directions(dim, n), np.arange(n) % 3 == 0
+    steps, ahead = rows.steps(units, null), rows.about_axis()
+    assert ahead.points is not None
+    assert np.array_equal(ahead.steps(units, null), steps)
+    single = [ahead[i : i + 1].steps(units[i : i + 1], null[i : i + 1]) for i in range(n)]
+    assert np.array_equal(np.concatenate(single), steps)
+    wrong = dataclasses.replace(ahead, points=ahead.points[::-1])
+    assert not np.array_equal(wrong.steps(units, null), steps)

@@ -7,6 +7,7 @@ import os
 import pickle
 import sys
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -19,7 +20,7 @@ from privlearn.exact_noise import words
 from privlearn.exact_noise.pool import NoisePool, below, bernoulli, uniform
 from privlearn.exact_noise.variates import variates
 from privlearn.exact_noise.words import Keystream, SeededWords
-from privlearn.noise import NoiseSource
+from privlearn.noise import CategoryNoise, NoiseSource
 
 
 def test_sizes_of_calls_do_not_matter() -> None:
@@ -197,3 +198,60 @@ def test_further_bits_begin_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert stream.more() not in inner
     assert stream.more() not in inner
     assert len(inner) == 1
+
+
+def numbered_rows(pool: NoisePool, sizes: list[int], *, fails_at: int = -1) -> list[int]:
+    """What calls of these sizes get of rows that are numbered as they are made.
+
+    Before each block another one is asked for from inside, as by a signal handler.
+    """
+    made, used, inner = [0], [], [True]
+
+    def make(n: int) -> np.ndarray[Any, Any]:
+        if inner[0]:
+            inner[0] = False
+            used.extend(pool.rows("law", 2, 1, make)[:, 0].tolist())
+            inner[0] = True
+        made.append(n)
+        if len(made) == fails_at:
+            raise KeyboardInterrupt
+        return np.arange(sum(made[:-1]), sum(made))[:, None]
+
+    for n in sizes:
+        with suppress(KeyboardInterrupt):
+            found = pool.rows("law", n, 1, make)
+            assert len(found) == n
+            used += found[:, 0].tolist()
+            found[:] = -1  # the caller's own
+    return used
+
+
+@pytest.mark.parametrize("fails_at", [-1, 2, 3, 6])
+def test_rows_ahead_are_handed_out_once(fails_at: int) -> None:
+    sizes = [1, 1, 2, 1, 70, 1, 300, 0, 1, 255, 3, 256, *[1] * 600, 2000, 5]
+    used = numbered_rows(NoisePool(SeededWords(0)), sizes, fails_at=fails_at)
+    assert len(set(used)) == len(used) >= sum(sizes) - 300
+    assert min(used) >= 0
+
+
+def test_a_pool_that_forgets_what_it_handed_out_is_seen() -> None:
+    class Forgets(dict[Any, Any]):
+        def __setitem__(self, law: Any, kept: Any) -> None:
+            block, stop, made = kept
+            super().__setitem__(law, (block, max(stop - 1, 0), made))
+
+    pool = NoisePool(SeededWords(0))
+    pool._rows = Forgets()
+    used = numbered_rows(pool, [1, 1, 1, 1, 1, 1])
+    assert len(set(used)) < len(used)
+
+
+def test_rows_ahead_are_the_same_rows_as_those_that_are_made_together() -> None:
+    """Of a pool that is asked one by one: 1, 2, 4, 8 and so on together, by the same rule."""
+    noise = CategoryNoise(5, 0.5)
+    pool, blocks = NoisePool(SeededWords(2)), NoisePool(SeededWords(2))
+    single = [noise.rows(pool, 1) for _ in range(15)]
+    drawn = [noise._drawn(blocks, n) for n in (1, 2, 4, 8)]
+    for name in ("true", "others", "nulls"):
+        wanted = np.concatenate([getattr(block, name) for block in drawn])
+        assert np.array_equal([getattr(row, name)[0] for row in single], wanted)

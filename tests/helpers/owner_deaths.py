@@ -34,7 +34,7 @@ from privlearn.domains import Ball
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.owner import LedgerOwner
-from privlearn.ledger.store import Settling
+from privlearn.ledger.settling import Settling
 from privlearn.ledger.values import digest_of
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise

@@ -73,6 +73,22 @@ def batched() -> tuple[Record, ...]:
     return tuple(book.ledger.records)
 
 
+@cache
+def leased_runs() -> tuple[Record, ...]:
+    """A lease of five sums over the first six slots, of persons under `APART`."""
+    book = account(APART, ledger=Ledger.memory())
+    rows = admitted(book, range(6))
+    with book.lease(SUM, runs=5, users=range(6), label="sums") as lease:
+        lease.release(rows)
+    book.close()
+    return tuple(book.ledger.records)
+
+
+def a_lease_ahead(bodies: Bodies, data: Data) -> None:
+    """Of slots that were not over when it was spent."""
+    data[at(bodies, "spend")]["participation/1"]["clock"] = 3
+
+
 def changed(records: tuple[Record, ...], change: Callable[[Bodies, Data], object]) -> list[Record]:
     """The same ledger with other entries, and a chain that fits them."""
     bodies = [copy.deepcopy(record.body) for record in records]

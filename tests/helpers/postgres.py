@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -171,6 +172,28 @@ class Server:
             yield
         finally:
             self._configure(dict.fromkeys(settings))
+
+    @contextmanager
+    def unconfirmed(self) -> Iterator[None]:
+        """Commits wait for a standby that there is not, and are made to give up soon."""
+        done = threading.Event()
+
+        def give_up() -> None:
+            with self.connect() as connection:
+                while not done.wait(0.02):
+                    connection.execute(
+                        "SELECT pg_cancel_backend(pid) FROM pg_stat_activity"
+                        " WHERE wait_event = 'SyncRep'"
+                    )
+
+        with self.configured(synchronous_standby_names="nobody"):
+            thread = threading.Thread(target=give_up)
+            thread.start()
+            try:
+                yield
+            finally:
+                done.set()
+                thread.join()
 
     def _configure(self, settings: Mapping[str, str | None]) -> None:
         with self.connect() as connection:

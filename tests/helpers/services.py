@@ -23,6 +23,7 @@ from privlearn.service.desk import Desk
 T = TypeVar("T")
 
 N_ITEMS, DIM, SHOWN, USERS, FIRST_BATCH = 4, 2, 2, 40, 10
+N_ARMS = 3
 
 TEXT = f"""
 [http]
@@ -50,6 +51,19 @@ first_batch = {FIRST_BATCH}
 [ledger]
 path = "ledger.db"
 """
+BANDIT = (
+    TEXT.partition("[learner]")[0]
+    + f"""[learner]
+name = "DPHDB"
+n_arms = {N_ARMS}
+dim = {DIM}
+first_epoch = {FIRST_BATCH}
+
+[ledger]
+path = "ledger.db"
+"""
+)
+"""As `TEXT`, of a bandit."""
 PEOPLE = '[people]\npath = "people.db"\nmost = 2\n'
 
 
@@ -69,6 +83,11 @@ def write_config(folder: Path, text: str = TEXT, **changed: str) -> Path:
 def features(seed: int = 0) -> Array:
     """One visitor's."""
     return np.random.default_rng(seed).normal(size=(N_ITEMS, DIM))
+
+
+def context(seed: int = 0) -> Array:
+    """One visitor's, of a bandit."""
+    return np.random.default_rng(seed).uniform(-1, 1, DIM)
 
 
 @dataclass

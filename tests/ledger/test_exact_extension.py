@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, LocalAccountant, audit
-from privlearn.accountants.audit import Certificate, certify
+from privlearn.accountants.audit import certify
+from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.exact_spends import KNOWN_TABLES
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP

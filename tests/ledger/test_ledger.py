@@ -465,9 +465,9 @@ def test_a_process_killed_after_its_spend_leaves_the_spend_and_never_a_second_dr
     issue = next(e for e in accountant.ledger.entries if isinstance(e, IssueEntry))
     spend = next(e for e in accountant.ledger.entries if isinstance(e, SpendEntry))
     with pytest.raises(TokenSpentError, match="was spent or retired before"):
-        accountant._append(spend)
+        accountant._log.append(spend)
     with pytest.raises(TokenError, match="was issued before"):
-        accountant._append(issue)
+        accountant._log.append(issue)
     with pytest.raises(ValueError, match="budget exceeded"):
         accountant.issue(ZCDP("0.0951"), users=USERS, label="again")
     assert audit(path).problems == []

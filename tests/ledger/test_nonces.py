@@ -15,8 +15,8 @@ from privlearn.entries import IssueEntry
 from privlearn.errors import NonceReusedError
 from privlearn.ledger import Ledger, Record
 from privlearn.ledger.chain import GENESIS, minute_of
+from privlearn.ledger.exports import write_export
 from privlearn.ledger.nonces import IssueNonces
-from privlearn.ledger.store import write_export
 from privlearn.noise import NoiseSource
 
 USERS = range(10)

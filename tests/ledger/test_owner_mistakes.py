@@ -82,7 +82,7 @@ def made(accountant: Account, label: str) -> Record:
         users=(0, 10),
         budget=ZCDP("1/200").to_dict(),
     )
-    return accountant.ledger._make(entry, time.time(), None)
+    return accountant.ledger._tip.make(entry, time.time(), None)
 
 
 def test_an_entry_of_an_earlier_turn_of_the_same_process_is_refused(path: Path) -> None:

@@ -22,9 +22,12 @@ from sqlalchemy import text
 
 from privlearn import Rows, leases
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.audit import Certificate, audit
+from privlearn.accountants.audit import audit
+from privlearn.accountants.certificate import Certificate
 from privlearn.budgets import ZCDP
+from privlearn.entries import PlanEntry, PlanItem
 from privlearn.errors import (
+    BudgetError,
     InsufficientBudgetError,
     LeaseError,
     LedgerBusyError,
@@ -41,6 +44,8 @@ from privlearn.ledger import postgres_sessions as sessions
 from privlearn.ledger.postgres import PostgresStore
 from privlearn.ledger.postgres_sessions import Session
 from privlearn.tokens import Receipt
+
+PLANNED = PlanItem(label="sum", users=(0, 10), loss=SUM.loss().to_dict(), count=1)
 
 
 @pytest.fixture
@@ -221,9 +226,9 @@ def lose_the_ledger_half_way(address: str, account: Account, left: list[object])
     def written(self: PostgresStore, record: Record, value: Any) -> Record:
         if self is before and record.body["entry"] == "retire":
             # another process has its turn first
-            self._give_turn_back()
+            self._turn_lock.give_back()
             Ledger.postgres(address).close()
-            self._take_turn()
+            self._turn_lock.take()
         return write(self, record, value)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -410,6 +415,32 @@ def test_tokens_of_a_killed_process_are_ended_by_the_others(address: str, begun:
     certified(address)
 
 
+def test_reserved_parts_of_who_is_gone_are_given_back_but_for_what_was_spent(
+    postgres: Server, address: str, begun: Any, joined: Any
+) -> None:
+    account, other = begun(address), joined(address)
+    part = other.delegate(ZCDP("3/200"), users=USERS, label="part")
+    spent = part.issue(SUM.loss(), users=USERS, label="spent")
+    unspent = part.issue(SUM.loss(), users=USERS, label="unspent")
+    spent.spend(SUM.spend())
+    own = account.delegate(ZCDP("2/200"), users=USERS, label="of one that lives")
+    assert account.remaining() == ZCDP("5/200")
+    postgres.execute(f"SELECT pg_terminate_backend({backend_of(other)}, 5000)")
+    assert account.remaining() == ZCDP("7/200")
+    assert outcomes(account) == ["lost", "unused"]
+    assert not own.closed
+    own.issue(SUM.loss(), users=USERS, label="of a part")
+    for late in (
+        lambda: part.issue(SUM.loss(), users=USERS, label="late"),
+        lambda: SUM.release(Rows.seal(ROWS, users=USERS), unspent),
+    ):
+        with pytest.raises((BudgetError, TokenError, LedgerError)):
+            late()
+    assert other.remaining() == ZCDP("7/200")
+    assert part.closed
+    certified(address)
+
+
 def test_a_forked_child_neither_uses_nor_ends_the_connections(address: str, begun: Any) -> None:
     account = begun(address)
 
@@ -483,6 +514,9 @@ def test_a_commit_that_never_arrived_recorded_nothing(
             SUM.release(Rows.seal(ROWS, users=USERS), token)
         assert outcomes(account) == [None]
         assert certified(address).spends == (kind == "retire")
+        name = address.partition("ledger=")[2]
+        values = f"SELECT count(*) FROM privlearn.released WHERE ledger = '{name}'"
+        assert postgres.execute(values) == [(0,)]  # it is written with its entry
         run(account)  # it goes on, over a new connection
         assert account.spent() == ZCDP("1/100")
         account.ledger.close()
@@ -556,23 +590,61 @@ def test_a_commit_that_no_standby_confirmed_releases_nothing(
     postgres: Server, address: str, begun: Any, resumed: Any
 ) -> None:
     account, left = begun(address), list[object]()
-    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid = "
-
-    def give_up() -> None:
-        while postgres.execute(f"{waiting}{backend_of(account)}") == [(0,)]:
-            time.sleep(0.01)
-        postgres.execute(f"SELECT pg_cancel_backend({backend_of(account)})")
-
-    with postgres.configured(synchronous_standby_names="nobody"):
-        dba = threading.Thread(target=give_up)
-        dba.start()
-        with pytest.raises(LedgerError, match="stands on this server, and perhaps on no other"):
-            left.append(run(account))
-        dba.join()
+    with (
+        postgres.unconfirmed(),
+        pytest.raises(LedgerError, match="stands on this server, and perhaps on no other"),
+    ):
+        left.append(run(account))
     assert left == []
     account.ledger.close()
     assert outcomes(resumed(address)) == ["unused"]
     certified(address)
+
+
+def test_an_entry_that_is_found_again_and_no_standby_confirmed_releases_nothing(
+    postgres: Server, address: str, begun: Any, resumed: Any, cut_at: Any
+) -> None:
+    """Its commit has an unknown outcome, and stands when it is looked for."""
+    left: list[object] = []
+    with proxy_of(postgres.folder) as proxy:
+        account = begun(address.replace(str(postgres.folder), str(proxy.folder)))
+        token = account.issue(SUM.loss(), users=USERS, label="cut")
+        cut_at(proxy, "after", "spend")
+        with postgres.unconfirmed(), pytest.raises(LedgerError, match="it stands is not known"):
+            left.append(SUM.release(Rows.seal(ROWS, users=USERS), token))
+        account.ledger.close()
+    assert left == []
+    assert outcomes(resumed(address)) == ["lost"]
+
+
+def test_who_looked_for_an_entry_has_its_turn_still(
+    postgres: Server, address: str, begun: Any, joined: Any, cut_at: Any
+) -> None:
+    with proxy_of(postgres.folder) as proxy:
+        account = begun(address.replace(str(postgres.folder), str(proxy.folder)))
+        key = sessions.key_of("turn", address.partition("ledger=")[2])
+        with account._lock:
+            cut_at(proxy, "after", "plan")
+            account._log.append(PlanEntry(accountant=account.id, items=(PLANNED,)))
+            assert postgres.execute(f"SELECT pg_try_advisory_lock({key})") == [(False,)]
+        account.ledger.close()
+
+
+def test_who_comes_back_waits_until_its_former_connection_is_over(
+    postgres: Server, address: str, begun: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its tokens are taken for those of somebody who is gone, when that one ends."""
+    monkeypatch.setattr(sessions, "TIMEOUT", 0.5)
+    with proxy_of(postgres.folder) as proxy:
+        account = begun(address.replace(str(postgres.folder), str(proxy.folder)))
+        account.remaining()
+        proxy.cut = "silently"
+        with pytest.raises(LedgerBusyError, match="others held it"):
+            account.remaining()
+        proxy.end_all()
+        run(account)
+        account.ledger.close()
+    assert certified(address).spends == 1
 
 
 # What it is killed in -----------------------------------------------------------------------------

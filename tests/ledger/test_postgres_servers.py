@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,18 @@ def test_a_real_pooler_is_refused_at_once_and_nothing_of_a_reader_stays_behind_i
             ).fetchall()
             prepared = other.execute("SELECT count(*) FROM pg_prepared_statements").fetchall()
     assert (left, prepared) == ([(0,)], [(0,)])
+
+
+def test_several_begin_their_ledgers_in_a_new_database_at_once(postgres: Server) -> None:
+    def begin(number: int) -> None:
+        together.wait()
+        Ledger.postgres(postgres.url(database=database, ledger=f"l{number}"), "create").close()
+
+    together = Barrier(6)
+    with postgres.database() as database, ThreadPoolExecutor(6) as threads:
+        list(threads.map(begin, range(6)))
+        found = postgres.execute("SELECT ledger, epoch FROM privlearn.epochs", database=database)
+    assert sorted(found) == [(f"l{i}", 1) for i in range(6)]
 
 
 # Roles --------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from privlearn import NoiseSource, Rows
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.state import AccountState
-from privlearn.accountants.turns import News
+from privlearn.accountants.turn_lock import News
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import (
@@ -26,6 +26,7 @@ from privlearn.errors import (
     PrivlearnError,
 )
 from privlearn.ledger import Ledger, Record
+from privlearn.ledger.account_index import AccountIndex
 from privlearn.ledger.chain import Chain
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
@@ -94,7 +95,7 @@ def test_who_does_not_look_overspends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken variant: a process that checks against what it knew."""
     place = Place()
     one, other = begun(place), joined(place)
-    monkeypatch.setattr(other, "_catch_up", lambda orphans: None)
+    monkeypatch.setattr(other._log, "catch_up", lambda orphans: None)
     other._lock._catch_up = lambda orphans: None  # type: ignore[union-attr]
     run(one)
     with pytest.raises(LedgerBusyError):  # the ledger counts, too
@@ -168,7 +169,7 @@ def test_what_somebody_else_wrote_into_it_is_refused() -> None:
 
 INTERRUPTED = {
     "the chain is followed": (Chain, "add"),
-    "an entry is counted": (Ledger, "_keep"),
+    "an entry is counted": (AccountIndex, "note"),
     "an entry is handed on": (News, "put"),
     "news are taken": (News, "take"),
     "an account is kept": (AccountState, "record"),

@@ -201,8 +201,8 @@ def test_entries_of_a_file_are_not_held_in_memory(path: Path) -> None:
     book = accountant.ledger
     for _ in range(5):
         release(accountant)
-    held = len(book._records), len(book._times), len(book._newest), len(book._opens)
-    assert held == (0, 0, 1, 1)
+    assert book._memory is None
+    assert (len(book._accounts.newest), len(book._accounts.opens)) == (1, 1)
     assert book._read is None
     assert len(book.entries) == len(book.records) == book.entries_of(accountant.id) == 16
     assert [entry.body() for entry in book.entries] == [record.body for record in book.records]

@@ -14,7 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from person_ledgers import BATCH_FAULTS, FAULTS, SLOTS, batched, changed, sound
+from person_ledgers import (
+    BATCH_FAULTS,
+    FAULTS,
+    SLOTS,
+    a_lease_ahead,
+    batched,
+    changed,
+    leased_runs,
+    sound,
+)
 
 from privlearn.accountants.persons import PersonCharges, Visits
 from privlearn.ledger import Record, write_export
@@ -83,6 +92,19 @@ def test_faults_are_found_by_both(name: str, tmp_path: Path, verifier: ModuleTyp
     assert bool(found["problems"]) is (name not in SEEN_ONLY_WITH_THE_PACKAGE)
     if name in SEEN_ONLY_WITH_THE_PACKAGE:
         assert [text for text in found["unchecked"] if "person" in text]
+
+
+def test_a_lease_is_of_slots_that_are_over_and_its_price_is_left(
+    tmp_path: Path, verifier: ModuleType
+) -> None:
+    found = verifier.verify_ledger.verify(exported(tmp_path, list(leased_runs())))
+    assert found["problems"] == []
+    assert "that leases pay for all of their runs, and sums with them" in found["unchecked"]
+    assert "what persons pay, for a loss of the kind composed" in found["unchecked"]
+    (tmp_path / "ledger.jsonl").unlink()
+    ahead = exported(tmp_path, changed(leased_runs(), a_lease_ahead))
+    (problem,) = verifier.verify_ledger.verify(ahead)["problems"]
+    assert "a lease is of slots that are over" in problem
 
 
 def test_a_cap_below_what_a_person_can_be_charged_is_a_problem(

@@ -37,7 +37,10 @@ def example() -> ModuleType:
 def cluster() -> Iterator[Any]:
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0"
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            dashboard_address="127.0.0.1:0",  # None would be port 8787, which another may have
         ) as machines,
         distributed.Client(machines) as client,
     ):

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import LocalAccountant, audit
-from privlearn.accountants.audit import Certificate, certify
+from privlearn.accountants.audit import certify
+from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.state import Account, AccountState
 from privlearn.accountants.streams import SEGMENT
 from privlearn.budgets import ZCDP, PureDP

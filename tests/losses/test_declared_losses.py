@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from privlearn.accountants import CentralAccountant, accountant, audit
-from privlearn.accountants.state import dominates
+from privlearn.accountants.loss_structure import dominates
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP, Renyi
 from privlearn.domains import Ball, Box

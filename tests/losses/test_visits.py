@@ -17,7 +17,7 @@ from scipy import integrate
 from privlearn import Ball, PureDP
 from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.guarantee import delta_of, epsilon_of
-from privlearn.accountants.state import dominates
+from privlearn.accountants.loss_structure import dominates
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, Currency, Renyi
 from privlearn.checking.exact.check import ExactResult, compare, white_box

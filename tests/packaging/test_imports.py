@@ -147,7 +147,15 @@ def test_the_picture_of_the_error_tree_is_the_tree() -> None:
 
 def test_what_looks_into_sealed_rows_is_a_short_list() -> None:
     """Each of these calls hands over, or makes up, what rows hold; a further one is for review."""
-    calls = ("_unseal", "_parts_of", "_of_parts", "_admitted", "_of_own", "_served_by")
+    calls = (
+        "_unseal",
+        "_parts_of",
+        "_of_parts",
+        "_admitted",
+        "_admitted_elsewhere",
+        "_of_own",
+        "_served_by",
+    )
     found = {
         (name, file.relative_to(ROOT).as_posix())
         for folder in ("privlearn", *LAYERS)
@@ -165,6 +173,7 @@ def test_what_looks_into_sealed_rows_is_a_short_list() -> None:
         ("_admitted", "privlearn/billboard.py"),
         ("_admitted", "privlearn/local/client.py"),
         ("_admitted", "privlearn/people/registry.py"),
+        ("_admitted_elsewhere", "privlearn/partitions/jobs.py"),
         ("_of_own", "learners/served.py"),
         ("_of_own", "learners/streaming.py"),
         ("_of_own", "privlearn/local/client.py"),

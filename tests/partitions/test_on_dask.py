@@ -17,12 +17,16 @@ import pytest
 from fatal_reads import Fatal
 
 from privlearn.accountants import CentralAccountant
+from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
 from privlearn.errors import PartitionError
 from privlearn.mechanisms import LinearObjective, NoisySum, ObjectivePerturbation
 from privlearn.noise import GaussianNoise, NoiseSource
+from privlearn.participation import Participation
 from privlearn.partitions import JobKey, OnDask, PartitionedRows
+from privlearn.partitions.rows import Part
+from privlearn.people import People
 from privlearn.rows import Rows
 
 dask: Any = pytest.importorskip("dask")
@@ -45,7 +49,7 @@ def client() -> Iterator[Any]:
         distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,
-            dashboard_address="127.0.0.1:0",
+            dashboard_address="127.0.0.1:0",  # None would be port 8787, which another may have
             silence_logs=logging.ERROR,
         ) as machines,
         distributed.Client(machines) as connected,
@@ -103,6 +107,59 @@ def test_arrays_frames_and_files(client: Any, key: JobKey, tmp_path: Path) -> No
         files(tmp_path), [10] * 8, key=key, engine=engine, read=np.load
     )
     assert released(read) == whole()
+
+
+def test_admitted_rows_of_handles_futures_and_files(
+    client: Any, key: JobKey, tmp_path: Path
+) -> None:
+    rule, ids = Participation(2, apart=3), ["maria", "kim", "maria", "zoe"] * 20
+    mechanism = NoisySum(Ball(1.0, 3), GaussianNoise(2.0), Adjacency.ZERO_OUT)
+
+    def book() -> tuple[People, Any]:
+        people = People.memory(rule)
+        found = CentralAccountant(
+            ZCDP(100), users=range(USERS), people=people, noise=NoiseSource.simulation(1)
+        )
+        return people, found.issue(mechanism.loss(), users=range(USERS), label="sum")
+
+    people, token = book()
+    rows: Rows[Any] = people.admit(Rows.seal(data(), users=range(USERS)), ids)
+    wanted = mechanism.release(rows, token).value.tobytes()
+    engine, blocks = OnDask(client), np.split(data(), 4)
+    load = dask.delayed(np.asarray, pure=False)
+    kinds: dict[str, PartitionedRows[Any]] = {
+        "handles": PartitionedRows.of_sources(
+            [load(block) for block in blocks], [20] * 4, key=key, engine=engine
+        ),
+        "futures": PartitionedRows.of_sources(
+            client.scatter(blocks), [20] * 4, key=key, engine=engine
+        ),
+        "files": PartitionedRows.of_sources(
+            files(tmp_path), [10] * 8, key=key, engine=engine, read=np.load
+        ),
+        "arrays": PartitionedRows.of_blocks(blocks, key=key, engine=engine),
+    }
+    for name, parts in kinds.items():
+        people, token = book()
+        total = parts.admitted(people, ids).partial(mechanism)
+        assert mechanism.release_partial(total, token).value.tobytes() == wanted, name
+
+
+def test_many_files_are_added_up_several_by_a_task(
+    client: Any, key: JobKey, tmp_path: Path
+) -> None:
+    """And handles of the cluster, or what holds one, each by its own, where it lies."""
+    engine, paths = OnDask(client), [str(tmp_path / f"{i}.npy") for i in range(USERS)]
+    for path, row in zip(paths, data(), strict=True):
+        np.save(path, row[None])
+    rows = PartitionedRows.of_sources(paths, [1] * USERS, key=key, engine=engine, read=np.load)
+    assert released(rows) == whole()
+    held = client.scatter([0, 1])
+    sources = [*paths[:40], *held, (paths[0], held[0]), *((path, 1) for path in paths[40:72])]
+    parts = [Part(range(i, i + 1), source) for i, source in enumerate(sources)]
+    tasks = list(engine._tasks(parts))
+    assert [part for task in tasks for part in task] == [(p.users, p.source) for p in parts]
+    assert [len(task) for task in tasks] == [9, 9, 9, 9, 4, 1, 1, 1, 9, 9, 9, 5]
 
 
 def test_a_fit(client: Any, key: JobKey) -> None:

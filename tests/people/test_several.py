@@ -17,11 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from participation_oracle import Visits, rules
 from postgres import Server
+from psycopg.errors import UniqueViolation
 from served_registries import served
 from sqlalchemy import text
 
 from privlearn import Ledger, _processes
 from privlearn.errors import (
+    LedgerError,
     LedgerFencedError,
     LocalSocketError,
     PeopleError,
@@ -255,8 +257,8 @@ def test_turns_that_do_not_wait_would_be_found(
 ) -> None:
     """Without the lock, and without what the server does for transactions besides."""
     another = tables.make(ONCE)
-    monkeypatch.setattr(postgres, "_LOCK", text("SELECT :key"))
-    monkeypatch.setattr(postgres, "_UNLOCK", text("SELECT :key"))
+    monkeypatch.setattr(postgres_sessions, "_LOCK", text("SELECT :key"))
+    monkeypatch.setattr(postgres_sessions, "UNLOCK", text("SELECT :key"))
 
     def begin(session: Any) -> None:
         session.run(text("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"))
@@ -291,8 +293,8 @@ def test_the_server_sees_to_it_as_well(tables: Place, monkeypatch: pytest.Monkey
     """Without the lock, transactions are undone for each other's sake, and done again."""
     rule = Participation(2)
     another = tables.make(rule)
-    monkeypatch.setattr(postgres, "_LOCK", text("SELECT :key"))
-    monkeypatch.setattr(postgres, "_UNLOCK", text("SELECT :key"))
+    monkeypatch.setattr(postgres_sessions, "_LOCK", text("SELECT :key"))
+    monkeypatch.setattr(postgres_sessions, "UNLOCK", text("SELECT :key"))
     assert problems(rule, at_the_same_time(rule, another, processes=2, calls=6)) == []
 
 
@@ -385,6 +387,9 @@ def test_who_is_forgotten_in_one_process_is_so_in_all(place: Place) -> None:
     assert [valid for chunk in Rows._unseal(rows) for valid in chunk.valid] == [False, True]
     assert one.admit_next(["a", "b"]).learned.tolist() == [False, True]
     assert another().forgotten(np.array([0, 1, -1])).tolist() == [True, False, False]
+    one.forgotten(np.array([1]))  # which takes nothing back
+    one.close()
+    assert one.forgotten(np.array([0, 1, -1])).tolist() == [True, False, False]  # as it knew
 
 
 # Epochs and what is lost --------------------------------------------------------------------------
@@ -414,8 +419,13 @@ def test_who_lost_its_ledger_admits_nobody(tables: Place, monkeypatch: pytest.Mo
     another = tables.make(ONCE)
     fenced = another()
     fenced.admit_next(["a"])
+    new: dict[str, Any] = {"rule": ONCE, "key": tables.key(2), "name": "2"}
     with Ledger.postgres(tables.address, "open") as ledger:
-        for call in (lambda: fenced.admit_next(["b"]), lambda: fenced.forget("a")):
+        for call in (
+            lambda: fenced.admit_next(["b"]),
+            lambda: fenced.forget("a"),
+            lambda: People.postgres(tables.ledger, "create", **new),
+        ):
             with pytest.raises(LedgerFencedError, match="opened anew"):
                 call()
         people = People.postgres(ledger, key=tables.key(1), name="1")
@@ -504,6 +514,54 @@ def test_a_commit_of_unknown_outcome_teaches_nothing(
             one.admit_next(["c"])
     assert one.clock == 3  # the server undid it
     assert one.admit_next(["c"]).learned.tolist() == [True]
+
+
+def test_a_visit_that_no_standby_confirmed_teaches_nothing(tables: Place, postgres: Server) -> None:
+    one = tables.make(ONCE)()
+    with postgres.unconfirmed(), pytest.raises(PeopleError, match=r"replication.*are not learned"):
+        one.admit_next(["a"])
+    assert one.clock == 1
+    assert one.admit_next(["a", "b"]).learned.tolist() == [False, True]
+    new: dict[str, Any] = {"rule": ONCE, "key": tables.key(2), "name": "2"}
+    with postgres.unconfirmed(), pytest.raises(PeopleError, match="replication"):
+        People.postgres(tables.ledger, "create", **new)
+
+
+def test_what_was_not_committed_was_not_seen(
+    tables: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables.make(ONCE)
+    one = People.postgres(
+        tables.ledger, "create", key=tables.key(2), name="2", rule=Participation(1, per_batch=1)
+    )
+    one.bind("me", range(SLOTS))
+
+    def refused(session: Session) -> None:
+        raise LedgerError("the server refused it")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Session, "commit", refused)
+        with pytest.raises(PeopleError, match="refused it"):
+            one.divide(STARTS)
+    with pytest.raises(UsersError, match=r"batches begin at \(\)"):
+        one.batches(range(7))
+    one.close()
+
+
+@pytest.mark.parametrize("change", ["used = 2", "used = 0", "last = 9", "last = -2", "number = 2"])
+def test_a_standing_that_cannot_be_right_is_refused(
+    tables: Place, postgres: Server, change: str
+) -> None:
+    one = tables.make(ONCE)()
+    one.admit_next(["a", "b"])
+    postgres.execute(
+        f"UPDATE privlearn.people SET {change} WHERE number = 1 AND registry = '{one.id}'"
+    )
+    with pytest.raises(PeopleError, match="a standing cannot be right"):
+        one.admit_next(["b"])
+    assert one.clock == 2
+    with pytest.raises(UniqueViolation, match="number"):
+        postgres.execute(f"UPDATE privlearn.people SET number = 7 WHERE registry = '{one.id}'")
 
 
 def test_who_waits_too_long_debits_nothing(tables: Place, monkeypatch: pytest.MonkeyPatch) -> None:

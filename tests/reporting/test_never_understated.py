@@ -14,7 +14,7 @@ import pytest
 from ledgers_to_show import KINDS, clock
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.audit import Guarantee, Running
+from privlearn.accountants.certificate import Guarantee, Running
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.cli import interruption

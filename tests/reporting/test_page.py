@@ -22,7 +22,7 @@ from ledgers_to_show import KINDS, clock, release, weeks
 from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.audit import Attestation
+from privlearn.accountants.certificate import Attestation
 from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
 from privlearn.errors import DataError

@@ -41,11 +41,11 @@ from privlearn.ledger import GENESIS, Ledger, Record, write_export
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import chain_hash, chained, text_of_minute
 from privlearn.noise import NoiseSource
-from privlearn.reporting.books import MOST_LISTED, Spending
 from privlearn.reporting.figures import draw_spending
-from privlearn.reporting.model import Balance, Report, Spent
+from privlearn.reporting.model import MOST_LISTED, Balance, Report, Spent
 from privlearn.reporting.report import look_at, report, spending_of
 from privlearn.reporting.shown_numbers import down, part, up
+from privlearn.reporting.spending import Spending
 from privlearn.reporting.terminal import print_report
 from privlearn.reporting.visible import visible
 

@@ -23,10 +23,9 @@ from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
 from privlearn.people import People
 from privlearn.protocols import Plan
-from privlearn.reporting.books import MOST_LISTED
 from privlearn.reporting.certificates import verdict, weaknesses
 from privlearn.reporting.differences import difference
-from privlearn.reporting.model import Balance, Report
+from privlearn.reporting.model import MOST_LISTED, Balance, Report
 from privlearn.reporting.privacy_curves import PrivacyCurve, chances
 from privlearn.reporting.report import exit_code, report
 from privlearn.reporting.shown_numbers import rounded_up

@@ -488,7 +488,7 @@ def test_the_ledger_takes_names_for_open_spends_only(accountant: CentralAccounta
     assert len(accountant.ledger.entries) == before, "it stands there"
     again = FunctionsEntry(accountant=accountant.id, token=unspent.id, names=("map(g)",))
     with pytest.raises(LedgerError, match="were named before"):
-        accountant._append(again)
+        accountant._log.append(again)
     receipt.release(receipt.draw((2,)))
     with pytest.raises(TokenError, match="is retired: no rows are opened"):
         accountant.record_functions(unspent, ("map(h)",))

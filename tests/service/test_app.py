@@ -8,11 +8,17 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import numpy as np
 import pytest
 from services import PEOPLE, SHOWN, TEXT, USERS, Local, features, local, run_with, write_config
 
 from privlearn.accountants import Certificate, audit
+from privlearn.service import access, worker
+from privlearn.service.access import AccessTokens
+from privlearn.service.app import create_app
+from privlearn.service.config import read_config
+from privlearn.service.link import OwnerLink
 from privlearn.service.messages import packed
 
 
@@ -303,17 +309,71 @@ def test_too_many_requests_of_one_token_and_resource(tmp_path: Path) -> None:
     run_with(path, work)
 
 
-def test_the_owner_counts_over_all_workers(tmp_path: Path) -> None:
+def test_limits_hold_over_all_workers(tmp_path: Path) -> None:
+    """A flood that is spread over workers is one flood; each resource is counted by itself."""
+
     async def work(service: Local) -> None:
-        from privlearn.errors import ServiceError
+        tokens = AccessTokens(service.config.at(service.config.access.file))
+        workers = [create_app(service.config, tokens, service.desk) for _ in range(3)]
+        offer = await service.offer()  # the fourth
+        asked: list[tuple[str, str, Any]] = [
+            ("POST", "/v1/observe", {"offer": offer["offer"], "choice": 1}),
+            ("POST", "/v1/recommend", {"features": features().tolist()}),
+            *(("GET", f"/v1/{page}", None) for page in ("status", "budget", "certificate")),
+            ("GET", "/metrics", None),
+            ("POST", "/v1/forget", {"person": "ann"}),
+            ("POST", "/v1/close-batch", None),
+        ]
+        for method, page, body in asked:
+            role = "serve" if page in ("/v1/observe", "/v1/recommend") else "operator"
+            codes = []
+            for app in workers:
+                transport = httpx.ASGITransport(app)
+                async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
+                    headers = {"Authorization": f"Bearer {service.tokens[role]}"}
+                    answer = await http.request(method, page, json=body, headers=headers)
+                codes.append(answer.status_code)
+            taken = 1 if page == "/v1/recommend" else 2
+            assert 429 not in codes[:taken], page
+            assert codes[taken:] == [429] * (3 - taken), page
+            assert answer.json()["code"] == "too-many"
+            assert int(answer.headers["Retry-After"]) >= 1
+        # other tokens are not limited by it, nor what workers ask for themselves
+        body = {"features": features().tolist()}
+        assert (await service.post("/v1/recommend", body, "other")).status_code == 200
+        for _ in range(3):
+            assert (await service.http.get("/ready")).status_code == 200
+        # which limit refused an answer is nobody else's
+        counted = [app.state.counters.taken()["refused"] for app in workers]
+        assert sum(each.get("too-many", 0) for each in counted) == 8
 
-        asked = {"caller": "serve", "sizes": [64]}
-        await service.desk.ask("recommend", asked, features().tobytes())
-        with pytest.raises(ServiceError) as error:
-            await service.desk.ask("recommend", asked, features().tobytes())
-        assert error.value.code == "too-many"
+    run_with(write_config(tmp_path, requests_per_second="0.0001", burst="2"), work)
 
-    run_with(write_config(tmp_path, requests_per_second="0.001", burst="1"), work)
+
+def test_connections_and_waiting_requests_are_divided_among_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    class Server:
+        def __init__(self, made: Any) -> None:
+            seen.append(made.limit_concurrency)
+
+        async def serve(self, **_: Any) -> None:
+            pass
+
+    class Link(OwnerLink):
+        def __init__(self, path: Path, largest: int, waiting: int) -> None:
+            super().__init__(path, largest, waiting)
+            seen.append(waiting)
+
+    monkeypatch.setattr(worker, "_Server", Server)
+    monkeypatch.setattr(worker, "OwnerLink", Link)
+    monkeypatch.setattr(worker, "when_told", lambda *_: None)
+    path = write_config(tmp_path, TEXT.replace("workers = 1", "workers = 3\nmost_connections = 10"))
+    access.add(tmp_path / "access.json", "shop", "serve")
+    asyncio.run(worker.serve(read_config(path), None, 0))  # type: ignore[arg-type]
+    assert seen == [341, 3]
 
 
 def test_people_are_named_where_there_is_a_rule(tmp_path: Path) -> None:

@@ -13,12 +13,22 @@ from typing import Any, cast
 import httpx2 as httpx
 import numpy as np
 import pytest
-from services import PEOPLE, TEXT, Local, features, run_with, write_config
+from services import (
+    BANDIT,
+    N_ARMS,
+    PEOPLE,
+    TEXT,
+    Local,
+    context,
+    features,
+    run_with,
+    write_config,
+)
 
 from privlearn.accountants import Certificate
 from privlearn.errors import ServiceError
 from privlearn.service import AsyncClient, Client
-from privlearn.service.messages import Budget, Offered, Status
+from privlearn.service.messages import Budget, OfferedArm, OfferedItems, Status, packed
 
 OFFER = {"offer": "x", "items": [1, 2]}
 
@@ -52,7 +62,7 @@ def lost(request: httpx.Request) -> httpx.Response:
 def test_an_offer_is_asked_for_again_with_the_same_key() -> None:
     made = lambda request: httpx.Response(200, json=OFFER)  # noqa: E731
     shop, asked = client([lost, refusal(503, "owner-away"), refusal(429, "too-many"), made])
-    assert shop.recommend(np.ones((2, 2)), person="ann") == Offered(offer="x", items=(1, 2))
+    assert shop.recommend(np.ones((2, 2)), person="ann") == OfferedItems(offer="x", items=(1, 2))
     assert len({request.headers["Idempotency-Key"] for request in asked}) == 1
     assert len({request.content for request in asked}) == 1
     assert json.loads(asked[0].content)["person"] == "ann"
@@ -120,8 +130,8 @@ def test_what_cannot_get_better_is_not_asked_again() -> None:
 
 def test_an_answer_is_an_id_and_an_item() -> None:
     shop, asked = client([done])
-    offered: Any = Offered(offer="x", items=(1, 2))
-    with pytest.raises(TypeError, match=r"as in offer\.offer, not Offered"):
+    offered: Any = OfferedItems(offer="x", items=(1, 2))
+    with pytest.raises(TypeError, match=r"as in offer\.offer, not OfferedItems"):
         shop.observe(offered, 1)
     for choice in (1.0, True, "1", np.float64(1)):
         with pytest.raises(TypeError, match="choice: must be an item or None, not "):
@@ -159,6 +169,44 @@ def test_every_method_against_the_service(tmp_path: Path) -> None:
             await shop.observe(offer.offer, 0)
 
     run_with(write_config(tmp_path, TEXT + PEOPLE), work)
+
+
+def test_arms_and_rewards(tmp_path: Path) -> None:
+    async def work(service: Local) -> None:
+        transport = httpx.ASGITransport(app=service.app)
+        shop = AsyncClient("http://x", service.tokens["serve"], transport=transport)
+        values: tuple[Any, ...] = (0.5, 1, None, np.nan, np.inf, np.float32(0.25))
+        for reward in values:
+            offer = await shop.recommend_arm(context(), person="ann")
+            assert isinstance(offer, OfferedArm)
+            assert offer.arm in range(N_ARMS)
+            await shop.observe_reward(offer.offer, reward)
+        heard = service.books.offers._open._heard
+        expected = [0.5, 1.0, np.nan, np.nan, np.nan, 0.25]
+        np.testing.assert_array_equal([heard[user] for user in range(6)], expected)
+        with pytest.raises(ServiceError, match="context: must be given"):
+            await shop.recommend(features(), person="ann")
+        with pytest.raises(ServiceError, match="reward: must be given"):
+            await shop.observe(offer.offer, 1)
+
+    run_with(write_config(tmp_path, BANDIT + PEOPLE), work)
+
+
+def test_a_waiting_client_sends_what_the_other_one_does() -> None:
+    made = lambda request: httpx.Response(200, json={"offer": "x", "arm": 2})  # noqa: E731
+    shop, asked = client([made, done, done])
+    assert shop.recommend_arm(np.ones(2), person=7) == OfferedArm(offer="x", arm=2)
+    shop.observe_reward("x", -0.5)
+    shop.observe_reward("x", np.nan)
+    bodies = [json.loads(request.content) for request in asked]
+    assert bodies[0] == {"context": packed(np.ones(2)), "person": 7}
+    assert bodies[1:] == [{"offer": "x", "reward": -0.5}, {"offer": "x", "reward": None}]
+    for reward in (True, "1", [1.0]):
+        with pytest.raises(TypeError, match="reward: must be a number or None, not "):
+            shop.observe_reward("x", cast("Any", reward))
+    with pytest.raises(TypeError, match=r"as in offer\.offer, not int"):
+        shop.observe_reward(cast("Any", 1), 0.5)
+    assert len(asked) == 3
 
 
 def test_both_clients_have_the_same_methods() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from services import PEOPLE, TEXT, Local, features, run_with, write_config
 
-from privlearn.accountants.audit import Certificate
+from privlearn.accountants.certificate import Certificate
 from privlearn.errors import (
     DataError,
     LedgerBusyError,
@@ -103,7 +103,7 @@ def test_an_owner_that_lost_its_ledger_is_not_started_again(
         books.offers.take = fails  # type: ignore[method-assign, assignment]
         serving = asyncio.create_task(serve(config, books, None))
         link = OwnerLink(config.at(config.socket), config.largest_request, 8)
-        asked = {"caller": "a", "sizes": [0]}
+        asked = {"caller": "a", "sizes": {"features": 0}}
         while not serving.done():
             with suppress(ServiceError):
                 await link.ask("recommend", asked)

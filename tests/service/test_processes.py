@@ -163,6 +163,7 @@ def test_an_owner_that_cannot_begin_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(owner, "log_to_stderr", lambda process: None)
+    monkeypatch.setattr(owner, "log_crashes", lambda: None)  # of this whole process
     monkeypatch.setattr(sys, "argv", ["owner", str(write_config(tmp_path)), "resume", "0"])
     with pytest.raises(SystemExit) as ended:
         owner.main()

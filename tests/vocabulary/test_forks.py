@@ -30,7 +30,7 @@ from privlearn.exact_noise.words import Keystream, SeededWords
 from privlearn.ledger import Ledger
 from privlearn.losses import PureLoss
 from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
-from privlearn.noise import GaussianNoise, NoiseSource
+from privlearn.noise import CapNoise, CategoryNoise, GaussianNoise, NoiseSource
 from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows
@@ -167,7 +167,7 @@ def made_by_the_parent(folder: Path) -> Parents:
         "pool": lambda: secure.variates("normal", 1),
         "words": lambda: secure.words(1),
         "more": lambda: secure.more(),
-        "vectors": lambda: secure.vectors("law", 1, lambda n: np.zeros((n, 1), np.int64)),
+        "rows ahead": lambda: secure.rows("law", 1, 1, lambda n: np.zeros((n, 1), np.int64)),
         "keystream": lambda: keystream.words(1),
         "further bits": keystream.more,
         "filter": lambda: spending.spend(loss),
@@ -302,14 +302,33 @@ def test_a_worker_of_multiprocessing() -> None:
     assert worker.exitcode == 0
 
 
+def arrays_in(thing: object) -> list[Any]:
+    """The arrays of an object of ours, and of those that it is made of."""
+    if isinstance(thing, np.ndarray):
+        return [thing]
+    if isinstance(thing, tuple):
+        return [array for part in thing for array in arrays_in(part)]
+    names = getattr(type(thing), "__slots__", ()) if type(thing).__module__[:5] == "privl" else ()
+    return [array for name in names for array in arrays_in(getattr(thing, name))]
+
+
 def test_keys_and_noise_ahead_are_overwritten_in_a_child() -> None:
     pool = NoiseSource.secure().pool()
     source: Any = pool._source
     handed = pool.variates("normal", 5)
     pool.words(3)
     pool.more()
-    pool.vectors("law", 3, lambda n: np.ones((10, 2), np.int64))
-    ahead, left = pool._ahead["normal"], pool._vectors["law"]
+    ahead = pool._ahead["normal"]
+    of_reports = NoiseSource.secure().pool()
+    laws: list[Any] = [CapNoise.half(2, 1), CapNoise.optimal(3, 1), CategoryNoise(4, 0.5)]
+    for _ in range(4):  # the fourth finds none, and leaves some
+        of_reports.rows("law", 1, 2, lambda n: np.ones((n, 2), np.int64))
+        for law in laws:
+            law.rows(of_reports, 1)
+    blocks = [block for block, _, _ in of_reports._rows.values()]
+    rows = [array for block in blocks for array in arrays_in(block) if array.any()]
+    assert len(blocks) == 4
+    assert len(rows) > 20
     key, scratch = source._key, _spare.scratch[0]
     before = handed.floors.copy()
     unused = len(ahead) - 5
@@ -320,9 +339,9 @@ def test_keys_and_noise_ahead_are_overwritten_in_a_child() -> None:
         assert not source._second
         assert not ahead.words[5:].any()
         assert not ahead.floors[5:].any()
-        assert not left.any()
+        assert not any(array.any() for array in rows)
         assert not pool._ahead
-        assert not pool._vectors
+        assert not of_reports._rows
         for cells in (scratch.integers, scratch.doubles, scratch.rows):
             assert not cells.any()
         assert (handed.floors == before).all()
@@ -332,7 +351,7 @@ def test_keys_and_noise_ahead_are_overwritten_in_a_child() -> None:
     assert any(key)
     assert np.count_nonzero(ahead.floors[5:]) > unused / 2
     assert np.count_nonzero(ahead.words[5:]) > unused / 2
-    assert left.all()
+    assert all(array.any() for array in rows)
     assert pool.floors("normal", 1) == ahead.floors[5]
 
 

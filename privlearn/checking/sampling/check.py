@@ -554,7 +554,7 @@ def _copied(output: Any) -> Any:
     if isinstance(output, Iterator):
         return tuple(map(_copied, itertools.islice(output, MAX_NUMBERS + 1)))
     if type(output) in (tuple, list):
-        return type(output)(map(_copied, output))
+        return type(output)([x if type(x) in PLAIN else _copied(x) for x in output])
     try:
         return copy.deepcopy(output)
     except Exception:

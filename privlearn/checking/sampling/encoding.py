@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import marshal
 import math
 import re
 import zlib
@@ -86,6 +87,8 @@ PLAIN: dict[type, str] = {
     np.float64: "float64",
 }
 """Values that nobody can change, and how they lie in memory."""
+_MARSHALLED = frozenset((bool, int, float, str, bytes, type(None)))
+"""Kinds of which `marshal` tells all that a row does: the type, the sign of zero, a NaN."""
 
 
 def layout(output: Any, data: Sequence[Any] = (), depth: int = 3) -> str:
@@ -110,7 +113,12 @@ def layout(output: Any, data: Sequence[Any] = (), depth: int = 3) -> str:
     if depth and isinstance(output, tuple | list):
         arrays = [x for x in output[:LONG] if isinstance(x, np.ndarray)]
         same = [i for i, x in enumerate(arrays) if any(x is y for y in arrays[:i])]
-        inner = ", ".join([layout(x, data, depth - 1) for x in output[:LONG]])
+        inner = ", ".join(
+            [
+                PLAIN[type(x)] if type(x) in PLAIN else layout(x, data, depth - 1)
+                for x in output[:LONG]
+            ]
+        )
         return f"({inner}){f' repeats {same}' if same else ''}"
     if depth and isinstance(output, Mapping):
         return f"{{{', '.join(layout(x, data, depth - 1) for x in output.values())}}}"
@@ -160,9 +168,30 @@ def tabulate(outputs: Sequence[Any], like: OutputTable | None = None) -> OutputT
         return OutputTable(
             plain, like.names, one.symbols.repeat(len(plain), axis=0), like.paths, like.values
         )
-    rows = [_row(output) for output in outputs]
-    columns = _columns(rows) if like is None else like
-    return _filled(rows, columns)
+    rows, places = _different_rows(outputs)
+    columns = _columns(rows, np.bincount(places).tolist()) if like is None else like
+    filled = _filled(rows, columns)
+    return filled if len(rows) == len(places) else filled.take(places)
+
+
+def _different_rows(outputs: Sequence[Any]) -> tuple[list[dict[str, Any]], list[int]]:
+    """A row for each output that is not like an earlier one, and which row is whose.
+
+    Choices and answers to questions take few values, each of which comes back many times.
+    """
+    rows: list[dict[str, Any]] = []
+    places: list[int] = []
+    known: dict[bytes, int] = {}
+    for output in outputs:
+        parts = output if type(output) in (tuple, list) else (output,)
+        if all(type(part) in _MARSHALLED for part in parts):
+            place = known.setdefault(marshal.dumps(output, 2), len(rows))
+        else:
+            place = len(rows)
+        if place == len(rows):
+            rows.append(_row(output))
+        places.append(place)
+    return rows, places
 
 
 def _row(output: Any) -> dict[str, Any]:
@@ -417,17 +446,18 @@ def _symbol(leaf: Any) -> Any:
     return WHOLE if type(leaf) is int else leaf
 
 
-def _columns(rows: Sequence[Mapping[str, Any]]) -> OutputTable:
-    """Which paths hold numbers, and which vary as symbols."""
+def _columns(rows: Sequence[Mapping[str, Any]], times: Sequence[int]) -> OutputTable:
+    """Which paths hold numbers, and which vary as symbols, for rows that came so many times."""
+    total = sum(times)
     counts: dict[str, Counter[Any]] = {}
-    for row in rows:
+    for row, came in zip(rows, times, strict=True):
         for path, leaf in row.items():
-            counts.setdefault(path, Counter())[_symbol(leaf)] += 1
+            counts.setdefault(path, Counter())[_symbol(leaf)] += came
     numeric = [path for path, seen in counts.items() if NUMBER in seen or WHOLE in seen]
     names = tuple(numeric[:MAX_NUMBERS])
     paths, values = [], []
     for path, seen in counts.items():
-        missing = len(rows) - seen.total()
+        missing = total - seen.total()
         if missing:
             seen[ABSENT] += missing
         if len(seen) > 1:

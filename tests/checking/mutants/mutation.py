@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from privlearn.accountants import spend_forms, state
+from privlearn.accountants import earned_losses, prices, spend_forms, state
 from privlearn.checking.faults.cases import CaseResult, CheckCase
 from privlearn.errors import CheckError
 
@@ -144,7 +144,7 @@ def _forget() -> None:
             for value in list(vars(module).values()):
                 if hasattr(value, "cache_clear") and not isinstance(value, type):
                     value.cache_clear()
-    kept: list[dict[Any, Any]] = [state._PRICED, state._EARNED, spend_forms._FORMS]
+    kept: list[dict[Any, Any]] = [prices._PRICED, earned_losses._EARNED, spend_forms._FORMS]
     for cache in [*kept, *state._GOOD.values()]:
         cache.clear()
 

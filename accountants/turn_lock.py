@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
+from collections.abc import Callable, Generator, Sequence
 from typing import final
 
-from privlearn._exclusive import Exclusive
+from privlearn._exclusive import Block, Exclusive
 from privlearn.entries import Entry
 from privlearn.ledger import Ledger
 
@@ -34,39 +32,23 @@ class News:
 
 
 @final
-class Turns:
+class TurnLock(Block[None]):
     """An accountant's lock, for which the ledger's turn is taken, too; a context manager.
 
     Args:
         lock: against other threads of this process.
         ledger: shared with other processes.
-        catch_up: is told the tokens of processes that are gone, once nobody else can write.
+        catch_up: is told the tokens and reserved parts of processes that are gone, once nobody else
+            can write.
     """
 
     def __init__(
         self, lock: Exclusive, ledger: Ledger, catch_up: Callable[[Sequence[str]], None]
     ) -> None:
+        super().__init__(self._taken)
         self._lock, self._ledger, self._catch_up = lock, ledger, catch_up
-        self._block: AbstractContextManager[None] | None = None
-        """That is held, by whichever thread holds the lock."""
 
-    @contextmanager
-    def _both(self) -> Iterator[None]:
+    def _taken(self) -> Generator[None]:
         with self._lock, self._ledger.turn() as orphans:
             self._catch_up(orphans)
             yield
-
-    def __enter__(self) -> None:
-        block = self._both()
-        block.__enter__()
-        self._block = block
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        block, self._block = self._block, None
-        assert block is not None
-        block.__exit__(kind, error, trace)

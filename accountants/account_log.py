@@ -1,0 +1,163 @@
+"""The entries of one account: each is checked, written and recorded, whichever process wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import final
+
+from privlearn._exclusive import Exclusive
+from privlearn.accountants.spend_forms import OtherLosses
+from privlearn.accountants.state import Account, AccountState
+from privlearn.accountants.turn_lock import News, TurnLock
+from privlearn.entries import CloseEntry, Entry, OpenEntry, RetireEntry, ReturnEntry
+from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError, PrivlearnError
+from privlearn.ledger import Ledger
+from privlearn.ledger.values import packed
+from privlearn.tokens import Outcome, ReleasedValue
+
+
+@final
+class AccountLog:
+    """Writes the entries of one account, and takes in those that other processes write.
+
+    Args:
+        state: what follows from the entries so far.
+        seen: how many these are.
+        ledger: where they stand.
+        news: listens to the ledger if others write to it, from the first entry that is not in the
+            state on.
+        others: losses of other packages among these entries.
+
+    Attributes:
+        lock: for looking and writing.  Where others write, too, nobody else can while it is held,
+            and all that they wrote is in the state.
+    """
+
+    def __init__(
+        self,
+        state: AccountState,
+        seen: int,
+        ledger: Ledger,
+        news: News,
+        others: OtherLosses | None = None,
+    ) -> None:
+        self.state, self.ledger = state, ledger
+        self.others = OtherLosses() if others is None else others
+        lock = Exclusive("an accountant")
+        self.lock: Exclusive | TurnLock = lock
+        if ledger.shared:
+            self.lock = TurnLock(lock, ledger, self.catch_up)
+        self._news, self._seen = news, seen
+        self._interrupted = False
+        self._behind = False
+        """Whether entries of other processes stand in the ledger that are not in the state."""
+
+    @property
+    def id(self) -> str:
+        """The accountant's name in the ledger."""
+        return self.state.opened.accountant
+
+    def begin(
+        self, *, first: bool, beside: Callable[[Sequence[OpenEntry]], None] | None = None
+    ) -> None:
+        """Writes the entry that opens the account.
+
+        Args:
+            first: whether the ledger must be empty.
+            beside: as for `Ledger.append`.
+
+        Raises:
+            LedgerError: as `Ledger.append`.
+        """
+        opened = self.state.opened
+        with self.ledger.turn():
+            self.ledger.enter(self.id, alone=True)
+            self._news.own = opened
+            self.ledger.append(opened, after=0, first=first, beside=beside)
+
+    def check_writable(self) -> None:
+        """Raises LedgerError if nothing can be recorded any more; writes nothing."""
+        if self.state.closed:
+            raise LedgerClosedError("the accountant was closed")
+        if self._interrupted:
+            raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
+        self.ledger.check_own()
+
+    def append(
+        self, entry: Entry, value: ReleasedValue | None = None, nonce: str | None = None
+    ) -> None:
+        """Checks, writes and records, with the lock held: nobody comes in between."""
+        if self._interrupted:
+            raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
+        self.state.check(entry)
+        self._interrupted = True
+        self._news.own = entry
+        try:
+            kept = None if value is None else (value.digest, packed(value.value))
+            self.ledger.append(entry, after=self._seen, value=kept, nonce=nonce)
+        except LedgerHeadError:  # it stands
+            self._seen += 1
+            self.state.record(entry)
+            self._interrupted = False
+            raise
+        except BaseException:
+            self._interrupted = self.ledger.may_hold(entry)
+            raise
+        self._seen += 1
+        self.state.record(entry)
+        self._interrupted = False
+
+    def catch_up(self, orphans: Sequence[str]) -> None:
+        """Records what others wrote, and ends tokens and parts of processes that are gone."""
+        if self._behind:
+            raise LedgerError(
+                "what other processes wrote was not taken in whole, as that was interrupted or "
+                "does not check: join the account again"
+            )
+        self._behind = True
+        for entry in self._news.take():
+            try:
+                self.state.check(entry)
+            except (PrivlearnError, ValueError) as error:
+                raise LedgerError(
+                    f"{self.ledger.name}: another process wrote an entry that does not check, and "
+                    f"nothing more is recorded here: {error}"
+                ) from error
+            self.state.record(entry)
+            self.others.note(self.state, entry)
+            self._seen += 1
+        self._behind = False
+        for name in orphans:
+            account = self.state.accounts.get(name)
+            if account is not None and account.outcome is None:
+                self._end(account)
+        for name in orphans:  # behind their tokens: nobody is left who could issue from them
+            part = self.state.allowances.get(name)
+            if part is not None and not part.returned:
+                self.take_back(name)
+
+    def take_back(self, allowance: str) -> None:
+        """Ends a reserved part of the cap, with the lock held."""
+        self.append(ReturnEntry(accountant=self.id, allowance=allowance))
+
+    def end_outstanding(self) -> None:
+        """Ends all tokens and reserved parts, with the lock held."""
+        for account in self.state.outstanding():
+            self._end(account)
+        for allowance in self.state.delegated():
+            self.take_back(allowance.entry.allowance)
+
+    def _end(self, account: Account) -> None:
+        outcome: Outcome = "unused" if account.spend is None else "lost"
+        self.append(RetireEntry(accountant=self.id, token=account.token, outcome=outcome))
+
+    def close(self) -> None:
+        """Ends the account; the ledger is closed with its last one."""
+        with self.lock:
+            if self.state.closed:
+                return
+            self.end_outstanding()
+            self.append(CloseEntry(accountant=self.id))
+            over = not self.ledger.open_accountants
+        if over:
+            self.ledger.close()

@@ -1,0 +1,152 @@
+"""Caps, and what is charged against them: of an account, and of a reserved part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from privlearn.accountants.per_user_charge import Charges
+from privlearn.accountants.persons import PersonCharges, Visits
+from privlearn.budgets import Currency
+from privlearn.entries import DelegateEntry
+from privlearn.errors import BudgetError, InsufficientBudgetError
+from privlearn.exact import exact_text
+
+
+@dataclass(slots=True)
+class Ceiling:
+    """What is charged to each arrival index, and how likely it is to fail."""
+
+    users: range
+    cap: Currency
+    failure: Fraction
+    visits: Visits | None = None
+    """With a rule, what is charged is charged to a person."""
+    charged: Charges = field(init=False)
+    """In numbers of the currency of the cap."""
+    failing: Charges = field(init=False)
+    persons: PersonCharges | None = field(init=False)
+    """Those numbers and, last, the probability of failing, of persons."""
+
+    def __post_init__(self) -> None:
+        self.charged = Charges(self.users, len(self.cap.amounts))
+        self.failing = Charges(self.users)
+        self.persons = None
+        if self.visits is not None:
+            self.persons = PersonCharges(self.visits, len(self.cap.amounts) + 1)
+
+    def check(
+        self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
+    ) -> None:
+        """Raises InsufficientBudgetError unless every one of the users has room for that much.
+
+        This is the filter: the next spend is chosen after everything before it was seen, and may
+        be made only if the sum, of amounts known before it runs, stays under the cap.
+        """
+        if self.persons is not None:
+            self._check_persons(self.persons, users, amount, failure, shared)
+            return
+        above = self.charged.first_above(self.cap.amounts, amount.amounts, users)
+        if above is not None:
+            piece, value = above[0], self.cap._of(above[1])
+            # an audit goes on after a cap was exceeded
+            remaining = self.cap - value if self.cap.covers(value) else self.cap.zero()
+            raise InsufficientBudgetError(
+                spent=value, requested=amount, remaining=remaining, users=piece
+            )
+        if not failure:
+            return
+        failed = self.failing.first_above((self.failure,), (failure,), users)
+        if failed is not None:
+            piece, (before,) = failed
+            raise InsufficientBudgetError(
+                spent=f"failure {exact_text(before)}",
+                requested=f"failure {exact_text(failure)}",
+                remaining=f"failure {exact_text(max(self.failure - before, Fraction(0)))}",
+                users=piece,
+            )
+
+    def _check_persons(
+        self,
+        persons: PersonCharges,
+        users: range,
+        amount: Currency,
+        failure: Fraction,
+        shared: bool,
+    ) -> None:
+        """The same for the most that any one person can be charged."""
+        whole = (*amount.amounts, failure)
+        if not persons.may_exceed(users, whole, shared, self._within):
+            return
+        if persons.visits.work.ended:
+            raise BudgetError(
+                "patterns of visits: too many pieces and visits to find the most that a person "
+                "pays, and quick bounds are above the cap; commit a plan, or use fewer ranges"
+            )
+        before = persons.largest()
+        spent = self.cap._of(before[:-1])
+        remaining = self.cap - spent if self.cap.covers(spent) else self.cap.zero()
+        raise InsufficientBudgetError(
+            spent=spent, requested=amount, remaining=remaining, users=users
+        )
+
+    def _within(self, most: tuple[Fraction, ...]) -> bool:
+        return self.cap.covers(self.cap._of(most[:-1])) and most[-1] <= self.failure
+
+    def charge(
+        self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
+    ) -> None:
+        """Adds to what is charged; ``shared``: see `privlearn.accountants.persons`."""
+        if self.persons is not None:
+            self.persons.charge(users, (*amount.amounts, failure), shared)
+        self.charged.charge(users, amount.amounts)
+        if failure:
+            self.failing.charge(users, (failure,))
+
+    def release(
+        self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
+    ) -> None:
+        """Takes off what was charged for these users."""
+        if self.persons is not None:
+            self.persons.charge(users, (*amount.amounts, failure), shared, released=True)
+        self.charged.charge(users, amount.amounts, released=True)
+        if failure:
+            self.failing.charge(users, (failure,), released=True)
+
+    def largest(self, users: range | None = None) -> Currency:
+        """The largest charge on any of the users, amount by amount; on any person with a rule.
+
+        With a rule, the charge on one slot is that of all tokens whose ranges it is in.
+        """
+        if self.persons is not None and users in (None, self.users):
+            return self.cap._of(self.persons.largest()[:-1])
+        return self.cap._of(self.charged.largest(users))
+
+    def largest_failure(self, users: range | None = None) -> Fraction:
+        """The largest probability of failing of any of the users, or persons."""
+        if self.persons is not None and users in (None, self.users):
+            return self.persons.largest()[-1]
+        return self.failing.largest(users)[0]
+
+    def fits(self) -> bool:
+        """Whether no person is charged more than the cap."""
+        assert self.persons is not None
+        return self._within(self.persons.bound()) or self._within(self.persons.largest())
+
+    def pieces(self) -> Iterator[tuple[range, Currency]]:
+        """What is charged, piece by piece."""
+        return ((users, self.cap._of(value)) for users, value in self.charged.pieces())
+
+    def failures(self) -> Iterator[tuple[range, Fraction]]:
+        """How likely failures are, piece by piece."""
+        return ((users, failure) for users, (failure,) in self.failing.pieces())
+
+
+@dataclass(slots=True)
+class Allowance:
+    """A reserved part of the cap: a ceiling of its own for the tokens that come out of it."""
+
+    entry: DelegateEntry
+    ceiling: Ceiling
+    returned: bool = False

@@ -1,0 +1,217 @@
+"""What a ledger proves, as an audit states it."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    field_serializer,
+    model_serializer,
+)
+
+from privlearn.accountants.assumption import Assumption
+from privlearn.accountants.declarations import Declaration
+from privlearn.adjacency import Adjacency, Trust
+from privlearn.entries import (
+    Users,
+)
+from privlearn.ledger import SCHEMA
+from privlearn.participation import Participation
+
+
+def _or_infinite(value: object) -> object:
+    return math.inf if value is None else value
+
+
+class Running(BaseModel):
+    """The odometer: the privacy loss exceeds ``epsilon``, or did so earlier, with chance δ only."""
+
+    model_config = ConfigDict(frozen=True)
+    epsilon: float
+    delta: float
+    theorem: str
+
+
+class Guarantee(BaseModel):
+    """One statement of privacy, the maximum over users.
+
+    ``rho`` (zCDP) and ``mu`` (Gaussian DP) are None where the losses have none.  ``epsilon`` is the
+    least of all bounds that hold at ``delta``, and ``method`` says which (`epsilon_delta` lists
+    them).
+    Where it is ``unknown``, ``epsilon`` is infinite here and null in JSON.
+    For ``gaussian`` and tight compositions the exact worst case is at most ``error_bound`` below
+    it; for ``renyi`` and ``pure`` that covers rounding only.
+    """
+
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
+    trust: Trust
+    adjacency: Adjacency
+    rho: float | None
+    mu: float | None
+    epsilon: Annotated[float, BeforeValidator(_or_infinite)]
+    delta: float
+    error_bound: float
+    method: str
+    rests_on: list[Assumption]
+    accountants: tuple[int, ...] = (1,)
+    """Whose guarantee it is, numbered as the ledger opens them; of several, it is their sum."""
+    users: Users | None = None
+    """The protected indices; None where several accountants name different people."""
+    who: str = ""
+    """Of a sum: for whom it holds."""
+    attested: bool = False
+    """Rests on what clients claim, which no ledger can verify."""
+    failure: float = 0.0
+    """Part of ``delta``: the probability of failing that was set aside or spent."""
+    user: int | None = None
+    """The one arrival index it is for; None for the maximum over users."""
+    rounds: int = 1
+    """How many rows the protected person has."""
+    rule: Participation | None = None
+    """How often the protected person may come back; None where a person is an index.  With a rule
+    it is a guarantee for every person with all visits."""
+    relation: str = ""
+    """The neighbour relation of persons in a few words; empty where an index is one person."""
+    running: Running | None = None
+    """Ex post, and a guarantee of its own kind: a bound that holds at all times at once."""
+    unknown: str = ""
+    """Why it cannot be known from the ledger; empty where it is known."""
+
+    @property
+    def assumptions(self) -> list[str]:
+        """What it rests on, in words."""
+        return [assumption.text for assumption in self.rests_on]
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Certificates of accounts without rules stay what they were."""
+        told: dict[str, Any] = serialize(self)
+        for name in ("rule", "relation"):
+            if not told[name]:
+                del told[name]
+        return told
+
+    @field_serializer("epsilon", when_used="json")
+    def _epsilon(self, value: float) -> float | None:
+        return None if self.unknown else value
+
+
+class Share(BaseModel):
+    """All spends of one mechanism under one label."""
+
+    model_config = ConfigDict(frozen=True)
+    mechanism: str
+    label: str
+    spends: int
+    share: float | None
+    """Part of the budget spent on its accountant's most charged user, 0 to 1; None if unknown."""
+    accountant: int = 1
+    interactive: bool = False
+    """Stays open and releases again while other tokens may be spent."""
+
+
+class Leased(BaseModel):
+    """Leases of one mechanism under one label: spends that each paid for several runs."""
+
+    model_config = ConfigDict(frozen=True)
+    accountant: int
+    mechanism: str
+    label: str
+    leases: int
+    runs: int
+    """That they paid for; how many of these were used is not recorded."""
+
+
+class Attestation(BaseModel):
+    """What clients claim about their messages; not verified."""
+
+    model_config = ConfigDict(frozen=True)
+    accountant: int
+    by: str
+    mechanism: str
+    label: str
+    users: Users
+    adjacency: Adjacency
+    loss: dict[str, Any]
+    most_messages: int
+    count: int
+    unseen: tuple[str, ...] = ()
+
+
+class Certificate(BaseModel):
+    """What a ledger proves, and every problem found in it.
+
+    ``guarantees`` has one statement for each accountant and ``spent`` what each has spent, ex post.
+    Where several accountants have the same trust and neighbour relation, ``sums`` states what they
+    promise together and ``sums_spent`` what they spent; ``remarks`` says what cannot be known.
+    ``problems`` are what is wrong; ``consequences``, which are never alone, are what may be wrong
+    only because the record is broken before it.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    guarantees: list[Guarantee]
+    spent: list[Guarantee]
+    sums: list[Guarantee] = []
+    sums_spent: list[Guarantee] = []
+    remarks: list[str] = []
+    attestations: list[Attestation] = []
+    mechanisms: list[Share]
+    entries: int
+    spends: int
+    lost: int
+    ended_early: int = 0
+    """Streams that are charged only to users whose rows they may have taken."""
+    freed: int = 0
+    """Users who were not, added up over these streams: nothing is charged to them for it."""
+    leases: list[Leased] = []
+    """Spends that paid for several runs of a mechanism, whose values do not stand in the ledger."""
+    learners: list[str] = []
+    """Names of the learners whose plans stand in the ledger, as it gives them."""
+    closed: bool
+    simulation: bool
+    noise: str
+    interleaved: bool = False
+    """Whether tokens were spent while another's mechanism was still open, so that the guarantee
+    rests on a theorem of concurrent composition (named among the assumptions)."""
+    trusted_code: list[str]
+    declarations: list[Declaration] = []
+    """Losses of other packages, which are counted with the bounds that were declared for them."""
+    problems: list[str]
+    consequences: list[str] = []
+    head: str
+    head_compared: bool = False
+    """Whether a head that was kept elsewhere was looked for."""
+    head_at: int | None = None
+    """After how many entries that head stands, all of which it vouches for; None if nowhere."""
+    head_beside: bool = False
+    """Whether the head in the file beside the ledger was looked for."""
+    format: int = SCHEMA
+    """Of the ledger that was read."""
+    root: str = ""
+    """The Merkle root (RFC 6962) of the hashes of all entries."""
+    features: list[str] = []
+    """Extensions that the ledger names and that this audit left aside, as they are optional."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Certificates of ledgers that older versions wrote stay what they were."""
+        told: dict[str, Any] = serialize(self)
+        for name in ("ended_early", "freed", "leases", "learners", "head_beside", "declarations"):
+            if not told[name]:
+                del told[name]
+        return told
+
+    @property
+    def holds(self) -> bool:
+        """Whether all is certified: no problems, noise that protects, nothing merely attested."""
+        return not self.problems and not self.simulation and not self.attested
+
+    @property
+    def attested(self) -> bool:
+        """Whether some guarantee is only what clients attest."""
+        return any(guarantee.attested for guarantee in self.guarantees)

@@ -1,0 +1,182 @@
+"""What losses cost in the currency of one account's cap, within work that no file decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from math import lcm
+from typing import Any, cast, final
+
+from privlearn.accountants.loss_structure import responses
+from privlearn.accountants.read_forms import read_budget
+from privlearn.budgets import Budget, Currency, Renyi
+from privlearn.errors import BudgetError
+from privlearn.losses import Loss, foreign_kinds
+
+_MOST_SEEN = 1024
+_MOST_BITS = 4096
+"""Of a common denominator of all amounts of an account."""
+MOST_ORDERS = 256
+_MOST_VALUES = 200_000
+_RESPONSE_WORK = 600
+"""The ρ of a randomized response of three or more categories takes as long as so many values."""
+
+
+@final
+@dataclass(slots=True)
+class CurveWork:
+    """Values of Rényi curves that may still be computed, so that no file decides how many.
+
+    A file of a megabyte could ask for a hundred million.
+    """
+
+    left: int = _MOST_VALUES
+
+    def take(self, values: int) -> None:
+        """Raises BudgetError if a further loss needs too many values."""
+        if values > self.left:
+            raise BudgetError(
+                f"a loss to be priced with {values} values of its curve: {_MOST_VALUES} and "
+                f"{MOST_ORDERS} more for each entry can be computed; use fewer orders, or fewer "
+                "different losses"
+            )
+        self.left -= values
+
+    def earn(self) -> None:
+        """An entry was recorded, which may bring one more loss."""
+        self.left += MOST_ORDERS
+
+
+@final
+class LossPrice:
+    """What a loss costs in one currency.
+
+    Attributes:
+        budget: apart from its failures, which are counted by themselves.
+        failure: how likely it is to fail.
+        work: values of its curve that were computed for it.
+    """
+
+    def __init__(self, budget: Currency, failure: Fraction, work: int) -> None:
+        self.budget, self.failure, self.work = budget, failure, work
+
+    @cached_property
+    def form(self) -> dict[str, Any]:
+        """The budget as it is written."""
+        form = self.budget.to_dict()
+        read = read_budget(form)
+        assert read == self.budget
+        self.budget = cast(Currency, read)  # the very one that is read in entries of tokens
+        return form
+
+
+_PRICED: dict[tuple[type[Currency], tuple[Fraction, ...], type[Loss], Loss], LossPrice] = {}
+"""By currency, with its orders, and loss: the prices that all accounts share."""
+
+
+@final
+class Prices:
+    """What losses and budgets cost one account, whose sums of them stay short.
+
+    Args:
+        cap: of the account.
+
+    Attributes:
+        work: which may be shared by the accountants of a ledger that is audited.
+        orders: of a Rényi cap; none in other currencies.
+        denominator: a common one of all amounts.
+    """
+
+    def __init__(self, cap: Currency) -> None:
+        self._cap = cap
+        self.work = CurveWork()
+        self.orders = tuple(cap.curve) if isinstance(cap, Renyi) else ()
+        self.denominator = 1
+        self._prices: dict[Loss, LossPrice] = {}
+        self._seen_losses: dict[int, tuple[Loss, LossPrice]] = {}
+        self._seen_budgets: dict[int, Budget] = {}
+        """By identity: prices, and budgets that were read before, in the currency of the cap."""
+
+    def forget(self, denominator: int) -> None:
+        """Goes back to the ``denominator`` before an entry that does not check."""
+        self.denominator = denominator
+        self._seen_losses.clear()
+        self._seen_budgets.clear()
+
+    def of(self, loss: Loss) -> LossPrice:
+        """What a loss costs here.
+
+        Raises:
+            CurrencyError: no finite price in this currency.
+            BudgetError: it takes too long, or its numbers are too long.
+        """
+        seen = self._seen_losses.get(id(loss))
+        if seen is not None and seen[0] is loss:  # its hash takes time
+            return seen[1]
+        found = self._prices.get(loss)
+        if found is None:
+            found = self._priced(loss)
+            if len(self._prices) >= 4096:
+                self._prices.clear()
+            self._prices[loss] = found
+        self.addable(found.failure, *found.budget.amounts)
+        self._see(found.budget)
+        if len(self._seen_losses) >= _MOST_SEEN:
+            self._seen_losses.clear()
+        self._seen_losses[id(loss)] = loss, found
+        return found
+
+    def _priced(self, loss: Loss) -> LossPrice:
+        """A price that is worked out, or that was for another account in the same currency."""
+        key = self._cap.__class__, self.orders, loss.__class__, loss
+        found = _PRICED.get(key)
+        if found is not None:
+            self.work.take(found.work)
+            return found
+        orders = len(self.orders) if len(self.orders) > 1 else 0
+        work = orders + _RESPONSE_WORK * responses(loss)
+        self.work.take(work)
+        failure = loss.failure() or Fraction(0)
+        found = LossPrice(self._cap.price(loss.unless_failed() if failure else loss), failure, work)
+        if not any(foreign_kinds(loss)):  # equal ones of ours are alike
+            if len(_PRICED) >= 4096:
+                _PRICED.clear()
+            _PRICED[key] = found
+        return found
+
+    def addable(self, *amounts: Fraction) -> None:
+        """Raises BudgetError for amounts whose sums would be too long to work with.
+
+        A sum of fractions can have as many digits as all denominators together.
+        """
+        for amount in amounts:
+            if self.denominator % amount.denominator:
+                common = lcm(self.denominator, amount.denominator)
+                if common.bit_length() > _MOST_BITS:
+                    raise BudgetError(
+                        f"an amount with a denominator of {amount.denominator.bit_length()} bits: "
+                        f"a common denominator of all amounts may have {_MOST_BITS} bits, so that "
+                        "their sums can be computed; write them as decimals of few digits"
+                    )
+                self.denominator = common
+
+    def currency(self, data: dict[str, Any]) -> Currency:
+        """A budget in the currency of the cap, from its form.
+
+        Raises:
+            CurrencyError, BudgetError: another currency, or its numbers are too long.
+        """
+        budget = read_budget(data)
+        if not isinstance(budget, Currency):
+            raise BudgetError(f"{budget} is not a currency")
+        if self._seen_budgets.get(id(budget)) is not budget:
+            self._cap._same_kind(budget)  # raises for another currency
+            self.addable(*budget.amounts)
+            self._see(budget)
+        return budget
+
+    def _see(self, budget: Currency) -> None:
+        if len(self._seen_budgets) >= _MOST_SEEN:
+            self._seen_budgets.clear()
+        self._seen_budgets[id(budget)] = budget

@@ -1,0 +1,81 @@
+"""Where a ledger's chain ends, and what an entry that continues it looks like."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Self, final
+
+from privlearn.entries import CloseEntry, Entry
+from privlearn.ledger.chain import GENESIS, Chain, MerkleTree, Record, minute_of
+from privlearn.ledger.nonces import IssueNonces
+
+
+@final
+class Tip:
+    """The end of a chain, and who continues it.
+
+    Args:
+        tree: of the hashes of all entries.
+        nonces: under which tokens were issued.
+        writer: who continues the chain, 16 hexadecimal digits.
+        epoch: which opening of the ledger this is, from 1.
+
+    Attributes:
+        head: the last hash.
+        minute: of the last entry, since 1970.
+    """
+
+    def __init__(self, tree: MerkleTree, nonces: IssueNonces, writer: str, epoch: int) -> None:
+        self.tree, self.nonces, self.writer, self.epoch = tree, nonces, writer, epoch
+        self.head, self.minute = GENESIS, 0
+
+    @classmethod
+    def new(cls) -> Self:
+        """That of a chain without entries."""
+        return cls(MerkleTree(), IssueNonces(), secrets.token_hex(8), 1)
+
+    @classmethod
+    def behind(cls, chain: Chain) -> Self:
+        """That of a chain which a new writer continues, in the next epoch."""
+        tip = cls(chain.tree, chain.nonces, secrets.token_hex(8), chain.epoch + 1)
+        tip.head, tip.minute = chain.head, minute_of(chain.minute)
+        return tip
+
+    @property
+    def size(self) -> int:
+        """How many entries there are."""
+        return self.tree.size
+
+    @property
+    def last(self) -> tuple[int, str] | None:
+        """Position and hash of the last entry; None for none."""
+        return (self.tree.size - 1, self.head) if self.tree.size else None
+
+    def make(self, entry: Entry, then: float, nonce: str | None) -> Record:
+        """The record of the next entry.
+
+        Args:
+            entry: what it states.
+            then: when it is written, in seconds since 1970.
+            nonce: default, a random one.
+        """
+        # the clock may be set back, and what entries tell of time is not to contradict their order
+        self.minute = max(self.minute, int(then // 60))
+        return Record.make(
+            self.head,
+            self.tree.size,
+            entry.body(),
+            ext=entry.ext(),
+            writer=self.writer,
+            epoch=self.epoch,
+            minute=self.minute,
+            root=self.tree.root if isinstance(entry, CloseEntry) else None,
+            nonce=nonce,
+        )
+
+    def add(self, record: Record) -> None:
+        """Continues the chain with a record of its own."""
+        assert record.envelope is not None
+        self.nonces.note(record.body["entry"], record.seq, record.envelope["nonce"])
+        self.tree.add(bytes.fromhex(record.hash))
+        self.head = record.hash

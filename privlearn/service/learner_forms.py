@@ -1,0 +1,116 @@
+"""Learners that a service can serve, and how their parameters stand in a file.
+
+All of it follows from the classes: which there are, what their constructors take, and of which
+types.  Ranges are for the classes themselves, which check them before anything is begun.
+"""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import suppress
+from functools import reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, PlainValidator, create_model
+
+from privlearn import learners
+from privlearn._packages import LEARNERS, announced
+from privlearn.baselines import linear_bandits
+from privlearn.budgets import Budget
+from privlearn.errors import LedgerError, PackageError
+from privlearn.learners.base import class_of
+from privlearn.runs.public_numbers import parse_budget
+from privlearn.service.exchange import exchange_of
+
+_NOTHING: Any = object()
+"""The type of what no file can hold."""
+
+
+def served_class(name: str) -> type[Any] | None:
+    """The class of learners with a name, of this package or one that announces it.
+
+    Returns:
+        None if there is none, or it does not serve users.
+
+    Raises:
+        PackageError: two packages announce it, or one that cannot be loaded.
+    """
+    found: Any = vars(linear_bandits).get(name)
+    if not _is_served(found):
+        try:
+            found = class_of(name)
+        except LedgerError:
+            return None
+    return found if _is_served(found) else None
+
+
+def _is_served(found: object) -> bool:
+    if not isinstance(found, type) or inspect.isabstract(found):
+        return False
+    return exchange_of(found) is not None
+
+
+def served_names() -> list[str]:
+    """Names that `served_class` knows; imports the packages that announce learners."""
+    found = []
+    for name in {*learners.__all__, *vars(linear_bandits), *announced(LEARNERS)}:
+        with suppress(PackageError):
+            if served_class(name) is not None:
+                found.append(name)
+    return sorted(found)
+
+
+class Parameters(BaseModel):
+    """Those of one class of learners, as fields."""
+
+    # no text for a number, no 1 for true: what a class gets is what the file says
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, protected_namespaces=())
+
+
+def parameters_of(kind: type[Any]) -> type[Parameters]:
+    """The form of the parameters of a class of learners: one field for each, of its type.
+
+    Objects other than budgets have no text, so that of ``str | Something`` only the text is taken.
+    """
+    hints = get_type_hints(kind)
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(kind).parameters.items():
+        form = _written(hints.get(name, Any))
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[name] = (Any if form is _NOTHING else form, default)
+    return create_model(kind.__name__, __base__=Parameters, **fields)
+
+
+def _written(kind: Any) -> Any:
+    """What stands in a file for values of a type."""
+    if get_origin(kind) in (Union, UnionType):
+        members = get_args(kind)
+        budgets = tuple(each for each in members if _is_budget(each))
+        forms = [_written(each) for each in members if each not in budgets]
+        if budgets:
+            forms.append(_budget(budgets))
+        writable = [form for form in forms if form is not _NOTHING]
+        return reduce(or_, writable) if writable else _NOTHING
+    if _is_budget(kind):
+        return _budget((kind,))
+    plain = kind in (bool, int, float, str, NoneType, Any) or get_origin(kind) is Literal
+    return kind if plain else _NOTHING
+
+
+def _is_budget(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Budget)
+
+
+def _budget(kinds: tuple[type[Budget], ...]) -> Any:
+    """A budget in the words of ``guarantee.budget``."""
+
+    def read(text: Any) -> Budget:
+        found = parse_budget(text) if isinstance(text, str) else None
+        if not isinstance(found, kinds):
+            wanted = " or ".join(kind.__name__ for kind in kinds)
+            raise ValueError(f"must be a budget of the kind {wanted}, such as 'rho=1'")
+        return found
+
+    return Annotated[Any, PlainValidator(read)]
