@@ -625,7 +625,7 @@ def test_who_looked_for_an_entry_has_its_turn_still(
         key = sessions.key_of("turn", address.partition("ledger=")[2])
         with account._lock:
             cut_at(proxy, "after", "plan")
-            account._append(PlanEntry(accountant=account.id, items=(PLANNED,)))
+            account._log.append(PlanEntry(accountant=account.id, items=(PLANNED,)))
             assert postgres.execute(f"SELECT pg_try_advisory_lock({key})") == [(False,)]
         account.ledger.close()
 
