@@ -25,11 +25,12 @@ def check_users(visits: Visits | None, entry: SpendEntry) -> None:
     """What follows from whom a spend is for, and is looked at for every one.
 
     Raises:
-        UsersError, BudgetError: it draws noise for several users under local trust, or counts by
-            another rule or other batches.
+        UsersError, BudgetError: it draws noise for several users under local trust, counts by
+            another rule or other batches, or is on a timetable and no sum.
     """
     _check_devices(entry)
     _check_stated_rule(visits, entry)
+    _check_timetable(visits, entry)
 
 
 def _check_devices(entry: SpendEntry) -> None:
@@ -44,7 +45,7 @@ def _check_devices(entry: SpendEntry) -> None:
         )
 
 
-def check_timetable(visits: Visits | None, entry: SpendEntry) -> None:
+def _check_timetable(visits: Visits | None, entry: SpendEntry) -> None:
     """On a timetable how many rows there are is not public, and a null row is none."""
     if visits is None or visits.rule.clock != "timetable":
         return

@@ -30,11 +30,7 @@ from privlearn.accountants.persons import Visits, check_starts
 from privlearn.accountants.planned import Planned
 from privlearn.accountants.prices import MOST_ORDERS, LossPrice, Prices
 from privlearn.accountants.read_forms import read_loss
-from privlearn.accountants.spend_checks import (
-    check_binding,
-    check_timetable,
-    check_users,
-)
+from privlearn.accountants.spend_checks import check_binding, check_users
 from privlearn.accountants.streams import Stream, ends_early, freed_after, frees, kept_until
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
@@ -533,7 +529,6 @@ class AccountState:
                 f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
                 "a profile, and its loss that of one row"
             )
-        check_timetable(self.visits, entry)
         if entry.interactive and any(is_bounded_range(part) for part, _ in leaves_of(loss)):
             raise BudgetError(
                 f"{entry.mechanism}: bounded range is a statement about one release; state a "

@@ -39,8 +39,8 @@ def _is_numeric(values: object) -> bool:
 
 def _converted(values: Any) -> Array | None:
     """A copy as numbers, or None; an error or a warning would tell of sealed data."""
-    if type(values) is np.ndarray and values.dtype.kind in "biuf" and values.itemsize <= 8:
-        return np.array(values, dtype=np.float64, order="C")  # of which there is none
+    if type(values) is np.ndarray and (values.dtype == np.float64 or values.dtype.kind in "biu"):
+        return np.array(values, dtype=np.float64, order="C")  # neither fails nor warns
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -107,7 +107,8 @@ def places_of(choices: Any, n_items: int, n: int) -> Items:
         numbers = row_of(rows, (n,))
     else:
         numbers = np.array([_place(row) for row in rows], dtype=np.float64)
-    whole = (np.abs(numbers) <= n_items) & (numbers == np.floor(numbers))
+    with np.errstate(all="ignore"):  # a warning would tell of sealed data
+        whole = (np.abs(numbers) <= n_items) & (numbers == np.floor(numbers))
     return np.where(whole, numbers, n_items).astype(np.int64)
 
 

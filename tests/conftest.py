@@ -34,6 +34,9 @@ ROOM = 4 << 30
 """Bytes; containers often have far less there."""
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > ROOM:
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+# Sockets lie there as well: their paths have at most 107 bytes, and a test's own folder takes 85.
+if len(os.fsencode(tempfile.gettempdir())) > 20:
+    os.environ["TMPDIR"] = tempfile.tempdir = "/tmp"
 
 # Every core has a worker of its own already: further threads of linear algebra would only wait for
 # each other.  The plugin of this package has imported numpy by now; what tests start has not.

@@ -69,7 +69,8 @@ class Ball(ShippedDomain):
         aim = radius * shrunk(self.size) * grid.step
         values = shaped(block, (self.size,))
         if exponent == 2 and np.vdot(values, values) < 0.999 * aim**2:  # well inside, all together
-            steps = (values * (1.0 / grid.step)).astype(np.int64)
+            with np.errstate(all="ignore"):  # tiny numbers vanish, of which a warning would tell
+                steps = (values * (1.0 / grid.step)).astype(np.int64)
             drop(steps, inside(steps, radius, exponent))
             return steps
         steps = np.empty(values.shape, dtype=np.int64)

@@ -155,7 +155,11 @@ class NoisePool:
         return self._source.more()
 
     def inherited(self) -> None:
-        """Overwrites what was drawn ahead, in a forked child; what was handed out stays."""
+        """Overwrites what was drawn ahead, in a forked child.
+
+        What was handed out stays, but for rows that are parts of a block with further ones: no
+        receipt lets a value leave in a child.
+        """
         for kind, ahead in self._ahead.items():
             unused = ahead.part(self._next.get(kind, 0), len(ahead))
             unused.words[:] = 0

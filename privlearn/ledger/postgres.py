@@ -115,8 +115,9 @@ class PostgresStore:
             if how == "create":
                 self._make_tables()
             with self._said(), self._turn_taken() as session:
-                session.begin()
-                self.writer, self.epoch = self._begun(session, how)
+                self.writer, self.epoch = self._again(
+                    session, lambda: self._begun(session, how), of_epoch=False
+                )
         except BaseException:
             self.close()
             raise
@@ -174,8 +175,13 @@ class PostgresStore:
                 session, lambda: Turn(self._news(session, size), self._orphans(session))
             )
 
-    def _again(self, session: Session, what: Callable[[], T]) -> T:
+    def _again(self, session: Session, what: Callable[[], T], *, of_epoch: bool = True) -> T:
         """Does something in a transaction that is checked, until the server does not undo it.
+
+        Args:
+            session: that has the turn.
+            what: is done.
+            of_epoch: whether this process must belong to the last epoch.
 
         Raises:
             LedgerBusyError: it did so time and again.
@@ -184,7 +190,8 @@ class PostgresStore:
             try:
                 if not session.in_transaction:
                     session.begin()
-                    self._check_epoch(session)
+                    if of_epoch:
+                        self._check_epoch(session)
                 return what()
             except Conflict:
                 session.rollback()  # the turn is ours still: nothing has changed

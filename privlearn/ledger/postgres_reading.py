@@ -66,18 +66,18 @@ def _opened(address: str | os.PathLike[str]) -> Iterator[tuple[Session, str, str
 
 def _ledger_of(where: Address, session: Session) -> str:
     """The name of the ledger that is meant: where none is said, the only one."""
-    names = [row.ledger for row in session.read(NAMES)]
     found = where.ledger
+    if found is not None and session.read(_NAMED, ledger=found):
+        return found
+    names = [row.ledger for row in session.read(NAMES)]
     if found is None and len(names) == 1:
-        found = names[0]
-    if found is None or (found not in names and len(names) < MOST_NAMES):
-        there = ", ".join(map(repr, names)) or "none"
-        raise LedgerUnreadableError(
-            f"{where}: no such ledger; there are {there}"
-            if found
-            else f"{where}: say which ledger, …?{LEDGER}=name; there are {there}"
-        )
-    return str(found)
+        return str(names[0])
+    there = ", ".join(map(repr, names)) or "none"
+    raise LedgerUnreadableError(
+        f"{where}: no such ledger; there are {there}"
+        if found
+        else f"{where}: say which ledger, …?{LEDGER}=name; there are {there}"
+    )
 
 
 def records_from(
@@ -125,6 +125,7 @@ _ENTRIES = (
     .order_by(_SIZED.c.seq)
 )
 NAMES = select(EPOCHS.c.ledger).distinct().order_by(EPOCHS.c.ledger).limit(MOST_NAMES)
+_NAMED = select(EPOCHS.c.ledger).where(EPOCHS.c.ledger == bindparam("ledger")).limit(1)
 VALUE = select(
     case((func.octet_length(RELEASED.c.value) <= MOST_VALUE_BYTES, RELEASED.c.value)).label("value")
 ).where(RELEASED.c.ledger == bindparam("ledger"), RELEASED.c.digest == bindparam("digest"))

@@ -299,7 +299,7 @@ class Session:
             return LostConnection(_said(error))
         if isinstance(what, sql.SerializationFailure | sql.DeadlockDetected):
             return Conflict(_said(error))
-        if isinstance(what, sql.UniqueViolation):
+        if isinstance(what, sql.UniqueViolation | sql.DuplicateSchema):
             return Taken(_said(error))
         if isinstance(what, sql.LockNotAvailable):
             return LedgerBusyError(

@@ -357,7 +357,11 @@ class PartitionedRows(Sealed, Generic[X]):
     def _asked(self, sums: RowSums, at: Array) -> PartialSum:
         """The sealed sums over all rows, given ``at``, which travels encrypted."""
         question = framed(Kind.QUESTION, block_to_bytes(np.asarray(at)), self.__job.key())
-        return self._added_up(_Asked(sums, self.__job, question, secrets.token_hex(16)))
+        asked = _Asked(sums, self.__job, question, secrets.token_hex(16))
+        total = self._added_up(asked)
+        if total.terms.get("pass") != asked.number:  # at another point, or of something else
+            raise PartitionError(f"the cluster returned {total!r} of another pass over {self!r}")
+        return total
 
     @staticmethod
     def _of_nobody(rows: PartitionedRows[Any]) -> PartitionedRows[Any]:
@@ -408,7 +412,7 @@ class _Asked:
     job: Job
     question: bytes
     number: str
-    """Of the pass; public.  Sums of two passes are never merged."""
+    """Of the pass; public.  Sums of two passes are never merged, nor is one taken for another."""
 
     def partial(self, rows: Rows[Any]) -> PartialSum:
         at = arrays_of(unframed(Kind.QUESTION, self.question, self.job.key()))[0]

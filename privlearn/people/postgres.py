@@ -91,7 +91,7 @@ class PostgresTurns:
 
         Raises:
             PeopleError: as `create`; or what stands there is another registry, keeps another rule,
-                or has come further than to that slot.
+                has come further than to that slot, or ends before it.
         """
         self._begin(head, key, self._replace)
 
@@ -172,8 +172,12 @@ class PostgresTurns:
         rule = Participation.from_dict(json.loads(row.rule))
         if rule != head.rule:
             raise PeopleError(f"rule = {head.rule!r}: {self._called} keeps another, {rule!r}")
-        if row.clock is not None and (head.clock or 0) < row.clock:
-            raise PeopleError(f"clock = {head.clock}: {self._called} has come to slot {row.clock}")
+        clock = head.clock or 0
+        # before it has an accountant nobody was admitted, and a wrong clock may be set right
+        if row.accountant is not None and clock < row.clock:
+            raise PeopleError(f"clock = {clock}: {self._called} has come to slot {row.clock}")
+        if row.accountant is not None and clock > row.stop:
+            raise PeopleError(f"clock = {clock}: {self._called} has slots before {row.stop} only")
         session.run(_REPLACE, id=head.id, known=key, clock=head.clock)
 
     # What is seen --------------------------------------------------------------------------------

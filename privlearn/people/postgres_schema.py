@@ -68,7 +68,10 @@ def statements(*, keepers: Sequence[str] = ()) -> Iterator[str]:
     """
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
     for table in TABLES:
-        yield str(CreateTable(table).compile(dialect=dialect)).strip()
+        # rows of persons may outlive their registry, and then stay; never the other way round, as
+        # without its persons a registry would learn all of them anew
+        made = CreateTable(table, if_not_exists=table is PEOPLE)
+        yield str(made.compile(dialect=dialect)).strip()
         yield f"COMMENT ON TABLE {table.fullname} IS '{table.comment}'"
     quoted = dialect.identifier_preparer.quote_identifier
     for role in keepers:

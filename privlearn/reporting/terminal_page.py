@@ -61,7 +61,9 @@ class Page:
         from rich.text import Text
 
         width = max(self._console.width - len(lead), 20)
-        for line in Text(visible(text), style=style).wrap(self._console, width):
+        shown = Text(visible(text), style=style)
+        fits = shown.cell_len <= width  # most do, and `visible` leaves no line ends
+        for line in [shown] if fits else shown.wrap(self._console, width):
             line.rstrip()
             self._console.print(Text(lead) + line, soft_wrap=True)
             lead = " " * len(lead)

@@ -120,9 +120,18 @@ def check_begins(config: ServiceConfig) -> None:
     Raises:
         BudgetError, CurrencyError: the budget does not fit the learner.
         ValueError, TypeError: the learner refuses a parameter, or the number of users.
+        DataError: its numbers are too large or too small to compute with.
     """
     people = None if config.people is None else People.memory(config.people.rule())
-    config.learner.make().start(_begun(config, Ledger.memory(), people))
+    try:
+        config.learner.make().start(_begun(config, Ledger.memory(), people))
+    except (ArithmeticError, MemoryError) as error:
+        given = config.learner.parameters
+        told = ", ".join(f"{name} = {getattr(given, name)!r}" for name in given.model_fields_set)
+        raise DataError(
+            f"learner: {told}: one of them is too large or too small to compute with, or for this "
+            f"number of users and budget ({type(error).__name__})"
+        ) from None
 
 
 def _ledger(config: ServiceConfig, held: ExitStack, *, make: bool) -> Ledger:

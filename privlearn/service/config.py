@@ -36,6 +36,8 @@ from privlearn.service.quantities import Duration, Size
 PORT: Final = 8350
 _NUMBER: Final = 26
 """Characters of a number in JSON at most, with what separates it from the next."""
+_BESIDE: Final = 8_192
+"""Bytes of a request's names, and of the longest id with each character escaped, at most."""
 
 
 class _Table(BaseModel):
@@ -74,7 +76,8 @@ class Http(_Table):
     workers: Annotated[int, Field(ge=1, le=64)] = 2
     """Processes that answer HTTP."""
     largest_request: Annotated[Size, Field(le=2**30)] | None = None
-    """Of a body; default: what so many numbers take when they are written in full."""
+    """Of a body; default: what so many numbers take when they are written in full, and 64 KiB.  At
+    least that and 8 KiB."""
     most_connections: Annotated[int, Field(ge=1, le=100_000)] = 1_000
     """Open at a time, of all workers together; each takes an equal part."""
     reply_step: Annotated[Duration, Field(le=10)] = 0.005
@@ -301,6 +304,13 @@ class ServiceConfig(_Table):
             raise ValueError(
                 "people.key_file: for a registry beside a ledger in PostgreSQL; give people.path"
             )
+        told, least = self.http.largest_request, self._numbers + _BESIDE
+        if told is not None and told < least:
+            raise ValueError(
+                f"http.largest_request = {told} B: must be at least {least} B, what one visitor's "
+                "numbers take when they are written in full; else it follows from their digits who "
+                "is served"
+            )
         path = self.at(self.socket)
         if len(bytes(path)) > LONGEST_PATH:
             raise ValueError(
@@ -318,7 +328,12 @@ class ServiceConfig(_Table):
         """In bytes; what nobody's honest data reach, whatever they are."""
         if self.http.largest_request is not None:
             return self.http.largest_request
-        return 65_536 + _NUMBER * sum(map(math.prod, self.learner.shapes.values()))
+        return 65_536 + self._numbers
+
+    @property
+    def _numbers(self) -> int:
+        """Bytes of one visitor's data in JSON at most."""
+        return _NUMBER * sum(map(math.prod, self.learner.shapes.values()))
 
 
 def read_config(path: Path) -> ServiceConfig:

@@ -47,7 +47,7 @@ async def serve(config: ServiceConfig, listening: socket.socket, lifeline: int) 
             log_config=None,
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=http.most_connections // http.workers,
+            limit_concurrency=http.most_connections // http.workers + 1,  # that many it refuses
             timeout_graceful_shutdown=5,
             ssl_certfile=None if http.tls_certificate is None else config.at(http.tls_certificate),
             ssl_keyfile=None if http.tls_key is None else config.at(http.tls_key),

@@ -174,11 +174,14 @@ def test_in_place_of_one_in_postgres_everybody_is_served_and_nobody_learned(
             for other, said in (
                 ({"id": "f" * 32}, f"is registry {id}"),
                 ({"clock": 9}, "has come to slot 10"),
+                ({"clock": 21}, "has slots before 20 only"),  # which nothing would set right
                 ({"rule": Participation(2)}, "keeps another"),
             ):
                 with pytest.raises(PeopleError, match=said):
                     replaced(**other)
                 assert not new.exists()
+        else:
+            replaced(key=tmp_path / "wrong.key", clock=21).close()
         with replaced() as people, People.postgres(book, key=new, rule=rule) as beside:
             assert people.serving_only
             again: CentralAccountant[ZCDP] = CentralAccountant.resume(
@@ -194,6 +197,24 @@ def test_in_place_of_one_in_postgres_everybody_is_served_and_nobody_learned(
             rows = Rows.concat([Rows.null(range(10, 14)), rows])
             SUM.release(rows, again.issue(SUM.loss(), users=range(10, 20), label="sum"))
             assert again.certificate().problems == []
+
+
+def test_a_registry_is_replaced_where_only_its_persons_are_left(
+    postgres: Server, tmp_path: Path
+) -> None:
+    rule = Participation(1)
+    with postgres.database() as database:
+        address = postgres.url(database=database, ledger="book")
+        with Ledger.postgres(address, "create") as book:
+            how: dict[str, Any] = {"rule": rule, "clock": 1}
+            with People.postgres(book, "create", key=tmp_path / "key", rule=rule) as people:
+                people.bind("me", range(N))
+                people.admit_next(["ann"])
+                how["id"] = people.id
+            postgres.execute("DROP TABLE privlearn.registries", database=database)
+            with People.postgres(book, "replace_lost", key=tmp_path / "new", **how) as people:
+                people.bind("me", range(N))
+                assert not people.admit_next(["ann"]).learned.any()
 
 
 def test_who_has_a_registry_open_that_is_replaced_admits_nobody(

@@ -15,7 +15,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.billboard import Billboard
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
-from privlearn.entries import BatchesEntry
+from privlearn.entries import BatchesEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
     InsufficientBudgetError,
@@ -23,7 +23,7 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.losses import FailingLoss, GaussianLoss, LaplaceLoss, VisitsLoss, ZCDPLoss
-from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms import CrossPolytope, NoisySum, ReportNoisyMax
 from privlearn.noise import NoiseSource
 from privlearn.participation import Participation as Rule
 from privlearn.people import People
@@ -177,6 +177,22 @@ def test_sums_that_nobody_admitted_are_not_opened() -> None:
         mechanism.release_partial(mechanism.partial(ones(range(N))), token)
     rows = made.people.admit(ones(range(N)), list("ab") * 10)
     mechanism.release_partial(mechanism.partial(rows), token)
+
+
+def test_what_is_no_sum_is_none_on_a_timetable_whoever_spent_it_before() -> None:
+    """What was right in an account without a rule is remembered, and not looked at again."""
+    pick = ReportNoisyMax(CrossPolytope(1), clip=1.0, scale=1.0, adjacency=ZERO_OUT)
+    plain = CentralAccountant(
+        ZCDP(1), users=range(N), noise=NoiseSource.simulation(0), adjacency=ZERO_OUT
+    )
+    timed = account(Rule(1, clock="timetable"))
+    tokens = [book.issue(pick.loss(), users=range(N), label="pick") for book in (plain, timed)]
+    pick.release(ones(range(N)), tokens[0])
+    (spend,) = (entry for entry in plain.ledger.entries if isinstance(entry, SpendEntry))
+    now = {"accountant": timed.id, "token": tokens[1].id, "admitted": {"clock": N}}
+    same = spend.model_copy(update=now)
+    with pytest.raises(BudgetError, match="on a timetable rows are added up"):
+        timed._state.check(same)
 
 
 def test_what_is_pooled_has_no_null_records_in_it() -> None:

@@ -24,6 +24,7 @@ from privlearn.learners import (
     LDPSGD,
     OnePassNewtonMNL,
 )
+from privlearn.learners.inputs import places_of, row_of
 from privlearn.learners.pofw import DPPOFW
 from privlearn.local import LocalBanditConfig, LocalClient, LocalServer
 from privlearn.mechanisms import NoisySum
@@ -154,6 +155,15 @@ def test_what_is_masked_is_missing_also_in_lists() -> None:
         assert np.array_equal(np.array(block_from("x", block)), wanted, equal_nan=True)
     names = np.ma.array(["a", "b"], mask=[True, False])
     assert block_from("x", names).tolist()[1] == "b"
+
+
+@pytest.mark.parametrize(("bits", "kind"), [(0x7FA00000, "f4"), (0x7FF4 << 48, "f8")])
+def test_a_signalling_nan_is_a_nan_and_nothing_is_said_about_it(bits: int, kind: str) -> None:
+    """NumPy says that casting it, and rounding it, is invalid: of somebody's sealed cell."""
+    sent = np.array([bits], dtype=f"u{kind[1]}").view(kind)
+    with np.errstate(all="raise"):
+        assert np.isnan(row_of(sent, (1,))).all()
+        assert places_of(sent, ITEMS, 1).tolist() == [ITEMS]
 
 
 def test_what_json_can_hold_is_one_users_business() -> None:

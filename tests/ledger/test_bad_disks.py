@@ -11,6 +11,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +156,8 @@ def test_a_value_does_not_leave_where_its_end_cannot_be_recorded(
     accountant.close()
     found = audit(path)
     assert (found.problems, found.spends, found.lost) == ([], 2, 1)
-    values = sqlite3.connect(path).execute("SELECT count(*) FROM released").fetchone()
-    assert values == (1,)
+    with closing(sqlite3.connect(path)) as values:
+        assert values.execute("SELECT count(*) FROM released").fetchone() == (1,)
 
 
 def test_a_sync_that_fails_ends_the_writing_and_keeps_the_log(
@@ -199,6 +200,7 @@ def test_who_locks_the_file_is_waited_for_and_then_named(path: Path) -> None:
         with pytest.raises(LedgerBusyError, match="locked: another process holds it; end what it"):
             release(accountant)
     other.execute("ROLLBACK")
+    other.close()
     release(accountant)
     accountant.close()
     check_paid(path, 1)

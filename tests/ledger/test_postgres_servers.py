@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -183,6 +184,18 @@ def test_a_real_pooler_is_refused_at_once_and_nothing_of_a_reader_stays_behind_i
             ).fetchall()
             prepared = other.execute("SELECT count(*) FROM pg_prepared_statements").fetchall()
     assert (left, prepared) == ([(0,)], [(0,)])
+
+
+def test_several_begin_their_ledgers_in_a_new_database_at_once(postgres: Server) -> None:
+    def begin(number: int) -> None:
+        together.wait()
+        Ledger.postgres(postgres.url(database=database, ledger=f"l{number}"), "create").close()
+
+    together = Barrier(6)
+    with postgres.database() as database, ThreadPoolExecutor(6) as threads:
+        list(threads.map(begin, range(6)))
+        found = postgres.execute("SELECT ledger, epoch FROM privlearn.epochs", database=database)
+    assert sorted(found) == [(f"l{i}", 1) for i in range(6)]
 
 
 # Roles --------------------------------------------------------------------------------------------
@@ -538,6 +551,22 @@ def test_exports_are_audited_as_the_ledger_is(
     assert audit(to).head == audit(address).head  # it stands as it was
     copied = CliRunner().invoke(app, ["ledger", "backup", address, str(tmp_path / "copy.db")])
     assert copied.output == f"head: {audit(address).head}\n"
+
+
+def test_a_ledger_that_is_not_there_is_named_among_however_many(
+    postgres: Server, name: str
+) -> None:
+    """Beside more than are listed, a slip in a name was read as a ledger without entries."""
+    with postgres.database() as database:
+        address = postgres.url(database=database, ledger=name)
+        Ledger.postgres(address, "create").close()
+        postgres.execute(
+            "INSERT INTO privlearn.epochs SELECT 'a' || i, 1, '' FROM generate_series(1, 200) AS i",
+            database=database,
+        )
+        with pytest.raises(LedgerUnreadableError, match="no such ledger; there are 'a1', "):
+            read_records(f"{address}x")
+        assert read_records(address) == []
 
 
 # The page -----------------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def cluster() -> Iterator[Any]:
             n_workers=2,
             threads_per_worker=1,
             processes=False,
-            dashboard_address=":0",  # None would be port 8787, which another worker may have
+            dashboard_address="127.0.0.1:0",  # None would be port 8787, which another may have
         ) as machines,
         distributed.Client(machines) as client,
     ):

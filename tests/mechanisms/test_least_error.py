@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any, cast
 
 import pytest
@@ -107,13 +106,10 @@ def test_long_streams_have_the_error_of_the_table(
     from privlearn.mechanisms.banded_parameters import fitted_errors
 
     visits = visits_in_slots(Participation(most, apart), horizon)
-    start = time.process_time()
     found = least_error(horizon, visits)
-    took = time.process_time() - start
     assert isinstance(found, BandedBLT)
     assert float(visits.norm(found)) == pytest.approx(math.sqrt(most))
     assert fitted_errors(horizon, found.band, "max").largest * math.sqrt(most) <= target
-    assert took < 0.05 or found.band > 2**16  # of so many lags the numbers take longer to make
 
 
 def test_visits_that_come_close_to_each_other_take_the_blt() -> None:

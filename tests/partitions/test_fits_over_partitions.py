@@ -361,6 +361,22 @@ def test_sums_of_two_passes_are_not_merged(key: JobKey) -> None:
         rows._asked(sums, np.ones(DIM))
 
 
+def test_the_sum_of_a_pass_is_not_taken_for_that_of_another(key: JobKey) -> None:
+    """A cluster that keeps answers would have the solver stop where it was not asked to."""
+    kept: list[bytes] = []
+
+    class Keeping(InProcess):
+        def add_up(self, work: Any, parts: Any, merge: Any) -> bytes:
+            kept.append(super().add_up(work, parts, merge))
+            return kept[0]
+
+    rows = PartitionedRows.of_blocks(parts_of(pairs(), [20]), key=key, engine=Keeping())
+    sums = ObjectiveSums(LinearObjective.logistic(DIM))
+    rows._asked(sums, np.zeros(DIM))
+    with pytest.raises(PartitionError, match="of another pass"):
+        rows._asked(sums, np.ones(DIM))
+
+
 def test_sums_of_a_fit_are_opened_by_no_other_mechanism(key: JobKey) -> None:
     from privlearn.mechanisms import NoisySum
     from privlearn.noise import GaussianNoise

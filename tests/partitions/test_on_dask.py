@@ -49,7 +49,7 @@ def client() -> Iterator[Any]:
         distributed.LocalCluster(
             n_workers=2,
             threads_per_worker=1,
-            dashboard_address=":0",  # None would be port 8787, which another worker may have
+            dashboard_address="127.0.0.1:0",  # None would be port 8787, which another may have
             silence_logs=logging.ERROR,
         ) as machines,
         distributed.Client(machines) as connected,

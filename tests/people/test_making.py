@@ -7,6 +7,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def test_it_is_on_disk_before_it_has_its_name(
 
     def linked(old: Path, new: Path) -> None:
         said.append("link")
-        with sqlite3.connect(f"file:{old}?mode=ro", uri=True) as whole:
+        with closing(sqlite3.connect(f"file:{old}?mode=ro", uri=True)) as whole:
             assert whole.execute("PRAGMA quick_check").fetchone() == ("ok",)
         link(old, new)
 

@@ -27,6 +27,8 @@ from privlearn.service.config import read_config
         ('drain = "1 ms"', 'drain = "99999999999999999999 d"', "less than or equal to 3600"),
         ('reply_step = "1 ms"', 'reply_step = "1 d"', "reply_step = '1 d': Input should be less"),
         ("port = 0", 'port = 0\nlargest_request = "9 GiB"', "less than or equal to 1073741824"),
+        # else short numbers were taken, and long ones refused, or too many for a worker's question
+        ("port = 0", 'port = 0\nlargest_request = "8503 B"', "http.largest_request = 8503 B: must"),
         ("most = 2", f"most = {10**20}", "people.most = 1.*: Input should be less than 2147483648"),
         ("most = 2", f"most = 2\napart = {2**31}", "people.apart = 2147483648: Input should be"),
     ],
@@ -46,6 +48,7 @@ def test_a_value_that_would_be_taken_for_another_is_named(
     [
         ("max_items = 2", "max_items = 5", "max_items = 5: must be at most 4"),
         ("first_batch = 10", "first_batch = 41", "first_batch = 41: must lie in 1..40"),
+        ("first_batch = 10", "growth = 1e308", "too large or too small to compute with"),
     ],
 )
 def test_what_the_learner_refuses_is_said_before_anything_is_begun(

@@ -548,6 +548,14 @@ def test_blocks_of_another_shape_are_refused_and_empty_ones_are_fine() -> None:
     assert not PSDTrace(1.0, 3).integers(np.zeros((2, 0, 3)), grid).any()
 
 
+def test_numbers_far_below_a_step_vanish_without_a_warning() -> None:
+    """It would tell that they are there, where the caller asked for all warnings of floats."""
+    domain = Ball(2.0**60, 1)
+    grid = fitting_grid(domain, 2.0**60)
+    with np.errstate(all="raise"):
+        assert not domain.integers(np.array([[5e-324], [1e-310]]), grid).any()
+
+
 def test_rows_are_not_written_to() -> None:
     rng = np.random.default_rng(0)
     for domain in DOMAINS:
