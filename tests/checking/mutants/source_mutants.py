@@ -339,8 +339,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.learners.serving:optimistic_items",
-                "bonus.sum(axis=1, keepdims=True) / bonus.shape[1]",
-                "bonus.sum(axis=0, keepdims=True) / bonus.shape[0]",
+                "np.add.reduce(bonus, axis=1, keepdims=True) / bonus.shape[1]",
+                "np.add.reduce(bonus, axis=0, keepdims=True) / bonus.shape[0]",
             ),
         ),
         Deferred(policy_map),
