@@ -16,7 +16,7 @@ import numpy as np
 
 from privlearn._records import length, record_at
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Ball, Box, Categories, Domain, OneOf, PSDTrace
+from privlearn.domains import Array, Ball, Box, Categories, Counted, Domain, OneOf, PSDTrace
 from privlearn.errors import CheckError
 from privlearn.mechanisms import Objective
 from privlearn.mechanisms.linear_models import Labelled
@@ -113,6 +113,9 @@ def extreme_records(domain: Domain[Any], *, seed: int = 0) -> Any:
             return np.concatenate([edge[:-1], edge[-1:] * np.nan])
         case PSDTrace():
             return _factors(domain, rng)
+        case Counted():
+            inner = extreme_records(domain.inner, seed=seed)
+            return np.concatenate([inner[:-1], np.full_like(inner[-1:], np.nan)])
         case OneOf():
             inner = extreme_records(domain.inner, seed=seed)
             real = np.arange(length(inner) - 1)

@@ -43,7 +43,7 @@ from privlearn.checking.replay.shipped_learners import (
 )
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import SamplingTarget
-from privlearn.domains import Ball, Box, OneOf, PSDTrace
+from privlearn.domains import Ball, Box, Counted, OneOf, PSDTrace
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.mechanisms import (
     AnytimeBLT,
@@ -219,6 +219,7 @@ def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
     made: dict[str, Callable[[], Any]] = {
         "gaussian-sum/ball": partial(NoisySum.calibrated, ball, rho),
         "gaussian-sum/box": partial(NoisySum.calibrated, Box(-1.0, 2.0, 2), rho),
+        "gaussian-sum/counted": partial(NoisySum.calibrated, Counted(ball), rho),
         "gaussian-sum/gram": partial(NoisySum.calibrated, matrix, rho),
     }
     for name, factorization in streams.items():

@@ -14,6 +14,7 @@ from privlearn.domains.base import Domain, IntegerDomain, fitting_grid, has_inte
 from privlearn.domains.boxes import Box
 from privlearn.domains.categories import Categories
 from privlearn.domains.clipping import Bound
+from privlearn.domains.counted import Counted
 from privlearn.domains.matrices import Layout, PSDTrace
 from privlearn.domains.norms import Array, Norm, exponent_of
 from privlearn.domains.one_of import OneOf
@@ -25,6 +26,7 @@ __all__ = [
     "Bound",
     "Box",
     "Categories",
+    "Counted",
     "Domain",
     "IntegerDomain",
     "Layout",

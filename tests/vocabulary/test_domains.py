@@ -6,7 +6,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,7 +16,16 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Ball, Box, Categories, Domain, Norm, PSDTrace, domain_from_dict
+from privlearn.domains import (
+    Ball,
+    Box,
+    Categories,
+    Counted,
+    Domain,
+    Norm,
+    PSDTrace,
+    domain_from_dict,
+)
 
 Array = NDArray[np.float64]
 NORMS: tuple[Norm, ...] = ("l1", "l2", "linf")
@@ -158,6 +167,9 @@ def extreme_points(domain: Domain[Any]) -> list[Array]:
         case Box():
             middle, half = (domain.low + domain.high) / 2, (domain.high - domain.low) / 2
             return [middle + half * s for s in _signs(domain.size)]
+        case Counted(unit=unit):
+            there = [np.append(point, unit) for point in extreme_points(domain.inner)]
+            return [*there, domain.null()]
         case PSDTrace():
             vectors = [
                 *np.eye(domain.dim),
@@ -183,6 +195,8 @@ DOMAINS: list[Domain[Any]] = [
     PSDTrace(1.0, 2),
     PSDTrace(4.0, 3),
     PSDTrace(0.3, 1),
+    Counted(Ball(2.5, 3)),
+    Counted(Box(-1, 2, 2), 0.3),
 ]
 
 
@@ -354,3 +368,32 @@ def test_the_layout_stands_in_the_json_form_only_where_it_is_not_the_usual_one()
         PSDTrace(2.0, 3, "lower")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="layout = 3"):
         domain_from_dict({"kind": "psd-trace", "trace": 1.0, "dim": 2, "layout": 3})
+
+
+def test_a_count_beside_a_sum_is_free_where_the_ball_around_the_pairs_charges_for_it() -> None:
+    """The worst pair of pairs is that of two opposite vectors; the ball's would hold (−x, −1)."""
+    pairs = Counted(Ball(2.0, 3))
+    replaced = pairs.sensitivity(Adjacency.REPLACE_ONE)
+    assert replaced == Ball(2.0, 3).sensitivity(Adjacency.REPLACE_ONE) == 4.0
+    around = Ball(math.hypot(2.0, cast(float, pairs.unit)), 4)
+    assert around.sensitivity(Adjacency.REPLACE_ONE) == pytest.approx(2 * replaced)
+    larger = Counted(Ball(2.0, 3), cast(float, pairs.unit) * (1 + 1e-9))
+    assert larger.sensitivity(Adjacency.REPLACE_ONE) > replaced
+
+
+def test_the_mean_of_what_is_there_has_an_answer_whatever_the_count_is() -> None:
+    pairs, rng = Counted(Box(-50, 50, 2)), np.random.default_rng(0)
+    records = rng.uniform(-20, 40, size=(1000, 2))
+    records[rng.random(1000) < 0.25, 1] = np.nan
+    there = records[~np.isnan(records[:, 1])]
+    released = pairs.decode(pairs.clip(records).sum(axis=0))
+    assert released[-1] == pytest.approx(len(there))
+    np.testing.assert_allclose(pairs.mean(released), there.mean(axis=0), rtol=1e-9)
+    odd = np.array([[900.0, -900.0, 0.0], [1.0, 1.0, -3.0], [900.0, -9.0, 1.0]])
+    assert pairs.mean(odd).tolist() == [[0, 0], [0, 0], [50, -9]]
+    with pytest.raises(ValueError, match=r"released of shape \(2,\): must end in 3"):
+        pairs.mean(released[:2])
+    with pytest.raises(ValueError, match="subtract the middle"):
+        Counted(Box(18, 100, 1))
+    with pytest.raises(ValueError, match="subtract the middle"):
+        Counted(Box(0, 100, 1))

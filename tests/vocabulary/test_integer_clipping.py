@@ -20,6 +20,7 @@ from privlearn.domains import (
     Ball,
     Box,
     Categories,
+    Counted,
     Domain,
     IntegerDomain,
     Norm,
@@ -51,6 +52,8 @@ DOMAINS: tuple[IntegerDomain[Any], ...] = (
     PSDTrace(1.0, 1),
     PSDTrace(0.7, 3),
     PSDTrace(0.7, 3, "triangle"),
+    Counted(Ball(1.0, 3)),
+    Counted(Box(-1, 2, 2), 0.3),
     OneOf(Ball(1.0, 3), 2),
     OneOf(Box(0.3, 1.1, 2), 3),
     OneOf(Categories(3), 2),
@@ -92,6 +95,8 @@ def records(domain: Domain[Any], rng: np.random.Generator) -> Any:
     match domain:
         case Ball() | Box():
             return vectors(domain.size, largest_number(domain), rng)
+        case Counted():
+            return records(domain.inner, rng)
         case PSDTrace():
             one = vectors(domain.dim, math.sqrt(domain.trace), rng)
             two = np.stack([one, 0.6 * one[rng.permutation(len(one))]], axis=1)

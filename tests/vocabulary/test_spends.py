@@ -11,7 +11,17 @@ import pytest
 
 from privlearn import domains, noise, tokens
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Ball, Box, Categories, Norm, OneOf, PSDTrace, domain_from_dict
+from privlearn.domains import (
+    Array,
+    Ball,
+    Box,
+    Categories,
+    Counted,
+    Norm,
+    OneOf,
+    PSDTrace,
+    domain_from_dict,
+)
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.noise import (
     CapNoise,
@@ -31,6 +41,7 @@ OURS: tuple[Any, ...] = (
     PSDTrace(1.0, 2),
     PSDTrace(1.0, 2, "triangle"),
     OneOf(Ball(1.0, 3), 4),
+    Counted(Ball(1.0, 3)),
     Categories(5),
     GaussianNoise(1.0),
     LaplaceNoise(1.0),
