@@ -168,7 +168,7 @@ def extreme_points(domain: Domain[Any]) -> list[Array]:
             middle, half = (domain.low + domain.high) / 2, (domain.high - domain.low) / 2
             return [middle + half * s for s in _signs(domain.size)]
         case Counted(unit=unit):
-            there = [np.append(point, unit) for point in extreme_points(domain.inner)]
+            there = [np.append(point, cast(float, unit)) for point in extreme_points(domain.inner)]
             return [*there, domain.null()]
         case PSDTrace():
             vectors = [
