@@ -288,7 +288,7 @@ class Learner(ABC):
         """Makes the public state again from what was released before a restart."""
         self._failed = True  # until it is whole: it must take nobody with another state
         with self._kept.again(self):
-            with self._accountant.replaying() as past:
+            with self._accountant.replaying(goes_on=self._kept.has_rows) as past:
                 self._kept.check(past.taken(self._unbounded))
                 for point in past.points(self._unbounded):
                     if point > self.clock_:
