@@ -675,10 +675,12 @@ class _Accountant(Generic[B]):
     def left(self, label: str, users: range) -> int:
         """How many tokens of a committed plan item are still to be issued; 0 if there is none."""
         with self._lock:
-            if (past := self._past) is not None:
-                return past.left(label, users)
-            items = self._state.plan or []
-            return sum(item.left for item in items if (item.label, item.users) == (label, users))
+            past = self._past
+            return self._unissued(label, users) if past is None else past.left(label, users)
+
+    def _unissued(self, label: str, users: range) -> int:
+        items = self._state.plan or []
+        return sum(item.left for item in items if (item.label, item.users) == (label, users))
 
     @property
     def unmade(self) -> list[tuple[str, range, int]]:
@@ -703,7 +705,7 @@ class _Accountant(Generic[B]):
             if self._entries.past is None:
                 return False
             if self._past is None:
-                return self._entries.past.lost(label, users) or not self.left(label, users)
+                return self._entries.past.lost(label, users) or not self._unissued(label, users)
             return not self._entries.past.released(
                 label, users, users.stop if upto is None else upto
             )

@@ -166,6 +166,18 @@ class StreamLearner(Learner):
         self._again = again
         return super().start(accountant, store=store)
 
+    @classmethod
+    def resume(
+        cls,
+        accountant: Accountant[Any],
+        *,
+        store: RowStore | None = None,
+        again: tuple[ArrayLike, ArrayLike] | None = None,
+        **given: Any,
+    ) -> Self:
+        """As `Learner.resume`, with rows that come ``again`` as in `start`."""
+        return cls._made_again(accountant, given).start(accountant, store=store, again=again)
+
     def _replay(self) -> None:
         if self._again is None:
             super()._replay()
