@@ -222,12 +222,12 @@ def _ends_early(out: Path, how_to_go_on: str, *, resume: bool) -> Iterator[None]
 
     before = interruption.present_ledgers(out)
 
-    def tell(message: str = "") -> None:
+    def tell(message: str = "", last: str = how_to_go_on) -> None:
         with interruption.undisturbed():
             if message:
                 say_error(message)
             others = {} if resume else before
-            for line in interruption.spent_lines(out, others, how_to_go_on=how_to_go_on):
+            for line in interruption.spent_lines(out, others, how_to_go_on=last):
                 typer.echo(line, err=True)
 
     try:
@@ -240,10 +240,12 @@ def _ends_early(out: Path, how_to_go_on: str, *, resume: bool) -> Iterator[None]
         tell("not enough memory for so many users, items or columns")
         raise typer.Exit(BAD_INPUT) from None
     except Exception as error:
-        if interruption.present_ledgers(out) == before:  # it has recorded nothing
+        refused = isinstance(error, ValueError)  # which says what can be done
+        began = interruption.present_ledgers(out) != before
+        if not began and (refused or not resume):
             raise
         foreseen = isinstance(error, FORESEEN)
-        tell(of_error(error) if foreseen else "")
+        tell(of_error(error) if foreseen else "", "" if refused else how_to_go_on)
         if foreseen:
             raise typer.Exit(BAD_INPUT) from None
         raise
