@@ -192,6 +192,7 @@ class _Accountant(Generic[B]):
         self._resumed = self._joined = False
         self._before: Replay | None = None
         """What was released before a restart, until a learner runs again over it."""
+        self._goes_on = False
         self._mechanisms: dict[str, Any] = {}
         self._entries = TokenEntries(log, simulated=noise.simulated, people=people)
 
@@ -674,20 +675,37 @@ class _Accountant(Generic[B]):
     def left(self, label: str, users: range) -> int:
         """How many tokens of a committed plan item are still to be issued; 0 if there is none."""
         with self._lock:
-            if self._entries.past is not None:
-                return self._entries.past.left(label, users)
+            past = self._past
+            return self._unissued(label, users) if past is None else past.left(label, users)
+
+    def _unissued(self, label: str, users: range) -> int:
+        items = self._state.plan or []
+        return sum(item.left for item in items if (item.label, item.users) == (label, users))
+
+    @property
+    def unmade(self) -> list[tuple[str, range, int]]:
+        """Of the committed plan, what was never issued: labels, users, and how many tokens."""
+        with self._lock:
             items = self._state.plan or []
-            return sum(item.left for item in items if (item.label, item.users) == (label, users))
+            return [(item.label, item.users, item.left) for item in items if item.left]
+
+    @property
+    def _past(self) -> Replay | None:
+        """While a learner runs again, what was released before; None from where it goes on."""
+        past = self._entries.past
+        return None if past is None or (self._goes_on and past.over) else past
 
     def lost(self, label: str, users: range, upto: int | None = None) -> bool:
         """Whether a step was lost with a process that died; False outside of `replaying`.
 
         That is, whether no token of these users released anything of rows before ``upto``, by
-        default of all of them.
+        default of all of them; and, where the learner goes on, none can be issued any more.
         """
         with self._lock:
             if self._entries.past is None:
                 return False
+            if self._past is None:
+                return self._entries.past.lost(label, users) or not self._unissued(label, users)
             return not self._entries.past.released(
                 label, users, users.stop if upto is None else upto
             )
@@ -804,8 +822,8 @@ class _Accountant(Generic[B]):
         nonce: str | None = None,
     ) -> Token[B]:
         with self._lock:
-            if self._entries.past is not None:
-                return self._issue_again(self._entries.past, price, users, label)
+            if (past := self._past) is not None:
+                return self._issue_again(past, price, users, label)
             if isinstance(price, Loss):
                 if failure:
                     raise BudgetError("failure: a loss says itself how likely it is to fail")
@@ -917,10 +935,11 @@ class _Accountant(Generic[B]):
             )
 
     @contextmanager
-    def replaying(self) -> Iterator[Replay]:
+    def replaying(self, *, goes_on: bool = False) -> Iterator[Replay]:
         """For learners: tokens issued in the block are those of earlier processes, in their order.
 
-        They open null records, and what leaves is what left then.
+        They open null records, and what leaves is what left then.  A learner that has the rows
+        again ``goes_on``: when all that left has left again, it makes what the plan still holds.
 
         Raises:
             LedgerError: the account was not resumed, or a learner has run again over it before; at
@@ -935,7 +954,7 @@ class _Accountant(Generic[B]):
                     "ledger anew for another one"
                 )
             past.begin()
-            self._entries.past = past
+            self._entries.past, self._goes_on = past, goes_on
         try:
             yield past
             past.check_all_left()

@@ -140,7 +140,7 @@ class Delegated(Generic[B]):
         """
         self.commit(())
 
-    def replaying(self) -> Never:
+    def replaying(self, *, goes_on: bool = False) -> Never:
         """Refuses: a part ends with its process.
 
         Raises:

@@ -97,6 +97,8 @@ class Replay:
         self._spent: list[PastToken] = []
         self._waiting: dict[tuple[str, Users], deque[PastToken]] = defaultdict(deque)
         """Tokens that released something, by label and users."""
+        self._nothing_left: set[tuple[str, Users]] = set()
+        """Of which label and users a token was spent that released nothing."""
         self._by_end: dict[tuple[str, int], deque[PastToken]] = defaultdict(deque)
         """The same by label and last user; those that were taken go when they are met."""
 
@@ -124,8 +126,10 @@ class Replay:
             if token.spend is not None:
                 token.end = token.end or "lost"
                 self._spent.append(token)
+            label, users = token.issue.label, token.issue.users
+            if token.spend is not None and not token.digests:
+                self._nothing_left.add((label, users))
             if token.digests:
-                label, users = token.issue.label, token.issue.users
                 self._waiting[label, users].append(token)
                 self._by_end[label, users[1]].append(token)
         self._tokens = {}
@@ -156,6 +160,15 @@ class Replay:
             if not token.spend.interactive and token.issue.label not in unbounded:
                 stop = max(stop, token.users.stop)
         return stop
+
+    @property
+    def over(self) -> bool:
+        """Whether all that was released has left again."""
+        return not self._waiting and not any(map(len, self._taken.values()))
+
+    def lost(self, label: str, users: range) -> bool:
+        """Whether a token of these users was spent, and released nothing."""
+        return (label, (users.start, users.stop)) in self._nothing_left
 
     def left(self, label: str, users: range) -> int:
         """How many tokens of these users released something that has not left again."""
@@ -189,6 +202,8 @@ class Replay:
                 "ask accountant.lost(label, users) before it issues: a lost step moves nothing"
             )
         token = waiting.popleft()
+        if not waiting:
+            del self._waiting[label, token.issue.users]
         token.taken = True
         self._taken[token.issue.token] = token
         return token

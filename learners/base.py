@@ -187,6 +187,12 @@ class Learner(ABC):
         if begun is not None and cls is cast(type[Any], Learner):
             named = cast(type[Self], class_of(_name_of(begun)))
             return named.resume(accountant, store=store, **given)
+        return cls._made_again(accountant, given).start(accountant, store=store)
+
+    @classmethod
+    def _made_again(cls, accountant: Accountant[Any], given: Mapping[str, Any]) -> Self:
+        """With the parameters in the ledger; raises as `resume`."""
+        begun = cls._begun_under(accountant)
         if begun is None or _name_of(begun) != cls.__name__:
             had = "no learner: start one"
             if begun is not None:
@@ -199,7 +205,7 @@ class Learner(ABC):
             wanted = " and ".join(sorted(own)) or "no parameters, which the ledger holds"
             raise TypeError(f"resume: must be given {wanted}, not {sorted(given)}")
         kept = {n: restored(data) for n, data in begun_with.items() if n not in own}
-        return cls(**kept, **given).start(accountant, store=store)
+        return cls(**kept, **given)
 
     @classmethod
     def _begun_with(cls, begun: LearnerEntry) -> dict[str, Any]:
@@ -288,7 +294,7 @@ class Learner(ABC):
         """Makes the public state again from what was released before a restart."""
         self._failed = True  # until it is whole: it must take nobody with another state
         with self._kept.again(self):
-            with self._accountant.replaying() as past:
+            with self._accountant.replaying(goes_on=self._kept.has_rows) as past:
                 self._kept.check(past.taken(self._unbounded))
                 for point in past.points(self._unbounded):
                     if point > self.clock_:

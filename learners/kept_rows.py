@@ -60,6 +60,7 @@ class KeptRows:
         self._store, self._accountant, self._kinds = store, accountant, kinds
         self._users = accountant.users
         self._again = self._new = False
+        self._sent: Rows[Any] | None = None
         self._released = 0
         self._taken: list[range] = []
         self.recovered = Recovered()
@@ -127,12 +128,39 @@ class KeptRows:
         """The rows, when they are on disk; in the block of `again`, those that were kept."""
         store = self._store
         if store is None:
-            return rows
+            return self._of_sent(rows) if self._again else rows
         if not self._again:
             store.keep(rows, needed=needed())
             return rows
         self._taken += store.within(rows.users)
         return store.fill(rows)
+
+    def send_again(self, rows: Rows[Any]) -> None:
+        """Rows of the first users, as they came before a restart, in place of a store's.
+
+        Raises:
+            TypeError: there is a store.
+        """
+        if self._store is not None:
+            raise TypeError("again: not beside store=, which holds the rows that are needed")
+        self._sent = rows
+
+    def _of_sent(self, rows: Rows[T]) -> Rows[T]:
+        if self._sent is None:
+            return rows
+        users, stop = rows.users, min(rows.users.stop, self._sent.users.stop)
+        if stop <= users.start:
+            return rows
+        self._taken.append(range(users.start, stop))
+        sent = self._sent.slice(range(users.start, stop))
+        return (
+            sent if stop == users.stop else Rows.concat([sent, rows.slice(range(stop, users.stop))])
+        )
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether rows that came before a restart are there for what the plan still holds."""
+        return self._store is not None or self._sent is not None
 
     @property
     def fills(self) -> bool:

@@ -34,7 +34,7 @@ from privlearn.mechanisms.scalar_objectives import (
 )
 from privlearn.participation import Participation
 from privlearn.protocols import Accountant
-from privlearn.rows import Rows
+from privlearn.rows import Rows, RowStore
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from, row_from
 from privlearn.tokens import Released, Token
@@ -143,6 +143,56 @@ class StreamLearner(Learner):
         self._open_board(accountant)
         self._closed = False
         self._calibrate(accountant)
+
+    def start(
+        self,
+        accountant: Accountant[Any],
+        *,
+        store: RowStore | None = None,
+        again: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> Self:
+        """As `Learner.start`.
+
+        Args:
+            accountant, store: as there.
+            again: after a restart, instead of a store: (x, y) of the first users, at least those up
+                to where the process before came, as they were sent then.  Where it ended between
+                two releases of the same rows, those that the plan still holds are made now.
+
+        Raises:
+            ValueError, TypeError: rows as `partial_fit` refuses them, or of other accountants.
+            ProvenanceError: under a rule of participation, which admits a row once: use a store.
+        """
+        self._again = again
+        return super().start(accountant, store=store)
+
+    @classmethod
+    def resume(
+        cls,
+        accountant: Accountant[Any],
+        *,
+        store: RowStore | None = None,
+        again: tuple[ArrayLike, ArrayLike] | None = None,
+        **given: Any,
+    ) -> Self:
+        """As `Learner.resume`, with rows that come ``again`` as in `start`."""
+        return cls._made_again(accountant, given).start(accountant, store=store, again=again)
+
+    def _replay(self) -> None:
+        if self._again is None:
+            super()._replay()
+            return
+        if self._accountant.people is not None:
+            raise ProvenanceError(
+                "again: a registry of people admits a row once; keep rows with store="
+            )
+        (values, labels), first = self._block(*self._again), self._accountant.users.start
+        self._again = None
+        self._kept.send_again(Rows._of_own((values, labels), range(first, first + len(labels))))
+        super()._replay()
+        came = min(self.clock_ - first, len(labels))
+        nobody = np.zeros(came, dtype=bool)
+        self._tell(range(first, first + came), values[:came], labels[:came], nobody)
 
     def _pass_again(self, users: range) -> None:
         if self._accountant.people is not None:

@@ -31,7 +31,8 @@ After a restart θ is what it was.  ``plain`` and ``restarts`` lose the users of
 stream (at most 256 that had come or were next), whose places are passed over; the next stream takes
 the others, and the noise of both is in the sums.  With ``most`` above 1 a stream that died has no
 rest, and θ stays as it is until the next epoch.  ``buffered`` and ``whitened`` take the rows of an
-unfinished epoch again; of an epoch whose steps were cut off the steps that were made count.
+unfinished epoch again; of an epoch whose steps were cut off the others are made if its rows are
+there, from a store or with ``again``, and else those that were made count.
 
 Increments are clipped in ℓ2 for every p: clipped in ℓq at the same residual they would need more
 noise, Gaussian or generalized Gaussian (`PrefixSum.calibrated` with ``exponent=None`` computes it).

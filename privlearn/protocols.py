@@ -167,8 +167,11 @@ class Accountant(Issuer, Protocol[B_inv]):
     ) -> None:
         """Writes what makes the same learner again; before the plan."""
 
-    def replaying(self) -> AbstractContextManager[Replaying]:
-        """A block in which tokens are those of earlier processes, and release what they did."""
+    def replaying(self, *, goes_on: bool = False) -> AbstractContextManager[Replaying]:
+        """A block in which tokens are those of earlier processes, and release what they did.
+
+        A learner that ``goes_on`` then makes what the plan still holds.
+        """
 
     def rest(self, label: str, users: range, /) -> range | None:
         """The users of whom a planned stream can still take rows."""

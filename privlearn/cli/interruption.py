@@ -1,10 +1,10 @@
-"""What a run that was stopped has spent, in a few lines, from its ledger only."""
+"""What a run that ended early has spent, in a few lines, from its ledger only."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -51,54 +51,70 @@ def undisturbed() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-def present_ledgers(out: Path) -> frozenset[Path]:
-    """The ledgers in a folder."""
-    return frozenset(path for path in (out.joinpath(*parts) for parts in LEDGERS) if path.is_file())
+def present_ledgers(out: Path) -> dict[Path, str]:
+    """The ledgers in a folder, each with the head that stands beside it."""
+    found = (out.joinpath(*parts) for parts in LEDGERS)
+    return {path: _head_beside(path) for path in found if path.is_file()}
 
 
-def spent_lines(out: Path, before: frozenset[Path], *, resumable: bool = True) -> list[str]:
-    """What the ledgers of a stopped run say.
+def _head_beside(path: Path) -> str:
+    with suppress(OSError):
+        return path.with_name(f"{path.name}.head").read_text("utf-8", errors="replace")
+    return ""
+
+
+def spent_lines(out: Path, before: Mapping[Path, str], *, how_to_go_on: str = "") -> list[str]:
+    """What the ledgers of a run say that ended early.
 
     Args:
         out: the folder of the run.
-        before: the ledgers that stood there when it began, of which it is not.
-        resumable: whether another process can go on with it.
+        before: the ledgers that stood there when it began; those with the same head are of others.
+        how_to_go_on: with a ledger that is still open; the last line.
     """
-    found = sorted(present_ledgers(out) - before, reverse=True)
+    now = present_ledgers(out)
+    found = sorted((path for path in now if now[path] != before.get(path)), reverse=True)
     if not found:
         return ["stopped before a ledger was begun: nothing was spent"]
-    told = [line for path in found for line in _of_ledger(path)]
-    if not resumable:
-        return [*told, "simulated devices end with their run: a new one needs another folder"]
-    return [*told, "privlearn run with --resume goes on, in this folder and with these settings"]
+    told: list[str] = []
+    goes_on = False
+    for path in found:
+        lines, is_open = _of_ledger(path)
+        told += lines
+        goes_on |= is_open
+    return [*told, how_to_go_on] if goes_on and how_to_go_on else told
 
 
-def _of_ledger(path: Path) -> list[str]:
-    from privlearn.errors import LedgerError
+def _of_ledger(path: Path) -> tuple[list[str], bool]:
+    """What one of them says, and whether it is open."""
+    from privlearn.errors import PrivlearnError
     from privlearn.reporting.certificates import guarantee_line
     from privlearn.reporting.report import report
 
     look = f"look at it: privlearn audit {path}"
     try:
         found = report(path)
-    except LedgerError as error:
-        return [f"stopped; what was spent cannot be read: {error}; {look}"]
+    except (PrivlearnError, OSError) as error:
+        return [f"stopped; what was spent cannot be read: {error}; {look}"], True
     if found.attested:
-        return [f"stopped; {path} attests what devices were to send in the whole run; {look}"]
+        return [f"stopped; {path} attests what devices were to send in the whole run; {look}"], True
     if not found.spends:
-        return [f"stopped; by the ledger {path} nothing was spent; {look}"]
+        return [f"stopped; by the ledger {path} nothing was spent; {look}"], True
     lost = f" ({found.lost} of them lost)" if found.lost else ""
     spent = "; ".join(guarantee_line(one) for one in found.spent)
+    told = [f"stopped; spent so far, in {found.spends} spends{lost}: {spent}"]
+    if all(balance.closed for balance in found.balances):
+        told.append(f"the ledger {path} is closed: nothing more can be spent; {look}")
+        return told, False
     balances = {one.accountant: one for one in found.balances}
     left = "; ".join(
         _left(promised, one, balances.get(one.accountants[0]))
         for promised, one in zip(found.guarantees, found.spent, strict=True)
     )
-    return [
-        f"stopped; spent so far, in {found.spends} spends{lost}: {spent}",
+    told.append(
         f"left to the most charged user, of the plan or cap: {left}; the ledger {path} stays open; "
-        f"{look}",
-    ]
+        f"{look}"
+    )
+    return told, True
 
 
 def _left(guarantee: Guarantee, spent: Guarantee, balance: Balance | None) -> str:

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import typer
 
@@ -54,6 +54,15 @@ def of_system(error: OSError) -> str:
     if error.filename is None:
         return f"output cannot be written: {error.strerror or error}"
     return f"{error.filename} cannot be opened: {error.strerror}"
+
+
+FORESEEN: Final = (OSError, PrivlearnError, ValueError, OverflowError)
+"""Errors that are told in one line."""
+
+
+def of_error(error: Exception) -> str:
+    """What is said of an error that was foreseen."""
+    return of_system(error) if isinstance(error, OSError) else str(error)
 
 
 def print_json(text: str) -> None:
@@ -112,10 +121,8 @@ def clear_errors() -> Iterator[None]:
     """Turns errors made on purpose into one clear line and exit code 2."""
     try:
         yield
-    except OSError as error:
-        fail(of_system(error), BAD_INPUT)
-    except (PrivlearnError, ValueError, OverflowError) as error:
-        fail("; ".join(str(error).splitlines()), BAD_INPUT)
+    except FORESEEN as error:
+        fail(of_error(error), BAD_INPUT)
 
 
 @contextmanager

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import inspect
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
 from pydantic.fields import FieldInfo
 
-from privlearn.cli.output import BAD_INPUT, INTERRUPTED, clear_errors, console, fail, progress_bars
+from privlearn.cli.output import (
+    BAD_INPUT,
+    FORESEEN,
+    INTERRUPTED,
+    clear_errors,
+    console,
+    fail,
+    of_error,
+    progress_bars,
+    say_error,
+)
 from privlearn.runs.configs import ChoiceConfig, LocalConfig, RunConfig, TableConfig
 from privlearn.runs.persons import PersonConfig
 
@@ -30,20 +39,22 @@ def quickstart(
 ) -> None:
     """Serve 2,000 simulated people, five times each, privately; leave an auditable ledger.
 
-    Exit codes: 0 done; 2 wrong use, or a folder that exists; 130 stopped, after saying what was
-    spent.
+    Exit codes: 0 done; 2 wrong use, a folder that exists, or a disk that is full; 130 stopped. A
+    run that has begun says what was spent.
     """
     console().print(
         "A private learner shows 2,000 simulated people, who come five times each, 10 of 100 real "
         f"cars and learns what people like, within joint {budget} for every person. Noise is from "
         "a cryptographic source.\n"
     )
-    _run(ChoiceConfig, {"data": "cars", "task": "returning", "budget": budget, "seed": seed}, out)
+    settings = {"data": "cars", "task": "returning", "budget": budget, "seed": seed}
+    options = " ".join(f"--{name} {value}" for name, value in settings.items())
+    _run(ChoiceConfig, settings, out, command=f"privlearn run mnl {options} --out {out}")
 
 
 _EXIT_CODES = (
-    "Exit codes: 0 done; 2 wrong use, or data that cannot be learned from; 130 stopped, after "
-    "saying what was spent."
+    "Exit codes: 0 done; 2 wrong use, data that cannot be learned from, or a disk that is full; "
+    "130 stopped. A run that has begun says what was spent."
 )
 
 
@@ -132,9 +143,15 @@ def _work(form: type[RunConfig]) -> Callable[..., Any]:
 
 
 def _run(
-    form: type[RunConfig], settings: dict[str, Any], out: Path, *, resume: bool = False
+    form: type[RunConfig],
+    settings: dict[str, Any],
+    out: Path,
+    *,
+    resume: bool = False,
+    command: str = "privlearn run",
 ) -> None:
-    with clear_errors(), _stoppable(form, out, resume=resume):
+    how_to_go_on = _how_to_go_on(form, settings, command)
+    with clear_errors(), _ends_early(out, how_to_go_on, resume=resume):
         config = _validated(form, settings)
         with progress_bars() as progress:
             going_on = {"resume": True} if resume else {}
@@ -199,21 +216,48 @@ def _show_folders(folders: Any, screen: Any, public: str) -> None:
 
 
 @contextmanager
-def _stoppable(form: type[RunConfig], out: Path, *, resume: bool) -> Iterator[None]:
-    """A run that is stopped says what its ledger says was spent; one too large says so."""
+def _ends_early(out: Path, how_to_go_on: str, *, resume: bool) -> Iterator[None]:
+    """A run that ends early says what its ledger says was spent, whatever ended it."""
     from privlearn.cli import interruption
 
-    before = frozenset() if resume else interruption.present_ledgers(out)
-    spent_lines = partial(interruption.spent_lines, resumable=form is not LocalConfig)
+    before = interruption.present_ledgers(out)
+
+    def tell(message: str = "", last: str = how_to_go_on) -> None:
+        with interruption.undisturbed():
+            if message:
+                say_error(message)
+            others = {} if resume else before
+            for line in interruption.spent_lines(out, others, how_to_go_on=last):
+                typer.echo(line, err=True)
+
     try:
         with interruption.termination_interrupts():
             yield
     except KeyboardInterrupt:
-        with interruption.undisturbed():
-            for line in spent_lines(out, before):
-                typer.echo(line, err=True)
+        tell()
         raise typer.Exit(INTERRUPTED) from None
     except MemoryError:
-        with interruption.undisturbed():
-            told = "; ".join(spent_lines(out, before))
-        fail(f"not enough memory for so many users, items or columns; {told}", BAD_INPUT)
+        tell("not enough memory for so many users, items or columns")
+        raise typer.Exit(BAD_INPUT) from None
+    except Exception as error:
+        refused = isinstance(error, ValueError)  # which says what can be done
+        began = interruption.present_ledgers(out) != before
+        if not began and (refused or not resume):
+            raise
+        foreseen = isinstance(error, FORESEEN)
+        tell(of_error(error) if foreseen else "", "" if refused else how_to_go_on)
+        if foreseen:
+            raise typer.Exit(BAD_INPUT) from None
+        raise
+
+
+def _how_to_go_on(form: type[RunConfig], settings: Mapping[str, Any], command: str) -> str:
+    """What can be done with what a run has left that ended early."""
+    if form is LocalConfig:
+        return "simulated devices end with their run: a new one needs another folder"
+    if settings.get("people") is not None and settings.get("registry") is None:
+        return (
+            "who came was kept in memory and has ended with this run, which cannot go on: a new "
+            "one, with at most what is left, needs another folder, and --registry to go on"
+        )
+    return f"{command} with --resume goes on, in this folder and with these settings"

@@ -186,7 +186,7 @@ def unwritable(path: Path, error: sqlite3.Error | OSError) -> LedgerError:
     ):
         return LedgerBusyError(
             f"{path} could not be written: {error}: another process holds it; end what it does "
-            "there, and try again: nothing was recorded"
+            "there, and try again: this entry was not recorded, and those before it stand"
         )
     todo = {
         sqlite3.SQLITE_FULL: "make room and try again",
@@ -202,5 +202,6 @@ def unwritable(path: Path, error: sqlite3.Error | OSError) -> LedgerError:
             errno.EACCES: "make the file and its directory writable",
         }.get(error.errno or 0, "")
     return LedgerError(
-        f"{path} could not be written: {error}{'; ' if todo else ''}{todo}: nothing was recorded"
+        f"{path} could not be written: {error}{'; ' if todo else ''}{todo}: this entry was not "
+        "recorded, and those before it stand"
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.accountants import CentralAccountant, Certificate, JointAccountant
+from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
 from privlearn.datasets.cars import (
     CAR_MARKET_SIDE_INFORMATION,
@@ -32,10 +32,11 @@ from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.reporting.figures import plot_regret
 from privlearn.runs.common import (
+    CutOff,
     Folders,
     Outcome,
     Progress,
-    gone_on_from,
+    finish,
     resumed,
     write_csv,
     write_curves,
@@ -44,7 +45,7 @@ from privlearn.runs.common import (
 )
 from privlearn.runs.configs import VISITS, ChoiceConfig
 from privlearn.runs.null_records import NullRecords, messages_of
-from privlearn.runs.persons import check_registry, close, registry_of, told
+from privlearn.runs.persons import check_registry, registry_of, told
 from privlearn.simulation import choice as experiments
 
 SHELF = 10
@@ -105,9 +106,11 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
             people=people,
         )
     )
+    cut_off = CutOff(accountant)
     learner = OnePassNewtonMNL(
         n_items=100, dim=dim, max_items=SHELF, random_state=config.seed
     ).start(accountant)
+    cut_off.goes_on(learner)
     messages = messages_of(learner)
     serve = market.serve if people is None else market.serve_people
     first = learner.clock_
@@ -117,9 +120,9 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
         )
     }
     shown, sold = dict(market.shown), dict(market.sold)
-    close(accountant)
+    cut_off.check_learned(learner)
     names = [*FEATURE_NAMES, "constant"]
-    certificate = _write_public(folders, accountant, learner, names)
+    _write_public(folders, learner, names)
     nonprivate = NonPrivateMNL(horizon=horizon, dim=dim, max_items=SHELF, random_state=config.seed)
     random = RandomAssortments(max_items=SHELF, random_state=config.seed)
     everybody = progress("non-private reference", horizon)
@@ -134,7 +137,7 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     title += "" if people is None else f", at each of {VISITS} visits"
     if first < horizon:
         plot_regret(folders.private / "regret.png", regrets, title, unit)
-    nulls = NullRecords.of(horizon, messages)
+    nulls = NullRecords.of(horizon, messages, cut_off.messages())
     nulls.write(folders.private)
     tenth = (horizon - first) // 10 or 1
     lines = nulls.lines() if nulls.count else []
@@ -144,8 +147,8 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
         for name, regret in regrets.items()
         if len(regret)
     ]
-    released = [*gone_on_from(first, begun, certificate.lost), _strongest(names, learner)]
-    return Outcome(certificate, released, lines, folders)
+    released = [*cut_off.lines(), _strongest(names, learner)]
+    return Outcome(finish(folders, accountant), released, lines, folders)
 
 
 def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: bool) -> Outcome:
@@ -170,6 +173,7 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
             people=people,
         )
     )
+    cut_off = CutOff(accountant)
     learner = OnePassNewtonMNL(
         n_items=survey.features.shape[1],
         dim=survey.features.shape[2],
@@ -177,6 +181,7 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
         feature_scale=survey.scale,
         random_state=config.seed,
     ).start(accountant)
+    cut_off.goes_on(learner)
     messages = messages_of(learner)
     advance = progress("private", users)
     first = learner.clock_
@@ -186,19 +191,16 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     if learner.clock_ < users:
         learner.skip(users - learner.clock_)
     advance(users)
-    close(accountant)
-    certificate = _write_public(folders, accountant, learner, survey.names)
-    nulls = NullRecords.of(users, survey.messages, messages, absent=survey.absent)
+    cut_off.check_learned(learner)
+    _write_public(folders, learner, survey.names)
+    own = [*messages, *cut_off.messages()]
+    nulls = NullRecords.of(users, survey.messages, own, absent=survey.absent)
     nulls.write(folders.private)
     lines = nulls.lines(rule=survey.people is not None)
     if survey.held_out is not None:
         lines += _score(survey, learner.theta_, folders.private)
-    released = [
-        *gone_on_from(first, begun, certificate.lost),
-        *told(config),
-        _strongest(survey.names, learner),
-    ]
-    return Outcome(certificate, released, lines, folders)
+    released = [*cut_off.lines(), *told(config), _strongest(survey.names, learner)]
+    return Outcome(finish(folders, accountant), released, lines, folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,9 +391,7 @@ def _one_user(
     raise ValueError(f"{chosen} items chosen")
 
 
-def _write_public(
-    folders: Folders, accountant: Any, learner: OnePassNewtonMNL, names: Sequence[str]
-) -> Certificate:
+def _write_public(folders: Folders, learner: OnePassNewtonMNL, names: Sequence[str]) -> None:
     model = {
         "learner": type(learner).__name__,
         "features": list(names),
@@ -399,7 +399,7 @@ def _write_public(
         "state": learner.public_state(),
     }
     files = {"billboard.json": learner.billboard_.history(), "model.json": model}
-    return write_public(folders, accountant, files)
+    write_public(folders, files)
 
 
 def _strongest(names: Sequence[str], learner: OnePassNewtonMNL) -> str:

@@ -7,18 +7,21 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, final
 
 import numpy as np
 
 from privlearn.accountants import Certificate
 from privlearn.domains import Array
-from privlearn.entries import CloseEntry
+from privlearn.entries import CloseEntry, IssueEntry, PublishEntry, ReachEntry, RetireEntry
 from privlearn.errors import DataError
+from privlearn.learners.base import Learner
+from privlearn.learners.kept_rows import gaps
 from privlearn.ledger import Ledger
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.reporting.certificates import certificate_markdown
+from privlearn.rows.store import joined
 from privlearn.runs.settings import RunConfig
 
 MOST_ROWS: Final = 200
@@ -104,26 +107,151 @@ def resumed(kind: Any, folders: Folders, noise: NoiseSource, people: People | No
     if any(isinstance(entry, CloseEntry) for entry in Ledger.open(folders.ledger).entries):
         raise DataError(
             f"{folders.ledger} is closed: the run has learned from everybody, and nothing is left "
-            "to go on with; it can be audited"
+            "to go on with; it can be audited, and privlearn ledger export writes its entries"
         )
     return kind.resume(folders.ledger, noise=noise, people=people)
 
 
-def gone_on_from(first: int, begun: bool, lost: int) -> list[str]:
-    """What a run that was cut off says of where it goes on, and of lost spends; public."""
-    if not begun:
-        return []
-    lines = [
-        f"the run was cut off and goes on with user {first:,}: what was released of the users "
-        "before stands in the ledger, and rows of theirs that were in no release are null; curves "
-        "of the private learner begin there"
-    ]
-    if lost:
-        lines.append(
-            f"spends lost with it: {lost}, which stay charged; the model is without what they had "
-            "still to release"
-        )
-    return lines
+@final
+class CutOff:
+    """What a run that was cut off says of itself when it goes on; of a new one, nothing.
+
+    Args:
+        accountant: before its learner is started.
+    """
+
+    def __init__(self, accountant: Any) -> None:
+        self._accountant = accountant
+        self._before = _in_releases(accountant) if accountant.resumed else []
+        self._first = 0
+        self._null: list[range] = []
+
+    def goes_on(self, learner: Learner) -> None:
+        """With a learner that has just been started."""
+        if self._accountant.resumed:
+            self._first = learner.clock_
+            self._null = list(gaps(range(self._first), joined(self._before)))
+
+    def check_learned(self, learner: Learner) -> None:
+        """Checks that there is something to write, of all that the plan held.
+
+        Raises:
+            DataError: nothing was released, and what the plan still holds builds on what was lost.
+        """
+        if not self._accountant.resumed or learner.billboard_.history():
+            return
+        if self._accountant.unmade:
+            raise DataError(
+                "the run cannot go on: what it had released first was lost, so that it has learned "
+                f"nothing, and {_unmade(self._accountant)} builds on that. No model was written, "
+                "and the ledger stays open; what is left of the budget is for a new run in another "
+                "folder, with the same people: both together keep to the budget of this one"
+            )
+
+    def lines(self) -> list[str]:
+        """Where it went on, and what the model lacks; public."""
+        if not self._accountant.resumed:
+            return []
+        return [
+            f"the run was cut off and goes on with user {self._first:,}: what was released of the "
+            "users before stands in the ledger, and rows of theirs that were in no release are "
+            "null; curves of the private learner begin there",
+            *self.lacks(),
+        ]
+
+    def lacks(self) -> list[str]:
+        """What the model lacks: spends that were lost, and what was planned and never made."""
+        if not self._accountant.resumed:
+            return []
+        lines = []
+        count, lost = _lost(self._accountant)
+        if count:
+            lines.append(
+                f"spends lost with it: {count}, which stay charged; the model is without what they "
+                f"had still to release{_in_brackets(lost)}"
+            )
+        if self._accountant.unmade:
+            lines.append(
+                f"planned and never made: {_unmade(self._accountant)}, as rows of these users, or "
+                "what it builds on, ended with the process before; it stays unspent, and the "
+                "guarantee counts the whole plan"
+            )
+        return lines
+
+    def messages(self) -> list[tuple[int, str]]:
+        """Of users who came before, and are in no release."""
+        if not self._accountant.resumed:
+            return []
+        released = joined(_in_releases(self._accountant))
+        null = [*self._null, *gaps(range(self._first), released)]
+        why = "came before the run was cut off, and is in no release"
+        return [(user, why) for user in sorted({user for part in null for user in part})]
+
+
+def _entries(accountant: Any) -> list[Any]:
+    return [entry for entry in accountant.ledger.entries if entry.accountant == accountant.id]
+
+
+def _in_releases(accountant: Any) -> list[range]:
+    """Users whose rows something was released of, ascending by the first of each."""
+    users: dict[str, tuple[int, int]] = {}
+    found: dict[str, int] = {}
+    for entry in _entries(accountant):
+        if isinstance(entry, IssueEntry):
+            users[entry.token] = entry.users
+        elif isinstance(entry, PublishEntry):
+            found[entry.token] = entry.upto
+        elif isinstance(entry, RetireEntry) and entry.value is not None:
+            found[entry.token] = entry.value["upto"]
+    return sorted((range(users[token][0], upto) for token, upto in found.items()), key=_ends)
+
+
+def _ends(users: range) -> tuple[int, int]:
+    return users.start, users.stop
+
+
+def _lost(accountant: Any) -> tuple[int, list[str]]:
+    """How many spends are lost, and of which users something is missing for that."""
+    issued: dict[str, IssueEntry] = {}
+    reached: dict[str, int] = {}
+    upto: dict[str, int] = {}
+    lost: list[str] = []
+    for entry in _entries(accountant):
+        match entry:
+            case IssueEntry():
+                issued[entry.token] = entry
+            case ReachEntry():
+                reached[entry.token] = entry.stop
+            case PublishEntry():
+                upto[entry.token] = entry.upto
+            case RetireEntry(outcome="lost"):
+                lost.append(entry.token)
+    parts = []
+    for token in lost:
+        start, stop = issued[token].users
+        users = range(upto.get(token, start), reached.get(token, stop))
+        if users:
+            parts.append(_about(issued[token].label, users))
+    return len(lost), parts
+
+
+def _in_brackets(parts: list[str]) -> str:
+    return f" ({_listed(parts)})" if parts else ""
+
+
+def _listed(parts: list[str]) -> str:
+    return "; ".join([*parts[:3], *["…"][: len(parts) > 3]])
+
+
+def _unmade(accountant: Any) -> str:
+    """What the plan still holds, in words."""
+    return _listed(
+        [f"{left} of {_about(label, users)}" for label, users, left in accountant.unmade]
+    )
+
+
+def _about(label: str, users: range) -> str:
+    return f"{label!r} for users {users.start:,} to {users.stop - 1:,}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +273,28 @@ class Outcome:
     published: str = "ledger, billboard, certificate, model"
 
 
-def write_public(folders: Folders, accountant: Any, files: Mapping[str, Any]) -> Certificate:
-    """Writes the export of the ledger, its certificate, and ``files``: values for JSON, or text."""
+def write_public(folders: Folders, files: Mapping[str, Any]) -> None:
+    """Writes what was learned: values for JSON, or text."""
+    for name, value in files.items():
+        if isinstance(value, str):
+            (folders.public / name).write_text(value, "utf-8")
+        else:
+            write_json(folders.public / name, value)
+
+
+def finish(folders: Folders, accountant: Any) -> Certificate:
+    """Closes a run, of which all else is written: what fails before can be gone on with.
+
+    Writes the export of the ledger and its certificate.
+    """
+    accountant.close()
+    if accountant.people is not None:
+        accountant.people.close()
     certificate: Certificate = accountant.certificate()
     public = folders.public
     accountant.ledger.export(public / "ledger.jsonl")
     (public / "certificate.json").write_text(certificate.model_dump_json(indent=1), "utf-8")
     (public / "certificate.md").write_text(certificate_markdown(certificate), "utf-8")
-    for name, value in files.items():
-        if isinstance(value, str):
-            (public / name).write_text(value, "utf-8")
-        else:
-            write_json(public / name, value)
     return certificate
 
 

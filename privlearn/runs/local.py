@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.accountants import Certificate, LocalAccountant
+from privlearn.accountants import LocalAccountant
 from privlearn.baselines.local_nonprivate import LinUCB
 from privlearn.budgets import ApproxDP, GaussianDP
 from privlearn.datasets.auto_loans import check_declared, cprm_market, load_cprm
@@ -29,7 +29,15 @@ from privlearn.local.protocol import LocalBanditConfig, LocalLearner
 from privlearn.local.server import LocalServer
 from privlearn.reporting.figures import plot_running_averages
 from privlearn.reporting.shown_numbers import up
-from privlearn.runs.common import Folders, Outcome, Progress, write_curves, write_json, write_public
+from privlearn.runs.common import (
+    Folders,
+    Outcome,
+    Progress,
+    finish,
+    write_curves,
+    write_json,
+    write_public,
+)
 from privlearn.runs.configs import LocalConfig
 from privlearn.runs.public_numbers import parse_local_budget
 from privlearn.simulation.local_bandit import PulledArms, meet, play
@@ -85,9 +93,8 @@ def run_local(config: LocalConfig, out: Path, progress: Progress) -> Outcome:
     server = LocalServer(bandit, accounts["server"], by="privlearn, simulated devices")
     with LocalClient(bandit, accounts["devices"]) as client:
         arms = meet(client, server, market.users, progress("private", horizon))
-    for account in accounts.values():
-        account.close()
-    certificate = _write_public(folders, accounts["server"], server, market)
+    accounts["devices"].close()
+    _write_public(folders, server, market)
     played = {f"private ({config.budget})": arms, "non-private": reference(plain)}
     lines = facts + _write_private(folders.private, market, played)
     write_json(
@@ -103,7 +110,7 @@ def run_local(config: LocalConfig, out: Path, progress: Progress) -> Outcome:
         + "; ".join(f"{price:g} at {name}" for name, price in quotes(server, market).items()),
     ]
     held = "ledger of attestations, configuration, certificate, model"
-    return Outcome(certificate, released, lines, folders, held)
+    return Outcome(finish(folders, accounts["server"]), released, lines, folders, held)
 
 
 def _promise(config: LocalConfig) -> str:
@@ -172,9 +179,7 @@ def quotes(server: LocalServer, market: PricingMarket) -> dict[str, float]:
 # Files --------------------------------------------------------------------------------------------
 
 
-def _write_public(
-    folders: Folders, accountant: Any, server: LocalServer, market: PricingMarket
-) -> Certificate:
+def _write_public(folders: Folders, server: LocalServer, market: PricingMarket) -> None:
     arrays = server.model().arrays
     model = {
         "prices": market.prices.tolist(),
@@ -183,7 +188,7 @@ def _write_public(
         "model": {name: np.asarray(array).tolist() for name, array in arrays.items()},
         "quotes": quotes(server, market),
     }
-    return write_public(folders, accountant, {"model.json": model})
+    write_public(folders, {"model.json": model})
 
 
 def _write_private(

@@ -8,7 +8,7 @@ another one, a mistyped id among them.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -109,13 +109,6 @@ def registry_of(config: PersonConfig, *, begun: bool) -> People | None:
     if config.registry is None:
         return People.memory(rule)
     return People.open(config.registry) if begun else People.create(config.registry, rule)
-
-
-def close(accountant: Any) -> None:
-    """Closes an accountant, and its registry if it has one."""
-    accountant.close()
-    if accountant.people is not None:
-        accountant.people.close()
 
 
 def told(config: PersonConfig) -> list[str]:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.accountants import CentralAccountant, Certificate, JointAccountant
+from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.baselines.linear_bandits import LassoBandit, PrivateLeastSquares, RandomArms
 from privlearn.datasets.user_tables import CONSTANT, Table, Wanted, read_table
 from privlearn.domains import Array
@@ -37,10 +37,11 @@ from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.reporting.figures import plot_running_averages
 from privlearn.runs.common import (
+    CutOff,
     Folders,
     Outcome,
     Progress,
-    gone_on_from,
+    finish,
     resumed,
     write_csv,
     write_curves,
@@ -49,7 +50,7 @@ from privlearn.runs.common import (
 )
 from privlearn.runs.configs import TableConfig
 from privlearn.runs.null_records import Messages, NullRecords, messages_of
-from privlearn.runs.persons import check_registry, close, registry_of, told
+from privlearn.runs.persons import check_registry, registry_of, told
 from privlearn.simulation.linear_bandit import ArmMarket
 
 BLOCKS = 200
@@ -236,14 +237,15 @@ def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
 def _learn(
     config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
 ) -> Outcome:
-    begun = folders.begun
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
-    messages = messages_of(learner)
+    messages, cut_off = messages_of(learner), CutOff(accountant)
     assert isinstance(learner, StreamLearner)
-    learner.start(accountant)
-    first = learner.clock_
     inputs, targets = table.inputs(), table.targets()
+    # a registry admits a row once, so that those of its run are gone
+    learner.start(accountant, again=None if table.people is not None else (inputs, targets))
+    cut_off.goes_on(learner)
+    first = learner.clock_
     rows = len(targets)
     foreseen = np.full(rows, np.nan)
     advance, size = progress("private", len(table)), _block(rows)
@@ -256,10 +258,10 @@ def _learn(
         learner.partial_fit(inputs[part], targets[part], people=whose)
         advance(part.stop - part.start)
     _skip_absent(learner, table, advance)
-    close(accountant)
+    cut_off.check_learned(learner)
     warnings = _warnings(config, table)
-    certificate = _write_public(folders, accountant, learner, table, warnings)
-    lines = _null_lines(folders.private, messages, table)
+    _write_public(folders, learner, table, [*warnings, *cut_off.lacks()])
+    lines = _null_lines(folders.private, [*messages, *cut_off.messages()], table)
     score = _Score(table)
     with np.errstate(all="ignore"):
         curve = score.curve(foreseen, learner.predict(inputs), targets, first)
@@ -267,13 +269,10 @@ def _learn(
     picture = folders.private / "progress.png"
     plot_running_averages(picture, curve, "rows learned from", score.curve_name, bottom=0)
     lines += score.lines(test, learner, folders.private)
-    released = [
-        *gone_on_from(first, begun, certificate.lost),
-        *(f"warning: {line}" for line in warnings),
-    ]
+    released = [*cut_off.lines(), *(f"warning: {line}" for line in warnings)]
     released += told(config)
     released.append(_strongest(table, learner.coef_))
-    return Outcome(certificate, released, lines, folders)
+    return Outcome(finish(folders, accountant), released, lines, folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,13 +378,13 @@ def _strongest(table: Table, coef: Array) -> str:
 def _serve(
     config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
 ) -> Outcome:
-    begun = folders.begun
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
-    messages = messages_of(learner)
+    messages, cut_off = messages_of(learner), CutOff(accountant)
     assert isinstance(learner, DPHDB | PrivateLeastSquares)
     assert table.classes is not None
     learner.start(accountant)
+    cut_off.goes_on(learner)
     first = learner.clock_
     inputs, targets = table.inputs()[first:], table.targets()[first:]
     kept, arms = table.usable[first:], len(table.classes)
@@ -397,9 +396,9 @@ def _serve(
     regrets = {private: market.serve(player, advance)[kept] if len(targets) else np.zeros(0)}
     pulled = market.pulled
     _skip_absent(learner, table, advance)
-    close(accountant)
-    certificate = _write_public(folders, accountant, learner, table, [])
-    lines = _null_lines(folders.private, messages, table)
+    cut_off.check_learned(learner)
+    _write_public(folders, learner, table, cut_off.lacks())
+    lines = _null_lines(folders.private, [*messages, *cut_off.messages()], table)
     names = [*table.classes, ""]  # the arm of a null user is -1
     pulls = ((user, names[arm]) for user, arm in enumerate(pulled, first))
     write_csv(folders.private / "pulls.csv", ["user", "arm"], pulls)
@@ -425,8 +424,8 @@ def _serve(
     if kept.any() and ours >= constant:
         lines.append(_NOT_BETTER.format("bandit", "arm"))
     released = [f"{arms} arms, {_updates(learner)}; an estimate per arm after each"]
-    released = [*gone_on_from(first, begun, certificate.lost), *told(config), *released]
-    return Outcome(certificate, released, lines, folders)
+    released = [*cut_off.lines(), *told(config), *released]
+    return Outcome(finish(folders, accountant), released, lines, folders)
 
 
 def _commonest(market: ArmMarket) -> int:
@@ -483,12 +482,8 @@ def _null_lines(private: Path, messages: Messages, table: Table) -> list[str]:
 
 
 def _write_public(
-    folders: Folders,
-    accountant: Any,
-    learner: Bandit | StreamLearner,
-    table: Table,
-    warnings: list[str],
-) -> Certificate:
+    folders: Folders, learner: Bandit | StreamLearner, table: Table, warnings: list[str]
+) -> None:
     model = {
         "table": table.describe(),
         "warnings": warnings,
@@ -497,7 +492,7 @@ def _write_public(
         "state": learner.public_state(),
     }
     files = {"billboard.json": learner.billboard_.history(), "model.json": model}
-    return write_public(folders, accountant, files)
+    write_public(folders, files)
 
 
 def _write_totals(private: Path, curves: Mapping[str, Array], what: str) -> None:

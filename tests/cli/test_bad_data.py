@@ -571,7 +571,7 @@ def test_what_is_left_is_told_by_the_most_charged_user(tmp_path: Path) -> None:
         quarter = NoisySum.calibrated(Ball(1.0, 1), ZCDP("0.25"))
         token = account.issue(quarter.loss(), users=range(4), label="sum")
         quarter.release(Rows.seal(np.zeros((4, 1)), users=range(4)), token)
-        told = interruption.spent_lines(tmp_path, frozenset())
+        told = interruption.spent_lines(tmp_path, {})
     assert "left to the most charged user, of the plan or cap: ρ = 0.75 of 1" in told[1]
     assert "ρ = 0.25 zCDP" in told[0]
 

@@ -100,6 +100,8 @@ class _Life:
     """The same, before a value leaves."""
     points: list[str] = field(default_factory=list)
     error: str = ""
+    unmade: list[str] = field(default_factory=list)
+    """Labels of what was planned and never made."""
     died: bool = False
     done: bool = False
 
@@ -159,6 +161,8 @@ def _live(subject: Subject, path: Path, task: Task, life: int, pipe: int) -> Non
         for _ in steps:
             _state(pipe, "state", now)
             points.at("a step is done")
+        unmade = {label for label, _, _ in accountant.unmade} if subject.again else set()
+        tell(pipe, b"unmade " + json.dumps(sorted(unmade)).encode())
         accountant.close()
     tell(pipe, b"done")
     if death is None:
@@ -227,6 +231,8 @@ def _child(work: Callable[[int], None]) -> _Life:
                 life.points = json.loads(rest)
             case "error":
                 life.error = json.loads(rest)
+            case "unmade":
+                life.unmade = json.loads(rest)
             case "done":
                 life.done = True
     if hung:
@@ -314,6 +320,8 @@ class _Checks:
         if life.done:
             told = _verifier().verify(self._path)["problems"]
             found.problems += [f"verify_ledger.py: {problem}" for problem in told]
+            if life.unmade and not found.most_spends:
+                found.problems.append(f"planned and never made: {life.unmade}")
         if life.died:
             found.deaths += 1
             found.points += life.points

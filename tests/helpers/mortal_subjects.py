@@ -66,7 +66,8 @@ class Subject:
     """A program, the account that it runs under, and how many users a crash may cost it.
 
     ``most_spends``: how many releases it may cost, for those who make two at once.  ``more``:
-    further arguments of a new account.  ``rule``: of a registry of people beside it.
+    further arguments of a new account.  ``rule``: of a registry of people beside it.  ``again``:
+    whether it is handed its rows again, so that all of its plan is made, if no spend was lost.
     """
 
     program: Program
@@ -77,6 +78,7 @@ class Subject:
     more: tuple[tuple[str, Any], ...] = ()
     rule: Participation | None = None
     most_spends: int = 1
+    again: bool = False
 
     def begun(self, path: Path, noise: NoiseSource | None) -> Any:
         """The account of a ledger file, new, just created or left by a process that died.
@@ -130,9 +132,11 @@ def _estimates(learner: Any) -> tuple[Array, ...]:
     return tuple(map(np.asarray, found))
 
 
-def _learner(make: Callable[[], Any], users: int, feed: Callable[[Any, slice], None]) -> Program:
+def _learner(
+    make: Callable[[], Any], users: int, feed: Callable[[Any, slice], None], **again: Any
+) -> Program:
     def program(accountant: Any) -> tuple[Now, Iterator[None]]:
-        learner = make().start(accountant)
+        learner = make().start(accountant, **again)
 
         def now() -> tuple[int, tuple[Array, ...]]:
             return learner.clock_, _estimates(learner)
@@ -204,9 +208,13 @@ def _arms(learner: Any, part: slice) -> None:
     learner.play(_numbers(3, 2000, 3)[part] / 3, reward)
 
 
-def _rows(learner: Any, part: slice) -> None:
+def _examples(part: slice) -> tuple[Array, Array]:
     x = _numbers(2, 2000, 3)[part] / 2
-    learner.partial_fit(x, x @ [1.0, 0.0, -0.5])
+    return x, x @ [1.0, 0.0, -0.5]
+
+
+def _rows(learner: Any, part: slice) -> None:
+    learner.partial_fit(*_examples(part))
 
 
 def _joint(
@@ -220,7 +228,8 @@ def _joint(
 
 
 def _central(make: Callable[[], Any], users: int, most: int) -> Subject:
-    return Subject(_learner(make, users, _rows), CentralAccountant, users, most)
+    program = _learner(make, users, _rows, again=_examples(slice(users)))
+    return Subject(program, CentralAccountant, users, most, again=True)
 
 
 # Streams and releases without a learner -----------------------------------------------------------

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.budgets import ZCDP
 from privlearn.errors import PeopleError, RowStoreError
 from privlearn.learners import DPHDB, DPMNL, DPTOFW, OnePassNewtonMNL
+from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.learners.kept_rows import Recovered, gaps
 from privlearn.ledger import Ledger
 from privlearn.participation import Participation
@@ -122,7 +124,8 @@ def logged(learner: Any, start: int, stop: int) -> None:
 
 
 def chosen(learner: Any, start: int, stop: int) -> None:
-    learner.partial_fit(FEATURES[start:stop], CHOICES[start:stop])
+    if start < stop:
+        learner.partial_fit(FEATURES[start:stop], CHOICES[start:stop])
 
 
 CASES: dict[str, tuple[Any, ...]] = {
@@ -150,6 +153,75 @@ def test_a_run_with_crashes_learns_what_one_without_them_learns(tmp_path: Path, 
         found = audit(run.ledger)
         assert (list(found.problems), found.lost) == ([], 0)
         assert run.store.within(range(USERS)) == []  # what is not needed is not kept
+        run.store.close()
+
+
+SEVERAL: dict[str, tuple[Any, ...]] = {
+    "newton": (newton, served),
+    "newton, logged": (newton, chosen, CentralAccountant),
+    "hdb": (
+        lambda: DPHDB(n_arms=2, dim=DIM, first_epoch=20, method=GaussianEpochs(moments=0.2)),
+        pulled,
+    ),
+    "buffered": (lambda: DPTOFW(DIM, method="buffered"), logged, CentralAccountant),
+    "whitened": (lambda: DPTOFW(DIM, method="whitened", constant=0.5), logged, CentralAccountant),
+}
+"""Learners that release several things of the same rows."""
+
+
+class _Ended(BaseException):
+    """The end of a process."""
+
+
+@contextmanager
+def ended_after(patch: pytest.MonkeyPatch, values: int) -> Iterator[None]:
+    """The process ends when so many values have left a release."""
+    append, left = Ledger.append, [values]
+
+    def counting(self: Ledger, entry: Any, **more: Any) -> None:
+        append(self, entry, **more)
+        if entry.entry == "retire" and entry.outcome == "released":
+            left[0] -= 1
+            if not left[0]:
+                assert self._disk is not None
+                self._disk._end()
+                raise _Ended
+
+    with patch.context() as patched, suppress(_Ended):
+        patched.setattr(Ledger, "append", counting)
+        yield
+
+
+@pytest.mark.usefixtures("noiseless")
+@pytest.mark.parametrize("case", [*SEVERAL, "buffered, again", "whitened, again"])
+def test_what_the_plan_still_holds_is_made_after_the_crash(
+    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends when something has left, and before the next is spent of the same rows."""
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole.mkdir()
+    parts.mkdir()
+    name, sent = case.removesuffix(", again"), (CONTEXTS, LABELS)
+    one, other = Run(whole, *SEVERAL[name]), Run(parts, *SEVERAL[name])
+    one.to(USERS)
+
+    def go_on() -> None:
+        if case == name:
+            other.resume()
+        else:
+            other.accountant = CentralAccountant.resume(other.ledger)
+            other.learner = type(other.learner).resume(other.accountant, again=sent)
+
+    with ended_after(monkeypatch, 1):
+        other.learn(other.learner, 0, USERS)
+    for values in (2, 1, 1, 3, 10_000):
+        other.end()
+        with ended_after(monkeypatch, values):
+            go_on()
+            other.learn(other.learner, other.learner.clock_, USERS)
+    assert other.learner.public_state() == one.learner.public_state()
+    assert other.accountant.unmade == []
+    for run in (one, other):
         run.store.close()
 
 

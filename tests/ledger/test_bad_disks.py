@@ -99,7 +99,10 @@ def test_a_database_that_may_not_grow_refuses_and_then_goes_on(path: Path) -> No
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages + 2}")
     left, error = until_refused(accountant)
-    assert "database or disk is full; make room and try again: nothing was recorded" in str(error)
+    assert (
+        "database or disk is full; make room and try again: this entry was not recorded, and"
+        in str(error)
+    )
     for _ in range(3):
         with pytest.raises(LedgerError, match="database or disk is full"):
             release(accountant)

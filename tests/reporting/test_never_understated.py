@@ -94,7 +94,7 @@ def test_what_is_left_after_a_stop_is_less_what_is_reserved(tmp_path: Path) -> N
         loss = GaussianLoss("0.5")
         paid(account, loss, "sum")
         account.issue(loss, users=range(4), label="waits")
-        told = interruption.spent_lines(tmp_path, frozenset())
+        told = interruption.spent_lines(tmp_path, {})
     assert "of the plan or cap: ρ = 0.5 of 1" in told[1]
 
 

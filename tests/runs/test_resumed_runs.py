@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +17,8 @@ from typer.testing import CliRunner
 from privlearn.accountants import audit
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT
+from privlearn.errors import LedgerError
+from privlearn.ledger import Ledger
 
 _KILLED = """
 import os, sys
@@ -42,6 +47,28 @@ def killed(entries: int, *words: object) -> None:
     assert done.returncode == 9, done.stderr.decode()
 
 
+class _Ended(BaseException):
+    """The end of a process."""
+
+
+def ended(patch: pytest.MonkeyPatch, entries: int, *words: object) -> None:
+    """As `killed`, but in this process: its ledger's file takes no entry behind that one."""
+    append, left = Ledger.append, [entries]
+
+    def dying(self: Ledger, entry: Any, **more: Any) -> None:
+        append(self, entry, **more)
+        if self._disk is not None:
+            left[0] -= 1
+            if not left[0]:
+                self._disk._end()
+                raise _Ended
+
+    with patch.context() as patched:
+        patched.setattr(Ledger, "append", dying)
+        with pytest.raises(_Ended):
+            run(*words)
+
+
 @pytest.fixture(scope="module")
 def choices(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     """Settings of a run on a small file of logged choices."""
@@ -50,15 +77,17 @@ def choices(tmp_path_factory: pytest.TempPathFactory) -> list[object]:
     for user in range(120):
         for item in range(3):
             chosen = int(item == user % 3)
-            lines.append(f"{user},{chosen},{item / 3},{(user % 7) / 7},p{user % 50}")
+            lines.append(f"{user},{chosen},{item / 3},{(user % 7) / 7},{user % 50}")
     path.write_text("\n".join(lines))
     return ["mnl", "--data", path, "--items", 3, "--horizon", 120, "--simulate-noise", 3]
 
 
 @pytest.mark.parametrize("entries", [1, 2, 8])
-def test_a_run_on_a_file_goes_on(entries: int, choices: list[object], tmp_path: Path) -> None:
+def test_a_run_on_a_file_goes_on(
+    entries: int, choices: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
-    killed(entries, *choices, "--out", out)
+    ended(monkeypatch, entries, *choices, "--out", out)
     code, told = run(*choices, "--out", out)
     assert code == BAD_INPUT
     assert "--resume goes on with a run that was cut off" in told
@@ -89,10 +118,12 @@ def test_simulated_people_go_on_with_their_registry(tmp_path: Path) -> None:
     assert "total regret" in told
 
 
-def test_a_registry_in_memory_ends_with_its_run(choices: list[object], tmp_path: Path) -> None:
+def test_a_registry_in_memory_ends_with_its_run(
+    choices: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     words = [*choices, "--people", "who", "--most", 1, "--pooled", "--out", out]
-    killed(8, *words)
+    ended(monkeypatch, 8, *words)
     code, told = run(*words, "--resume")
     assert code == BAD_INPUT
     assert "who came was kept in memory" in told
@@ -103,3 +134,133 @@ def test_a_folder_of_no_run_is_not_gone_on_with(choices: list[object], tmp_path:
     code, told = run(*choices, "--out", tmp_path, "--resume")
     assert code == BAD_INPUT
     assert "it is no run to go on with" in told
+
+
+TABLE = ["tofw", "--data", "diabetes", "--horizon", 60, "--simulate-noise", 3]
+
+
+def public(out: Path, name: str) -> Any:
+    return json.loads((out / "public" / name).read_text())
+
+
+def entries_of(out: Path) -> list[str]:
+    lines = (out / "public" / "ledger.jsonl").read_text().splitlines()
+    return [json.loads(line)["entry"]["body"]["entry"] for line in lines[1:]]
+
+
+def test_a_run_that_was_cut_off_between_its_steps_makes_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it was: its model is the one that it would have had."""
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    assert run(*TABLE, "--out", whole)[0] == 0
+    entries = entries_of(whole)
+    places = [i + 1 for i, entry in enumerate(entries) if entry == "retire"]
+    for entry in [places[0], places[len(places) // 2], places[-1]]:
+        shutil.rmtree(out, ignore_errors=True)
+        ended(monkeypatch, entry, *TABLE, "--out", out)
+        code, told = run(*TABLE, "--out", out, "--resume")
+        assert code == 0, told
+        assert "records: all 60 counted" in told
+        assert "never made" not in told
+        assert public(out, "model.json") == public(whole, "model.json")
+        assert (
+            audit(out / "public" / "ledger.db").spends
+            == audit(whole / "public" / "ledger.db").spends
+        )
+
+
+def test_a_run_that_lost_what_its_plan_builds_on_is_refused_and_stays_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    assert run(*TABLE, "--out", whole)[0] == 0
+    ended(monkeypatch, entries_of(whole).index("reach") + 1, *TABLE, "--out", out)
+    for _ in range(2):
+        code, told = run(*TABLE, "--out", out, "--resume")
+        assert code == BAD_INPUT
+        assert "what it had released first was lost" in told
+        assert "16 of 'step' for users 0 to 59" in told
+        assert not (out / "public" / "model.json").exists()
+        found = audit(out / "public" / "ledger.db")
+        assert (found.closed, found.spends, found.lost, found.problems) == (False, 1, 1, [])
+
+
+def test_what_a_resumed_run_lacks_is_said(
+    choices: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a batch of choices the gradient was lost, and with it the use of its Hessian."""
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    assert run(*choices, "--out", whole)[0] == 0
+    spends = [i + 1 for i, entry in enumerate(entries_of(whole)) if entry == "spend"]
+    ended(monkeypatch, spends[2], *choices, "--out", out)
+    code, told = run(*choices, "--out", out, "--resume")
+    assert code == 0
+    assert "spends lost with it: 1, which stay charged" in told
+    assert "('gradient' for users" in told
+    assert "planned and never made: 1 of 'hessian' for users" in told
+    assert "came before the run was cut off, and is in no release" in told
+    assert "records: all 120 counted" not in told
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        TABLE,
+        ["pofw", *TABLE[1:]],
+        ["hdb", "--data", "digits", "--horizon", 200, "--simulate-noise", 3],
+        ["mnl", "--task", "market", "--horizon", 300, "--simulate-noise", 3],
+        ["ldp-sgd", "--epsilon", 1, "--horizon", 300, "--simulate-noise", 3],
+    ],
+    ids=lambda words: str(words[0]),
+)
+def test_a_full_disk_is_told_as_an_interrupt_is(
+    words: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append, spends = Ledger.append, [1]
+
+    def full(self: Ledger, entry: Any, **more: Any) -> None:
+        if not spends[0]:
+            raise LedgerError("the disk is full")
+        append(self, entry, **more)
+        spends[0] -= entry.entry == "spend"
+
+    out = tmp_path / "out"
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "append", full)
+        code, told = run(*words, "--out", out)
+    assert code == BAD_INPUT
+    assert told.startswith("error: the disk is full stopped; ")
+    path = out / ("private/devices.db" if words[0] == "ldp-sgd" else "public/ledger.db")
+    found = audit(path)
+    assert f"spent so far, in {found.spends} spends ({found.lost} of them lost): " in told
+    assert "of the plan or cap: ρ = " in told
+    assert f"the ledger {path} stays open; look at it: privlearn audit {path}" in told
+    going_on = (
+        "a new one needs another folder" if words[0] == "ldp-sgd" else "with --resume goes on"
+    )
+    assert going_on in told
+
+
+def test_files_that_cannot_be_written_leave_a_run_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, write, full = tmp_path / "out", Path.write_text, ["model.json"]
+
+    def written(self: Path, *given: Any, **more: Any) -> int:
+        if self.name in full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(self, *given, **more)
+
+    monkeypatch.setattr(Path, "write_text", written)
+    code, told = run(*TABLE, "--out", out)
+    for name in ("held_out.json", "certificate.md"):
+        assert code == BAD_INPUT
+        assert "error: output cannot be written: No space left on device" in told
+        assert "with --resume goes on" in told
+        full[:] = [name]
+        code, told = run(*TABLE, "--out", out, "--resume")
+    assert code == BAD_INPUT
+    assert "is closed: nothing more can be spent" in told
+    assert "--resume" not in told
+    assert public(out, "model.json")["state"]["clock"] == 60
