@@ -62,9 +62,20 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
     """Adds ``privlearn run NAME``, with an option for every setting of ``form``."""
     fixed = {"learner": name} if "learner" in form.model_fields else {}
 
-    def command(config: Path | None, out: Path, *, resume: bool = False, **options: Any) -> None:
+    def command(
+        config: Path | None,
+        out: Path,
+        *,
+        resume: bool = False,
+        look: bool = False,
+        **options: Any,
+    ) -> None:
         given = {name: value for name, value in options.items() if value is not None}
-        _run(form, _settings(config) | given | fixed, out, resume=resume)
+        settings = _settings(config) | given | fixed
+        if look:
+            _look(form, settings, out)
+        else:
+            _run(form, settings, out, resume=resume)
 
     names = [name for name in _in_order(form) if name not in _FILE_ONLY]
     options = [_option(name, form.model_fields[name]) for name in names]
@@ -77,11 +88,20 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
             help="Go on with a run that was cut off in that folder, with the same settings.",
         ),
     ]
+    looking = Annotated[
+        bool,
+        typer.Option(
+            "--look",
+            help="Read the data, spend nothing, and write to the private half of the folder which "
+            "records would count, and why others not.",
+        ),
+    ]
     keyword = inspect.Parameter.KEYWORD_ONLY
     options.append(inspect.Parameter("config", keyword, default=None, annotation=file))
     options.append(inspect.Parameter("out", keyword, default=Path("out"), annotation=folder))
     if form is not LocalConfig:  # simulated devices and their secrets end with their process
         options.append(inspect.Parameter("resume", keyword, default=False, annotation=going_on))
+        options.append(inspect.Parameter("look", keyword, default=False, annotation=looking))
     # typer reads options from both of these
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     command.__annotations__ = {option.name: option.annotation for option in options}
@@ -157,6 +177,15 @@ def _run(
             going_on = {"resume": True} if resume else {}
             outcome = _work(form)(config, out, progress, **going_on)
     _show_outcome(outcome)
+
+
+def _look(form: type[RunConfig], settings: dict[str, Any], out: Path) -> None:
+    with clear_errors():
+        config = _validated(form, settings)
+        from privlearn.runs.look import look  # late, as it imports learners and accountants
+
+        for line in look(config, out):
+            console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _settings(path: Path | None) -> dict[str, Any]:

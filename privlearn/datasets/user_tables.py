@@ -296,6 +296,29 @@ def _check_types(wanted: Wanted, schema: Any, features: Sequence[str]) -> None:
             f"{wanted.data}: column {name!r} has type {shown}; must be {accepted}: save it as "
             f"such{more}"
         )
+    if wanted.classes is not None:
+        _check_classes(wanted, schema.field(wanted.target).type)
+
+
+def _check_classes(wanted: Wanted, kind: Any) -> None:
+    """Classes that no cell of the target's type can name are refused.
+
+    Raises:
+        DataError: such a class.
+    """
+    from pyarrow import types
+
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    if _is_of_text(kind):
+        return
+    logical = types.is_boolean(kind)
+    for name in wanted.classes or ():
+        if name not in ("False", "True") if logical else not is_number(name):
+            accepted = "say --classes False,True" if logical else "its classes are numbers"
+            raise DataError(
+                f"classes: {name!r} is no label of column {wanted.target!r} of {wanted.data}, "
+                f"which has type {kind}: {accepted}"
+            )
 
 
 def _is_of_ids(kind: Any) -> bool:

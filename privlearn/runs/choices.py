@@ -153,7 +153,7 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
 
 def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: bool) -> Outcome:
     """Learns from logged choices under a central guarantee; scores the cars on held-out people."""
-    survey = _car_log() if config.data == "cars" else _csv_log(config)
+    survey = logged(config)
     check_registry(config, out, resume=resume)
     folders = Folders.create(out, config, resume=resume)
     budget, currency = config.cap()
@@ -203,8 +203,17 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     return Outcome(finish(folders, accountant), released, lines, folders)
 
 
+def logged(config: ChoiceConfig) -> Log:
+    """The choices that a run with these settings learns from.
+
+    Raises:
+        DataError: the file cannot be used.
+    """
+    return _car_log() if config.data == "cars" else _csv_log(config)
+
+
 @dataclass(frozen=True, slots=True)
-class _Log:
+class Log:
     """Logged choices; features unscaled and unclipped, NaN for records that cannot be used.
 
     Messages say why; ``absent`` users more are in the horizon, but not in the file.  ``people``
@@ -222,11 +231,11 @@ class _Log:
     people: list[str | None] | None = None
 
 
-def _car_log() -> _Log:
+def _car_log() -> Log:
     survey = load_car_choices()
     features = car_features(survey, scale=1.0)
     train, test = split(len(features))
-    return _Log(
+    return Log(
         FEATURE_NAMES,
         features[train],
         survey.choices[train],
@@ -242,7 +251,7 @@ def _car_log() -> _Log:
     )
 
 
-def _score(log: _Log, theta: Array, private: Path) -> list[str]:
+def _score(log: Log, theta: Array, private: Path) -> list[str]:
     """Held-out log-likelihood against the non-private MLE and the uniform choice; private."""
     assert log.held_out is not None
     features, choices = log.held_out
@@ -262,7 +271,7 @@ def _score(log: _Log, theta: Array, private: Path) -> list[str]:
     ]
 
 
-def _csv_log(config: ChoiceConfig) -> _Log:
+def _csv_log(config: ChoiceConfig) -> Log:
     """Reads a CSV in long form: ``user``, ``chosen`` (0 or 1) and one column per feature.
 
     Exactly ``items`` lines per user, in order of arrival: after the header, line k (from 0, blank
@@ -303,7 +312,7 @@ def _csv_log(config: ChoiceConfig) -> _Log:
             features[user], choices[user] = _one_user(rows, header, config)
         except Exception as error:  # whatever is wrong with these lines, it concerns this user only
             messages.append((user, " ".join(str(error).split())[:200]))
-    return _Log(
+    return Log(
         names,
         features,
         choices,

@@ -24,6 +24,8 @@ from privlearn.reporting.certificates import certificate_markdown
 from privlearn.rows.store import joined
 from privlearn.runs.settings import RunConfig
 
+LOOK: Final = "look.txt"
+"""What ``--look`` writes to the private folder."""
 MOST_ROWS: Final = 200
 """Of a file of curves."""
 
@@ -59,14 +61,14 @@ class Folders:
                 _check_settings(out, json.loads(settings.read_text("utf-8")), config)
                 return folders
             out.mkdir(parents=True, exist_ok=True)
-            if any(out.iterdir()):
+            if set(out.rglob("*")) - {folders.private, folders.private / LOOK}:
                 raise DataError(
                     f"{out} is not empty: runs are never overwritten, choose another"
                     + (f"; {settings} is missing, so that it is no run to go on with" * resume)
                     + ("; --resume goes on with a run that was cut off" * settings.exists())
                 )
             folders.public.mkdir()
-            folders.private.mkdir(mode=0o700)
+            folders.private.mkdir(mode=0o700, exist_ok=True)
             if config is not None:
                 settings.write_text(config.model_dump_json(indent=1), "utf-8")
         except OSError as error:
@@ -74,6 +76,21 @@ class Folders:
         except json.JSONDecodeError:
             raise DataError(f"{settings} cannot be read: it is no JSON") from None
         return folders
+
+    @classmethod
+    def write_look(cls, out: Path, text: str) -> Path:
+        """Writes what a file holds to the private folder, in which a run may begin afterwards.
+
+        Raises:
+            DataError: it cannot be written.
+        """
+        path = out / "private" / LOOK
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.write_text(text, "utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise DataError(f"{path} cannot be written: {error.strerror}") from None
+        return path
 
     @property
     def ledger(self) -> Path:

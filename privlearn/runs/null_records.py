@@ -63,6 +63,10 @@ class NullRecords:
         """How many records were null."""
         return len(self.reasons) + len(self.absent)
 
+    def by_reason(self) -> list[tuple[str, int]]:
+        """Reasons, and of how many records each is the one; the most frequent first."""
+        return Counter(self.reasons.values()).most_common()
+
     def lines(self, *, rule: bool = False) -> list[str]:
         """What the operator should see at once.
 
@@ -81,7 +85,7 @@ class NullRecords:
             told.insert(0, "WARNING: NO RECORD COUNTED: what was released is noise and no more")
         elif 2 * self.count >= self.users:
             told.insert(0, "WARNING: MOST RECORDS WERE NULL: what was released is mostly noise")
-        leading = Counter(self.reasons.values()).most_common()
+        leading = self.by_reason()
         told += [f"  {_times(count)}: {reason}" for reason, count in leading[:REASONS]]
         if len(leading) > REASONS:
             told.append(f"  and {len(leading) - REASONS} other reasons")

@@ -79,9 +79,7 @@ def run_table(
         DataError: the table cannot be used, or the folder not written.
         PrivlearnError, ValueError: learner and budget do not go together; nothing is written then.
     """
-    table, test = _split(config)
-    if config.learner == "hdb" and table.classes is None:
-        raise DataError(f"{config.data!r} is a regression: hdb needs classes, which are its arms")
+    table, test = split(config)
     check_registry(config, out, resume=resume)
     _rehearse(config, table)
     work = _serve if config.learner == "hdb" else _learn
@@ -108,8 +106,19 @@ def _wanted(config: TableConfig) -> Wanted:
     )
 
 
-def _split(config: TableConfig) -> tuple[Table, Table]:
-    """Rows to learn from, and rows that score the fit."""
+def split(config: TableConfig) -> tuple[Table, Table]:
+    """Rows to learn from, and rows that score the fit.
+
+    Raises:
+        DataError: the table cannot be used, or has no classes, which are the arms of a bandit.
+    """
+    table, test = _read(config)
+    if config.learner == "hdb" and table.classes is None:
+        raise DataError(f"{config.data!r} is a regression: hdb needs classes, which are its arms")
+    return table, test
+
+
+def _read(config: TableConfig) -> tuple[Table, Table]:
     wanted = _wanted(config)
     if not wanted.shipped:
         assert config.horizon is not None

@@ -246,6 +246,57 @@ def test_numbers_of_every_kind_are_taken(column: pyarrow.Array, tmp_path: Path) 
     assert read_table(wanted, USERS).usable.all()
 
 
+@pytest.mark.parametrize(
+    ("labels", "classes", "message"),
+    [
+        (pyarrow.array([True, False] * 30), "0,1", "type bool: say --classes False,True"),
+        (pyarrow.array([1, 2] * 30), "no,yes", "type int64: its classes are numbers"),
+        (pyarrow.array([1.0, 2.0] * 30).dictionary_encode(), "no,yes", "type double: its classes"),
+    ],
+)
+def test_classes_that_no_cell_of_a_typed_column_can_be_are_refused(
+    labels: pyarrow.Array, classes: str, message: str, tmp_path: Path
+) -> None:
+    path, out = tmp_path / "t.parquet", tmp_path / "run"
+    parquet.write_table(pyarrow.table({"a": NUMBERS, "y": labels}), path)
+    wanted = ("--target", "y", "--feature-bound", "1", "--horizon", USERS, "--out", out)
+    result = run("tofw", "--data", path, *wanted, "--classes", classes)
+    assert result.exit_code == BAD_INPUT
+    assert message in " ".join(result.output.split())
+    assert not out.exists()
+    known = ("False", "True") if "bool" in message else ("1", "2")
+    read = Wanted(str(path), "y", feature_bound=1.0, classes=known)
+    assert read_table(read, USERS).usable.all()
+
+
+def test_a_look_spends_nothing_and_tells_only_the_private_half(tmp_path: Path) -> None:
+    lines = rows()
+    lines[3], lines[4] = "n/a,0,0", "0,0,9"
+    data, out = table(tmp_path / "t.csv", lines=lines), tmp_path / "run"
+    wanted = ("--data", data, *DECLARED, "--out", out)
+    result = run("tofw", *wanted, "--look")
+    assert result.exit_code == 0, result.output
+    assert [path.name for path in out.rglob("*")] == ["private", "look.txt"]
+    told = (out / "private" / "look.txt").read_text("utf-8")
+    assert "NOT PROTECTED" in told
+    assert "records: 58 of 60 would count\n" in told
+    assert "  1: column 'a': the cell is no number" in told
+    assert "  1: the label is out of its declared range" in told
+    assert "-1 to 1 declared; 0 of 58 beyond" in told
+    clean = run("tofw", "--data", table(data), *DECLARED, "--out", tmp_path / "two", "--look")
+    assert clean.output.replace("two", "run") == result.output
+    assert run("tofw", *wanted).exit_code == 0, "a run may follow in the same folder"
+    assert (out / "public" / "ledger.db").exists()
+    choices = table(tmp_path / "c.csv", "user,chosen,x", ["a,1,.5", "a,0,.2", "b,0,.5", "b,0,.2"])
+    run("mnl", "--data", choices, "--items", 2, "--horizon", 3, "--out", tmp_path / "m", "--look")
+    told = (tmp_path / "m" / "private" / "look.txt").read_text("utf-8")
+    assert "records: 1 of 3 would count" in told
+    assert "  1: the file has no rows for them" in told
+    simulated = run("mnl", "--task", "returning", "--out", tmp_path / "s", "--look")
+    assert "its people are simulated" in simulated.output
+    assert not (tmp_path / "s").exists()
+
+
 def test_classes_may_be_categories_and_a_parquet_file_needs_rows(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     labels = pyarrow.array(["no", "yes"] * 30).dictionary_encode()
