@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -186,21 +187,23 @@ def test_a_run_that_lost_what_its_plan_builds_on_is_refused_and_stays_open(
         assert (found.closed, found.spends, found.lost, found.problems) == (False, 1, 1, [])
 
 
-def test_what_a_resumed_run_lacks_is_said(
-    choices: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of a batch of choices the gradient was lost, and with it the use of its Hessian."""
+def test_what_a_resumed_run_lacks_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an epoch the choice of columns was lost, and with it what was to be measured there."""
     whole, out = tmp_path / "whole", tmp_path / "out"
-    assert run(*choices, "--out", whole)[0] == 0
-    spends = [i + 1 for i, entry in enumerate(entries_of(whole)) if entry == "spend"]
-    ended(monkeypatch, spends[2], *choices, "--out", out)
-    code, told = run(*choices, "--out", out, "--resume")
+    words = ["pofw", *TABLE[1:], "--method", "choices"]
+    assert run(*words, "--out", whole)[0] == 0
+    ended(monkeypatch, entries_of(whole).index("spend") + 1, *words, "--out", out)
+    code, told = run(*words, "--out", out, "--resume")
     assert code == 0
-    assert "spends lost with it: 1, which stay charged" in told
-    assert "('gradient' for users" in told
-    assert "planned and never made: 1 of 'hessian' for users" in told
-    assert "came before the run was cut off, and is in no release" in told
-    assert "records: all 120 counted" not in told
+    lost = re.search(
+        r"spends lost with it: 1, which .*? \('choice' for users 0 to (\d+)\) planned and never "
+        r"made: 1 of 'values' for users 0 to \1, .*came before the run was cut off, and is in no",
+        told,
+    )
+    assert lost, told
+    users = int(lost[1]) + 1
+    assert f"records: {60 - users} of 60 counted, {users} were null" in told
+    assert "planned and never made" in public(out, "model.json")["warnings"][-1]
 
 
 @pytest.mark.parametrize(
