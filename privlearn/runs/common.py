@@ -148,8 +148,8 @@ class CutOff:
             raise DataError(
                 "the run cannot go on: what it had released first was lost, so that it has learned "
                 f"nothing, and {_unmade(self._accountant)} builds on that. No model was written, "
-                "and the ledger stays open; what is left of the budget is for a new run in another "
-                "folder, with the same people: both together keep to the budget of this one"
+                "and the ledger stays open; a new run needs another folder, and of the same people "
+                "it may spend what is left of their budget at most"
             )
 
     def lines(self) -> list[str]:
