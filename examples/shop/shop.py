@@ -129,7 +129,9 @@ class Shoppers:
 
 def prepare(folder: Path, postgres: str | None) -> dict[str, str]:
     """Writes configuration, keys and access tokens; the tokens by name."""
-    folder.mkdir(mode=0o700, parents=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise SystemExit(f"{folder} is not empty: name a new folder")
     text = (HERE / "service.toml").read_text("utf-8")
     with socket.create_server(("127.0.0.1", 0)) as free:
         text = text.replace("port = 8350", f"port = {free.getsockname()[1]}")
@@ -200,7 +202,7 @@ async def run(folder: Path, postgres: str | None, at_once: int, visits: int) -> 
 def main() -> None:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="new folder for everything")
+    parser.add_argument("folder", type=Path, help="new or empty folder for everything")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--postgres", help="address of the ledger, as Ledger.postgres takes it")
     where.add_argument("--sqlite", action="store_true", help="a file in the folder instead")

@@ -37,6 +37,7 @@ from privlearn.runs.common import (
     Outcome,
     Progress,
     finish,
+    kept_rows,
     resumed,
     write_csv,
     write_curves,
@@ -78,7 +79,7 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     """Serves simulated people real car profiles, privately, and compares with both references."""
     horizon = config.horizon or 10_000
     folders = Folders.create(out, config, resume=resume)
-    begun, registry = folders.begun, folders.private / "people.db"
+    begun, registry, store = folders.begun, folders.private / "people.db", kept_rows(folders)
     people: People | None = None
     if config.task == "returning":
         market = returning_car_market(config.seed, persons=horizon // VISITS)
@@ -109,7 +110,7 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     cut_off = CutOff(accountant)
     learner = OnePassNewtonMNL(
         n_items=100, dim=dim, max_items=SHELF, random_state=config.seed
-    ).start(accountant)
+    ).start(accountant, store=store)
     cut_off.goes_on(learner)
     messages = messages_of(learner)
     serve = market.serve if people is None else market.serve_people
@@ -148,7 +149,7 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
         if len(regret)
     ]
     released = [*cut_off.lines(), _strongest(names, learner)]
-    return Outcome(finish(folders, accountant), released, lines, folders)
+    return Outcome(finish(folders, accountant, store), released, lines, folders)
 
 
 def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: bool) -> Outcome:
@@ -157,7 +158,7 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     check_registry(config, out, resume=resume)
     folders = Folders.create(out, config, resume=resume)
     budget, currency = config.cap()
-    begun = folders.begun
+    begun, store = folders.begun, kept_rows(folders)
     people = registry_of(config, begun=begun)
     users = len(survey.features) + survey.absent
     accountant: CentralAccountant[Any] = (
@@ -180,7 +181,7 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
         outside_option=config.outside,
         feature_scale=survey.scale,
         random_state=config.seed,
-    ).start(accountant)
+    ).start(accountant, store=store)
     cut_off.goes_on(learner)
     messages = messages_of(learner)
     advance = progress("private", users)
@@ -200,7 +201,7 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     if survey.held_out is not None:
         lines += _score(survey, learner.theta_, folders.private)
     released = [*cut_off.lines(), *told(config), _strongest(survey.names, learner)]
-    return Outcome(finish(folders, accountant), released, lines, folders)
+    return Outcome(finish(folders, accountant, store), released, lines, folders)
 
 
 def logged(config: ChoiceConfig) -> Log:

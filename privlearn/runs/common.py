@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -21,6 +23,7 @@ from privlearn.ledger import Ledger
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.reporting.certificates import certificate_markdown
+from privlearn.rows import RowStore
 from privlearn.rows.store import joined
 from privlearn.runs.settings import RunConfig
 
@@ -147,7 +150,8 @@ class CutOff:
         """With a learner that has just been started."""
         if self._accountant.resumed:
             self._first = learner.clock_
-            self._null = list(gaps(range(self._first), joined(self._before)))
+            there = sorted([*self._before, *learner.recovered_.rows], key=_ends)
+            self._null = list(gaps(range(self._first), joined(there)))
 
     def check_learned(self, learner: Learner) -> None:
         """Checks that there is something to write, of all that the plan held.
@@ -161,8 +165,8 @@ class CutOff:
             raise DataError(
                 "the run cannot go on: what it had released first was lost, so that it has learned "
                 f"nothing, and {_unmade(self._accountant)} builds on that. No model was written, "
-                "and the ledger stays open; what is left of the budget is for a new run in another "
-                "folder, with the same people: both together keep to the budget of this one"
+                "and the ledger stays open; a new run needs another folder, and of the same people "
+                "it may spend what is left of their budget at most"
             )
 
     def lines(self) -> list[str]:
@@ -299,14 +303,40 @@ def write_public(folders: Folders, files: Mapping[str, Any]) -> None:
             write_json(folders.public / name, value)
 
 
-def finish(folders: Folders, accountant: Any) -> Certificate:
+def kept_rows(folders: Folders) -> RowStore | None:
+    """Where rows are kept, encrypted, until the run has ended; to be asked for before its ledger.
+
+    None of a run that was begun without: then rows of the open batch are null when it goes on.
+
+    Raises:
+        RowStoreError, OSError: it cannot be written or read.
+    """
+    rows, key = folders.private / "rows.db", folders.private / "rows.key"
+    if folders.begun:
+        return RowStore.open(rows, key.read_bytes()) if rows.exists() and key.exists() else None
+    _remove_rows(folders)  # of a process that ended before its ledger was begun
+    secret = RowStore.new_key()
+    with open(key, "xb", opener=partial(os.open, mode=0o600)) as file:
+        file.write(secret)
+    return RowStore.create(rows, secret)
+
+
+def _remove_rows(folders: Folders) -> None:
+    for name in ("rows.key", "rows.db", "rows.db-wal", "rows.db-shm"):
+        (folders.private / name).unlink(missing_ok=True)
+
+
+def finish(folders: Folders, accountant: Any, store: RowStore | None = None) -> Certificate:
     """Closes a run, of which all else is written: what fails before can be gone on with.
 
-    Writes the export of the ledger and its certificate.
+    Writes the export of the ledger and its certificate, and removes the rows that were kept.
     """
     accountant.close()
     if accountant.people is not None:
         accountant.people.close()
+    if store is not None:
+        store.close()
+    _remove_rows(folders)
     certificate: Certificate = accountant.certificate()
     public = folders.public
     accountant.ledger.export(public / "ledger.jsonl")

@@ -42,6 +42,7 @@ from privlearn.runs.common import (
     Outcome,
     Progress,
     finish,
+    kept_rows,
     resumed,
     write_csv,
     write_curves,
@@ -246,13 +247,15 @@ def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
 def _learn(
     config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
 ) -> Outcome:
+    # a registry admits a row once; others are in the file
+    store = None if table.people is None else kept_rows(folders)
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
     messages, cut_off = messages_of(learner), CutOff(accountant)
     assert isinstance(learner, StreamLearner)
     inputs, targets = table.inputs(), table.targets()
-    # a registry admits a row once, so that those of its run are gone
-    learner.start(accountant, again=None if table.people is not None else (inputs, targets))
+    again = (inputs, targets) if table.people is None else None
+    learner.start(accountant, store=store, again=again)
     cut_off.goes_on(learner)
     first = learner.clock_
     rows = len(targets)
@@ -281,7 +284,7 @@ def _learn(
     released = [*cut_off.lines(), *(f"warning: {line}" for line in warnings)]
     released += told(config)
     released.append(_strongest(table, learner.coef_))
-    return Outcome(finish(folders, accountant), released, lines, folders)
+    return Outcome(finish(folders, accountant, store), released, lines, folders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,12 +390,13 @@ def _strongest(table: Table, coef: Array) -> str:
 def _serve(
     config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
 ) -> Outcome:
+    store = kept_rows(folders)
     accountant = _accountant(config, table, folders)
     learner = _learner(config, table)
     messages, cut_off = messages_of(learner), CutOff(accountant)
     assert isinstance(learner, DPHDB | PrivateLeastSquares)
     assert table.classes is not None
-    learner.start(accountant)
+    learner.start(accountant, store=store)
     cut_off.goes_on(learner)
     first = learner.clock_
     inputs, targets = table.inputs()[first:], table.targets()[first:]
@@ -434,7 +438,7 @@ def _serve(
         lines.append(_NOT_BETTER.format("bandit", "arm"))
     released = [f"{arms} arms, {_updates(learner)}; an estimate per arm after each"]
     released = [*cut_off.lines(), *told(config), *released]
-    return Outcome(finish(folders, accountant), released, lines, folders)
+    return Outcome(finish(folders, accountant, store), released, lines, folders)
 
 
 def _commonest(market: ArmMarket) -> int:
