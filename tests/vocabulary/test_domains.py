@@ -97,7 +97,7 @@ def test_a_ball_holds_everything_that_was_clipped_into_it(
             assert np.array_equal(row, ball.null())
         elif exact_norm(raw, norm) <= radius * 0.999:
             assert np.array_equal(row, raw)
-        elif np.abs(raw).max() < 1e150:
+        else:
             assert exact_norm(row, norm) >= radius * (1 - 1e-11)
     again = ball.clip(clipped)
     np.testing.assert_allclose(again, clipped, rtol=1e-11, atol=0)
@@ -131,10 +131,10 @@ def test_psd_trace_lets_out_only_psd_matrices_of_that_trace(block: Array, trace:
 @pytest.mark.parametrize("domain", [Ball(1.0, 3), Box(-1, 1, 3), PSDTrace(1.0, 3)])
 @pytest.mark.parametrize(
     "block",
-    [np.zeros((4, 2)), np.zeros(3), np.zeros((4, 3, 3, 3)), np.array([["a"] * 3] * 4), 5.0],
+    [np.zeros((4, 2)), np.zeros(3), np.zeros((4, 3, 3, 3)), np.zeros((4, 3), "M8[s]"), 5.0],
 )
 def test_blocks_of_a_wrong_shape_or_type_are_refused(domain: Domain[Any], block: Any) -> None:
-    with pytest.raises(ValueError, match=r"is required|could not convert"):
+    with pytest.raises((TypeError, ValueError), match="is required|must be numbers"):
         domain.clip(block)
 
 
