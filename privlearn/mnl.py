@@ -40,8 +40,8 @@ def clip_items(features: Array, scale: float = 1.0) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell of sealed data
         scaled = features if scale == 1 else features / scale
         norms = np.sqrt(np.einsum("...d,...d->...", scaled, scaled))
-        if not np.isfinite(norms).all():
-            scaled = shortened(scaled)
+        if not (good := np.isfinite(norms)).all():
+            scaled = np.where(good[..., None], scaled, shortened(scaled))
             norms = np.sqrt(np.einsum("...d,...d->...", scaled, scaled))
         return cast(Array, scaled / np.maximum(norms, 1.0)[..., None])
 

@@ -56,14 +56,16 @@ def with_norms(values: Array, exponent: float) -> tuple[Array, Array]:
     longer than any radius (`bound`) all the same.
     """
     norms = row_norms(values, exponent)
-    if np.isfinite(norms).all():
-        return values, norms
-    values = shortened(usable_rows(values))
-    return values, row_norms(values, exponent)
+    rest = ~np.isfinite(norms)
+    if rest.any():
+        values = values.copy()
+        values[rest] = shortened(usable_rows(values[rest]))
+        norms[rest] = row_norms(values[rest], exponent)
+    return values, norms
 
 
 def shortened(values: Array) -> Array:
-    """Vectors, shape (..., d), with no number above 1e140; an infinite one becomes NaN."""
+    """Vectors, shape (..., d), with no number above 1e140; infinite ones become NaN."""
     largest = np.abs(values).max(axis=-1, initial=0.0)
     far = largest > _FAR
     return np.asarray(values * np.where(far, _FAR / np.where(far, largest, 1.0), 1.0)[..., None])
