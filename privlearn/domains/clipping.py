@@ -56,7 +56,7 @@ def with_norms(values: Array, exponent: float) -> tuple[Array, Array]:
     longer than any radius (`bound`) all the same.
     """
     norms = row_norms(values, exponent)
-    rest = ~np.isfinite(norms)
+    rest = ~(norms <= _FAR)  # NaN is neither
     if rest.any():
         values = values.copy()
         values[rest] = shortened(usable_rows(values[rest]))
