@@ -107,8 +107,9 @@ class NoisySum(Noisy[X]):
         Raises:
             TokenError, UsersError, ProvenanceError: see `Token.spend` and `Receipt.open`.
         """
-        token.check(rows)
-        with token.spend(self.spend()) as receipt:
+        spend = self.spend()
+        token.check(rows, spend)
+        with token.spend(spend) as receipt:
             return receipt.release_sum(rows)
 
     def partial(self, rows: Rows[X]) -> PartialSum:

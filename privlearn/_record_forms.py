@@ -1,4 +1,4 @@
-"""The form of records: how many arrays, of which shapes and kinds; public, and checked before a spend.
+"""The form of records, how many arrays of which shapes and kinds: public, checked before a spend.
 
 What an array or a frame is made of is form, and so is what a function makes of a record of zeros.
 A *list* is contents: each of its records may have another form, and one that a set cannot take is
@@ -7,13 +7,15 @@ null, like NaN.  That no record of a list can be taken, whatever its numbers, is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from numbers import Real
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._records import rebuilt
 from privlearn._user_code import FAILED, attempted
 from privlearn.errors import DataError
 
@@ -38,7 +40,10 @@ class Cells(NamedTuple):
 
 
 Form: TypeAlias = "frozenset[Cells] | tuple[Form, ...] | None"
-"""Of records: what each array may be, several only in a list; a tuple of arrays; None if unknown."""
+"""Of records: what an array may be, which is several things in a list; None if unknown."""
+
+Forms: TypeAlias = tuple[Form, ...]
+"""Of rows that were joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +89,25 @@ def cells_of(array: NDArray[Any], shape: tuple[int, ...]) -> Cells:
 def form_of(block: Any) -> Form:
     """The form of a block of arrays; unknown where there is no record."""
     if isinstance(block, tuple):
-        return tuple(form_of(field) for field in block)
+        return cast(Form, rebuilt(block, [form_of(field) for field in block]))
     array = np.asarray(block)
     if not array.shape[:1] or not len(array):
         return None
     return frozenset([cells_of(array, array.shape[1:])])
 
 
-def zeros_of(form: Form, count: int) -> Iterator[Any]:
+def zeros_of(form: Form, count: int) -> list[Any]:
     """A block of ``count`` records of zeros for each form that the records may have.
 
-    Raises:
-        ValueError: it is unknown, or there are objects, whose zero is unknown.
+    None at all where one of them is unknown, or of objects, whose zero is unknown.
     """
-    if form is None:
-        raise ValueError("unknown")
     if isinstance(form, tuple):
-        fields = [list(zeros_of(field, count)) for field in form]
-        if any(len(blocks) != 1 for blocks in fields):
-            raise ValueError("unknown")
-        yield tuple(blocks[0] for blocks in fields)
-        return
-    for cells in form:
-        if cells.dtype == "|O":
-            raise ValueError("unknown")
-        yield np.zeros((count, *cells.shape), cells.dtype)
+        fields = [zeros_of(field, count) for field in form]
+        known = {len(blocks) for blocks in fields} == {1}
+        return [rebuilt(form, [blocks[0] for blocks in fields])] if known else []
+    if form is None or any(cells.dtype == "|O" for cells in form):
+        return []
+    return [np.zeros((count, *cells.shape), cells.dtype) for cells in form]
 
 
 def parsed(array: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
@@ -121,10 +120,10 @@ def parsed(array: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
         if cell is None:
             continue
         number = attempted(float, cell)
-        if number is FAILED:
-            alien[i] = True
-        else:
+        if number is not FAILED:
             numbers[i] = number
+        else:  # numbers that no double is near are numbers all the same
+            alien[i] = not issubclass(type(cell), Real)
     return numbers.reshape(array.shape), alien.reshape(array.shape)
 
 
@@ -133,7 +132,7 @@ def readable(array: NDArray[Any]) -> bool:
     _, alien = parsed(array)
     missing = np.array([cell is None for cell in array.ravel().tolist()]).reshape(array.shape)
     bad, present = (cells.reshape(len(array), -1) for cells in (alien, ~missing))
-    return bool((present & ~bad).any()) or np.count_nonzero(bad.any(axis=1)) < 2
+    return bool((present & ~bad).any() or np.count_nonzero(bad.any(axis=1)) < 2)
 
 
 def numbers_of(values: object) -> NDArray[np.float64]:
@@ -163,7 +162,9 @@ def check_form(accepted: Accepted, forms: Iterable[Form], into: object) -> None:
     """
     for form in forms:
         if (told := _misfit(accepted, form)) is not None:
-            raise DataError(f"rows: {told[0]}, where {into!r:.200} takes {_named(accepted)}{told[1]}")
+            raise DataError(
+                f"rows: {told[0]}, where {into!r:.200} takes {_named(accepted)}{told[1]}"
+            )
 
 
 def _misfit(accepted: Accepted, form: Form) -> tuple[str, str] | None:

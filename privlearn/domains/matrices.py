@@ -79,7 +79,9 @@ class PSDTrace(ShippedDomain):
         """Turns factors, shape (n, m, dim), into svec rows of trace <= ``trace``."""
         with np.errstate(all="ignore"):
             factors = shaped(block, self.record_form())
-            flat, norms = with_norms(factors.reshape(len(factors), factors.shape[1] * self.dim), 2.0)
+            flat, norms = with_norms(
+                factors.reshape(len(factors), factors.shape[1] * self.dim), 2.0
+            )
             scaled = to_radius(flat, norms, math.sqrt(self.trace)).reshape(factors.shape)
             rows, columns, weights = _upper(self.dim, self.layout)
             matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)

@@ -16,7 +16,14 @@ from privlearn._json_forms import OBJECT, WHOLE
 from privlearn._record_forms import Accepted, Numbers
 from privlearn._validate import AtLeastTwo, check_fields
 from privlearn.adjacency import Adjacency
-from privlearn.domains.base import Domain, IntegerDomain, ShippedDomain, X, accepted_by, largest_of_null
+from privlearn.domains.base import (
+    Domain,
+    IntegerDomain,
+    ShippedDomain,
+    X,
+    accepted_by,
+    largest_of_null,
+)
 from privlearn.domains.clipping import Number, shaped, whole_below
 from privlearn.domains.norms import Array, Norm, exponent_of, power
 from privlearn.domains.reading import domain_from_dict, is_shipped, ships

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._record_forms import Cells, Form, Forms
+
 PLAIN_KINDS = "biufcUSmM"
 """Kinds of NumPy's types whose bytes are the whole value."""
 
@@ -39,6 +41,7 @@ class Parts(NamedTuple):
     defect: str | None
     stamp: PackedStamp | None
     at: NDArray[np.int64] | None
+    forms: Forms = ()
 
 
 def packed(parts: Parts, kinds: Collection[type[Any]] = ()) -> bytes:
@@ -66,6 +69,8 @@ def packed(parts: Parts, kinds: Collection[type[Any]] = ()) -> bytes:
         },
         "at": out.maybe(parts.at),
     }
+    if parts.forms:
+        head["forms"] = [_form_told(form) for form in parts.forms]
     line = json.dumps(head, separators=(",", ":")).encode()
     return b"\n".join((line, b"".join(out.arrays)))
 
@@ -99,7 +104,23 @@ def unpacked(records: Sequence[bytes], users: range, kinds: Collection[type[Any]
     at = read.maybe(head["at"])
     read.check_done()
     functions = tuple(head["functions"])
-    return Parts(users, chunks, head["served"], functions, head["defect"], made, at)
+    forms = tuple(_form_read(form) for form in head.get("forms", ()))
+    return Parts(users, chunks, head["served"], functions, head["defect"], made, at, forms)
+
+
+def _form_told(form: Form) -> Any:
+    """In JSON; the class of a tuple is not kept."""
+    if isinstance(form, tuple):
+        return {"fields": [_form_told(field) for field in form]}
+    return None if form is None else sorted(form)
+
+
+def _form_read(told: Any) -> Form:
+    if isinstance(told, dict):
+        return tuple(_form_read(field) for field in told["fields"])
+    if told is None:
+        return None
+    return frozenset(Cells(tuple(shape), *rest) for shape, *rest in told)
 
 
 @lru_cache(maxsize=64)
