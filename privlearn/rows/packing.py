@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,8 @@ def unpacked(records: Sequence[bytes], users: range, kinds: Collection[type[Any]
     """
     line = records[0].partition(b"\n")[0]
     head = _read(line)
-    read = _Reader([r[len(line) + 1 :] for r in records], {kind.__name__: kind for kind in kinds})
+    named = {kind.__name__: kind for kind in kinds}
+    read = _Reader([r[len(line) + 1 :] for r in records], named)
     chunks = tuple(read.chunk(form) for form in head["chunks"])
     stamp = head["stamp"]
     made = None
@@ -104,20 +105,21 @@ def unpacked(records: Sequence[bytes], users: range, kinds: Collection[type[Any]
     at = read.maybe(head["at"])
     read.check_done()
     functions = tuple(head["functions"])
-    forms = tuple(_form_read(form) for form in head.get("forms", ()))
+    forms = tuple(_form_read(form, named) for form in head.get("forms", ()))
     return Parts(users, chunks, head["served"], functions, head["defect"], made, at, forms)
 
 
 def _form_told(form: Form) -> Any:
-    """In JSON; the class of a tuple is not kept."""
     if isinstance(form, tuple):
-        return {"fields": [_form_told(field) for field in form]}
+        return {"class": type(form).__name__, "fields": [_form_told(field) for field in form]}
     return None if form is None else sorted(form)
 
 
-def _form_read(told: Any) -> Form:
+def _form_read(told: Any, kinds: Mapping[str, type[Any]]) -> Form:
     if isinstance(told, dict):
-        return tuple(_form_read(field) for field in told["fields"])
+        fields = [_form_read(field, kinds) for field in told["fields"]]
+        kind = kinds.get(told["class"])
+        return tuple(fields) if kind is None else cast(Form, kind(*fields))
     if told is None:
         return None
     return frozenset(Cells(tuple(shape), *rest) for shape, *rest in told)
