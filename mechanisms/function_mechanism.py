@@ -21,7 +21,7 @@ from typing import Generic, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn._user_code import FAILED, attempted
+from privlearn._user_code import from_outside
 from privlearn._validate import Positive, check_fields, count
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B
@@ -156,14 +156,18 @@ class FunctionMechanism(Generic[X]):
             return receipt.release(result)
 
     def _computed(self, rows: Array, draw: _OneDraw) -> Array:
-        result = attempted(lambda: np.asarray(self.function(rows, draw), dtype=np.float64))
-        if draw.refused is not None:
-            raise draw.refused
-        if result is FAILED:  # what it raised may quote rows
-            raise TokenError(
+        try:
+            result = np.asarray(self.function(rows, draw), dtype=np.float64)
+        except BaseException as error:  # its message may quote rows
+            if from_outside(error):
+                raise
+            told = TokenError(
                 f"{self.name} failed; why may depend on rows and is not told here: call its "
                 "function on made-up rows"
             )
+            raise (draw.refused or told) from None
+        if draw.refused is not None:
+            raise draw.refused
         return result
 
 

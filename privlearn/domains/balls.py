@@ -51,7 +51,8 @@ class Ball(ShippedDomain):
         if self.norm == "l2" and np.vdot(values, values) < 0.999 * self.radius**2:
             return values  # well inside, all of them together (NaN is not)
         with np.errstate(all="ignore"):
-            return to_radius(*with_norms(values, exponent_of(self.norm)), self.radius)
+            values, norms = with_norms(values, exponent_of(self.norm))
+            return to_radius(values, norms, self.radius)
 
     def record_form(self) -> Numbers:
         """One array of ``size`` numbers."""

@@ -83,6 +83,8 @@ class OneOf(ShippedDomain, Generic[X]):
     ) -> NDArray[Number]:
         """Each contribution at its arm, and null ones at the others."""
         chosen = shaped(arms, Numbers())
+        if len(chosen) != len(contributions):
+            raise ValueError(f"arms of shape {chosen.shape}: must be ({len(contributions)},)")
         with np.errstate(invalid="ignore"):
             real, places = whole_below(chosen, self.arms)
         rows = np.empty((len(chosen), self.arms, len(null)), null.dtype)

@@ -134,7 +134,7 @@ def test_psd_trace_lets_out_only_psd_matrices_of_that_trace(block: Array, trace:
     [np.zeros((4, 2)), np.zeros(3), np.zeros((4, 3, 3, 3)), np.zeros((4, 3), "M8[s]"), 5.0],
 )
 def test_blocks_of_a_wrong_shape_or_type_are_refused(domain: Domain[Any], block: Any) -> None:
-    with pytest.raises((TypeError, ValueError), match="is required|must be numbers"):
+    with pytest.raises((TypeError, ValueError), match=r"is required|must be numbers"):
         domain.clip(block)
 
 
