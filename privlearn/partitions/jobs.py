@@ -32,9 +32,9 @@ from privlearn.partitions.frames import (
 )
 from privlearn.partitions.keys import Job, JobKey
 from privlearn.rows import PartialSum, Rows, merge
-from privlearn.rows.packing import packed, unpacked
 from privlearn.rows.stamps import Registry, RegistryElsewhere
 from privlearn.rows.tabular import records_from
+from privlearn.rows.travel import rows_packed, rows_unpacked
 
 X = TypeVar("X")
 
@@ -94,8 +94,8 @@ class Held:
         check_travels(block)
         kinds = tuple(dict.fromkeys(kinds_of(block)))
         rows: Rows[Any] = Rows.seal(block, users=users)
-        data = packed(Rows._parts_of(rows), kinds)
-        return cls(framed(Kind.ROWS, data, key, about=named(users)), kinds)
+        frame = framed(Kind.ROWS, rows_packed(rows, kinds), key, about=named(users))
+        return cls(frame, kinds)
 
     def rows(self, users: range, key: bytes) -> Rows[Any]:
         """What `of` was given.
@@ -104,7 +104,7 @@ class Held:
             PartitionError: it was of others, or it was changed on the way.
         """
         data = unframed(Kind.ROWS, self.frame, key, about=named(users))
-        return Rows._of_parts(unpacked([data], users, self.kinds), None, None, 0)
+        return rows_unpacked(data, users, self.kinds)
 
     def __repr__(self) -> str:
         return f"Held({len(self.frame)} bytes, encrypted)"

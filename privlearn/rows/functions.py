@@ -214,9 +214,9 @@ def attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
             with warnings.catch_warnings(), np.errstate(all="ignore"):
                 warnings.simplefilter("ignore")
                 result = function(block)
+                arrays = list(leaves(result))
         except RowLocalityError as error:  # an error of the program, and of no single record
             return error
-        arrays = list(leaves(result))
         fits = all(x.shape[:1] == (count,) and not _opaque(x.dtype) for x in arrays)
         return result if arrays and fits else None
 
