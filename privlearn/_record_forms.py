@@ -35,8 +35,9 @@ class Cells(NamedTuple):
 
     def __str__(self) -> str:
         kind = np.dtype(self.dtype)
-        what = self.holds or ("text" if kind.kind in "UST" else kind.name)
-        return f"{what} of shape {self.shape}"
+        other = self.holds or ("text" if kind.kind in "UST" else kind.name)
+        # which numbers: in a list and in an array of objects that may follow from a value
+        return f"{'numbers' if self.numeric else other} of shape {self.shape}"
 
 
 Form: TypeAlias = "frozenset[Cells] | tuple[Form, ...] | None"
@@ -144,8 +145,11 @@ def numbers_of(values: object) -> NDArray[np.float64]:
     if isinstance(values, tuple | list):
         raise TypeError("rows of several arrays: map them to one array first")
     array = np.asarray(values)
+    if array.dtype == np.float64:
+        return array
     if array.dtype.kind in _NUMBERS:
-        return array.astype(np.float64, copy=False)
+        with np.errstate(all="ignore"):  # a warning would tell of a number beyond doubles
+            return array.astype(np.float64)
     if array.dtype.kind in "OUST":
         return parsed(array)[0]
     raise TypeError(f"rows of type {array.dtype}: must be numbers")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._record_forms import Form, cells_of, form_of, parsed
+from privlearn._record_forms import Form, cells_of, form_of, numbers_of, parsed
 from privlearn._records import rebuilt
 from privlearn._user_code import FAILED, attempted
 from privlearn.rows.tabular import objects
@@ -77,7 +77,7 @@ def _record(value: Any) -> NDArray[Any] | None:
     if made is FAILED:  # such as a list of lists of several lengths
         made = objects([value]).reshape(())
     if made.dtype.kind in "biuf":
-        made = made.astype(np.float64)
+        made = numbers_of(made)
     elif made.dtype.kind == "O":
         numbers, alien = parsed(made)
         if made.ndim and not alien.any():

@@ -33,9 +33,12 @@ def unmasked(values: Any) -> Any:
     """Plain arrays, and such arrays in lists, with NaN where they are masked."""
     if isinstance(values, np.ma.MaskedArray):
         kind = values.dtype.kind
-        if kind in "mMc":  # which have a missing value of their own
-            return values.filled(np.nan if kind == "c" else np.array("NaT", values.dtype))
-        return np.ma.array(values, dtype=np.float64 if kind in "biuf" else object).filled(np.nan)
+        missing = {"m": "NaT", "M": "NaT", "c": "nan", "U": "", "S": ""}
+        if kind in missing:
+            return values.filled(np.array(missing[kind]).astype(values.dtype))
+        plain = np.float64 if kind in "biuf" else object
+        with np.errstate(all="ignore"):  # a warning would tell of a number beyond doubles
+            return np.ma.array(values, dtype=plain).filled(np.nan)
     if isinstance(values, list | tuple) and any(isinstance(v, np.ma.MaskedArray) for v in values):
         return [unmasked(value) for value in values]
     if isinstance(values, np.ndarray) and type(values) is not np.ndarray:
@@ -167,6 +170,7 @@ def objects(cells: Sequence[Any]) -> NDArray[np.object_]:
     return made
 
 
+@np.errstate(all="ignore")
 def _floats(series: Any) -> NDArray[np.float64]:
     import narwhals
 

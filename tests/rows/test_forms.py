@@ -73,7 +73,7 @@ def total(block: Any, domain: Domain[Any] = TWO) -> list[float]:
 @pytest.mark.parametrize(
     ("block", "release", "told"),
     [
-        (np.ones(6), summing(ONE), "float64 of shape (), where Ball("),
+        (np.ones(6), summing(ONE), "numbers of shape (), where Ball("),
         (np.ones(6), summing(ONE), "takes numbers of shape (1,): use x[:, None]"),
         ([1.0] * 6, summing(ONE), "use x[:, None]"),
         (pandas.Series(np.ones(6)), summing(ONE), ".to_numpy()[:, None]"),
@@ -94,12 +94,12 @@ def total(block: Any, domain: Domain[Any] = TWO) -> list[float]:
         (np.zeros((6, 2), complex), summing(TWO), "np.column_stack([x.real, x.imag])"),
         (np.zeros(6, "f,f"), summing(TWO), "structured_to_unstructured(x)"),
         (np.ones((6, 2, 3)), summing(PSDTrace(1.0, 2)), "takes numbers of shape (any, 2)"),
-        ((X, X), summing(OneOf(TWO, 3)), "field 1: a record is float64 of shape (2,), where"),
+        ((X, X), summing(OneOf(TWO, 3)), "field 1: a record is numbers of shape (2,), where"),
         (X, summing(OneOf(TWO, 3)), "seal a tuple of 2 arrays"),
-        ((X, Y[:, None]), FIT, "field 1: a record is float64 of shape (1,), where"),
+        ((X, Y[:, None]), FIT, "field 1: a record is numbers of shape (1,), where"),
         ((X, pandas.DataFrame({"y": Y})), FIT, "use x[:, 0]"),
         ((Y, X), FIT, "the fields are swapped"),
-        ((np.ones((6, 3)), Y), FIT, "field 0: a record is float64 of shape (3,)"),
+        ((np.ones((6, 3)), Y), FIT, "field 0: a record is numbers of shape (3,)"),
         (X, FIT, "Rows.seal((x, y), users=...)"),
     ],
 )
@@ -154,7 +154,7 @@ class Pair(NamedTuple):
 def test_what_a_function_makes_of_zeros_is_the_form_of_its_results(
     made: Callable[[Rows[Any]], Rows[Any]],
 ) -> None:
-    with pytest.raises(DataError, match="a record is float64"):
+    with pytest.raises(DataError, match="a record is numbers"):
         released(summing(TWO), made(Rows.seal(Pair(X, Y), users=range(6))))
 
 
@@ -188,7 +188,7 @@ def test_the_form_goes_with_rows_that_are_pooled_and_that_travel(tmp_path: Path)
             released(summing(TWO), again)
     key = JobKey.create(tmp_path / "key")
     parted: Any = PartitionedRows.of_blocks([X, np.ones((6, 3))], key=key)
-    with pytest.raises(Exception, match=r"users 6..11: rows: a record is float64 of shape \(3,\)"):
+    with pytest.raises(Exception, match=r"users 6..11: rows: a record is numbers of shape \(3,\)"):
         parted.partial(summing(TWO))
     odd: Any = PartitionedRows.of_blocks([[[1.0, 2.0], [1.0]], [None, [3.0, "4"]]], key=key)
     book = CentralAccountant(ZCDP(10**24), users=range(4), noise=NoiseSource.simulation(0))
