@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pandas
 import polars
-import pyarrow
 import pytest
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
@@ -38,7 +37,8 @@ from privlearn.rows import Rows
 
 N = 4
 USERS = range(N)
-DTYPES = "? u1 i8 f2 f4 f8 f16 U3 S3 M8[s] m8[s] c16 f8,f8 O".split()
+DTYPES = ["?", "u1", "i8", "f2", "f4", "f8", "f16"]
+DTYPES += ["U3", "S3", "M8[s]", "m8[s]", "c16", "f8,f8", "O"]
 SHAPES: list[tuple[int, ...]] = [(), (1,), (2,), (3,), (2, 2), (1, 3), (2, 2, 1)]
 NUMBERS = "biuf"
 
@@ -176,7 +176,8 @@ def fits(release: Release, container: str, dtype: str, shape: tuple[int, ...]) -
     listed = container in ("list", "list of arrays", "with a list", "two fields")
     kind = np.dtype(dtype).kind
     number = kind in NUMBERS or kind == "O"
-    if listed and container != "two fields" or container in ("pandas", "polars", "arrow", "series"):
+    tables = ("pandas", "polars", "arrow", "series")
+    if (listed and container != "two fields") or container in tables:
         number = number or kind in "US"  # contents, which may be a number
     return number and all(
         len(have) == len(want) and all(w in (None, h) for h, w in zip(have, want, strict=True))
@@ -198,7 +199,7 @@ def blocks() -> Iterator[tuple[str, str, tuple[int, ...], list[Any]]]:
 
 
 def test_no_form_that_fits_no_record_is_paid_for_and_none_tells_of_values() -> None:
-    tried = 0
+    cases = 0
     names = list(RELEASES)
     books = {name: book_for(RELEASES[name]) for name in names}
     with warnings.catch_warnings():
@@ -213,5 +214,39 @@ def test_no_form_that_fits_no_record_is_paid_for_and_none_tells_of_values() -> N
                 assert bool(told) is not fits(release, container, dtype, shape), about
                 if hasattr(release.mechanism, "release"):  # a stream has paid when it is opened
                     assert ("spend" in entries) is not bool(told), about
-                tried += len(made)
-    assert tried > 2000, tried
+                cases += 1
+    assert cases >= 2000
+
+
+LEARNERS: dict[str, Callable[[Any], Any]] = {
+    "one pass": lambda book: DPTOFW(2).start(book),
+    "plain": lambda book: DPTOFW(2, method="plain").start(book),
+}
+
+
+@pytest.mark.skip(reason="learners take a wrong form for private values still")
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("part", ["x", "y"])
+def test_learners_pay_for_no_form_that_fits_no_record_either(name: str, part: str) -> None:
+    takes: tuple[tuple[int | None, ...], ...] = ((2,),) if part == "x" else ((),)
+    for container, dtype, shape, made in blocks():
+        seen = set()
+        for block in made:
+            book: Any = CentralAccountant(ZCDP(1), users=USERS, noise=NoiseSource.simulation(0))
+            learner, told = LEARNERS[name](book), ""
+            before = len(book.ledger.entries)
+            try:
+                learner.partial_fit(
+                    *((block, np.ones(N)) if part == "x" else (np.ones((N, 2)), block))
+                )
+            except (PrivlearnError, TypeError, ValueError) as error:
+                told = f"{type(error).__name__}: {error}"
+            entries = tuple(entry.entry for entry in book.ledger.entries[before:])
+            seen.add((told, learner.clock_, entries))
+        about = (name, part, container, dtype, shape, seen)
+        assert len(seen) == 1, about
+        ((told, clock, entries),) = seen
+        fit = fits(Release(None, takes), container, dtype, shape)
+        assert bool(told) is not fit, about
+        assert clock == (N if fit else 0), about
+        assert fit or "spend" not in entries, about

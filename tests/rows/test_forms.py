@@ -1,4 +1,4 @@
-"""The form of records is public and checked before a spend; their values, and lists, are private."""
+"""The form of records is public, and checked before a spend; values and lists are private."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from privlearn.mechanisms import (
 )
 from privlearn.mnl import Answer
 from privlearn.noise import GaussianNoise, NoiseSource
+from privlearn.participation import Participation
 from privlearn.partitions import JobKey, PartitionedRows
 from privlearn.people import People
-from privlearn.participation import Participation
 from privlearn.rows import Rows, rows_from_bytes, rows_to_bytes
 from privlearn.rows.sealed import mean_of_visits
 
@@ -147,7 +147,10 @@ class Pair(NamedTuple):
         lambda rows: rows.map_rows(lambda b: b.left[:, :1]),
         lambda rows: rows.map(lambda r: r.left).slice(range(2, 6)).map(np.square).map(np.sum),
         lambda rows: Rows.concat(
-            [rows.map(lambda r: r.left).slice(range(3)), rows.map_rows(lambda b: b.right).slice(range(3, 6))]
+            [
+                rows.map(lambda r: r.left).slice(range(3)),
+                rows.map_rows(lambda b: b.right).slice(range(3, 6)),
+            ]
         ),
     ],
 )
@@ -265,7 +268,9 @@ def test_rows_without_a_number_are_paid_for(block: Any) -> None:
 
 def test_a_record_of_a_list_stays_as_it_is_for_functions() -> None:
     rows = Rows.seal([["Ann", 1.5], ["Bob", "x"], None, ["Cy", 2.5, 7]], users=range(4))
-    assert released(summing(ONE), rows.map(lambda r: [float(r[1])])) == pytest.approx([4.0], abs=1e-3)
+    assert released(summing(ONE), rows.map(lambda r: [float(r[1])])) == pytest.approx(
+        [4.0], abs=1e-3
+    )
     texts = Rows.seal(["yes", "no", "yes"], users=range(3))
     assert released(summing(ONE), texts.map(lambda r: [r == "yes"])) == pytest.approx([2], abs=1e-3)
 
