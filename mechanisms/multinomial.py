@@ -45,9 +45,9 @@ class Choices(Checked):
 
     def clip(self, block: Answer) -> Array:
         """Flat records, every offered item scaled into the unit ball."""
-        parts = zip(block, self.record_form(), strict=True)
-        features, offered, choice = (shaped(part, form) for part, form in parts)
-        offered = offered > 0
+        fields = zip(block, self.record_form(), strict=True)
+        features, places, choice = (shaped(part, form) for part, form in fields)
+        offered = places > 0
         n, k = len(features), self.max_items
         chosen = (np.arange(k) == choice[:, None]) & offered
         answered = chosen.any(axis=1) | (self.outside & (choice == NO_ITEM))

@@ -25,18 +25,17 @@ def own_records(block: Any) -> tuple[Any, Form]:
     """
     if isinstance(block, tuple):
         fields = [own_records(field) for field in block]
-        own, forms = ([field[i] for field in fields] for i in (0, 1))
-        return rebuilt(block, own), rebuilt(block, forms)
+        return rebuilt(block, [own for own, _ in fields]), rebuilt(block, [f for _, f in fields])
     if isinstance(block, list):
         return _of_list(block)
     array = np.array(block, order="C")
     form = form_of(array)
     if not array.dtype.hasobject:
         return array, form
-    own = attempted(copy.deepcopy, array)
-    if own is not FAILED:
-        return own, form
-    return [_taken(attempted(copy.deepcopy, array[i : i + 1])) for i in range(len(array))], form
+    whole = _deep_copy(array)
+    if whole is not None:
+        return whole, form
+    return [_deep_copy(array[i : i + 1]) for i in range(len(array))], form
 
 
 def single_records(own: Any, count: int) -> list[Any] | None:
@@ -83,8 +82,7 @@ def _record(value: Any) -> NDArray[Any] | None:
         if made.ndim and not alien.any():
             made = numbers
         else:
-            made = attempted(copy.deepcopy, made[None])
-            return _taken(made)
+            return _deep_copy(made[None])
     return np.asarray(made[None])
 
 
@@ -95,5 +93,7 @@ def _cells(record: NDArray[Any]) -> Any:
     return cells
 
 
-def _taken(result: Any) -> NDArray[Any] | None:
-    return None if result is FAILED else np.asarray(result)
+def _deep_copy(array: NDArray[Any]) -> NDArray[Any] | None:
+    """None where an object cannot be copied."""
+    made = attempted(lambda: copy.deepcopy(array))
+    return None if made is FAILED else made

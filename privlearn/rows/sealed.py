@@ -146,7 +146,7 @@ class Rows(Sealed, Generic[T]):
 
     def __but(self, **changed: Any) -> Rows[Any]:
         """The same with some arguments of the constructor changed."""
-        same = {
+        same: dict[str, Any] = {
             "users": self.__users,
             "chunks": self.__chunks,
             "board": self.__board,

@@ -35,7 +35,7 @@ def unmasked(values: Any) -> Any:
         kind = values.dtype.kind
         missing = {"m": "NaT", "M": "NaT", "c": "nan", "U": "", "S": ""}
         if kind in missing:
-            return values.filled(np.array(missing[kind]).astype(values.dtype))
+            return values.filled(np.array([missing[kind]]).astype(values.dtype)[0])
         plain = np.float64 if kind in "biuf" else object
         with np.errstate(all="ignore"):  # a warning would tell of a number beyond doubles
             return np.ma.array(values, dtype=plain).filled(np.nan)

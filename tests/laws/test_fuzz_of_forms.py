@@ -13,7 +13,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import pandas
 import polars
 import pytest
 
@@ -35,6 +34,7 @@ from privlearn.mechanisms import (
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
 
+pandas: Any = pytest.importorskip("pandas")
 N = 4
 USERS = range(N)
 DTYPES = ["?", "u1", "i8", "f2", "f4", "f8", "f16"]

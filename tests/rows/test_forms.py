@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas
 import polars
 import pyarrow
 import pytest
@@ -34,6 +33,7 @@ from privlearn.people import People
 from privlearn.rows import Rows, rows_from_bytes, rows_to_bytes
 from privlearn.rows.sealed import mean_of_visits
 
+pandas: Any = pytest.importorskip("pandas")
 ONE, TWO = Ball(1e3, 1), Ball(1e3, 2)
 TINY = GaussianNoise(1e-6)
 FIT: Any = ObjectivePerturbation.calibrated(LinearObjective.logistic(2), ZCDP(1), max_rows=6)
@@ -172,7 +172,7 @@ def test_the_form_of_results_does_not_follow_from_values() -> None:
     for first, sum_of in ((1.0, 6.0), (2.0, 0.0)):
         rows = Rows.seal(np.full((6, 2), first), users=range(6)).map(odd)
         assert released(summing(TWO), rows) == pytest.approx([sum_of] * 2, abs=1e-3)
-    dicts = Rows.seal([{"a": 1.0, "b": 2.0}] * 6, users=range(6))
+    dicts: Rows[Any] = Rows.seal([{"a": 1.0, "b": 2.0}] * 6, users=range(6))
     assert released(summing(TWO), dicts.map(lambda r: [r["a"], r["b"]])) == pytest.approx(
         [6.0, 12.0], abs=1e-3
     )
@@ -267,11 +267,11 @@ def test_rows_without_a_number_are_paid_for(block: Any) -> None:
 
 
 def test_a_record_of_a_list_stays_as_it_is_for_functions() -> None:
-    rows = Rows.seal([["Ann", 1.5], ["Bob", "x"], None, ["Cy", 2.5, 7]], users=range(4))
+    rows: Rows[Any] = Rows.seal([["Ann", 1.5], ["Bob", "x"], None, ["Cy", 2.5, 7]], users=range(4))
     assert released(summing(ONE), rows.map(lambda r: [float(r[1])])) == pytest.approx(
         [4.0], abs=1e-3
     )
-    texts = Rows.seal(["yes", "no", "yes"], users=range(3))
+    texts: Rows[Any] = Rows.seal(["yes", "no", "yes"], users=range(3))
     assert released(summing(ONE), texts.map(lambda r: [r == "yes"])) == pytest.approx([2], abs=1e-3)
 
 
