@@ -105,6 +105,7 @@ class NoisySum(Noisy[X]):
             The sum in its natural shape: (size,), or (dim, dim) for `PSDTrace`.
 
         Raises:
+            DataError: rows of a form that the domain cannot use; nothing is spent.
             TokenError, UsersError, ProvenanceError: see `Token.spend` and `Receipt.open`.
         """
         spend = self.spend()
