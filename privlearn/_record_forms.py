@@ -132,7 +132,8 @@ def readable(array: NDArray[Any]) -> bool:
     """Whether some record of text or objects may be numbers; yes, where fewer than two say no."""
     _, alien = parsed(array)
     missing = np.array([cell is None for cell in array.ravel().tolist()]).reshape(array.shape)
-    bad, present = (cells.reshape(len(array), -1) for cells in (alien, ~missing))
+    flat = len(array), array[:1].size
+    bad, present = (cells.reshape(flat) for cells in (alien, ~missing))
     return bool((present & ~bad).any() or np.count_nonzero(bad.any(axis=1)) < 2)
 
 

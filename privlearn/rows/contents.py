@@ -30,7 +30,7 @@ def own_records(block: Any) -> tuple[Any, Form]:
         return _of_list(block)
     array = np.array(block, order="C")
     form = form_of(array)
-    if not array.dtype.hasobject:
+    if not array.dtype.hasobject or not array.ndim:
         return array, form
     whole = _deep_copy(array)
     if whole is not None:

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 
 from privlearn.adjacency import Adjacency
 from privlearn.domains import Ball, Box, Categories, Domain, Norm, PSDTrace, domain_from_dict
+from privlearn.grid import Grid
+from privlearn.mechanisms.linear_models import Labelled
 
 Array = NDArray[np.float64]
 NORMS: tuple[Norm, ...] = ("l1", "l2", "linf")
@@ -295,6 +297,27 @@ def test_a_box_far_from_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="subtract a public constant first"):
         Box(1.7e9, 1.7e9 + 1e-3, 1)
     Box(-1.0, 999.0, 1)
+
+
+@pytest.mark.parametrize(
+    "domain",
+    [Ball(1.0, 3), Ball(1.0, 3, "l1"), Ball(1.0, 3, 3), PSDTrace(1.0, 3), Labelled(3, 1.0, 0, 1)],
+)
+def test_a_row_of_any_length_is_shortened(domain: Any) -> None:
+    """Also where its norm, or the square of a number, is beyond what doubles hold."""
+    row = np.array([[1.0, -0.5, 0.25]])
+
+    def block(size: float) -> Any:
+        if isinstance(domain, Labelled):
+            return row * size, np.zeros(1)
+        return (row * size)[:, None] if isinstance(domain, PSDTrace) else row * size
+
+    for size in (1e153, 1e155, 1e200, 1.7e308):
+        np.testing.assert_allclose(domain.clip(block(size)), domain.clip(block(10.0)), rtol=1e-11)
+        if not isinstance(domain, Labelled):
+            grid = Grid(1024.0, 30)
+            far, near = (domain.integers(block(s), grid) for s in (size, 10.0))
+            assert np.abs(far - near).max() <= 1
 
 
 def test_a_tuple_of_arrays_is_no_block_of_vectors() -> None:
