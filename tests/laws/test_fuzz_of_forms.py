@@ -37,7 +37,7 @@ from privlearn.rows import Rows
 pandas: Any = pytest.importorskip("pandas")
 N = 4
 USERS = range(N)
-DTYPES = ["?", "u1", "i8", "f2", "f4", "f8", "f16"]
+DTYPES = ["?", "u8", "i8", "f2", "f8", "f16"]
 DTYPES += ["U3", "S3", "M8[s]", "m8[s]", "c16", "f8,f8", "O"]
 SHAPES: list[tuple[int, ...]] = [(), (1,), (2,), (3,), (2, 2), (1, 3), (2, 2, 1)]
 NUMBERS = "biuf"
