@@ -21,6 +21,7 @@ from typing import Generic, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike
 
+from privlearn._user_code import from_outside
 from privlearn._validate import Positive, check_fields, count
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import B
@@ -139,8 +140,9 @@ class FunctionMechanism(Generic[X]):
         """
         # how far a user moves the result is stated for this relation only
         check_adjacency(self.adjacency, token)
-        token.check(rows)
-        with token.spend(self.spend()) as receipt:
+        spend = self.spend()
+        token.check(rows, spend)
+        with token.spend(spend) as receipt:
             opened = receipt.open(rows)
             # a warning, or an error where the caller asked for one, would tell of a row
             with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -155,27 +157,41 @@ class FunctionMechanism(Generic[X]):
 
     def _computed(self, rows: Array, draw: _OneDraw) -> Array:
         try:
-            return np.asarray(self.function(rows, draw), dtype=np.float64)
-        except TokenError:
-            raise
-        except Exception:  # its message may quote rows
-            raise TokenError(
+            result = np.asarray(self.function(rows, draw), dtype=np.float64)
+        except BaseException as error:  # its message may quote rows
+            if from_outside(error):
+                raise
+            told = TokenError(
                 f"{self.name} failed; why may depend on rows and is not told here: call its "
                 "function on made-up rows"
-            ) from None
+            )
+            raise (draw.refused or told) from None
+        if draw.refused is not None:
+            raise draw.refused
+        return result
 
 
 @final
 class _OneDraw:
     """``draw`` as a function gets it: the noise that was paid for, once."""
 
-    __slots__ = ("_drawn", "_name", "_receipt", "_shape")
+    __slots__ = ("_drawn", "_name", "_receipt", "_shape", "refused")
 
     def __init__(self, receipt: Receipt, name: str, shape: tuple[int, ...]) -> None:
         self._receipt, self._name, self._shape = receipt, name, shape
         self._drawn = False
+        self.refused: TokenError | None = None  # what the function must not hide
 
     def __call__(self, shape: tuple[int, ...]) -> Array:
+        try:
+            self._check(shape)
+            # as one vector, because noise in ℓp draws the last axis together
+            return self._receipt.draw((math.prod(self._shape),)).reshape(self._shape)
+        except TokenError as error:
+            self.refused = self.refused or error
+            raise
+
+    def _check(self, shape: tuple[int, ...]) -> None:
         if shape != self._shape:
             raise TokenError(
                 f"{self._name} asked for noise of another shape: the price is for one draw of "
@@ -187,5 +203,3 @@ class _OneDraw:
                 "answer needs a mechanism and a token of its own, or a longer shape="
             )
         self._drawn = True
-        # as one vector, because noise in ℓp draws the last axis together
-        return self._receipt.draw((math.prod(shape),)).reshape(shape)

@@ -10,8 +10,8 @@ import numpy as np
 
 from privlearn._validate import Count, check_fields
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Bound, Norm, exponent_of
-from privlearn.domains.clipping import to_radius
+from privlearn.domains import Array, Bound, Norm, Numbers, exponent_of
+from privlearn.domains.clipping import shaped, to_radius, with_norms
 from privlearn.mechanisms.objectives import UNIT, Objective
 from privlearn.mechanisms.scalar_objectives import (
     HuberObjective,
@@ -47,17 +47,18 @@ class Labelled:
 
     def clip(self, block: tuple[Array, Array]) -> Array:
         """Rows (x, y) with ‖x‖ <= radius and low <= y <= high."""
-        x, y = (np.asarray(part, dtype=np.float64) for part in block)
-        if x.ndim != 2 or x.shape[1] != self.dim or y.shape != x.shape[:1]:
-            raise ValueError(
-                f"records of shapes {x.shape}, {y.shape}: must be (n, {self.dim}), (n,)"
-            )
+        parts = zip(block, self.record_form(), strict=True)
+        x, y = (shaped(part, form) for part, form in parts)
         good = np.isfinite(x).all(axis=1) & np.isfinite(y)
         x = np.where(good[:, None], x, 0.0)
-        with np.errstate(over="ignore"):  # a norm of inf scales its row to 0
-            norms = np.linalg.norm(x, axis=1)
         labels = np.clip(np.where(good, y, 0.0), self.low, self.high)
-        return np.concatenate([to_radius(x, norms, self.radius), labels[:, None]], axis=1)
+        with np.errstate(all="ignore"):
+            scaled = to_radius(*with_norms(x, 2.0), self.radius)
+        return np.concatenate([scaled, labels[:, None]], axis=1)
+
+    def record_form(self) -> tuple[Numbers, Numbers]:
+        """A vector, and one number."""
+        return Numbers((self.dim,)), Numbers()
 
     def null(self) -> Array:
         zero = np.zeros(self.size)

@@ -10,7 +10,8 @@ import numpy as np
 
 from privlearn._validate import Checked, Count
 from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Norm, exponent_of
+from privlearn.domains import Array, Norm, Numbers, exponent_of
+from privlearn.domains.clipping import shaped
 from privlearn.mechanisms.objectives import UNIT, Objective
 from privlearn.mnl import NO_ITEM, Answer, clip_items, shares
 
@@ -44,12 +45,10 @@ class Choices(Checked):
 
     def clip(self, block: Answer) -> Array:
         """Flat records, every offered item scaled into the unit ball."""
-        features = np.asarray(block.features, dtype=np.float64)
-        offered = np.asarray(block.offered, dtype=np.float64) > 0
+        fields = zip(block, self.record_form(), strict=True)
+        features, places, choice = (shaped(part, form) for part, form in fields)
+        offered = places > 0
         n, k = len(features), self.max_items
-        if features.shape != (n, k, self.dim) or offered.shape != (n, k):
-            raise ValueError(f"answers of shape {features.shape}: must be (n, {k}, {self.dim})")
-        choice = np.asarray(block.choice)
         chosen = (np.arange(k) == choice[:, None]) & offered
         answered = chosen.any(axis=1) | (self.outside & (choice == NO_ITEM))
         good = np.isfinite(features).all(axis=(1, 2)) & answered
@@ -60,6 +59,10 @@ class Choices(Checked):
             good[:, None] & chosen,
         )
         return np.concatenate(parts, axis=1, dtype=np.float64)
+
+    def record_form(self) -> tuple[Numbers, Numbers, Numbers]:
+        """Features of all places, which of them were offered, and which one was chosen."""
+        return Numbers((self.max_items, self.dim)), Numbers((self.max_items,)), Numbers()
 
     def null(self) -> Array:
         return np.zeros(self.size)

@@ -222,8 +222,9 @@ class ReportNoisyMax:
             ProvenanceError: see `Token.spend` and `Receipt.open`.
         """
         check_adjacency(self.adjacency, token)
-        token.check(rows)
-        with token.spend(self.spend()) as receipt:
+        spend = self.spend()
+        token.check(rows, spend)
+        with token.spend(spend) as receipt:
             return self._picks(receipt, sum_of_rows(receipt.open_integers(rows)))
 
     def partial(self, rows: Rows[Array]) -> PartialSum:

@@ -105,10 +105,12 @@ class NoisySum(Noisy[X]):
             The sum in its natural shape: (size,), or (dim, dim) for `PSDTrace`.
 
         Raises:
+            DataError: rows of a form that the domain cannot use; nothing is spent.
             TokenError, UsersError, ProvenanceError: see `Token.spend` and `Receipt.open`.
         """
-        token.check(rows)
-        with token.spend(self.spend()) as receipt:
+        spend = self.spend()
+        token.check(rows, spend)
+        with token.spend(spend) as receipt:
             return receipt.release_sum(rows)
 
     def partial(self, rows: Rows[X]) -> PartialSum:

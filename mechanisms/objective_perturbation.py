@@ -287,8 +287,9 @@ class ObjectivePerturbation(Generic[X]):
         self._check_adjacency(token)
         if len(rows) > self.max_rows:
             raise HorizonError(f"{len(rows)} rows: at most max_rows = {self.max_rows}")
-        token.check(rows)
-        with token.spend(self.spend()) as receipt:
+        spend = self.spend()
+        token.check(rows, spend)
+        with token.spend(spend) as receipt:
             records = receipt.open(rows)
             dim = self.objective.dim
             drawn = receipt.draw_variates(2 * dim)

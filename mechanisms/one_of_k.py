@@ -191,8 +191,8 @@ class OneOfK(Generic[X]):
             ProvenanceError: see `Token.spend` and `Receipt.open`.
         """
         check_adjacency(self.adjacency, token)
-        token.check(rows)
         spend = self.spend()
+        token.check(rows, spend)
         with token.spend(spend) as receipt:
             if self._one_sum:
                 return receipt.release_sum(rows)

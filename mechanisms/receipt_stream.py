@@ -57,7 +57,12 @@ class ReceiptStream(ABC, Generic[X]):
 
     @abstractmethod
     def append(self, rows: Rows[X]) -> Released[Any] | None:
-        """Adds the next rows, and releases what follows from them."""
+        """Adds the next rows, and releases what follows from them.
+
+        Raises:
+            UsersError: these are others.
+            DataError: of a form that the domain cannot use; nothing is opened, the stream goes on.
+        """
 
     def _opened(self, rows: Rows[X]) -> Array:
         """The contributions of the next users.

@@ -68,9 +68,10 @@ class EachReport(ABC, Generic[X]):
             TokenError, UsersError: see `Token.spend` and `Receipt.open`.
         """
         check_adjacency(self.adjacency, token)
-        token.check(rows)
+        spend = self.spend()
+        token.check(rows, spend)
         # an error of floats, where the caller asked for such, would tell of a row
-        with np.errstate(all="ignore"), token.spend(self.spend()) as receipt:
+        with np.errstate(all="ignore"), token.spend(spend) as receipt:
             values = _opened(receipt, rows)
             return receipt.release(self.randomized(values, self.noise_of(receipt)))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, TypeVar, cast
@@ -38,19 +37,12 @@ def _listed(block: object) -> list[Any]:
 def copied(block: T) -> T:
     """The same block in arrays of its own, row after row in memory; lists become arrays.
 
-    Objects inside arrays stay as they are, see `deeply_copied`.
+    Objects inside arrays stay as they are.
     """
     if isinstance(block, tuple):
         return cast(T, rebuilt(block, [copied(field) for field in block]))
     # a subclass stays one: it may know which of its cells are masked
     return cast(T, np.array(block, order="C", subok=True))
-
-
-def deeply_copied(block: T) -> T:
-    """As `copied`, with the objects inside arrays; raises whatever one of them raises."""
-    if isinstance(block, tuple):
-        return cast(T, rebuilt(block, [deeply_copied(field) for field in block]))
-    return cast(T, copy.deepcopy(np.array(block, order="C", subok=True)))
 
 
 def frozen(values: ArrayLike) -> NDArray[np.float64]:
@@ -60,15 +52,12 @@ def frozen(values: ArrayLike) -> NDArray[np.float64]:
     return own
 
 
-def holds_objects(block: object) -> bool:
-    """Whether an array of the block holds Python objects, which a copy would share."""
-    return any(array.dtype.hasobject for array in leaves(block))
-
-
 def record_at(block: T, index: int | slice | NDArray[np.int_]) -> T:
     """One record of a block (int) or a sub-block (slice or indices)."""
     if isinstance(block, tuple):
         return cast(T, rebuilt(block, [record_at(field, index) for field in block]))
+    if isinstance(block, list) and isinstance(index, slice):  # its records may be of any form
+        return cast(T, block[index])
     return cast(T, np.asarray(block)[index])
 
 
@@ -111,13 +100,19 @@ def length(block: object) -> int:
     """
     if isinstance(block, np.ndarray) and block.ndim:
         return len(block)
-    shapes = [array.shape for array in _listed(block)]
+    shapes = _shapes(block)
     firsts = {shape[:1] for shape in shapes}
     if len(firsts) == 1 and (first := firsts.pop()):
         return int(first[0])
     if not shapes or any(len(s) == 0 for s in shapes) or len({s[0] for s in shapes}) != 1:
         raise ValueError(f"a block needs arrays with one common leading axis, got shapes {shapes}")
     return int(shapes[0][0])
+
+
+def _shapes(block: object) -> list[tuple[int, ...]]:
+    if isinstance(block, tuple):
+        return [shape for field in block for shape in _shapes(field)]
+    return [(len(block),)] if isinstance(block, list) else [np.shape(cast(ArrayLike, block))]
 
 
 def runs(blocks: Sequence[T | None]) -> list[tuple[int, list[T]]]:

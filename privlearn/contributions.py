@@ -10,8 +10,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._record_forms import check_form
 from privlearn._records import record_at
-from privlearn.domains import Domain, IntegerDomain, is_shipped
+from privlearn.domains import Domain, IntegerDomain, accepted_by, is_shipped
 from privlearn.errors import ProvenanceError, RowLocalityError
 from privlearn.grid import Grid, added, sum_of_rows
 from privlearn.rows import PartialSum, Rows
@@ -111,12 +112,27 @@ def _of_numbers(block: Any) -> bool:
     return type(block) is tuple and bool(block) and all(map(_of_numbers, block))
 
 
+def check_forms(domain: Domain[Any], rows: Rows[Any]) -> None:
+    """Raises unless records of the public form of ``rows`` can be in ``domain``.
+
+    Rows are unknown, and pass, after code that cannot be tried (answers of users) or that fails on
+    zeros; so does everything into a domain that does not state what it takes.
+
+    Raises:
+        DataError: none can be, whatever their numbers; it names both forms and a remedy.
+    """
+    forms = Rows._forms_of(rows)
+    if forms and (accepted := accepted_by(domain)) is not None:
+        check_form(accepted, forms, domain)
+
+
 def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
     """The sealed sum of the contributions of ``rows`` to ``spend``; nothing leaves.
 
     Raises:
         TypeError: no rows.
         ValueError: the spend has no grid, so that sums depend on the order.
+        DataError: records of a form that the domain cannot use.
         ProvenanceError: rows on a timetable that no registry admitted.
     """
     if not isinstance(rows, Rows):
@@ -128,6 +144,7 @@ def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
         )
     if spend.grid is None:
         raise ValueError(f"{spend.mechanism}: adds up in doubles, which cannot be merged exactly")
+    check_forms(spend.domain, rows)
     clipping = clipping_of(spend.domain, spend.grid)
     functions = tuple(dict.fromkeys((*rows.functions, *clipping.checked.names)))
     total, defect = np.zeros(clipping.size, np.int64), None

@@ -149,7 +149,7 @@ class RowLocalityError(PrivlearnError, RuntimeError):
 
 
 class DataError(PrivlearnError, ValueError):
-    """An input file or table does not have the required form."""
+    """An input file, a table or sealed rows do not have the required form: nothing was spent."""
 
 
 class PartitionError(PrivlearnError, RuntimeError):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.domains import Array
+from privlearn.domains.clipping import shortened
 
 Items = NDArray[np.int64]
 
@@ -39,6 +40,9 @@ def clip_items(features: Array, scale: float = 1.0) -> Array:
     with np.errstate(over="ignore", invalid="ignore"):  # a warning would tell of sealed data
         scaled = features if scale == 1 else features / scale
         norms = np.sqrt(np.einsum("...d,...d->...", scaled, scaled))
+        if not (good := np.isfinite(norms)).all():
+            scaled = np.where(good[..., None], scaled, shortened(scaled))
+            norms = np.sqrt(np.einsum("...d,...d->...", scaled, scaled))
         return cast(Array, scaled / np.maximum(norms, 1.0)[..., None])
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from privlearn.adjacency import Adjacency, Trust
-from privlearn.domains import IntegerDomain
+from privlearn.contributions import check_forms
+from privlearn.domains import Domain, IntegerDomain
 from privlearn.errors import ProvenanceError, UsersError
 from privlearn.partitions.rows import PartitionedRows
 from privlearn.people import People
@@ -17,16 +18,20 @@ if TYPE_CHECKING:
     from privlearn.tokens import Issuer, Spend, Token
 
 
-def check_rows(token: Token[Any], rows: Rows[Any], first: int) -> None:
+def check_rows(token: Token[Any], rows: Rows[Any], first: int, domain: Domain[Any]) -> None:
     """Raises unless ``token``, of whose users those from ``first`` on are left, may open ``rows``.
+
+    They are opened through ``domain``.
 
     Raises:
         TypeError: no rows.
         UsersError: of other users.
         ProvenanceError: not of its billboard.
+        DataError: of a form that the domain cannot use.
     """
     if not isinstance(rows, Rows):
         raise TypeError(f"rows: must be Rows (see Rows.seal), not {type(rows).__name__}")
+    check_forms(domain, rows)
     users, last = rows.users, token.users.stop
     if users.start < first or users.stop > last:
         raise UsersError(

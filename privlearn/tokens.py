@@ -229,9 +229,9 @@ class Token(Generic[B]):
         fix(self, "_used", False)
         fix(self, "_lock", Exclusive(f"token {label!r}"))
 
-    def check(self, rows: Rows[Any]) -> None:
+    def check(self, rows: Rows[Any], spend: Spend) -> None:
         """Raises what `Receipt.open` would raise for ``rows``, before anything is spent."""
-        check_rows(self, rows, self.users.start)
+        check_rows(self, rows, self.users.start, spend.domain)
 
     def check_batches(self, rule: Participation, starts: Sequence[int]) -> None:
         """Whether a person has no more rows in each of these batches than in one of ``rule``.
@@ -539,10 +539,10 @@ class Receipt:
 
         For mechanisms with arithmetic of their own.
 
-        Rows that cannot be clipped (wrong shape or type) and null records come out as the null
-        contribution.
+        Rows that cannot be clipped and null records come out as the null contribution.
 
         Raises:
+            DataError: no row can be clipped, because of its public form; nothing is opened.
             UsersError: an index outside the token's users, opened before, or out of order.
             ProvenanceError: logged rows under a joint guarantee.
             TokenSpentError: retired.
@@ -588,7 +588,7 @@ class Receipt:
     def _opened(self, rows: Rows[Any]) -> NDArray[Any]:
         with self._token._lock:
             self._check_open()
-            check_rows(self._token, rows, self._next)
+            check_rows(self._token, rows, self._next, self._spend.domain)
             self._name_passed(rows.functions)
             users = rows.users
             self._reach(users.stop)

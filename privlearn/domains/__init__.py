@@ -9,8 +9,16 @@ contribution and the null value (zero-out, add-remove).
 integers is trusted (docs/proofs.md, "Clipping on integers").
 """
 
+from privlearn._record_forms import Numbers as Numbers
 from privlearn.domains.balls import Ball
-from privlearn.domains.base import Domain, IntegerDomain, fitting_grid, has_integers, largest_number
+from privlearn.domains.base import (
+    Domain,
+    IntegerDomain,
+    accepted_by,
+    fitting_grid,
+    has_integers,
+    largest_number,
+)
 from privlearn.domains.boxes import Box
 from privlearn.domains.categories import Categories
 from privlearn.domains.clipping import Bound
@@ -31,8 +39,10 @@ __all__ = [
     "IntegerDomain",
     "Layout",
     "Norm",
+    "Numbers",
     "OneOf",
     "PSDTrace",
+    "accepted_by",
     "domain_from_dict",
     "exponent_of",
     "fitting_grid",

@@ -10,6 +10,7 @@ import numpy as np
 
 from privlearn._integer_sets import MOST_EXPONENT, Integers, inside
 from privlearn._json_forms import REAL, WHOLE, Kind
+from privlearn._record_forms import Numbers
 from privlearn._validate import Count
 from privlearn.adjacency import Adjacency
 from privlearn.domains.base import ShippedDomain
@@ -21,10 +22,9 @@ from privlearn.domains.clipping import (
     shrunk,
     tiles,
     to_radius,
-    usable_rows,
-    without,
+    with_norms,
 )
-from privlearn.domains.norms import Array, Norm, exponent_of, norm_name, power, row_norms
+from privlearn.domains.norms import Array, Norm, exponent_of, norm_name, power
 from privlearn.domains.reading import ships
 from privlearn.grid import Grid
 
@@ -47,13 +47,16 @@ class Ball(ShippedDomain):
 
     def clip(self, block: Array) -> Array:
         """Scales each row, shape (size,), to norm <= radius."""
-        values = shaped(block, (self.size,))
+        values = shaped(block, self.record_form())
         if self.norm == "l2" and np.vdot(values, values) < 0.999 * self.radius**2:
             return values  # well inside, all of them together (NaN is not)
         with np.errstate(all="ignore"):
-            values = usable_rows(values)
-            norms = row_norms(values, exponent_of(self.norm))
+            values, norms = with_norms(values, exponent_of(self.norm))
             return to_radius(values, norms, self.radius)
+
+    def record_form(self) -> Numbers:
+        """One array of ``size`` numbers."""
+        return Numbers((self.size,))
 
     def null(self) -> Array:
         return np.zeros(self.size)
@@ -67,7 +70,7 @@ class Ball(ShippedDomain):
         if exponent < math.inf:
             exponent = min(exponent, MOST_EXPONENT)
         aim = radius * shrunk(self.size) * grid.step
-        values = shaped(block, (self.size,))
+        values = shaped(block, self.record_form())
         if exponent == 2 and np.vdot(values, values) < 0.999 * aim**2:  # well inside, all together
             with np.errstate(all="ignore"):  # tiny numbers vanish, of which a warning would tell
                 steps = (values * (1.0 / grid.step)).astype(np.int64)
@@ -76,9 +79,7 @@ class Ball(ShippedDomain):
         steps = np.empty(values.shape, dtype=np.int64)
         with np.errstate(all="ignore"):
             for tile in tiles(values):
-                part, norms = values[tile], row_norms(values[tile], exponent)
-                if not np.isfinite(norms).all():
-                    part, norms = without(part, norms, np.isfinite(norms))
+                part, norms = with_norms(values[tile], exponent)
                 factors = np.minimum(aim / norms, 1.0) / grid.step
                 steps[tile] = part * factors[:, None]  # toward zero
                 drop(steps[tile], inside(steps[tile], radius, exponent))

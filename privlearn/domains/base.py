@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
 from privlearn._integer_sets import Integers
+from privlearn._record_forms import Accepted
 from privlearn._validate import Checked
 from privlearn.adjacency import Adjacency
 from privlearn.domains.norms import Array, Norm
@@ -20,7 +21,11 @@ X_contra = TypeVar("X_contra", contravariant=True)
 
 
 class Domain(Protocol[X_contra]):
-    """A public set of vectors of length ``size`` and how records get into it."""
+    """A public set of vectors of length ``size`` and how records get into it.
+
+    One with a method ``record_form()``, which gives `Numbers` or a tuple of them, has rows of
+    another form refused before a token is spent; without it they are null.
+    """
 
     @property
     def size(self) -> int:
@@ -69,6 +74,12 @@ def has_integers(domain: Domain[X]) -> TypeGuard[IntegerDomain[X]]:
     return isinstance(domain, ShippedDomain | IntegerDomain)  # the second is slow to ask
 
 
+def accepted_by(domain: Domain[Any]) -> Accepted | None:
+    """The form of records that a domain takes; None where it does not state one."""
+    states = getattr(domain, "record_form", None)
+    return None if states is None else cast("Accepted | None", states())
+
+
 def largest_number(domain: Domain[Any]) -> float:
     """A bound on every number of a contribution: what null has, and how far from it others are."""
     return largest_of_null(domain) + domain.sensitivity(Adjacency.ZERO_OUT, "linf")
@@ -101,6 +112,10 @@ class ShippedDomain(Checked, ABC):
     @abstractmethod
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
         """Largest change of a sum when one user changes."""
+
+    @abstractmethod
+    def record_form(self) -> Accepted | None:
+        """The form of records that `clip` can use, whatever their numbers."""
 
     @abstractmethod
     def _largest_of_null(self) -> float:

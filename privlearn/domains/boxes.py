@@ -12,10 +12,11 @@ import numpy as np
 
 from privlearn._integer_sets import Integers
 from privlearn._json_forms import REAL, WHOLE
+from privlearn._record_forms import Numbers
 from privlearn._validate import Count, Finite, check_fields
 from privlearn.adjacency import Adjacency
 from privlearn.domains.base import ShippedDomain
-from privlearn.domains.clipping import bound, floor_in_steps, rows_of, shaped, tiles, usable_rows
+from privlearn.domains.clipping import bound, floor_in_steps, shaped, tiles, usable_rows
 from privlearn.domains.norms import Array, Norm, exponent_of, power
 from privlearn.domains.reading import ships
 from privlearn.exact import float_up
@@ -45,8 +46,12 @@ class Box(ShippedDomain):
     def clip(self, block: Array) -> Array:
         """Clamps each entry of each row, shape (size,)."""
         with np.errstate(all="ignore"):
-            values = rows_of(block, (self.size,))
+            values = usable_rows(shaped(block, self.record_form()))
             return np.clip(values, self.low, self.high)
+
+    def record_form(self) -> Numbers:
+        """One array of ``size`` numbers."""
+        return Numbers((self.size,))
 
     def null(self) -> Array:
         return np.clip(np.zeros(self.size), self.low, self.high)
@@ -57,7 +62,7 @@ class Box(ShippedDomain):
     def integers(self, block: Array, grid: Grid) -> Integers:
         """Clamps each entry of each row, shape (size,), to ⌈low/step⌉ … ⌊high/step⌋."""
         low, high = _ends_in_steps(self, grid)
-        values = shaped(block, (self.size,))
+        values = shaped(block, self.record_form())
         steps = np.empty(values.shape, dtype=np.int64)
         with np.errstate(all="ignore"):
             for tile in tiles(values):

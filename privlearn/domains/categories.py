@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from privlearn._integer_sets import Integers
 from privlearn._json_forms import WHOLE
+from privlearn._record_forms import Numbers
 from privlearn._validate import AtLeastTwo
 from privlearn.adjacency import Adjacency
 from privlearn.domains.base import ShippedDomain
-from privlearn.domains.clipping import WITHIN, Number, floor_in_steps, whole_below
+from privlearn.domains.clipping import WITHIN, Number, floor_in_steps, shaped, whole_below
 from privlearn.domains.norms import Array, Norm, exponent_of
 from privlearn.domains.reading import ships
 from privlearn.grid import Grid
@@ -40,10 +41,12 @@ class Categories(ShippedDomain):
         """Rows with a 1 at the answer; 1/k everywhere for what is no answer."""
         return self._marked(block, np.float64(1.0), self.null())
 
+    def record_form(self) -> Numbers:
+        """One number."""
+        return Numbers()
+
     def _marked(self, block: object, mark: Number, null: NDArray[Number]) -> NDArray[Number]:
-        answers = np.asarray(block, dtype=np.float64)
-        if answers.ndim != 1:
-            raise ValueError(f"rows of shape {answers.shape[1:]}: answers are single integers")
+        answers = shaped(block, self.record_form())
         with np.errstate(all="ignore"):
             real, places = whole_below(answers, self.size)
         rows = np.empty((len(answers), len(null)), null.dtype)

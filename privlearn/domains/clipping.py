@@ -12,14 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._integer_sets import MOST, Integers
+from privlearn._record_forms import Numbers, numbers_of
 from privlearn._validate import positive
-from privlearn.domains.norms import Array
+from privlearn.domains.norms import Array, row_norms
 from privlearn.grid import Grid
 
 Number = TypeVar("Number", np.float64, np.int64)
 
 _SHRINK = 1 - 1e-12
 """Clipped values stay inside by this factor, which covers the rounding of norm and product."""
+
+_FAR = 1e140
+"""Of a number; rows that are longer are shortened before their norm is taken."""
 
 WITHIN = Fraction(2**42 - 1, 2**42)
 """Of a radius, what integers are checked against: covers the rounding of `sensitivity`."""
@@ -45,9 +49,26 @@ def shrunk(terms: int) -> float:
     return _SHRINK - (terms + 256) * 2.0**-52
 
 
-def without(values: Array, norms: Array, usable: NDArray[np.bool_]) -> tuple[Array, Array]:
-    """Rows and their norms, both 0 where they are of no use."""
-    return np.where(usable[:, None], values, 0.0), np.where(usable, norms, 0.0)
+def with_norms(values: Array, exponent: float) -> tuple[Array, Array]:
+    """Rows, shape (n, d), and their ℓq norms; both 0 where a number is NaN or infinite.
+
+    Rows whose norm is beyond what doubles hold are shortened, which changes no direction; they are
+    longer than any radius (`bound`) all the same.
+    """
+    norms = row_norms(values, exponent)
+    rest = ~(norms <= _FAR)  # NaN is neither
+    if rest.any():
+        values = values.copy()
+        values[rest] = shortened(usable_rows(values[rest]))
+        norms[rest] = row_norms(values[rest], exponent)
+    return values, norms
+
+
+def shortened(values: Array) -> Array:
+    """Vectors, shape (..., d), with no number above 1e140; infinite ones become NaN."""
+    largest = np.abs(values).max(axis=-1, initial=0.0)
+    far = largest > _FAR
+    return np.asarray(values * np.where(far, _FAR / np.where(far, largest, 1.0), 1.0)[..., None])
 
 
 def drop(steps: Integers, held: NDArray[np.bool_]) -> None:
@@ -73,31 +94,16 @@ def radius_in_steps(radius: float, grid: Grid) -> int:
     return floor_in_steps(Fraction(radius) * WITHIN, grid, radius=radius)
 
 
-def rows_of(block: object, shape: tuple[int | None, ...]) -> Array:
-    """The block as floats, with unusable rows set to 0.
+def shaped(block: object, form: Numbers) -> Array:
+    """The block as floats, contiguous; NaN where text or an object is no number.
 
     Raises:
-        ValueError: the whole block has a shape other than (n, *shape).
+        TypeError: several arrays, or of dates, complex numbers or the like.
+        ValueError: it has a shape other than (n, *form.shape).
     """
-    return usable_rows(shaped(block, shape))
-
-
-def shaped(block: object, shape: tuple[int | None, ...]) -> Array:
-    """The block as floats, contiguous.
-
-    Raises:
-        TypeError: several arrays.
-        ValueError: it has a shape other than (n, *shape).
-    """
-    if isinstance(block, tuple | list):
-        raise TypeError("rows of several arrays: map them to one array first")
-    values = np.asarray(block, dtype=np.float64)
-    fits = values.shape[1:] == shape or (
-        values.ndim == len(shape) + 1
-        and all(want in (None, have) for want, have in zip(shape, values.shape[1:], strict=True))
-    )
-    if not fits:
-        raise ValueError(f"rows of shape {values.shape[1:]} where {shape} is required")
+    values = numbers_of(block)
+    if not values.ndim or not form.holds(values.shape[1:]):
+        raise ValueError(f"rows of shape {values.shape[1:]} where {form.shape} is required")
     return np.ascontiguousarray(values)  # sums of a row then do not depend on the block's layout
 
 
@@ -116,8 +122,7 @@ def to_radius(values: Array, norms: Array, radius: float) -> Array:
     if not outside.any():
         return values
     scale = np.where(outside, limit / np.where(outside, norms, limit), 1.0)
-    # Subnormal factors have few digits, so rows that are far too long become 0.
-    return np.asarray(values * np.where(scale < 1e-290, 0.0, scale)[:, None])
+    return np.asarray(values * scale[:, None])
 
 
 def bound(**named: float) -> float:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from privlearn._integer_sets import Integers
 from privlearn._json_forms import OBJECT, REAL
+from privlearn._record_forms import Numbers
 from privlearn._validate import check_fields, positive
 from privlearn.adjacency import Adjacency
 from privlearn.domains.balls import Ball
@@ -76,6 +77,10 @@ class Counted(ShippedDomain):
         assert self.unit is not None  # since `__post_init__`
         return self.unit
 
+    def record_form(self) -> Numbers:
+        """That of the inner domain."""
+        return self.inner.record_form()
+
     def clip(self, block: Array) -> Array:
         """Of rows of shape (inner.size,): clipped, and behind them the unit; zeros if missing."""
         return _paired(self.inner.clip(block), block, self._unit)
@@ -136,7 +141,7 @@ class Counted(ShippedDomain):
 
 def _paired(vectors: NDArray[Number], block: Array, unit: float) -> NDArray[Number]:
     """The vectors with the unit behind those of usable records, the others zero."""
-    there = np.isfinite(shaped(block, vectors.shape[1:])).all(axis=1)
+    there = np.isfinite(shaped(block, Numbers(vectors.shape[1:]))).all(axis=1)
     pairs = np.zeros((len(vectors), vectors.shape[1] + 1), vectors.dtype)
     pairs[there, :-1], pairs[there, -1] = vectors[there], unit
     return pairs

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from privlearn._integer_sets import Integers, inside
 from privlearn._json_forms import REAL, TEXT, WHOLE
+from privlearn._record_forms import Numbers
 from privlearn._validate import Count, check_fields
 from privlearn.adjacency import Adjacency
 from privlearn.domains.base import ShippedDomain
@@ -20,14 +21,13 @@ from privlearn.domains.clipping import (
     Bound,
     drop,
     radius_in_steps,
-    rows_of,
     shaped,
     shrunk,
     tiles,
     to_radius,
-    without,
+    with_norms,
 )
-from privlearn.domains.norms import Array, Norm, exponent_of, power, row_norms
+from privlearn.domains.norms import Array, Norm, exponent_of, power
 from privlearn.domains.reading import ships
 from privlearn.exact import float_down
 from privlearn.grid import Grid
@@ -78,13 +78,18 @@ class PSDTrace(ShippedDomain):
     def clip(self, block: Array) -> Array:
         """Turns factors, shape (n, m, dim), into svec rows of trace <= ``trace``."""
         with np.errstate(all="ignore"):
-            factors = rows_of(block, (None, self.dim))
-            flat = factors.reshape(len(factors), -1)
-            norms = np.sqrt(np.einsum("ij,ij->i", flat, flat))
+            factors = shaped(block, self.record_form())
+            flat, norms = with_norms(
+                factors.reshape(len(factors), factors.shape[1] * self.dim), 2.0
+            )
             scaled = to_radius(flat, norms, math.sqrt(self.trace)).reshape(factors.shape)
             rows, columns, weights = _upper(self.dim, self.layout)
             matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
             return cast(Array, matrices[:, rows, columns] * weights)
+
+    def record_form(self) -> Numbers:
+        """Any number of rows of ``dim`` numbers."""
+        return Numbers((None, self.dim))
 
     def null(self) -> Array:
         return np.zeros(self.size)
@@ -99,7 +104,7 @@ class PSDTrace(ShippedDomain):
         rows are at most √2·trace apart rests on a check of the scaled factors, too, and on the
         error bound of a matrix product in any order of summation.
         """
-        factors = shaped(block, (None, self.dim))
+        factors = shaped(block, self.record_form())
         count, terms = factors.shape[1], factors.shape[1] * self.dim
         radius, trace = _trace_in_steps(self, count, grid)
         limit = _certain_trace(trace, grid.step, terms)
@@ -110,10 +115,7 @@ class PSDTrace(ShippedDomain):
         steps = np.empty((len(factors), self.size), dtype=np.int64)
         with np.errstate(all="ignore"):
             for tile in tiles(steps):
-                part = flat[tile]
-                norms = row_norms(part, 2.0)
-                if not np.isfinite(norms).all():
-                    part, norms = without(part, norms, np.isfinite(norms))
+                part, norms = with_norms(flat[tile], 2.0)
                 part = part * np.minimum(aim / norms, 1.0)[:, None]
                 held = np.einsum("ij,ij->i", part, part) <= limit
                 scaled = part.reshape(len(part), count, self.dim)

@@ -13,10 +13,18 @@ from numpy.typing import NDArray
 
 from privlearn._integer_sets import Integers
 from privlearn._json_forms import OBJECT, WHOLE
+from privlearn._record_forms import Accepted, Numbers
 from privlearn._validate import AtLeastTwo, check_fields
 from privlearn.adjacency import Adjacency
-from privlearn.domains.base import Domain, IntegerDomain, ShippedDomain, X, largest_of_null
-from privlearn.domains.clipping import Number, whole_below
+from privlearn.domains.base import (
+    Domain,
+    IntegerDomain,
+    ShippedDomain,
+    X,
+    accepted_by,
+    largest_of_null,
+)
+from privlearn.domains.clipping import Number, shaped, whole_below
 from privlearn.domains.norms import Array, Norm, exponent_of, power
 from privlearn.domains.reading import domain_from_dict, is_shipped, ships
 from privlearn.exact import float_up
@@ -65,12 +73,17 @@ class OneOf(ShippedDomain, Generic[X]):
         records, arms = block
         return self._placed(self.inner.clip(records), arms, self.inner.null())
 
+    def record_form(self) -> Accepted | None:
+        """A record of the inner domain and one number; None if that one does not state its form."""
+        inner = accepted_by(self.inner)
+        return None if inner is None else (inner, Numbers())
+
     def _placed(
         self, contributions: NDArray[Number], arms: object, null: NDArray[Number]
     ) -> NDArray[Number]:
         """Each contribution at its arm, and null ones at the others."""
-        chosen = np.asarray(arms, dtype=np.float64)
-        if chosen.shape != (len(contributions),):
+        chosen = shaped(arms, Numbers())
+        if len(chosen) != len(contributions):
             raise ValueError(f"arms of shape {chosen.shape}: must be ({len(contributions)},)")
         with np.errstate(invalid="ignore"):
             real, places = whole_below(chosen, self.arms)

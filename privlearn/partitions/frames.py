@@ -1,19 +1,21 @@
 """What travels between owner and workers, encrypted: rows, questions, sums and failures.
 
 A frame is one byte that says what it is, and AES-256-GCM under the key of the job, which
-authenticates that byte, too.  Arrays are in NumPy's own format, which holds no Python objects.
+authenticates that byte, too.  Questions are in NumPy's own format, without
+Python objects; rows as in a store of rows (`privlearn.rows.packing`).
 """
 
 from __future__ import annotations
 
 import io
 import os
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from privlearn._records import leaves
 from privlearn.errors import PartitionError
 from privlearn.partitions.keys import Job
 
@@ -69,40 +71,34 @@ def _cipher(key: bytes) -> Any:
     return AESGCM(key)
 
 
-def block_to_bytes(block: Any) -> bytes:
-    """The arrays of a block, in field order.
-
-    Raises:
-        TypeError: one holds Python objects.
-    """
-    arrays = list(leaves(block))
-    if any(array.dtype.hasobject for array in arrays):
-        raise TypeError("blocks: arrays of Python objects do not travel; hand in numbers")
+def numbers_to_bytes(values: NDArray[Any]) -> bytes:
+    """In NumPy's own format, without Python objects."""
     out = io.BytesIO()
-    np.savez(out, *arrays)
+    np.save(out, values, allow_pickle=False)
     return out.getvalue()
 
 
-def arrays_of(data: bytes) -> list[np.ndarray[Any, Any]]:
-    """What `block_to_bytes` was given the leaves of."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as held:
-        return [held[f"arr_{i}"] for i in range(len(held.files))]
+def numbers_from(data: bytes) -> NDArray[Any]:
+    """What `numbers_to_bytes` was given."""
+    return np.asarray(np.load(io.BytesIO(data), allow_pickle=False))
 
 
-def shape_of(block: Any) -> Any:
-    """The named tuples that a block is built of: public, as its class is."""
+def check_travels(block: Any) -> None:
+    """Raises TypeError for arrays of Python objects."""
     if isinstance(block, tuple):
-        return (type(block), tuple(shape_of(field) for field in block))
-    return None
+        for field in block:
+            check_travels(field)
+    elif isinstance(block, np.ndarray) and block.dtype.hasobject:
+        raise TypeError("blocks: arrays of Python objects do not travel; hand in numbers")
 
 
-def built(shape: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
-    """A block of that shape; takes its arrays from the front of the list."""
-    if shape is None:
-        return arrays.pop(0)
-    kind, fields = shape
-    made = [built(field, arrays) for field in fields]
-    return kind(*made) if hasattr(kind, "_fields") else tuple(made)
+def kinds_of(block: Any) -> Iterator[type[Any]]:
+    """The named tuples that a block is built of."""
+    if isinstance(block, tuple):
+        if type(block) is not tuple:
+            yield type(block)
+        for field in block:
+            yield from kinds_of(field)
 
 
 def failure_of(frame: bytes, job: Job) -> str | None:

@@ -18,20 +18,23 @@ from typing import Any, Generic, Protocol, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._records import leaves, length, record_at
+from privlearn._record_forms import form_of
+from privlearn._records import length, record_at
+from privlearn._user_code import from_outside
 from privlearn.errors import PartitionError, PrivlearnError, ProvenanceError, UsersError
 from privlearn.partitions.frames import (
     Kind,
-    arrays_of,
-    built,
+    check_travels,
     failure_of,
     framed,
+    kinds_of,
     unframed,
 )
 from privlearn.partitions.keys import Job, JobKey
 from privlearn.rows import PartialSum, Rows, merge
 from privlearn.rows.stamps import Registry, RegistryElsewhere
 from privlearn.rows.tabular import records_from
+from privlearn.rows.travel import rows_packed, rows_unpacked
 
 X = TypeVar("X")
 
@@ -78,7 +81,30 @@ class Held:
     """A partition whose rows come with the task, encrypted; made for one range of users."""
 
     frame: bytes
-    shape: Any
+    kinds: tuple[type[Any], ...]
+    """The named tuples that its records are made of: public, as the classes are."""
+
+    @classmethod
+    def of(cls, block: Any, users: range, key: bytes) -> Held:
+        """A block of records of these users.
+
+        Raises:
+            TypeError: an array of Python objects.
+        """
+        check_travels(block)
+        kinds = tuple(dict.fromkeys(kinds_of(block)))
+        rows: Rows[Any] = Rows.seal(block, users=users)
+        frame = framed(Kind.ROWS, rows_packed(rows, kinds), key, about=named(users))
+        return cls(frame, kinds)
+
+    def rows(self, users: range, key: bytes) -> Rows[Any]:
+        """What `of` was given.
+
+        Raises:
+            PartitionError: it was of others, or it was changed on the way.
+        """
+        data = unframed(Kind.ROWS, self.frame, key, about=named(users))
+        return rows_unpacked(data, users, self.kinds)
 
     def __repr__(self) -> str:
         return f"Held({len(self.frame)} bytes, encrypted)"
@@ -176,7 +202,9 @@ class SumJob(Generic[X]):
             return Kind.KEYLESS.value + type(error).__name__.encode()
         try:
             return self._sealed(self._sum(users, source, key), key)
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            if from_outside(error):
+                raise
             told = f"partition of users {named(users)}: {_public(error)}"
             return framed(Kind.FAILURE, told.encode(), key)
 
@@ -227,26 +255,31 @@ class SumJob(Generic[X]):
         learned: NDArray[np.bool_] | None = None
         if self.registry is not None:
             learned, source = source.which(wanted, self.registry.id, key), source.source
-        block = self._block(users, source, key)
-        if length(block) != len(users):
-            raise UsersError(f"holds {length(block)} rows, and is said to hold {len(users)}")
+        piece_of = self._pieces(users, source, key)
         pieces = []
         for start in range(wanted.start, wanted.stop, _PIECE):
             part = range(start, min(start + _PIECE, wanted.stop))
-            piece = slice(part.start - users.start, part.stop - users.start)
-            rows = _sealed_piece(record_at(block, piece), part)
+            rows = piece_of(part)
             if self.registry is not None and learned is not None:
                 these = learned[start - wanted.start :][: len(part)]
                 rows = Rows._admitted_elsewhere(rows, self.registry, these)
             pieces.append(self.mechanism.partial(self.steps.mapped(rows)))
         return merge(*pieces)
 
-    def _block(self, users: range, source: Any, key: bytes) -> Any:
+    def _pieces(self, users: range, source: Any, key: bytes) -> Callable[[range], Rows[Any]]:
+        """The sealed rows of some of the users."""
         if isinstance(source, Held):
-            frame = unframed(Kind.ROWS, source.frame, key, about=named(users))
-            return built(source.shape, arrays_of(frame))
+            return source.rows(users, key).slice
         made = source if self.steps.read is None else self.steps.read(source)
-        return records_from("partition", made)
+        block = records_from("partition", made)
+        if length(block) != len(users):
+            raise UsersError(f"holds {length(block)} rows, and is said to hold {len(users)}")
+
+        def piece(part: range) -> Rows[Any]:
+            some = slice(part.start - users.start, part.stop - users.start)
+            return _sealed_piece(record_at(block, some), part)
+
+        return piece
 
     def _of_nobody(self) -> PartialSum:
         null: Rows[Any] = self.steps.mapped(Rows.null(range(1)))
@@ -271,11 +304,15 @@ def _sealed_piece(block: Any, users: range) -> Rows[Any]:
 
     Row after row in memory, as `Rows.seal` has them: results then have the same bits.
     """
-    arrays = list(leaves(block))
-    plain = all(a.flags.c_contiguous and not a.dtype.hasobject for a in arrays)
-    if plain and not isinstance(block, list):
-        return Rows._of_own(block, users)
+    if _is_plain(block):
+        return Rows._of_own(block, users, form=form_of(block))
     return Rows.seal(block, users=users)
+
+
+def _is_plain(block: Any) -> bool:
+    if isinstance(block, tuple):
+        return all(_is_plain(field) for field in block)
+    return isinstance(block, np.ndarray) and block.flags.c_contiguous and not block.dtype.hasobject
 
 
 def overlap(users: range, only: range | None) -> range:

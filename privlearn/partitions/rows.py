@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._records import length
+from privlearn._user_code import FAILED, attempted
 from privlearn._validate import count, user_range
-from privlearn.contributions import clipping_of
+from privlearn.contributions import check_forms, clipping_of
 from privlearn.domains import Array, Domain
 from privlearn.errors import PartitionError, ProvenanceError, RowLocalityError, UsersError
-from privlearn.partitions.frames import Kind, arrays_of, block_to_bytes, framed, shape_of, unframed
+from privlearn.partitions.frames import Kind, framed, numbers_from, numbers_to_bytes, unframed
 from privlearn.partitions.jobs import Admitted, Held, Steps, SumJob, Summing, named, overlap
 from privlearn.partitions.keys import Job, JobKey
 from privlearn.people import People
@@ -156,14 +157,9 @@ class PartitionedRows(Sealed, Generic[X]):
         job = Job.begin(key)
         users = _consecutive([length(table) for table in tables], first)
         parts = [
-            Part(
-                part,
-                Held(
-                    framed(Kind.ROWS, block_to_bytes(table), job.key(), about=named(part)),
-                    shape_of(table),
-                ),
-            )
+            Part(part, Held.of(table, part, job.key()))
             for part, table in zip(users, tables, strict=True)
+            if len(part)
         ]
         return cls(job, parts, engine or InProcess(), Steps())
 
@@ -356,7 +352,7 @@ class PartitionedRows(Sealed, Generic[X]):
 
     def _asked(self, sums: RowSums, at: Array) -> PartialSum:
         """The sealed sums over all rows, given ``at``, which travels encrypted."""
-        question = framed(Kind.QUESTION, block_to_bytes(np.asarray(at)), self.__job.key())
+        question = framed(Kind.QUESTION, numbers_to_bytes(np.asarray(at)), self.__job.key())
         asked = _Asked(sums, self.__job, question, secrets.token_hex(16))
         total = self._added_up(asked)
         if total.terms.get("pass") != asked.number:  # at another point, or of something else
@@ -415,17 +411,24 @@ class _Asked:
     """Of the pass; public.  Sums of two passes are never merged, nor is one taken for another."""
 
     def partial(self, rows: Rows[Any]) -> PartialSum:
-        at = arrays_of(unframed(Kind.QUESTION, self.question, self.job.key()))[0]
+        at = numbers_from(unframed(Kind.QUESTION, self.question, self.job.key()))
         terms = {"asked": self.sums.to_dict(), "pass": self.number}
         clipping = clipping_of(self.sums.domain, None)
         functions = tuple(dict.fromkeys((*rows.functions, *clipping.checked.names)))
+        check_forms(self.sums.domain, rows)
         total, defect = [0] * self.sums.size, None
-        try:
-            total = _bounded(self.sums(clipping.contributions(rows), at), len(rows))
-        except RowLocalityError as error:  # told when it is paid for
-            defect = error
-        except Exception:
-            total = self.sums.failed()
+
+        def added_up() -> list[int] | RowLocalityError:
+            try:
+                return _bounded(self.sums(clipping.contributions(rows), at), len(rows))
+            except RowLocalityError as error:
+                return error
+
+        found = attempted(added_up)
+        if isinstance(found, RowLocalityError):
+            defect = found  # told when it is paid for
+        else:
+            total = self.sums.failed() if found is FAILED else found
         made = np.array(total, dtype=object)
         stamp = Rows._stamp_of(rows)
         return PartialSum((rows.users,), made, terms, functions, None, defect, stamp)

@@ -20,7 +20,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._record_forms import Cells, Form, Forms, form_of, zeros_of
 from privlearn._records import copied, leaves, length, rebuilt, record_at
+from privlearn._user_code import FAILED, attempted
 from privlearn.errors import RowLocalityError
 from privlearn.rows.tabular import unmasked
 
@@ -132,7 +134,28 @@ class RowFunction(Generic[T, U]):
             return attempt(self._function, block, count)
         # A copy in, and a copy out: user code may write to what it gets, and use its own again.
         result = attempt(self._function, copied(block), count)
-        return None if result is None else copied(_plain(result))
+        if result is None:
+            return None
+        own = attempted(lambda: copied(_plain(result)))  # an array of a class of the user's own
+        return None if own is FAILED else own
+
+    def forms_of(self, forms: Forms, count: int) -> Forms:
+        """The forms of what it makes of records of these forms, as far as they are known.
+
+        It is called on ``count`` records of zeros, so that what is known follows from its code and
+        from public forms alone; a function that fails there may still be of use.
+        """
+        if self.owned or not self._checked:
+            return ()
+        made: list[Form] = []
+        for form in forms:
+            tried = [self.attempt(block, count) for block in zeros_of(form, count)]
+            found = [form_of(result) for result in tried if result is not None]
+            if len(found) == 1:
+                made += found
+            elif found and all(isinstance(one, frozenset) for one in found):
+                made.append(frozenset().union(*cast("list[frozenset[Cells]]", found)))
+        return tuple(dict.fromkeys(made))
 
     def check(self, block: T, real: NDArray[np.bool_], result: U) -> None:
         """Spot-checks that no row's result depends on another row, or on earlier calls.
@@ -183,28 +206,30 @@ class RowFunction(Generic[T, U]):
             )
 
 
-def attempt(function: Callable[[T], U], block: T, count: int, *, objects: bool = False) -> U | None:
-    """The result on a block of ``count`` rows; None if it fails, or has other rows.
+def attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
+    """The result on a block of ``count`` rows; None if it fails, or has other rows, or objects."""
 
-    Rows of Python objects are accepted only where ``objects`` says so.
-    """
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            result = function(block)
-        arrays = list(leaves(result))
-        for x in arrays:
-            if x.shape[:1] != (count,) or (x.dtype.hasobject and not objects and _opaque(x.dtype)):
-                return None
-        return result if arrays else None
-    except RowLocalityError:  # an error of the program, and of no single record
-        raise
-    except (Exception, SystemExit):  # which user code has no right to raise about a row
-        return None
+    def checked() -> U | RowLocalityError | None:
+        try:
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                result = function(block)
+                arrays = list(leaves(result))
+        except RowLocalityError as error:  # an error of the program, and of no single record
+            return error
+        fits = all(x.shape[:1] == (count,) and not _opaque(x.dtype) for x in arrays)
+        return result if arrays and fits else None
+
+    result = attempted(checked)
+    if isinstance(result, RowLocalityError):
+        raise result
+    return None if result is FAILED else result
 
 
 def _opaque(kind: np.dtype[Any]) -> bool:
-    return kind.kind != "T"  # variable-width text says that it holds objects, too
+    return (
+        kind.hasobject and kind.kind != "T"
+    )  # variable-width text says that it holds objects, too
 
 
 def _plain(result: T) -> T:

@@ -10,10 +10,12 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
+
+from privlearn._record_forms import Cells, Form, Forms
 
 PLAIN_KINDS = "biufcUSmM"
 """Kinds of NumPy's types whose bytes are the whole value."""
@@ -39,6 +41,7 @@ class Parts(NamedTuple):
     defect: str | None
     stamp: PackedStamp | None
     at: NDArray[np.int64] | None
+    forms: Forms = ()
 
 
 def packed(parts: Parts, kinds: Collection[type[Any]] = ()) -> bytes:
@@ -66,6 +69,8 @@ def packed(parts: Parts, kinds: Collection[type[Any]] = ()) -> bytes:
         },
         "at": out.maybe(parts.at),
     }
+    if parts.forms:
+        head["forms"] = [_form_told(form) for form in parts.forms]
     line = json.dumps(head, separators=(",", ":")).encode()
     return b"\n".join((line, b"".join(out.arrays)))
 
@@ -89,7 +94,8 @@ def unpacked(records: Sequence[bytes], users: range, kinds: Collection[type[Any]
     """
     line = records[0].partition(b"\n")[0]
     head = _read(line)
-    read = _Reader([r[len(line) + 1 :] for r in records], {kind.__name__: kind for kind in kinds})
+    named = {kind.__name__: kind for kind in kinds}
+    read = _Reader([r[len(line) + 1 :] for r in records], named)
     chunks = tuple(read.chunk(form) for form in head["chunks"])
     stamp = head["stamp"]
     made = None
@@ -99,7 +105,24 @@ def unpacked(records: Sequence[bytes], users: range, kinds: Collection[type[Any]
     at = read.maybe(head["at"])
     read.check_done()
     functions = tuple(head["functions"])
-    return Parts(users, chunks, head["served"], functions, head["defect"], made, at)
+    forms = tuple(_form_read(form, named) for form in head.get("forms", ()))
+    return Parts(users, chunks, head["served"], functions, head["defect"], made, at, forms)
+
+
+def _form_told(form: Form) -> Any:
+    if isinstance(form, tuple):
+        return {"class": type(form).__name__, "fields": [_form_told(field) for field in form]}
+    return None if form is None else sorted(form)
+
+
+def _form_read(told: Any, kinds: Mapping[str, type[Any]]) -> Form:
+    if isinstance(told, dict):
+        fields = [_form_read(field, kinds) for field in told["fields"]]
+        kind = kinds.get(told["class"])
+        return tuple(fields) if kind is None else cast(Form, kind(*fields))
+    if told is None:
+        return None
+    return frozenset(Cells(tuple(shape), *rest) for shape, *rest in told)
 
 
 @lru_cache(maxsize=64)

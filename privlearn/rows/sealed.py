@@ -22,11 +22,9 @@ from typing import Any, Generic, Never, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from privlearn._record_forms import Form, Forms
 from privlearn._records import (
     blanked,
-    copied,
-    deeply_copied,
-    holds_objects,
     join,
     length,
     record_at,
@@ -35,7 +33,8 @@ from privlearn._records import (
 )
 from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
-from privlearn.rows.functions import RowFunction, attempt
+from privlearn.rows.contents import own_records, single_records
+from privlearn.rows.functions import RowFunction
 from privlearn.rows.packing import PackedStamp, Parts
 from privlearn.rows.stamps import (
     NOBODY,
@@ -119,7 +118,16 @@ class Rows(Sealed, Generic[T]):
     code is then called on each record by itself, as the length of a block would tell how many came.
     """
 
-    __slots__ = ("__at", "__board", "__chunks", "__defect", "__functions", "__stamp", "__users")
+    __slots__ = (
+        "__at",
+        "__board",
+        "__chunks",
+        "__defect",
+        "__forms",
+        "__functions",
+        "__stamp",
+        "__users",
+    )
 
     def __init__(
         self,
@@ -130,17 +138,34 @@ class Rows(Sealed, Generic[T]):
         defect: RowLocalityError | None = None,
         stamp: Stamp | None = None,
         at: Slots | None = None,
+        forms: Forms = (),
     ) -> None:
         self.__users, self.__chunks, self.__board = users, tuple(chunks), board
         self.__functions, self.__defect, self.__stamp = functions, defect, stamp
-        self.__at = at
+        self.__at, self.__forms = at, forms
+
+    def __but(self, **changed: Any) -> Rows[Any]:
+        """The same with some arguments of the constructor changed."""
+        same: dict[str, Any] = {
+            "users": self.__users,
+            "chunks": self.__chunks,
+            "board": self.__board,
+            "functions": self.__functions,
+            "defect": self.__defect,
+            "stamp": self.__stamp,
+            "at": self.__at,
+            "forms": self.__forms,
+        }
+        return Rows(**(same | changed))
 
     @classmethod
     def seal(cls, block: T, *, users: range, slots: ArrayLike | None = None) -> Rows[T]:
         """Seals a block of records (leading axis: one row per index in ``users``).
 
         The block is copied: what is written to its arrays afterwards changes nothing.  A record
-        with an object that cannot be copied is null.
+        with an object that cannot be copied is null.  Shapes and types of arrays and frames are
+        public, and rows of a form that a mechanism cannot use are refused before a token is spent;
+        of a list each record is taken by itself, and one of another form is null.
 
         Args:
             block: the records.
@@ -153,14 +178,17 @@ class Rows(Sealed, Generic[T]):
             TypeError: it is no table (a generator, a dict, a sparse matrix), or a frame of
                 something else than numbers.
         """
-        own = copied(records_from("block", block))
-        rows = cls._of_own(own, users, None if slots is None else slots_within(slots, users))
-        if holds_objects(own):
-            rows.__chunks = tuple(_objects_apart(own, rows.__visits))
+        own, form = own_records(records_from("block", block))
+        at = None if slots is None else slots_within(slots, users)
+        rows: Rows[T] = cls._of_own(own, users, at, form)
+        singles = single_records(own, rows.__visits)
+        if singles is not None:
+            apart = [_Chunk(single, np.array([single is not None])) for single in singles]
+            rows.__chunks = tuple(_merge(apart))
         return rows
 
     @classmethod
-    def _of_own(cls, block: T, users: range, at: Slots | None = None) -> Rows[T]:
+    def _of_own(cls, block: T, users: range, at: Slots | None = None, form: Form = None) -> Rows[T]:
         """As `seal`, for numbers that nobody else holds: for `privlearn.learners`, which copy."""
         index = user_range(users=users)
         count = length(block)
@@ -169,7 +197,8 @@ class Rows(Sealed, Generic[T]):
         if at is None and count != len(index):
             raise UsersError(f"users = {users!r} names {len(index)} rows, the block has {count}")
         real = _REAL if count == 1 else np.ones(count, dtype=bool)
-        return cls(index, [_Chunk(block, real)] if count else [], None, at=at)
+        forms = () if form is None else (form,)
+        return cls(index, [_Chunk(block, real)] if count else [], None, at=at, forms=forms)
 
     @classmethod
     def null(cls, users: range) -> Rows[T]:
@@ -208,7 +237,9 @@ class Rows(Sealed, Generic[T]):
         def single(block: T) -> U:
             return stack([function(record_at(block, 0))])
 
-        return self._mapped(RowFunction(single, "map", code=function), _map_singly, self.__board)
+        checked = RowFunction(single, "map", code=function)
+        forms = checked.forms_of(self.__forms, 1)
+        return self._mapped(checked, _map_singly, self.__board, forms)
 
     def map_rows(self, function: Callable[[T], U]) -> Rows[U]:
         """Applies a row-local ``function`` to whole blocks.
@@ -216,13 +247,16 @@ class Rows(Sealed, Generic[T]):
         If it raises on a block, or returns another number of rows, the rows on which it fails by
         themselves become null and the block is done again without them.
         """
-        return self._mapped(RowFunction(function, "map_rows"), _map_chunk, self.__board)
+        checked = RowFunction(function, "map_rows")
+        forms = checked.forms_of(self.__forms, 2)
+        return self._mapped(checked, _map_chunk, self.__board, forms)
 
     def _mapped(
         self,
         function: RowFunction[T, U],
         mapping: Callable[[RowFunction[T, U], _Chunk[T]], list[_Chunk[U]]],
         board: object | None,
+        forms: Forms = (),
     ) -> Rows[U]:
         if self.__at is not None and not function.owned:
             mapping = _map_singly
@@ -237,7 +271,8 @@ class Rows(Sealed, Generic[T]):
         functions = self.__functions
         if function.names:
             functions = tuple(dict.fromkeys((*functions, *function.names)))
-        return Rows(self.__users, chunks, board, functions, defect, self.__stamp, self.__at)
+        stamp, at = self.__stamp, self.__at
+        return Rows(self.__users, chunks, board, functions, defect, stamp, at, forms)
 
     def pool(self, combine: Callable[[T], U]) -> Rows[U]:
         """One row for each person in each public batch, at the slot of the person's first visit.
@@ -263,19 +298,19 @@ class Rows(Sealed, Generic[T]):
         persons, counted = stamp.persons, stamp.counted
         if stamp.registry is None or persons is None or counted is None:
             nulls: list[_Chunk[U]] = [_Chunk.of_nulls(self.__visits)]
-            return Rows(
-                self.__users, nulls, self.__board, self.__functions, None, NOBODY, self.__at
-            )
+            return self.__but(chunks=nulls, defect=None, stamp=NOBODY, forms=())
 
         def single(block: T) -> U:
             return stack([combine(block)])
 
         function = RowFunction(single, "pool", code=combine)
+        means = combine is mean_of_visits  # of the form that the records have
+        forms = self.__forms if means else function.forms_of(self.__forms, 1)
         whole = stamp.registry.batches(self.__users)
         chunks, defect = self.__known(), self.__defect
         made: list[_Chunk[U]] = []
         try:
-            if combine is mean_of_visits:
+            if means:
                 made = _pool_means(chunks, persons, counted, whole, self.__places())
             if not made:
                 made = _pool(chunks, persons, counted, whole, self.__places(), function)
@@ -283,22 +318,14 @@ class Rows(Sealed, Generic[T]):
             made, defect = [_Chunk.of_nulls(self.__visits)], defect or error
         functions = tuple(dict.fromkeys((*self.__functions, *function.names)))
         stamp = Stamp(stamp.registry, persons, counted, True, stamp.calls)
-        return Rows(self.__users, made, self.__board, functions, defect, stamp, self.__at)
+        return self.__but(chunks=made, functions=functions, defect=defect, stamp=stamp, forms=forms)
 
     def without_forgotten(self) -> Rows[T]:
         """The same rows, null where a person was forgotten since they were admitted.
 
         Receipts open, and `pool` joins, no others; this lets go of the data before.
         """
-        return Rows(
-            self.__users,
-            self.__known(),
-            self.__board,
-            self.__functions,
-            self.__defect,
-            self.__stamp,
-            self.__at,
-        )
+        return self.__but(chunks=self.__known())
 
     def __known(self) -> tuple[_Chunk[T], ...]:
         """The chunks, with rows null whose person was forgotten."""
@@ -333,7 +360,7 @@ class Rows(Sealed, Generic[T]):
                 chunks.append(_Chunk(block, chunk.valid[low:high]))
             begin += len(chunk.valid)
         stamp = None if self.__stamp is None else self.__stamp.part(first, stop)
-        return Rows(users, chunks, self.__board, self.__functions, self.__defect, stamp, at)
+        return self.__but(users=users, chunks=chunks, stamp=stamp, at=at)
 
     @staticmethod
     def concat(parts: Sequence[Rows[T]]) -> Rows[T]:
@@ -360,7 +387,8 @@ class Rows(Sealed, Generic[T]):
         defect = next((part.__defect for part in parts if part.__defect is not None), None)
         stamp = joined([(part.__stamp, part.__visits) for part in parts])
         at = np.concatenate([part.__places() for part in parts]) if timed else None
-        return Rows(users, _merge(chunks), parts[0].__board, functions, defect, stamp, at)
+        forms = tuple(dict.fromkeys(form for part in parts for form in part.__forms))
+        return Rows(users, _merge(chunks), parts[0].__board, functions, defect, stamp, at, forms)
 
     @staticmethod
     def _shown(rows: Rows[T], policy: RowFunction[T, U]) -> Rows[U]:
@@ -407,6 +435,7 @@ class Rows(Sealed, Generic[T]):
                 stamp.pooled,
             ),
             rows.__at,
+            rows.__forms,
         )
 
     @staticmethod
@@ -431,21 +460,15 @@ class Rows(Sealed, Generic[T]):
             _, persons, counted, pooled = parts.stamp
             stamp = Stamp(registry, persons, counted, pooled, (call, call))
         defect = None if parts.defect is None else RowLocalityError(parts.defect)
-        rows: Rows[T] = Rows(parts.users, chunks, board, parts.functions, defect, stamp, parts.at)
+        rows: Rows[T] = Rows(
+            parts.users, chunks, board, parts.functions, defect, stamp, parts.at, parts.forms
+        )
         return rows.without_forgotten()
 
     @staticmethod
     def _only(rows: Rows[T], some: NDArray[np.bool_]) -> Rows[T]:
         """The rows with the others null; for `privlearn.billboard` only."""
-        return Rows(
-            rows.__users,
-            _kept(rows.__chunks, some),
-            rows.__board,
-            rows.__functions,
-            rows.__defect,
-            rows.__stamp,
-            rows.__at,
-        )
+        return rows.__but(chunks=_kept(rows.__chunks, some))
 
     @staticmethod
     def _of_nobody(rows: Rows[T]) -> Rows[T]:
@@ -455,28 +478,12 @@ class Rows(Sealed, Generic[T]):
     @staticmethod
     def _named(rows: Rows[T], functions: Sequence[str]) -> Rows[T]:
         """The rows with names of functions that they may have passed through; for learners."""
-        return Rows(
-            rows.__users,
-            rows.__chunks,
-            rows.__board,
-            tuple(dict.fromkeys((*rows.__functions, *functions))),
-            rows.__defect,
-            rows.__stamp,
-            rows.__at,
-        )
+        return rows.__but(functions=tuple(dict.fromkeys((*rows.__functions, *functions))))
 
     @staticmethod
     def _served_by(rows: Rows[T], board: object) -> Rows[T]:
         """The same rows, marked as served by ``board``; for `privlearn.billboard` and learners."""
-        return Rows(
-            rows.__users,
-            rows.__chunks,
-            board,
-            rows.__functions,
-            rows.__defect,
-            rows.__stamp,
-            rows.__at,
-        )
+        return rows.__but(board=board)
 
     @staticmethod
     def _admitted(rows: Rows[T], registry: Registry, found: Admitted) -> Rows[T]:
@@ -487,15 +494,7 @@ class Rows(Sealed, Generic[T]):
         learned, calls = found.learned, (found.call, found.call)
         persons = np.where(learned, found.persons, -1)
         stamp = Stamp(registry, persons, found.counted, calls=calls)
-        return Rows(
-            rows.__users,
-            _kept(rows.__chunks, learned),
-            rows.__board,
-            rows.__functions,
-            rows.__defect,
-            stamp,
-            rows.__at,
-        )
+        return rows.__but(chunks=_kept(rows.__chunks, learned), stamp=stamp)
 
     @staticmethod
     def _admitted_elsewhere(
@@ -505,19 +504,17 @@ class Rows(Sealed, Generic[T]):
 
         For `privlearn.partitions` only.
         """
-        return Rows(
-            rows.__users,
-            _kept(rows.__chunks, learned),
-            rows.__board,
-            rows.__functions,
-            rows.__defect,
-            Stamp(registry, None),
-        )
+        return rows.__but(chunks=_kept(rows.__chunks, learned), stamp=Stamp(registry, None))
 
     @staticmethod
     def _moved(rows: Rows[T], users: range) -> Rows[T]:
         """Rows that were just sealed, at other indices; for `privlearn.people` only."""
-        return Rows(users, rows.__chunks, rows.__board)
+        return rows.__but(users=users)
+
+    @staticmethod
+    def _forms_of(rows: Rows[T]) -> Forms:
+        """The public forms of the records; for `privlearn.contributions` only."""
+        return rows.__forms
 
     @staticmethod
     def _slots_of(rows: Rows[T]) -> Slots | None:
@@ -582,20 +579,6 @@ def _timed(parts: Sequence[Rows[T]]) -> tuple[list[Rows[T]], bool]:
         if any(Rows._slots_of(part) is None for part in parts):
             raise ProvenanceError("cannot join rows of a timetable and rows of one for each slot")
     return list(parts), any(timed)
-
-
-def _objects_apart(block: T, count: int) -> list[_Chunk[T]]:
-    """The block with copies of its objects; a record whose objects cannot be copied is null."""
-    try:
-        return [_Chunk(deeply_copied(block), np.ones(count, dtype=bool))]
-    except MemoryError:
-        raise
-    except Exception:  # whose it is would tell of data
-        singles = [
-            attempt(deeply_copied, record_at(block, slice(i, i + 1)), 1, objects=True)
-            for i in range(count)
-        ]
-        return _merge([_Chunk(single, np.array([single is not None])) for single in singles])
 
 
 _RECHECKED = 16

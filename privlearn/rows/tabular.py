@@ -4,19 +4,24 @@ What somebody may have *sent* (None, numbers, text, lists, dicts: what JSON can 
 is: it is contents, and whoever takes it decides what becomes of a bad one.  An object that only a
 program can have made (a frame, a tensor, a generator, a sparse matrix) is part of the program: it
 is taken as an array, or refused with a `TypeError`.  The types of a frame's columns are its form,
-as shapes and dtypes of arrays are; its cells are contents, and a missing one is NaN.
+as shapes and dtypes of arrays are; its cells are contents, and one that is missing or no number is
+NaN.  Whoever made a frame may have guessed a type from the cells, so a column of text or objects is
+read cell by cell, and refused only where none of two cells or more is a number.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
+from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._record_forms import parsed, readable
 from privlearn._records import rebuilt
+from privlearn._user_code import FAILED, attempted
 
 T = TypeVar("T")
 
@@ -27,10 +32,13 @@ _PLAIN = (array, memoryview, range, deque)
 def unmasked(values: Any) -> Any:
     """Plain arrays, and such arrays in lists, with NaN where they are masked."""
     if isinstance(values, np.ma.MaskedArray):
-        try:
-            return np.ma.array(values, dtype=np.float64).filled(np.nan)
-        except (TypeError, ValueError):  # text, or objects
-            return np.ma.array(values, dtype=object).filled(np.nan)
+        kind = values.dtype.kind
+        missing = {"m": "NaT", "M": "NaT", "c": "nan", "U": "", "S": ""}
+        if kind in missing:
+            return values.filled(np.array([missing[kind]]).astype(values.dtype)[0])
+        plain = np.float64 if kind in "biuf" else object
+        with np.errstate(all="ignore"):  # a warning would tell of a number beyond doubles
+            return np.ma.array(values, dtype=plain).filled(np.nan)
     if isinstance(values, list | tuple) and any(isinstance(v, np.ma.MaskedArray) for v in values):
         return [unmasked(value) for value in values]
     if isinstance(values, np.ndarray) and type(values) is not np.ndarray:
@@ -91,20 +99,35 @@ def _from_frame(name: str, values: Any) -> NDArray[Any] | None:
     """A data frame or series of pandas, polars, Arrow and others; None for anything else."""
     import narwhals  # late, as whoever hands in arrays does not need it
 
-    native = _arrow_table(values)
-    try:
-        frame = narwhals.from_native(native, allow_series=True, pass_through=True)
-    except Exception as error:  # such as columns of one name
-        told = " ".join(str(error).split())
-        raise TypeError(f"{name} is a {_kind(values)} that cannot be used: {told}") from None
+    native, names = _by_place(_arrow_table(values))
+    frame = attempted(narwhals.from_native, native, allow_series=True, pass_through=True)
+    if frame is FAILED:  # what it says may quote cells
+        raise TypeError(f"{name} is a {_kind(values)} that cannot be used: make it an array first")
     if isinstance(frame, narwhals.LazyFrame):
         raise TypeError(f"{name} is a lazy {_kind(values)}: hand over its rows, .collect() them")
     if isinstance(frame, narwhals.Series):
         return _column(name, frame)
     if not isinstance(frame, narwhals.DataFrame):
         return None
-    columns = [_column(f"{name}: column {c!r}", frame[c]) for c in frame.columns]
+    columns = [
+        _column(f"{name}: column {c!r}", frame[place])
+        for c, place in zip(names or frame.columns, frame.columns, strict=True)
+    ]
     return np.column_stack(columns) if columns else np.zeros((len(frame), 0))
+
+
+def _by_place(native: Any) -> tuple[Any, list[Any]]:
+    """A frame with its columns named by their places, and the names that they had.
+
+    Those of pandas and Arrow may be anything, and stand there twice.
+    """
+    if callable(getattr(native, "set_axis", None)) and getattr(native, "ndim", 0) == 2:
+        names = list(native.columns)
+        return native.set_axis([str(i) for i in range(len(names))], axis=1), names
+    if callable(getattr(native, "rename_columns", None)):
+        names = list(native.column_names)
+        return native.rename_columns([str(i) for i in range(len(names))]), names
+    return native, []
 
 
 def _arrow_table(values: Any) -> Any:
@@ -121,37 +144,54 @@ def _arrow_table(values: Any) -> Any:
 def _column(what: str, series: Any) -> NDArray[np.float64]:
     import narwhals
 
-    if not (series.dtype.is_numeric() or series.dtype == narwhals.Boolean):
-        raise TypeError(f"{what} has type {series.dtype}: must be numbers or booleans")
-    try:
-        if not series.null_count():
-            return np.array(series.to_numpy(), dtype=np.float64)
-        series = series.cast(narwhals.Float64)
-        holes = series.is_null().to_numpy()
-        filled = np.array(series.fill_null(0.0).to_numpy(), dtype=np.float64)
-        filled[holes] = np.nan
-        return filled
-    except Exception:  # such as an integer that no float is equal to, which the error would quote
-        return np.array([_float(cell) for cell in series.to_list()], dtype=np.float64)
+    kind = series.dtype
+    guessed = kind in (narwhals.String, narwhals.Object, narwhals.Unknown)
+    if not (kind.is_numeric() or kind == narwhals.Boolean or guessed):
+        raise TypeError(f"{what} has type {kind}: must be numbers or booleans")
+    if not guessed and (found := attempted(_floats, series)) is not FAILED:
+        return found
+    # such as an integer that no float is equal to
+    missing = series.is_null().to_list()
+    cells = objects(
+        [None if hole else cell for cell, hole in zip(series.to_list(), missing, strict=True)]
+    )
+    if not readable(cells):
+        raise TypeError(
+            f"{what} has type {kind}, and no cell of it is a number: must be numbers or booleans"
+        )
+    return parsed(cells)[0]
 
 
-def _float(cell: Any) -> float:
-    try:
-        return float(cell)
-    except (TypeError, ValueError, ArithmeticError):
-        return np.nan
+def objects(cells: Sequence[Any]) -> NDArray[np.object_]:
+    """An array of so many objects, whatever they are."""
+    made = np.empty(len(cells), dtype=object)
+    for i, cell in enumerate(cells):
+        made[i] = cell
+    return made
+
+
+@np.errstate(all="ignore")
+def _floats(series: Any) -> NDArray[np.float64]:
+    import narwhals
+
+    if not series.null_count():
+        return np.array(series.to_numpy(), dtype=np.float64)
+    series = series.cast(narwhals.Float64)
+    holes = series.is_null().to_numpy()
+    filled = np.array(series.fill_null(0.0).to_numpy(), dtype=np.float64)
+    filled[holes] = np.nan
+    return filled
 
 
 def _from_array_like(name: str, values: Any) -> NDArray[Any]:
     """What turns itself into an array, such as a tensor."""
     if hasattr(values, "__array__") or hasattr(values, "__array_interface__"):
-        try:
-            found = np.asarray(values)
-        except Exception:  # what it says may quote cells
+        found = attempted(np.asarray, values)
+        if found is FAILED:  # what it says may quote cells
             raise TypeError(
                 f"{name} is a {_kind(values)} that gives no array: convert it first (a tensor: "
                 "detached, and on the CPU)"
-            ) from None
+            )
         if found.dtype != object or found.ndim:
             return found
     more = "; call .toarray() first" if hasattr(values, "toarray") else ""

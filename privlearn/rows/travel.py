@@ -107,6 +107,16 @@ def rows_from_bytes(
     return Rows._of_parts(parts, None, people, call)
 
 
+def rows_packed(rows: Rows[Any], kinds: Collection[type[Any]]) -> bytes:
+    """Logged rows that no registry admitted, not encrypted: for `privlearn.partitions` only."""
+    return packed(Rows._parts_of(rows), kinds)
+
+
+def rows_unpacked(data: bytes, users: range, kinds: Collection[type[Any]]) -> Rows[Any]:
+    """What `rows_packed` was given; of bytes that are known to be from there."""
+    return Rows._of_parts(unpacked([data], users, kinds), None, None, 0)
+
+
 def _read(text: bytes, kinds: Collection[type[Any]]) -> tuple[Parts, int]:
     line, _, body = text.partition(b"\n")
     head = json.loads(line)

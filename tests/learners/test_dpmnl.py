@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -1064,7 +1065,7 @@ def test_an_interrupt_while_a_user_answers_ends_the_run(trigger: str, at: int) -
 
     def respond(own: Arrival, shown: Items) -> Items:
         if (own.private == uniforms[at]).any():
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return crowd.respond(own, shown)
 
     with pytest.raises(KeyboardInterrupt):
@@ -1111,7 +1112,7 @@ def test_an_interrupt_anywhere_in_a_round_ends_the_run(
 
     def interrupted(*arguments: Any) -> Any:
         if learner.clock_ >= at:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)
         return honest(*arguments)
 
     monkeypatch.setattr(learner, name, interrupted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -443,7 +444,7 @@ def test_a_round_that_failed_is_gone_on_from_by_resuming(tmp_path: Path) -> None
     crowd.play(learner, 100)
 
     def interrupted(own: Any, shown: Any) -> Any:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         learner.play(crowd.features[100:200], interrupted)

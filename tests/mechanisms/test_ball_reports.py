@@ -343,7 +343,7 @@ def test_odd_records(make: Callable[..., BallReport], dim: int) -> None:
     odd = np.zeros((4, dim))
     odd[0, 0], odd[1, -1], odd[2, 0], odd[3, 0] = np.nan, np.inf, 1e-160, -5e-324
     assert np.array_equal(sampled(report, odd), zero)
-    assert np.array_equal(sampled(report, np.ones((4, dim + 1))), zero)
+    assert np.array_equal(sampled(report, np.full((4, dim), np.nan)), zero)
     far = sampled(report, np.full((4, dim), 1e150))
     assert far == pytest.approx(sampled(report, np.full((4, dim), 3.0)), rel=1e-10)
     assert report.plausible(np.concatenate([zero, far]), 0.0).all()

@@ -18,7 +18,7 @@ from privlearn.errors import ProvenanceError
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.partitions import JobKey, PartitionedRows
-from privlearn.partitions.frames import Kind, arrays_of, framed
+from privlearn.partitions.frames import Kind, framed, numbers_from
 from privlearn.partitions.rows import _bounded
 from privlearn.rows import PartialSum, Rows, merge
 
@@ -82,9 +82,9 @@ def test_an_engine_adds_up(tmp_path: Path) -> None:
 
 def test_what_holds_objects_is_not_read_from_a_frame() -> None:
     out = io.BytesIO()
-    np.savez(out, np.array([{"a": 1}], dtype=object))
+    np.save(out, np.array([{"a": 1}], dtype=object))
     with pytest.raises(ValueError, match="allow_pickle=False"):
-        arrays_of(out.getvalue())
+        numbers_from(out.getvalue())
 
 
 def test_what_user_code_returns_has_room_where_it_travels() -> None:

@@ -404,7 +404,7 @@ _BOXES = (Box(0.3, 1.1, 2), Box(-7.7, -0.1, 3))
                     """part * factors[:, None]  # toward zero
             drop(steps[tile], inside(steps[tile], radius, exponent))""",
                     """np.rint(part * factors[:, None])
-            drop(steps[tile], row_norms(part * factors[:, None], exponent) <= radius)""",
+            drop(steps[tile], with_norms(part * factors[:, None], exponent)[1] <= radius)""",
                 ),
             ),
             balls_too_far,

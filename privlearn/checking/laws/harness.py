@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._records import length, record_at
+from privlearn._records import length, rebuilt, record_at
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking.stream_runs import is_stream, released_by
@@ -159,10 +159,17 @@ class Case:
         if at:
             parts.append(Rows.seal(before, users=range(at)))
         place = range(at, at + 1)
-        parts.append(Rows.null(place) if record is None else Rows.seal(record, users=place))
+        parts.append(Rows.null(place) if record is None else Rows.seal(_sent(record), users=place))
         if at + 1 < len(self.users):
             parts.append(Rows.seal(behind, users=range(at + 1, len(self.users))))
         return Rows.concat(parts)
+
+
+def _sent(record: Any) -> Any:
+    """A block of one as a list, whose records may have any form: that of an array is public."""
+    if isinstance(record, tuple):
+        return rebuilt(record, [_sent(field) for field in record])
+    return list(record)
 
 
 def price_in(cap: Currency, loss: Loss) -> Currency | None:
