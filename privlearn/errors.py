@@ -180,6 +180,19 @@ class OfferError(PrivlearnError, ValueError):
         self.reason = reason
 
 
+class BatchError(PrivlearnError, ValueError):
+    """A batch is not closed, as it is not the one that was meant; nothing was changed.
+
+    Attributes:
+        reason: ``another`` (is open), ``empty`` (nobody of it was served) or ``more`` (of its users
+            have not come than were to be left out).
+    """
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class ReentryError(PrivlearnError, RuntimeError):
     """A signal handler, a finaliser or a callback called what was half-way; nothing was changed."""
 

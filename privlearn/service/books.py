@@ -23,6 +23,7 @@ from privlearn.rows import RowStore
 from privlearn.rows.cipher import KEY_BYTES
 from privlearn.service.access import check_private
 from privlearn.service.config import ServiceConfig
+from privlearn.service.visits import form_of_ids
 
 Start = Literal["begin", "resume", "either"]
 """``begin``: there is no account yet, and files are made; ``resume``: there is one; ``either``: an
@@ -105,6 +106,7 @@ def open_books(config: ServiceConfig, start: Start) -> Books:
         people = _people(config, ledger, make=new)
         if people is not None:
             held.callback(people.close)
+            form_of_ids(people)
         store = _rows(config, make=new)  # before the account: where that stands, all files do
         if store is not None:
             held.callback(store.close)
