@@ -129,7 +129,7 @@ def form_of_ids(people: People) -> type[str | int]:
 
 def as_id(person: str | int | None, form: type[str | int]) -> str | int | None:
     """A person's id in the form of a registry; None if it has none in it."""
-    if person is None:
-        return None
-    found = attempted(form, person)
+    if person is None or form is str:
+        return None if person is None else str(person)
+    found = attempted(int, person)
     return found if found is not FAILED and str(found) == str(person) else None

@@ -373,14 +373,13 @@ def test_connections_and_waiting_requests_are_divided_among_workers(
             super().__init__(path, largest, waiting)
             seen.append(waiting)
 
-    class Parts(Places):
-        def __init__(self, most: int, seconds: float) -> None:
-            super().__init__(most, seconds)
-            seen.append(most)
+    def parts(most: int, seconds: float) -> Places:
+        seen.append(most)
+        return Places(most, seconds)
 
     monkeypatch.setattr(worker, "_Server", Server)
     monkeypatch.setattr(worker, "OwnerLink", Link)
-    monkeypatch.setattr(worker, "Places", Parts)
+    monkeypatch.setattr(worker, "Places", parts)
     monkeypatch.setattr(worker, "when_told", lambda *_: None)
     path = write_config(tmp_path, TEXT.replace("workers = 1", "workers = 3\nmost_connections = 10"))
     access.add(tmp_path / "access.json", "shop", "serve")
@@ -413,7 +412,7 @@ def test_no_visitor_decides_what_ids_of_others_are(tmp_path: Path) -> None:
     made.bind("account", range(4))
     made.admit(Rows.seal([1.0], users=range(1)), [7])
     assert form_of_ids(made) is int
-    ids = [(7, "7", 7), ("ann", "ann", None), ("07", "07", None), (None, None, None)]
+    ids: list[Any] = [(7, "7", 7), ("ann", "ann", None), ("07", "07", None), (None, None, None)]
     for sent, as_text, as_number in ids:
         assert (as_id(sent, str), as_id(sent, int)) == (as_text, as_number)
 

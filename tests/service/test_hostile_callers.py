@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from privlearn.cli.main import app
 from privlearn.errors import DataError
+from privlearn.service import access
 from privlearn.service.books import open_books
 from privlearn.service.config import read_config
 
@@ -171,3 +172,42 @@ def test_a_batch_keeps_its_name_over_a_restart(tmp_path: Path) -> None:
         assert (told.status_code, told.json()) == (200, {"batch": 0, "places": 9})
 
     run_with(path, work)
+
+
+def test_a_check_looks_at_what_the_begin_will_open(tmp_path: Path) -> None:
+    """Else the ledger is made, and then the registry, its key or the rows cannot be used."""
+    keyed = TEXT.replace('path = "ledger.db"', 'url_file = "url"')
+    keyed += PEOPLE.replace('path = "people.db"', 'key_file = "people.key"')
+    for name in ("url", "people.key", "rows.key"):
+        (tmp_path / name).touch(0o600)
+    (tmp_path / "url").write_text("postgresql://shop@localhost/shop?ledger=shop")
+    access.add(tmp_path / "access.json", "shop", "serve")
+
+    def said(text: str, *options: str) -> str:
+        path = str(write_config(tmp_path, text))
+        done = CliRunner().invoke(app, ["serve", path, "--check", *options])
+        assert done.exit_code == (0 if "no mistake was found" in done.output else 2)
+        return done.output
+
+    key = tmp_path / "people.key"
+    for written, told in (
+        ("", "people.key holds no key of a registry of people"),
+        ("ab" * 31, "people.key holds no key of a registry of people"),
+        ("ab" * 32 + "\n", "no mistake was found"),
+    ):
+        key.write_text(written)
+        assert told in said(keyed)
+        assert told in said(keyed, "--begin")
+    key.chmod(0o644)
+    assert "chmod 600" in said(keyed)
+    key.unlink()
+    assert "there is none. --begin makes it" in said(keyed)
+    assert "no mistake was found" in said(keyed, "--begin")
+    elsewhere = keyed.replace("people.key", "none/people.key")
+    assert "--begin cannot write it there" in said(elsewhere, "--begin")
+    (tmp_path / "people.db").write_bytes(b"no registry")
+    assert "people.db" in said(TEXT + PEOPLE)
+    (tmp_path / "rows.key").write_bytes(b"x" * 32)
+    (tmp_path / "rows.db").write_bytes(b"no store")
+    assert "rows.db" in said(TEXT + '[rows]\npath = "rows.db"\nkey_file = "rows.key"\n')
+    assert not (tmp_path / "ledger.db").exists()
