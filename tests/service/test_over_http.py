@@ -16,6 +16,7 @@ from uvicorn import Server
 from privlearn.service.link import Asked
 from privlearn.service.worker import server_of
 
+PATIENCE = 60.0
 HALVES = (
     b"",
     b"GET /health HTT",
@@ -57,7 +58,7 @@ async def listening(service: Local, asked: Asked | None = None) -> AsyncIterator
         server = server_of(service.config, asked or service.desk)
         serving = asyncio.create_task(server.serve(sockets=[taken]))
         try:
-            async with AsyncExitStack() as held:
+            async with AsyncExitStack() as held, asyncio.timeout(PATIENCE):
                 yield Connections(server, taken.getsockname(), held)
         finally:
             server.should_exit = True
