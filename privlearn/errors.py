@@ -27,6 +27,7 @@
     ├── PeopleError (RuntimeError)    the registry of people is lost, a copy, or another one's
     ├── RowStoreError (RuntimeError)  a store of rows is damaged, older, or another one's
     ├── OfferError (ValueError)       an answer to no open offer, or a second one
+    ├── BatchError (ValueError)       the batch to be closed is not the one that was meant
     ├── ReentryError (RuntimeError)   called from inside an unfinished call of its own
     ├── LocalSocketError (RuntimeError)   another process of this host does not answer as it must
     ├── LedgerError (RuntimeError)
