@@ -82,6 +82,10 @@ class AsyncOffers(Generic[L]):
         """As `Offers.close_batch`."""
         await self._called(self._offers.close_batch)
 
+    async def close_begun(self, first: int, most: int) -> int:
+        """As `Offers.close_begun`."""
+        return await self._called(lambda: self._offers.close_begun(first, most))
+
     async def forget(self, person: Any) -> None:
         """As `Offers.forget`."""
         await self._called(lambda: self._offers.forget(person))

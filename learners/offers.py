@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from privlearn._exclusive import Exclusive
 from privlearn._validate import count
-from privlearn.errors import OfferError
+from privlearn.errors import BatchError, OfferError
 from privlearn.learners.open_users import OpenUsers
 from privlearn.learners.participation import NOT_GIVEN, PersonId, check_given, given
 from privlearn.learners.served import Mask, Served
@@ -164,8 +164,16 @@ class Offers(Generic[L]):
     @property
     def first_open(self) -> int:
         """The first index of the first batch that is open; public."""
+        return self.open_batch.start
+
+    @property
+    def open_batch(self) -> range:
+        """The first batch that is open, also after its last offer; public.
+
+        Empty where all were closed.
+        """
         with self._turn:
-            return self._open.first
+            return self._open.batch
 
     @property
     def full(self) -> bool:
@@ -194,7 +202,7 @@ class Offers(Generic[L]):
         """
         count(first=first, at_least=0)
         with self._turn:
-            if self._open.first == first and self._is_full():
+            if self._open.batch.start == first and self._is_full():
                 self._open.close_batch()
                 self._let_go()
 
@@ -288,6 +296,45 @@ class Offers(Generic[L]):
         with self._turn:
             self._open.close_batch()
             self._let_go()
+
+    def close_begun(self, first: int, most: int) -> int:
+        """Closes the batch that begins with ``first``, of which somebody was served.
+
+        For an operator who may ask twice, or too late: no other batch than the one that is named is
+        closed, none that nobody came to, and none of which more is left than is given up.  All that
+        is refused follows from indices, which are public.
+
+        Args:
+            first: the first index of the batch.
+            most: how many of its users may be left out, who have not come yet.
+
+        Returns:
+            how many were.
+
+        Raises:
+            BatchError: another batch is open, nobody of it was served, or more have not come.
+            HorizonError: all batches were closed.
+            TypeError, ValueError: no index, or no count.
+            RuntimeError: a round or release failed before.
+        """
+        count(first=first, at_least=0)
+        count(most=most, at_least=0)
+        with self._turn:
+            batch, clock = self._open.batch, self.clock_
+            if not batch:
+                self._learner._check_running()
+            if first != batch.start:
+                told = f"first = {first}: the open batch begins with {batch.start}"
+                raise BatchError(told, reason="another")
+            if clock == first:
+                raise BatchError(f"first = {first}: nobody of this batch came", reason="empty")
+            absent = max(batch.stop - clock, 0)
+            if absent > most:
+                told = f"most = {most}: {absent} users of this batch have not come yet"
+                raise BatchError(told, reason="more")
+            self._open.close_batch()
+            self._let_go()
+        return absent
 
     def forget(self, person: Any) -> None:
         """As the learner's `forget`; open offers of the person are learned nothing from.

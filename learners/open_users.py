@@ -165,6 +165,15 @@ class OpenUsers(Generic[Own, Act, Heard]):
 
     # Batches -------------------------------------------------------------------------------------
 
+    @property
+    def batch(self) -> range:
+        """The first batch that is open, with those of it that came before a restart."""
+        learner = self._learner
+        if self.first == learner._accountant.users.stop:
+            return range(self.first, self.first)
+        begin = learner._pending[0].users.start if learner._pending else self.first
+        return range(begin, learner._next_change())
+
     def close(self, stop: int) -> None:
         """Learns from all rows up to the end of the first batch that is open.
 

@@ -27,6 +27,7 @@
     ├── PeopleError (RuntimeError)    the registry of people is lost, a copy, or another one's
     ├── RowStoreError (RuntimeError)  a store of rows is damaged, older, or another one's
     ├── OfferError (ValueError)       an answer to no open offer, or a second one
+    ├── BatchError (ValueError)       the batch to be closed is not the one that was meant
     ├── ReentryError (RuntimeError)   called from inside an unfinished call of its own
     ├── LocalSocketError (RuntimeError)   another process of this host does not answer as it must
     ├── LedgerError (RuntimeError)
@@ -176,6 +177,19 @@ class OfferError(PrivlearnError, ValueError):
     """
 
     def __init__(self, message: str, *, reason: str = "unknown") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class BatchError(PrivlearnError, ValueError):
+    """A batch is not closed, as it is not the one that was meant; nothing was changed.
+
+    Attributes:
+        reason: ``another`` (is open), ``empty`` (nobody of it was served) or ``more`` (of its users
+            have not come than were to be left out).
+    """
+
+    def __init__(self, message: str, *, reason: str) -> None:
         super().__init__(message)
         self.reason = reason
 

@@ -45,7 +45,12 @@ def serve(
         typer.Option("--bandit", help="With --example: for arms and rewards instead of cars."),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Check (with --example: write) it, and serve nothing.")
+        bool,
+        typer.Option(
+            "--check",
+            help="Check it (with --begin: as it is to begin; with --example: write it), and serve "
+            "nothing.",
+        ),
     ] = False,
 ) -> None:
     """Serve a private learner over HTTP, on this machine only if nothing else is asked for.
@@ -73,7 +78,8 @@ def serve(
 
         if check:
             check_begins(found)
-            check_files(found, begin=True)
+            path = found.ledger.path
+            check_files(found, begin=begin or not (path is None or found.at(path).exists()))
             if not example:
                 typer.echo(f"{config}: no mistake was found", err=True)
             return

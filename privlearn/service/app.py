@@ -5,13 +5,11 @@ It holds nothing but counters that tell of nobody.  Answers to callers leave in 
 """
 
 import asyncio
-import hashlib
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Final, TypeVar
 
-import numpy as np
 from fastapi import Depends, FastAPI, Header, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -29,16 +27,17 @@ from privlearn.service.logs import log, log_error
 from privlearn.service.messages import (
     LONGEST_ID,
     Budget,
+    CloseBatch,
+    ClosedBatch,
     Forget,
     Observe,
     Offered,
-    Recommend,
     Refusal,
     Status,
-    unpacked,
 )
 from privlearn.service.problems import problem
 from privlearn.service.rates import Rates
+from privlearn.service.visits import digest, visit_of, what_is_wrong
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -52,18 +51,28 @@ _BEARER: Final = HTTPBearer(
 _KEY: Final[dict[str, Any]] = {"min_length": 1, "max_length": LONGEST_ID}
 _PRIVATE: Final = {"/v1/observe"}
 """Resources of which not even refusals are counted or logged: who answers is nobody else's."""
+_OF_DATA: Final = {("/v1/recommend", "bad-request"), ("/v1/recommend", "key-reused")}
+"""Refusals that follow from one visitor's body, and are counted nowhere."""
+_TAKEN: Final = "The visitor's arrival index was used up, and the record is null"
 _REFUSALS: Final[dict[int | str, dict[str, Any]]] = {
     status: {"model": Refusal} for status in (401, 403, 404, 409, 410, 413, 422, 429, 503)
 }
 
 
-def create_app(config: ServiceConfig, tokens: AccessTokens, asked: Asked) -> FastAPI:
+def create_app(
+    config: ServiceConfig,
+    tokens: AccessTokens,
+    asked: Asked,
+    *,
+    full: Callable[[], bool] = lambda: False,
+) -> FastAPI:
     """The application.
 
     Args:
         config: of the service.
         tokens: who may call.
         asked: answers what it cannot.
+        full: whether nothing but `/health` is to be answered.
     """
     counters = Counters()
     front = _Front(config, tokens, asked, counters)
@@ -83,24 +92,30 @@ def create_app(config: ServiceConfig, tokens: AccessTokens, asked: Asked) -> Fas
     app.add_exception_handler(RequestValidationError, front.refuse)
     app.add_exception_handler(HTTPException, front.refuse)
     app.add_exception_handler(Exception, front.fail)
-    app.add_middleware(_SizeLimit, most=config.largest_request, refuse=front.too_large)
+    most = config.largest_request
+    app.add_middleware(_Limits, most=most, full=full, refuse=front.beyond_limit)
     return app
 
 
-class _SizeLimit:
-    """Refuses bodies that are too large, before they are held or parsed."""
+class _Limits:
+    """Refuses what there is no place for, and bodies that are too large, before they are held."""
 
-    def __init__(self, app: Any, most: int, refuse: Callable[[str], Response]) -> None:
-        self._app, self._most, self._refuse = app, most, refuse
+    def __init__(
+        self, app: Any, most: int, full: Callable[[], bool], refuse: Callable[[str, str], Response]
+    ) -> None:
+        self._app, self._most, self._full, self._refuse = app, most, full, refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if self._full() and scope["path"] != "/health":
+            await self._refuse(scope["path"], "busy")(scope, receive, send)
+            return
         body, more = bytearray(), scope["method"] not in ("GET", "HEAD", "DELETE", "OPTIONS")
         declared = next((v for k, v in scope["headers"] if k == b"content-length"), b"0")
         if not declared.isdigit() or len(declared) > 18 or int(declared) > self._most:
-            await self._refuse(scope["path"])(scope, receive, send)
+            await self._refuse(scope["path"], "too-large")(scope, receive, send)
             return
         while more:
             message = await receive()
@@ -108,7 +123,7 @@ class _SizeLimit:
                 return
             body += message.get("body", b"")
             if len(body) > self._most:
-                await self._refuse(scope["path"])(scope, receive, send)
+                await self._refuse(scope["path"], "too-large")(scope, receive, send)
                 return
             more = message.get("more_body", False)
         taken = False
@@ -131,6 +146,7 @@ class _Front:
     ) -> None:
         self._tokens, self._asked, self._counters = tokens, asked, counters
         self._step, self._learner = config.http.reply_step, config.learner
+        self._ruled = config.people is not None
         # a flood of one worker ends here; the count over all of them is the owner's
         self._rates = Rates(config.access.requests_per_second, config.access.burst)
         self._lines = Rates(1.0, 20)  # of refusals in the log
@@ -190,28 +206,37 @@ class _Front:
     def add_routes(self, app: FastAPI) -> None:
         """All resources."""
         ask, counters, shapes = self._asked.ask, self._counters, self._learner.shapes
-        exchange = self._learner.exchange
+        exchange, ruled = self._learner.exchange, self._ruled
         serving = Annotated[Caller, Depends(self.caller("serve"))]
         watching = Annotated[Caller, Depends(self.caller("watch"))]
         operating = Annotated[Caller, Depends(self.caller("operator"))]
 
-        @app.post("/v1/recommend", response_model=exchange.offered, responses=_REFUSALS)
-        @_with_body("wanted", exchange.recommend)
+        @app.post(
+            "/v1/recommend",
+            response_model=exchange.offered,
+            responses=_REFUSALS,
+            openapi_extra={"requestBody": _described(exchange.recommend)},
+        )
         async def recommend(
             caller: serving,
-            wanted: Recommend,
+            request: Request,
             idempotency_key: Annotated[str | None, Header(**_KEY)] = None,
         ) -> Offered:
             """Serves the next visitor.
 
-            The visitor's arrival index is used up, whatever the numbers are: those that cannot be
-            used count as null.  Asked again with the same Idempotency-Key, the same offer is
-            returned while it is open.
+            The visitor's arrival index is used up, whatever the body is: data that cannot be used
+            count as null, and so does a body of another form, of which the caller is told.  Asked
+            again with the same Idempotency-Key, the same offer is returned while it is open.
             """
-            fields, attached = question(caller, wanted, idempotency_key, shapes)
+            visit = visit_of(await request.body(), exchange.recommend, shapes, ruled=ruled)
+            fields = {"caller": caller.name, **visit.fields}
+            if idempotency_key is not None:
+                fields |= {"key": idempotency_key, "digest": digest(visit)}
             with counters.timed(self._step):
-                told = await self.in_steps(ask("recommend", fields, attached))
-                return exchange.offered(**told)
+                told = await self.in_steps(ask("recommend", fields, visit.attached))
+            if visit.wrong is not None:
+                raise problem("bad-request", f"{visit.wrong}. {_TAKEN}")
+            return exchange.offered(**told)
 
         @app.post("/v1/observe", status_code=204, responses=_REFUSALS)
         @_with_body("sent", exchange.observe)
@@ -247,10 +272,20 @@ class _Front:
             told = await ask("metrics", {"caller": caller.name})
             return PlainTextResponse(told["text"], media_type=told["type"])
 
-        @app.post("/v1/close-batch", status_code=204, responses=_REFUSALS)
-        async def close_batch(caller: operating) -> None:
-            """Closes the open batch now; users of it who have not come yet count as absent."""
-            await ask("close_batch", {"caller": caller.name})
+        @app.post("/v1/close-batch", responses=_REFUSALS)
+        async def close_batch(
+            caller: operating,
+            sent: CloseBatch,
+            idempotency_key: Annotated[str | None, Header(**_KEY)] = None,
+        ) -> ClosedBatch:
+            """Closes the open batch now, which the caller names, for good.
+
+            Users of it who have not come yet count as absent: their places are given up.  It is
+            refused if no place was given out, or if more are left than are to be given up.  Asked
+            again with the same Idempotency-Key, nothing is done, and the answer is the same.
+            """
+            asked = {"caller": caller.name, **sent.model_dump(), "key": idempotency_key}
+            return ClosedBatch(**await ask("close_batch", asked))
 
         @app.post("/v1/forget", status_code=204, responses=_REFUSALS)
         async def forget(caller: operating, who: Forget) -> None:
@@ -271,19 +306,21 @@ class _Front:
     async def refuse(self, request: Request, error: Exception) -> Response:
         """The answer to a request that is not done; it repeats nothing that was sent."""
         if isinstance(error, RequestValidationError):
-            error = problem("bad-request", _what_is_wrong(error))
+            mistakes = ((item, item["loc"][1:]) for item in error.errors())
+            error = problem("bad-request", what_is_wrong(mistakes))
         elif isinstance(error, HTTPException):
             codes = {404: "not-found", 405: "wrong-method"}
             error = problem(codes.get(error.status_code, "bad-request"))
         assert isinstance(error, ServiceError)
         return self._refusal(request.url.path, error)
 
-    def too_large(self, path: str) -> Response:
-        """The answer to a body that is too large."""
-        return self._refusal(path, problem("too-large"))
+    def beyond_limit(self, path: str, code: str) -> Response:
+        """The answer to a request that is not looked at."""
+        return self._refusal(path, problem(code, retry_after=1 if code == "busy" else None))
 
     def _refusal(self, path: str, error: ServiceError) -> Response:
-        if path.rstrip("/") not in _PRIVATE:
+        page = path.rstrip("/")
+        if page not in _PRIVATE and (page, error.code) not in _OF_DATA:
             self._counters.refused(error.code)
             if error.status in (401, 403) and not self._lines.wait(error.code):
                 log("refused", code=error.code)
@@ -311,55 +348,7 @@ def _with_body(name: str, form: type[BaseModel]) -> Callable[[F], F]:
     return named
 
 
-def question(
-    caller: Caller, wanted: Recommend, key: str | None, shapes: Mapping[str, tuple[int, ...]]
-) -> tuple[dict[str, Any], bytes]:
-    """What the owner is asked, with all numbers as floats beside it.
-
-    Numbers that are of no such form go as an empty array: their record is null, as of any others
-    that cannot be used, and the visitor's index is used up.
-    """
-    parts = {}
-    for name, shape in shapes.items():
-        sent = getattr(wanted, name)
-        if sent is not None or type(wanted).model_fields[name].is_required():
-            parts[name] = _floats(sent, shape)
-    sizes = {name: len(part) for name, part in parts.items()}
-    fields: dict[str, Any] = {"caller": caller.name, "sizes": sizes}
-    if "person" in wanted.model_fields_set:
-        fields["person"] = wanted.person
-    attached = b"".join(parts.values())
-    if key is not None:
-        fields["key"] = key
-        told = f"{sizes} {fields.get('person')!r}".encode()
-        fields["digest"] = hashlib.sha256(told + attached).hexdigest()
-    return fields, attached
-
-
-def _floats(sent: Any, shape: tuple[int, ...]) -> bytes:
-    found = unpacked(sent)
-    if isinstance(found, np.ndarray):
-        return found.tobytes() if found.size == math.prod(shape) else b""
-    try:
-        with np.errstate(all="ignore"):
-            values = np.array(found, dtype="<f8")
-    except (TypeError, ValueError, OverflowError):
-        return b""
-    return values.tobytes() if values.shape == shape else b""
-
-
-def _what_is_wrong(error: RequestValidationError) -> str:
-    """Names and kinds of mistakes; no values, as they are somebody's."""
-    found = []
-    for item in error.errors():
-        name = str(item["loc"][1]) if len(item["loc"]) > 1 else ""
-        if item["type"] == "json_invalid":
-            found.append("the body is no JSON")
-        elif item["type"] == "extra_forbidden":
-            found.append("there is a name that the request does not have")
-        elif item["type"] == "missing":
-            found.append(f"{name or 'the body'}: must be given")
-        else:
-            said = str(item["msg"]).removeprefix("Value error, ")
-            found.append(f"{name or 'the body'}: {said}")
-    return "; ".join(found[:5])
+def _described(form: type[BaseModel]) -> dict[str, Any]:
+    """A body that is not read by FastAPI, as OpenAPI has it."""
+    schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
+    return {"required": True, "content": {"application/json": {"schema": schema}}}

@@ -6,6 +6,7 @@ only where the operator says that the service begins.
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,12 @@ from privlearn.ledger.addresses import is_address
 from privlearn.ledger.owner_lock import OwnerLock
 from privlearn.noise import NoiseSource
 from privlearn.people import People
+from privlearn.people.key_files import read_key
 from privlearn.rows import RowStore
 from privlearn.rows.cipher import KEY_BYTES
 from privlearn.service.access import check_private
-from privlearn.service.config import ServiceConfig
+from privlearn.service.config import PeopleTable, ServiceConfig
+from privlearn.service.visits import form_of_ids
 
 Start = Literal["begin", "resume", "either"]
 """``begin``: there is no account yet, and files are made; ``resume``: there is one; ``either``: an
@@ -62,13 +65,37 @@ def check_files(config: ServiceConfig, *, begin: bool) -> None:
     Raises:
         DataError: a file is missing, others can read it, or it has another form; or there is no
             ledger to go on with.
+        PeopleError, RowStoreError: a registry or store, or the key of a registry, cannot be used.
     """
     if config.rows is not None:
-        _rows_key(config)
+        key, store = _rows_key(config), config.at(config.rows.path)
+        if begin and store.exists():  # else it is perhaps in use
+            RowStore.open(store, key).close()
+    if config.people is not None:
+        _check_registry(config, config.people, begin=begin)
     if config.ledger.url_file is not None:
         _postgres_address(config)
     elif not begin:
         _ledger_path(config)
+
+
+def _check_registry(config: ServiceConfig, table: PeopleTable, *, begin: bool) -> None:
+    if table.path is not None:
+        path = config.at(table.path)
+        if begin and path.exists():
+            People.open(path, table.rule()).close()
+        return
+    assert table.key_file is not None
+    key = config.at(table.key_file)
+    if key.exists():
+        read_key(key)
+    elif not begin:
+        raise DataError(
+            f"people.key_file = {str(key)!r}: there is none. --begin makes it, with the registry; "
+            "if the service has served before, copy the file from where its backup is"
+        )
+    elif not os.access(key.parent, os.W_OK):
+        raise DataError(f"people.key_file = {str(key)!r}: --begin cannot write it there")
 
 
 def open_books(config: ServiceConfig, start: Start) -> Books:
@@ -105,6 +132,7 @@ def open_books(config: ServiceConfig, start: Start) -> Books:
         people = _people(config, ledger, make=new)
         if people is not None:
             held.callback(people.close)
+            form_of_ids(people)
         store = _rows(config, make=new)  # before the account: where that stands, all files do
         if store is not None:
             held.callback(store.close)

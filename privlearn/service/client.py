@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, final
+from urllib.request import getproxies, proxy_bypass
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,7 +26,14 @@ from pydantic import BaseModel
 from privlearn.accountants import Certificate
 from privlearn.errors import ServiceError
 from privlearn.learners.participation import NOT_GIVEN, PersonId
-from privlearn.service.messages import Budget, OfferedArm, OfferedItems, Status, packed
+from privlearn.service.messages import (
+    Budget,
+    ClosedBatch,
+    OfferedArm,
+    OfferedItems,
+    Status,
+    packed,
+)
 
 try:
     import httpx2 as httpx
@@ -42,8 +52,37 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 class _Asking:
     """What both clients share: requests, retries and answers."""
 
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self, patience: float, proxy: str) -> None:
+        self._patience, self._proxy = patience, proxy
+
+    def _answer(self, response: httpx.Response) -> Any:
+        """The JSON of an answer.
+
+        Raises:
+            ServiceError: a refusal, or no answer of a service.
+        """
+        if response.status_code == 204:
+            return None
+        try:
+            told = response.json()
+        except ValueError:
+            told = None
+        if response.is_success and told is not None:
+            return told
+        said = told if isinstance(told, dict) else {}
+        after = response.headers.get("Retry-After", "")
+        other = f"HTTP {response.status_code}, not from a service of privlearn{self._proxy}"
+        raise ServiceError(
+            str(said.get("code", "busy" if response.status_code == 503 else "no-service")),
+            response.status_code,
+            str(said.get("message", other)),
+            retry_after=float(after) if after.isdigit() else None,
+        )
+
+    def _unreachable(self, url: object, error: httpx.HTTPError) -> ServiceError:
+        why = str(error) or type(error).__name__
+        told = f"the service at {url} cannot be reached{self._proxy}: {why}"
+        return ServiceError("unreachable", 0, told)
 
     @staticmethod
     def _recommended(person: Any, **data: ArrayLike | None) -> Any:
@@ -54,7 +93,11 @@ class _Asking:
         }
         if person is not NOT_GIVEN:
             body["person"] = person
-        return {"json": body, "headers": {"Idempotency-Key": secrets.token_urlsafe(16)}}
+        return {"json": body, "headers": _new_key()}
+
+    @staticmethod
+    def _closing(batch: int, places: int) -> dict[str, Any]:
+        return {"json": {"batch": batch, "places": places}, "headers": _new_key()}
 
     @staticmethod
     def _chosen(offer: str, choice: int | None) -> dict[str, Any]:
@@ -73,10 +116,8 @@ class _Asking:
         finite = reward is not None and bool(np.isfinite(float(reward)))
         return {"offer": offer, "reward": float(reward) if reward is not None and finite else None}
 
-    def _wait(
-        self, error: ServiceError, attempt: int, left: float, codes: Collection[str]
-    ) -> float:
-        """Seconds until the next attempt, after a refusal with one of ``codes``.
+    def _wait(self, error: ServiceError, attempt: int, left: float) -> float:
+        """Seconds until the next attempt.
 
         Raises:
             ServiceError: there is none.
@@ -84,44 +125,20 @@ class _Asking:
         wait: float = min(_FIRST_WAIT * 2**attempt, _LONGEST_WAIT)
         if error.code == "too-many" and error.retry_after is not None:
             wait = error.retry_after
-        if error.code not in codes or wait > left:
+        if error.code not in _AGAIN or wait > left:
             raise error
         return wait
+
+
+def _new_key() -> dict[str, str]:
+    """Headers by which a request that is repeated is done once."""
+    return {"Idempotency-Key": secrets.token_urlsafe(16)}
 
 
 def _check_id(offer: object) -> None:
     if not isinstance(offer, str):
         told = f"must be the id of an offer, as in offer.offer, not {type(offer).__name__}"
         raise TypeError(f"offer: {told}")
-
-
-def _answer(response: httpx.Response) -> Any:
-    """The JSON of an answer.
-
-    Raises:
-        ServiceError: a refusal, or no answer of a service.
-    """
-    if response.status_code == 204:
-        return None
-    try:
-        told = response.json()
-    except ValueError:
-        told = None
-    if response.is_success and told is not None:
-        return told
-    said = told if isinstance(told, dict) else {}
-    after = response.headers.get("Retry-After", "")
-    raise ServiceError(
-        str(said.get("code", "busy" if response.status_code == 503 else "no-service")),
-        response.status_code,
-        str(said.get("message", f"HTTP {response.status_code}, not from a service of privlearn")),
-        retry_after=float(after) if after.isdigit() else None,
-    )
-
-
-def _unreachable(url: object, error: httpx.HTTPError) -> ServiceError:
-    why = str(error) or type(error).__name__
-    return ServiceError("unreachable", 0, f"the service at {url} cannot be reached: {why}")
 
 
 def _options(url: str, token: str, timeout: float, verify: Any) -> dict[str, Any]:
@@ -133,6 +150,29 @@ def _options(url: str, token: str, timeout: float, verify: Any) -> dict[str, Any
     return {"base_url": url, "headers": headers, "timeout": timeout, "verify": verify}
 
 
+def _is_here(url: str) -> bool:
+    """Whether a service is on this machine, so that no proxy may have the token."""
+    host = httpx.URL(url).host.rstrip(".").lower()
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        # also 127.1 and 2130706433, which systems take for addresses
+        address = ip_address(host if ":" in host else socket.inet_aton(host))
+    except (OSError, ValueError):
+        return False
+    return (getattr(address, "ipv4_mapped", None) or address).is_loopback
+
+
+def _proxy_of(url: str) -> str:
+    """Through which proxy of the environment requests go, in words; without its password."""
+    asked, known = httpx.URL(url), getproxies()
+    proxy = known.get(asked.scheme) or known.get("all")
+    if not proxy or _is_here(url) or proxy_bypass(asked.host):
+        return ""
+    name = proxy.rpartition("@")[2].rpartition("://")[2]
+    return f", through the proxy {name} that the environment names (HTTP_PROXY, NO_PROXY)"
+
+
 @final
 class Client(_Asking):
     """A client that waits; a context manager.
@@ -142,7 +182,8 @@ class Client(_Asking):
     answer whose outcome was lost is sent again, too, and that it was taken before is no error then.
 
     Args:
-        url: such as ``http://127.0.0.1:8350``.
+        url: such as ``http://127.0.0.1:8350``; an address of this machine is asked directly, others
+            through the proxy that the environment names, if any.
         token: of the access file.
         patience: seconds in which a request is repeated.
         timeout: seconds of one attempt.
@@ -160,8 +201,10 @@ class Client(_Asking):
         verify: Any = True,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        super().__init__(patience)
         options = _options(url, token, timeout, verify)
+        super().__init__(patience, "" if transport is not None else _proxy_of(url))
+        if transport is None and _is_here(url):
+            transport = httpx.HTTPTransport(verify=verify)
         self._http = httpx.Client(transport=transport, **options)
 
     def recommend(
@@ -241,14 +284,21 @@ class Client(_Asking):
         params: Mapping[str, float] = {} if delta is None else {"delta": delta}
         return Certificate.model_validate(self._ask("GET", "/v1/certificate", params=params))
 
-    def close_batch(self) -> None:
-        """Closes the open batch now; where the outcome is lost it is not asked again.
+    def close_batch(self, batch: int, places: int) -> int:
+        """Closes the open batch now, for good; how many of its places were given up.
+
+        Args:
+            batch: which one, as in ``status().batch``.
+            places: that may be given up, of visitors who have not come yet; all that are left are
+                in ``status().places``.
 
         Raises:
-            ServiceError: as `status`; with the code ``unreachable`` or ``owner-away`` it is not
-                known whether it was closed: look at `status`.
+            ServiceError: as `status`.  Nothing was closed by a refusal with the code
+                ``another-batch`` (it is closed, or not open yet), ``empty-batch`` (nobody of it was
+                served) or ``more-places``; with ``unreachable`` or ``owner-away`` it is not known.
         """
-        self._ask("POST", "/v1/close-batch", _NOT_TAKEN)
+        asked = self._closing(batch, places)
+        return ClosedBatch.model_validate(self._ask("POST", "/v1/close-batch", **asked)).places
 
     def forget(self, person: str | int) -> None:
         """Learns nothing more of a person.
@@ -258,19 +308,19 @@ class Client(_Asking):
         """
         self._ask("POST", "/v1/forget", json={"person": person})
 
-    def _ask(self, method: str, path: str, again: Collection[str] = _AGAIN, **options: Any) -> Any:
+    def _ask(self, method: str, path: str, **options: Any) -> Any:
         end, attempt, lost = time.monotonic() + self._patience, 0, False
         while True:
             try:
-                return _answer(self._http.request(method, path, **options))
+                return self._answer(self._http.request(method, path, **options))
             except httpx.HTTPError as error:
-                refusal = _unreachable(self._http.base_url, error)
+                refusal = self._unreachable(self._http.base_url, error)
             except ServiceError as error:
                 if lost and error.code == "answered-offer":
                     return None
                 refusal = error
             lost = lost or refusal.code not in _NOT_TAKEN
-            time.sleep(self._wait(refusal, attempt, end - time.monotonic(), again))
+            time.sleep(self._wait(refusal, attempt, end - time.monotonic()))
             attempt += 1
 
     def close(self) -> None:
@@ -309,9 +359,11 @@ class AsyncClient(_Asking):
         transport: httpx.AsyncBaseTransport | None = None,
         connections: int = 100,
     ) -> None:
-        super().__init__(patience)
-        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
         options = _options(url, token, timeout, verify)
+        super().__init__(patience, "" if transport is not None else _proxy_of(url))
+        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        if transport is None and _is_here(url):
+            transport = httpx.AsyncHTTPTransport(verify=verify, limits=limits)
         self._http = httpx.AsyncClient(transport=transport, limits=limits, **options)
 
     async def recommend(
@@ -353,29 +405,29 @@ class AsyncClient(_Asking):
         params: Mapping[str, float] = {} if delta is None else {"delta": delta}
         return Certificate.model_validate(await self._ask("GET", "/v1/certificate", params=params))
 
-    async def close_batch(self) -> None:
+    async def close_batch(self, batch: int, places: int) -> int:
         """As `Client.close_batch`."""
-        await self._ask("POST", "/v1/close-batch", _NOT_TAKEN)
+        asked = self._closing(batch, places)
+        told = await self._ask("POST", "/v1/close-batch", **asked)
+        return ClosedBatch.model_validate(told).places
 
     async def forget(self, person: str | int) -> None:
         """As `Client.forget`."""
         await self._ask("POST", "/v1/forget", json={"person": person})
 
-    async def _ask(
-        self, method: str, path: str, again: Collection[str] = _AGAIN, **options: Any
-    ) -> Any:
+    async def _ask(self, method: str, path: str, **options: Any) -> Any:
         end, attempt, lost = time.monotonic() + self._patience, 0, False
         while True:
             try:
-                return _answer(await self._http.request(method, path, **options))
+                return self._answer(await self._http.request(method, path, **options))
             except httpx.HTTPError as error:
-                refusal = _unreachable(self._http.base_url, error)
+                refusal = self._unreachable(self._http.base_url, error)
             except ServiceError as error:
                 if lost and error.code == "answered-offer":
                     return None
                 refusal = error
             lost = lost or refusal.code not in _NOT_TAKEN
-            await asyncio.sleep(self._wait(refusal, attempt, end - time.monotonic(), again))
+            await asyncio.sleep(self._wait(refusal, attempt, end - time.monotonic()))
             attempt += 1
 
     async def close(self) -> None:

@@ -79,7 +79,10 @@ class Http(_Table):
     """Of a body; default: what so many numbers take when they are written in full, and 64 KiB.  At
     least that and 8 KiB."""
     most_connections: Annotated[int, Field(ge=1, le=100_000)] = 1_000
-    """Open at a time, of all workers together; each takes an equal part."""
+    """Open at a time, of all workers together; each takes an equal part.  Where all are taken, one
+    whose request has not come gives up its place."""
+    request_time: Annotated[Duration, Field(le=3600)] = 10.0
+    """In which a request has to come whole, and its answer to be read."""
     reply_step: Annotated[Duration, Field(le=10)] = 0.005
     """Answers to callers leave at multiples of this time after their request came, so that they do
     not tell how long one user's data took."""

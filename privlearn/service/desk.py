@@ -23,23 +23,25 @@ import numpy as np
 
 from privlearn import __version__
 from privlearn.accountants import JointAccountant
-from privlearn.errors import HorizonError, OfferError, ProvenanceError
+from privlearn.errors import BatchError, HorizonError, OfferError, ProvenanceError
 from privlearn.learners.async_offers import AsyncOffers
 from privlearn.learners.offers import Offer, Offers
 from privlearn.learners.participation import NOT_GIVEN
 from privlearn.service.config import ServiceConfig
 from privlearn.service.counters import Counters
 from privlearn.service.logs import log
-from privlearn.service.messages import Budget, Status
+from privlearn.service.messages import Budget, ClosedBatch, Status
 from privlearn.service.metrics import Facts, exposition
 from privlearn.service.problems import problem
 from privlearn.service.rates import Rates
+from privlearn.service.visits import as_id, form_of_ids
 
 _TAG_BYTES: Final = 12
 _MOST_KEPT: Final = 16
 """Certificates at as many δ."""
 _LEAST_DELTA: Final = 1e-6
 """At which ε is told, where the budget names no δ."""
+_NOT_CLOSED: Final = {"another": "another-batch", "empty": "empty-batch", "more": "more-places"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +74,12 @@ class Desk:
         self._config, self._accountant = config, accountant
         self._shapes, self._exchange = config.learner.shapes, config.learner.exchange
         self._offers = AsyncOffers(offers)
+        people = accountant.people
+        self._ids = None if people is None else form_of_ids(people)
         self._key = secrets.token_bytes(32)
         self._made: dict[tuple[str, str], _Made] = {}
+        self._closing = asyncio.Lock()
+        self._closed: dict[tuple[str, str], tuple[tuple[int, int], int]] = {}
         self._rates = Rates(config.access.requests_per_second, config.access.burst)
         self._counters = Counters()
         self._started = time.time()
@@ -112,7 +118,7 @@ class Desk:
             raise problem("too-many", retry_after=wait)
         if name == "recommend":
             return await handler(caller, attached, **given)
-        if name == "observe":
+        if name in ("observe", "close_batch"):
             return await handler(caller, **given)
         return await handler(**given)
 
@@ -125,7 +131,7 @@ class Desk:
         sizes: dict[str, int],
         key: str | None = None,
         digest: str = "",
-        **person: Any,
+        person: str | int | None = None,
     ) -> dict[str, Any]:
         if key is None:
             offer = await self._offer(sizes, attached, person)
@@ -155,23 +161,23 @@ class Desk:
         if done.cancelled() or done.exception() is not None:
             self._made.pop(place, None)
 
-    async def _offer(self, sizes: dict[str, int], attached: bytes, person: dict[str, Any]) -> Offer:
+    async def _offer(
+        self, sizes: dict[str, int], attached: bytes, person: str | int | None
+    ) -> Offer:
         if self._state != "serving":
             raise problem(self._state)
         data = _numbers(self._shapes, sizes, attached)
-        who = person.get("person", NOT_GIVEN)
         try:
-            return await self._offers.select(*data, person=who)
+            return await self._offers.select(*data, person=self._named(person))
         except HorizonError:
             raise problem("over") from None
-        except ProvenanceError as error:  # whether there is a rule, which is public
-            raise problem("bad-request", str(error)) from None
-        except TypeError:
-            raise problem(
-                "bad-request",
-                "person: the ids of a registry are of one kind, text or whole numbers, and this is "
-                "of the other",
-            ) from None
+
+    def _named(self, person: Any) -> Any:
+        """Who it is, in the form that all ids of the registry have.
+
+        No id decides of the form of others, so that a person's is not refused because of another's.
+        """
+        return NOT_GIVEN if self._ids is None else as_id(person, self._ids)
 
     def _tagged(self, offer: str, caller: str) -> str:
         """An offer's id with whose it is, so that nobody else's access token may answer it."""
@@ -249,12 +255,16 @@ class Desk:
 
     async def _status(self) -> dict[str, Any]:
         account, rule = self._accountant, self._config.people
+        batch = await asyncio.to_thread(lambda: self._offers.offers.open_batch)
+        clock = self._offers.clock_
         return Status(
             software=f"privlearn {__version__}",
             learner=self._config.learner.name,
             rule=None if rule is None else repr(rule.rule()),
             users=len(account.users),
-            clock=self._offers.clock_ - account.users.start,
+            clock=clock - account.users.start,
+            batch=batch.start - account.users.start,
+            places=max(batch.stop - clock, 0),
             entries=account.ledger.entries_of(account.id),
             state=self._state,
         ).model_dump()
@@ -328,21 +338,35 @@ class Desk:
         self._counters.add(counted)
         return {}
 
-    async def _close_batch(self) -> dict[str, Any]:
+    async def _close_batch(
+        self, caller: str, batch: int, places: int, key: str | None
+    ) -> dict[str, Any]:
+        async with self._closing:  # so that the second of two with one key finds the first one's
+            asked = batch, places
+            before = None if key is None else self._closed.get((caller, key))
+            if before is not None and before[0] != asked:
+                raise problem("key-reused")
+            given_up = await self._close_begun(batch, places) if before is None else before[1]
+            if key is not None:
+                self._closed[caller, key] = asked, given_up
+        return ClosedBatch(batch=batch, places=given_up).model_dump()
+
+    async def _close_begun(self, batch: int, places: int) -> int:
         if self._state != "serving":
             raise problem(self._state)
         try:
-            await self._offers.close_batch()
+            return await self._offers.close_begun(self._accountant.users.start + batch, places)
         except HorizonError:
             raise problem("over") from None
-        return {}
+        except BatchError as error:
+            raise problem(_NOT_CLOSED[error.reason]) from None
 
-    async def _forget(self, person: Any) -> dict[str, Any]:
+    async def _forget(self, person: str | int) -> dict[str, Any]:
         try:
-            await self._offers.forget(person)
+            await self._offers.forget(self._named(person))
         except ProvenanceError as error:
             raise problem("bad-request", str(error)) from None
-        except (TypeError, ValueError):
+        except ValueError:
             told = "person: no id of the kind that the registry has"
             raise problem("bad-request", told) from None
         return {}

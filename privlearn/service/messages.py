@@ -45,6 +45,7 @@ def _encodable(text: str) -> str:
 
 
 _Text = Annotated[StrictStr, Field(max_length=LONGEST_ID), AfterValidator(_encodable)]
+_Index = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 _Number = Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)]
 _Numbers = Annotated[Any, Field(json_schema_extra=_NUMBERS)]
 
@@ -132,7 +133,7 @@ class Observe(_Form, ABC):
 class ObserveChoice(Observe):
     """The one answer to an offer of items."""
 
-    choice: Annotated[StrictInt, Field(ge=0, lt=2**53)] | None
+    choice: _Index | None
     """The item that was chosen; null: nothing."""
 
     @property
@@ -152,6 +153,23 @@ class ObserveReward(Observe):
         return self.reward if self.reward is not None and math.isfinite(self.reward) else None
 
 
+class CloseBatch(_Form):
+    """Closes a batch that was begun; users of it who have not come yet count as absent."""
+
+    batch: _Index
+    """Its first arrival index, as in `Status.batch`."""
+    places: _Index
+    """Of its arrival indices that were not given out, how many may be given up."""
+
+
+class ClosedBatch(_Form):
+    """What was closed."""
+
+    batch: int
+    places: int
+    """Arrival indices that were given up."""
+
+
 class Forget(_Form):
     """Learns nothing more of a person."""
 
@@ -168,6 +186,10 @@ class Status(_Form):
     """Arrival indices that are given out in all."""
     clock: int
     """Of these, how many were."""
+    batch: int
+    """The first arrival index of the first batch that is open; `users` where none is."""
+    places: int
+    """Of that batch, arrival indices that were not given out yet."""
     entries: int
     """Of the ledger."""
     state: Literal["serving", "stopping", "over"]

@@ -28,6 +28,13 @@ PROBLEMS: Final[dict[str, _Kind]] = {
         409, "this Idempotency-Key was used for another request, whose offer is open"
     ),
     "closed-offer": _Kind(410, "the batch of this offer is closed; its record is null"),
+    "another-batch": _Kind(
+        409, "this batch is not the one that is open; see /v1/status, and ask for that one if it is"
+    ),
+    "empty-batch": _Kind(409, "no offer of this batch was made; only one that was begun is closed"),
+    "more-places": _Kind(
+        409, "the batch has more places left than are to be given up; see /v1/status"
+    ),
     "over": _Kind(410, "all users of the horizon were served"),
     "too-large": _Kind(413, "the body is larger than the service takes (http.largest_request)"),
     "bad-request": _Kind(422, "the request is not of the form that /openapi.json describes"),

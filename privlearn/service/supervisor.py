@@ -63,7 +63,7 @@ def check(config: ServiceConfig, *, begin: bool) -> None:
         begin: whether its ledger is to be made.
 
     Raises:
-        DataError: a file cannot be used.
+        DataError, PeopleError, RowStoreError: a file cannot be used.
     """
     located_socket(config.at(config.socket))
     AccessTokens(config.at(config.access.file))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import sys
 from pathlib import Path
@@ -14,10 +15,13 @@ import uvicorn
 from privlearn.service.access import AccessTokens
 from privlearn.service.app import create_app
 from privlearn.service.config import ServiceConfig, read_config
-from privlearn.service.link import OwnerLink
+from privlearn.service.connections import Places
+from privlearn.service.link import Asked, OwnerLink
 from privlearn.service.logs import log, log_crashes, log_to_stderr
 from privlearn.service.stopping import when_told
 
+_BESIDE = 256
+"""Files that a worker may have, beyond those of its connections."""
 _WAITING = 1_024
 """Requests of one name that may wait for the owner, of all workers together."""
 
@@ -37,23 +41,9 @@ class _Server(uvicorn.Server):
 
 async def serve(config: ServiceConfig, listening: socket.socket, lifeline: int) -> None:
     """Answers HTTP until it is told to stop, and then what has begun."""
-    http = config.http
-    link = OwnerLink(config.at(config.socket), config.largest_request, _WAITING // http.workers)
-    app = create_app(config, AccessTokens(config.at(config.access.file)), link)
-    server = _Server(
-        uvicorn.Config(
-            app,
-            access_log=False,
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=http.most_connections // http.workers + 1,  # that many it refuses
-            timeout_graceful_shutdown=5,
-            ssl_certfile=None if http.tls_certificate is None else config.at(http.tls_certificate),
-            ssl_keyfile=None if http.tls_key is None else config.at(http.tls_key),
-            lifespan="on",
-        )
-    )
+    waiting = _WAITING // config.http.workers
+    link = OwnerLink(config.at(config.socket), config.largest_request, waiting)
+    server = server_of(config, link)
 
     def stop() -> None:
         server.should_exit = True
@@ -62,6 +52,43 @@ async def serve(config: ServiceConfig, listening: socket.socket, lifeline: int) 
     log("worker-started", pid=os.getpid())
     await server.serve(sockets=[listening])
     await link.close()
+
+
+def server_of(config: ServiceConfig, asked: Asked) -> uvicorn.Server:
+    """What answers HTTP, with this worker's part of all connections.
+
+    Args:
+        config: of the service.
+        asked: answers what the application cannot.
+    """
+    http = config.http
+    most = http.most_connections // http.workers
+    _have_files(most + _BESIDE)
+    places = Places(most, http.request_time)
+    tokens = AccessTokens(config.at(config.access.file))
+    return _Server(
+        uvicorn.Config(
+            create_app(config, tokens, asked, full=lambda: places.full),
+            http=places.protocol(),
+            ws="none",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=5,
+            ssl_certfile=None if http.tls_certificate is None else config.at(http.tls_certificate),
+            ssl_keyfile=None if http.tls_key is None else config.at(http.tls_key),
+            lifespan="on",
+        )
+    )
+
+
+def _have_files(wanted: int) -> None:
+    """Lets this process have so many files, if the system does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != soft < wanted:
+        may = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (may, hard))
 
 
 def main() -> None:

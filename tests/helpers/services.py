@@ -128,6 +128,12 @@ class Local:
         token = self.tokens[role]
         return await self.http.get(path, headers={"Authorization": f"Bearer {token}"})
 
+    async def close(self) -> httpx.Response:
+        """Closes the open batch, as an operator who looked at the status."""
+        status = (await self.get("/v1/status")).json()
+        named = {"batch": status["batch"], "places": status["places"]}
+        return await self.post("/v1/close-batch", named, "operator")
+
     async def offer(self, seed: int = 0, **more: Any) -> dict[str, Any]:
         """An offer to the next visitor."""
         answer = await self.post("/v1/recommend", {"features": features(seed).tolist(), **more})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,17 @@ import pytest
 from services import PEOPLE, SHOWN, TEXT, USERS, Local, features, local, run_with, write_config
 
 from privlearn.accountants import Certificate, audit
+from privlearn.participation import Participation
+from privlearn.people import People
+from privlearn.rows import Rows
 from privlearn.service import access, worker
 from privlearn.service.access import AccessTokens
 from privlearn.service.app import create_app
 from privlearn.service.config import read_config
+from privlearn.service.connections import Places
 from privlearn.service.link import OwnerLink
 from privlearn.service.messages import packed
+from privlearn.service.visits import as_id, form_of_ids
 
 
 def code(answer: Any) -> tuple[int, str]:
@@ -61,7 +65,7 @@ def test_answers_to_unknown_foreign_closed_and_answered_offers(tmp_path: Path) -
         assert code(await observe(first["offer"], "other")) == (404, "unknown-offer")
         assert (await observe(first["offer"])).status_code == 204
         assert code(await observe(first["offer"])) == (409, "answered-offer")
-        assert (await service.post("/v1/close-batch", {}, "operator")).status_code == 204
+        assert (await service.close()).status_code == 200
         assert code(await observe(second["offer"])) == (410, "closed-offer")
         later = await service.offer(2)
         assert (await observe(later["offer"])).status_code == 204
@@ -92,7 +96,7 @@ def test_a_retry_has_the_same_offer_while_it_is_open(tmp_path: Path) -> None:
         assert code(await service.post("/v1/recommend", other, **key)) == (409, "key-reused")
         # another access token's key is another key
         assert (await service.post("/v1/recommend", other, "other", **key)).status_code == 200
-        await service.post("/v1/close-batch", {}, "operator")
+        await service.close()
         again = (await service.post("/v1/recommend", body, **key)).json()
         assert again["offer"] != offers[0]["offer"]
         assert (await service.post("/v1/recommend", body, **key)).json() == again
@@ -197,7 +201,7 @@ def test_requests_of_another_form(tmp_path: Path) -> None:
         for content, told in (
             (b"{" + secret.encode(), "the body is no JSON"),
             (b"[1]", "the body: Input should be"),
-            (b"", "the body: must be given"),
+            (b"", "the body is no JSON"),
             (f'{{"{secret}": 1, "features": 1}}'.encode(), "a name that the request does not"),
             (b'{"revenues": [1]}', "features: must be given"),
             (
@@ -212,7 +216,8 @@ def test_requests_of_another_form(tmp_path: Path) -> None:
         body = {"features": 1, "person": "x"}
         answer = await service.post("/v1/recommend", body)
         assert code(answer) == (422, "bad-request")
-        assert "the accountant has no rule of participation" in answer.json()["message"]
+        assert "the service has no rule of participation" in answer.json()["message"]
+        assert "The visitor's arrival index was used up" in answer.json()["message"]
         for choice in (1.5, "1", [1], True, -1):
             answer = await service.post("/v1/observe", {"offer": "x", "choice": choice})
             assert answer.status_code == 422
@@ -220,7 +225,7 @@ def test_requests_of_another_form(tmp_path: Path) -> None:
         assert code(await service.http.get("/v1/recommend")) == (405, "wrong-method")
         answer = await service.http.get("/v1/certificate?delta=2", headers=token)
         assert answer.status_code in (403, 422)
-        assert (await service.get("/v1/status")).json()["clock"] == 0
+        assert (await service.get("/v1/status")).json()["clock"] == 7
 
     run_with(write_config(tmp_path), work)
 
@@ -323,7 +328,7 @@ def test_limits_hold_over_all_workers(tmp_path: Path) -> None:
             *(("GET", f"/v1/{page}", None) for page in ("status", "budget", "certificate")),
             ("GET", "/metrics", None),
             ("POST", "/v1/forget", {"person": "ann"}),
-            ("POST", "/v1/close-batch", None),
+            ("POST", "/v1/close-batch", {"batch": 0, "places": 40}),
         ]
         for method, page, body in asked:
             role = "serve" if page in ("/v1/observe", "/v1/recommend") else "operator"
@@ -358,7 +363,7 @@ def test_connections_and_waiting_requests_are_divided_among_workers(
 
     class Server:
         def __init__(self, made: Any) -> None:
-            seen.append(made.limit_concurrency)
+            pass
 
         async def serve(self, **_: Any) -> None:
             pass
@@ -368,38 +373,18 @@ def test_connections_and_waiting_requests_are_divided_among_workers(
             super().__init__(path, largest, waiting)
             seen.append(waiting)
 
+    def parts(most: int, seconds: float) -> Places:
+        seen.append(most)
+        return Places(most, seconds)
+
     monkeypatch.setattr(worker, "_Server", Server)
     monkeypatch.setattr(worker, "OwnerLink", Link)
+    monkeypatch.setattr(worker, "Places", parts)
     monkeypatch.setattr(worker, "when_told", lambda *_: None)
     path = write_config(tmp_path, TEXT.replace("workers = 1", "workers = 3\nmost_connections = 10"))
     access.add(tmp_path / "access.json", "shop", "serve")
     asyncio.run(worker.serve(read_config(path), None, 0))  # type: ignore[arg-type]
-    assert seen == [341, 4]  # uvicorn refuses at its limit, and counts who asks
-
-
-def test_as_many_connections_are_answered_as_the_configuration_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop: list[Any] = []
-    monkeypatch.setattr(worker, "when_told", lambda end, _: stop.append(end))
-    path = write_config(tmp_path, TEXT.replace("workers = 1", "workers = 1\nmost_connections = 2"))
-    access.add(tmp_path / "access.json", "shop", "serve")
-
-    async def run() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            serving = asyncio.create_task(worker.serve(read_config(path), listening, 0))
-            held = []
-            for status in (b"200", b"200", b"503"):
-                reader, writer = await asyncio.open_connection(*listening.getsockname())
-                held.append(writer)
-                writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-                assert (await reader.readline()).split()[1] == status
-            for writer in held:
-                writer.close()
-            stop[0]()
-            await serving
-
-    asyncio.run(run())
+    assert seen == [341, 3]
 
 
 def test_people_are_named_where_there_is_a_rule(tmp_path: Path) -> None:
@@ -408,20 +393,28 @@ def test_people_are_named_where_there_is_a_rule(tmp_path: Path) -> None:
         missing = await service.post("/v1/recommend", body)
         assert code(missing) == (422, "bad-request")
         assert "person is missing" in missing.json()["message"]
-        for person in ("ann", "ann", "ann", "", None):
+        for person in ("ann", "ann", "ann", "", None, 7, "7"):
             offer = await service.offer(person=person)
             answer = await service.post("/v1/observe", {"offer": offer["offer"], "choice": 1})
             assert answer.status_code == 204
-        assert code(await service.post("/v1/recommend", {**body, "person": 7})) == (
-            422,
-            "bad-request",
-        )
-        assert (await service.get("/v1/status")).json()["clock"] == 5
-        assert (await service.post("/v1/forget", {"person": "ann"}, "operator")).status_code == 204
-        assert (await service.post("/v1/forget", {"person": ""}, "operator")).status_code == 422
-        assert (await service.post("/v1/forget", {"person": 7}, "operator")).status_code == 422
+        assert (await service.get("/v1/status")).json()["clock"] == 8
+        for person, told in (("ann", 204), (7, 204), ("", 422)):
+            answer = await service.post("/v1/forget", {"person": person}, "operator")
+            assert answer.status_code == told
 
     run_with(write_config(tmp_path, TEXT + PEOPLE), work)
+
+
+def test_no_visitor_decides_what_ids_of_others_are(tmp_path: Path) -> None:
+    """Else one id as a number made the records of all others null; a registry of numbers stays."""
+    made = People.memory(Participation(most=1))
+    assert form_of_ids(made) is str
+    made.bind("account", range(4))
+    made.admit(Rows.seal([1.0], users=range(1)), [7])
+    assert form_of_ids(made) is int
+    ids: list[Any] = [(7, "7", 7), ("ann", "ann", None), ("07", "07", None), (None, None, None)]
+    for sent, as_text, as_number in ids:
+        assert (as_id(sent, str), as_id(sent, int)) == (as_text, as_number)
 
 
 def test_what_is_public_is_that_of_the_ledger(tmp_path: Path) -> None:
@@ -475,7 +468,7 @@ def test_a_full_batch_closes_by_the_clock_and_the_end_closes_the_ledger(tmp_path
         assert code(await service.http.get("/ready")) == (410, "over")
         assert code(await service.post("/v1/observe", body)) == (410, "closed-offer")
         assert (await service.post("/v1/forget", {"person": "ann"}, "operator")).status_code == 204
-        assert code(await service.post("/v1/close-batch", {}, "operator")) == (410, "over")
+        assert code(await service.close()) == (410, "over")
         assert (await service.get("/v1/certificate")).json()["closed"] is True
         assert (await service.get("/metrics")).status_code == 200
         await keeping

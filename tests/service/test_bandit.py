@@ -135,7 +135,7 @@ def test_rewards_are_taken_and_unusable_ones_are_null(tmp_path: Path) -> None:
             assert "reward: must be given" in answer.json()["message"]
         answer = await service.post("/v1/recommend", {"features": [[1.0]]})
         assert "context: must be given" in answer.json()["message"]
-        assert (await service.get("/v1/status")).json()["clock"] == len(values) + 1
+        assert (await service.get("/v1/status")).json()["clock"] == len(values) + 2
         assert (await service.post("/v1/observe", {"offer": offer, "reward": 0})).status_code == 204
 
     run_with(write_config(tmp_path, BANDIT), work)
@@ -168,7 +168,10 @@ def test_the_forms_of_the_learner_stand_in_openapi(tmp_path: Path) -> None:
     async def work(service: Local) -> None:
         schema = (await service.http.get("/openapi.json")).json()
         forms = schema["components"]["schemas"]
-        assert set(forms["RecommendArm"]["properties"]) == {"person", "context"}
+        body = schema["paths"]["/v1/recommend"]["post"]["requestBody"]["content"]
+        form = body["application/json"]["schema"]
+        assert form["title"] == "RecommendArm"
+        assert set(form["properties"]) == {"person", "context"}
         assert forms["OfferedArm"]["required"] == ["offer", "arm"]
         reward = forms["ObserveReward"]["properties"]["reward"]
         assert reward["anyOf"] == [{"type": "number"}, {"type": "null"}]

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
+import socket
+import socketserver
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -87,16 +90,12 @@ def test_an_answer_that_was_taken_though_its_outcome_was_lost_is_no_error() -> N
     assert (error.value.code, error.value.status) == ("answered-offer", 409)
 
 
-def test_a_batch_that_may_be_closed_already_is_not_closed_again() -> None:
-    """The next one would be."""
-    for first in (lost, refusal(503, "owner-away")):
-        shop, asked = client([first, lambda request: httpx.Response(204)])
-        with pytest.raises(ServiceError):
-            shop.close_batch()
-        assert len(asked) == 1
-    shop, asked = client([refusal(429, "too-many"), lambda request: httpx.Response(204)])
-    shop.close_batch()
-    assert len(asked) == 2
+def test_a_batch_is_closed_again_with_the_same_key() -> None:
+    closed = lambda request: httpx.Response(200, json={"batch": 3, "places": 2})  # noqa: E731
+    shop, asked = client([lost, refusal(503, "owner-away"), closed])
+    assert shop.close_batch(3, places=5) == 2
+    assert len({request.headers["Idempotency-Key"] for request in asked}) == 1
+    assert [json.loads(request.content) for request in asked] == [{"batch": 3, "places": 5}] * 3
 
 
 def test_what_cannot_get_better_is_not_asked_again() -> None:
@@ -164,7 +163,7 @@ def test_every_method_against_the_service(tmp_path: Path) -> None:
         assert isinstance(await boss.certificate(1e-5), Certificate)
         assert await boss.certificate() == service.books.accountant.certificate()
         await boss.forget("ann")
-        await boss.close_batch()
+        assert await boss.close_batch(0, places=39) == 9
         with pytest.raises(ServiceError, match="the batch of this offer is closed"):
             await shop.observe(offer.offer, 0)
 
@@ -219,9 +218,56 @@ def test_both_clients_have_the_same_methods() -> None:
 def test_a_client_that_waits_is_closed_with_its_block() -> None:
     shop, _ = client([done])
     with shop as same:
-        same.close_batch()
+        same.forget("ann")
     with pytest.raises(RuntimeError, match="closed"):
-        shop.close_batch()
+        shop.forget("ann")
+
+
+@pytest.mark.parametrize("name", ["HTTP_PROXY", "ALL_PROXY"])
+def test_no_proxy_has_the_token_of_a_service_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """And where one is met, an error says which, without its password."""
+    for each in ("NO_PROXY", "no_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(each, raising=False)
+    met: list[bytes] = []
+
+    class Proxy(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            met.append(self.rfile.readline())
+            self.wfile.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Proxy) as proxy:
+        threading.Thread(target=proxy.serve_forever, args=(0.01,), daemon=True).start()
+        port = proxy.server_address[1]
+        monkeypatch.setenv(name, f"http://user:hunter2@127.0.0.1:{port}")
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            free = taken.getsockname()[1]
+        hosts = ("127.0.0.1", "127.9.9.9", "127.1", "[::1]", "[::ffff:127.0.0.1]", "LOCALHOST")
+        for host in hosts:
+            with (
+                Client(f"http://{host}:{free}", "token", patience=0) as here,
+                pytest.raises(ServiceError, match="cannot be reached: ") as error,
+            ):
+                here.status()
+            assert "proxy" not in str(error.value)
+
+        async def asked() -> None:
+            async with AsyncClient(f"http://127.0.0.1:{free}", "token", patience=0) as here:
+                await here.status()
+
+        with pytest.raises(ServiceError, match="cannot be reached: "):
+            asyncio.run(asked())
+        assert not met
+        away = Client("http://service.invalid", "token", patience=0)
+        with away, pytest.raises(ServiceError, match=rf"proxy 127\.0\.0\.1:{port} ") as error:
+            away.status()
+        assert error.value.status == 502
+        assert "hunter2" not in str(error.value)
+        assert met == [b"GET http://service.invalid/v1/status HTTP/1.1\r\n"]
+        proxy.shutdown()
+    with pytest.raises(ServiceError, match=rf"reached, through the proxy 127\.0\.0\.1:{port} "):
+        Client("http://service.invalid", "token", patience=0).status()
 
 
 def test_async_retries() -> None:

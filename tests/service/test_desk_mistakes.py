@@ -46,7 +46,8 @@ def test_what_follows_from_the_ledger_is_that_of_now(tmp_path: Path) -> None:
             answer = await service.get("/v1/certificate")
             told.append(Certificate.model_validate(answer.json()))
             assert told[-1] == account.certificate()
-            await service.post("/v1/close-batch", None, "operator")
+            await service.offer()
+            assert (await service.close()).status_code == 200
         assert told[0] != told[1]
 
     run_with(write_config(tmp_path), work)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from privlearn.cli.main import app
 from privlearn.errors import DataError
+from privlearn.service import access
 from privlearn.service.books import open_books
 from privlearn.service.config import read_config
 
@@ -124,16 +125,89 @@ def test_a_key_that_says_nothing_is_none(tmp_path: Path) -> None:
     run_with(write_config(tmp_path), work)
 
 
-def test_batches_that_are_closed_at_the_same_time_are_closed_one_by_one(tmp_path: Path) -> None:
+def test_a_batch_is_closed_by_name_once_and_only_if_it_was_begun(tmp_path: Path) -> None:
+    """What cannot be undone: else 20 requests without a word end a run that served nobody."""
+
     async def work(service: Local) -> None:
-        body: dict[str, Any] = {"features": features().tolist()}
-        asked = [service.post("/v1/close-batch", None, "operator") for _ in range(6)]
-        asked += [service.post("/v1/recommend", body) for _ in range(6)]
-        codes = [answer.status_code for answer in await asyncio.gather(*asked)]
-        assert set(codes) <= {200, 204, 410}
+        async def close(places: Any, batch: int = 0, key: str | None = None) -> tuple[int, Any]:
+            headers = {} if key is None else {"Idempotency-Key": key}
+            body = {"batch": batch, "places": places}
+            answer = await service.post("/v1/close-batch", body, "operator", **headers)
+            told = answer.json()
+            return answer.status_code, told.get("code", told)
+
+        state = service.books.offers.public_state
+        begun = state()
+        for body in (None, {}, {"batch": 0}, {"batch": 0, "places": -1}, {"batch": 0.5}):
+            assert (await service.post("/v1/close-batch", body, "operator")).status_code == 422
+        assert await close(40) == (409, "empty-batch")
+        assert state() == begun
+        for _ in range(3):
+            await service.offer()  # and nobody answers
         status = (await service.get("/v1/status")).json()
-        assert (status["clock"], status["users"]) == (USERS, USERS)
-        again = await service.post("/v1/close-batch", None, "operator")
-        assert (again.status_code, again.json()["code"]) == (410, "over")
+        assert (status["batch"], status["places"]) == (0, 7)
+        begun = state()
+        assert await close(6) == (409, "more-places")
+        assert await close(40, batch=10) == (409, "another-batch")
+        assert state() == begun
+        done = 200, {"batch": 0, "places": 7}
+        assert await asyncio.gather(*(close(9, key="k") for _ in range(3))) == [done] * 3
+        assert await close(8, key="k") == (409, "key-reused")
+        assert await close(9) == (409, "another-batch")
+        status = (await service.get("/v1/status")).json()
+        assert (status["clock"], status["batch"]) == (10, 10)
+        assert await close(40, batch=10) == (409, "empty-batch")
 
     run_with(write_config(tmp_path), work)
+
+
+def test_a_batch_keeps_its_name_over_a_restart(tmp_path: Path) -> None:
+    path = write_config(tmp_path, TEXT + PEOPLE)
+    run_with(path, lambda service: service.offer(person="ann"))
+
+    async def work(service: Local) -> None:
+        status = (await service.get("/v1/status")).json()
+        assert (status["clock"], status["batch"], status["places"]) == (1, 0, 9)
+        told = await service.close()
+        assert (told.status_code, told.json()) == (200, {"batch": 0, "places": 9})
+
+    run_with(path, work)
+
+
+def test_a_check_looks_at_what_the_begin_will_open(tmp_path: Path) -> None:
+    """Else the ledger is made, and then the registry, its key or the rows cannot be used."""
+    keyed = TEXT.replace('path = "ledger.db"', 'url_file = "url"')
+    keyed += PEOPLE.replace('path = "people.db"', 'key_file = "people.key"')
+    for name in ("url", "people.key", "rows.key"):
+        (tmp_path / name).touch(0o600)
+    (tmp_path / "url").write_text("postgresql://shop@localhost/shop?ledger=shop")
+    access.add(tmp_path / "access.json", "shop", "serve")
+
+    def said(text: str, *options: str) -> str:
+        path = str(write_config(tmp_path, text))
+        done = CliRunner().invoke(app, ["serve", path, "--check", *options])
+        assert done.exit_code == (0 if "no mistake was found" in done.output else 2)
+        return done.output
+
+    key = tmp_path / "people.key"
+    for written, told in (
+        ("", "people.key holds no key of a registry of people"),
+        ("ab" * 31, "people.key holds no key of a registry of people"),
+        ("ab" * 32 + "\n", "no mistake was found"),
+    ):
+        key.write_text(written)
+        assert told in said(keyed)
+        assert told in said(keyed, "--begin")
+    key.chmod(0o644)
+    assert "chmod 600" in said(keyed)
+    key.unlink()
+    assert "there is none. --begin makes it" in said(keyed)
+    assert "no mistake was found" in said(keyed, "--begin")
+    elsewhere = keyed.replace("people.key", "none/people.key")
+    assert "--begin cannot write it there" in said(elsewhere, "--begin")
+    (tmp_path / "people.db").write_bytes(b"no registry")
+    assert "people.db" in said(TEXT + PEOPLE)
+    (tmp_path / "rows.key").write_bytes(b"x" * 32)
+    (tmp_path / "rows.db").write_bytes(b"no store")
+    assert "rows.db" in said(TEXT + '[rows]\npath = "rows.db"\nkey_file = "rows.key"\n')
+    assert not (tmp_path / "ledger.db").exists()

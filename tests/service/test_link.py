@@ -140,9 +140,10 @@ def test_an_owner_whose_ledger_was_taken_does_not_take_it_back(
         failures: list[BaseException] = []
         end, peer = OwnerEnd(service.desk, failures.append), Peer(1, limits(LARGEST))
         await service.offer()
+        asked = {"caller": "a", "batch": 0, "places": 9, "key": None}
         noise = NoiseSource.simulation(1)
         JointAccountant.resume(tmp_path / "ledger.db", noise=noise).close()  # somebody went on
-        told = await end.answer(peer, Message({"do": "close_batch", "with": {}}))
+        told = await end.answer(peer, Message({"do": "close_batch", "with": asked}))
         assert told.fields["refused"]["code"] == "owner-away"
         assert [owner._code_for(each) for each in failures] == [FENCED]
         assert owner._code_for(RuntimeError()) == FAILED

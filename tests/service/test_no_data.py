@@ -65,7 +65,8 @@ def seen(path: Path, people: Sequence[str], usable: bool, answers: Sequence[Any]
                 public.append((await service.get("/v1/budget")).json())
                 metrics = (await service.get("/metrics")).text
                 public.append(re.sub(r"privlearn_(owner_start|offer_seconds_).*\n", "", metrics))
-        await service.post("/v1/recommend", {"no": "features"})
+        strange = {"features": 1, "person": None} if usable else {"no": "features"}
+        await service.post("/v1/recommend", strange)
         await service.post("/v1/recommend", {}, "watch")
         counted = service.app.state.counters.taken()
         public.append(counted["refused"])
@@ -91,7 +92,7 @@ def test_public_things_do_not_follow_from_data_answers_or_quotas(
         folder.mkdir()
         found.append(seen(write_config(folder, TEXT + PEOPLE), *run))
         written.append(told(capsys.readouterr().err))
-    assert found[0][-2:] == [{"bad-request": 1, "wrong-role": 1}, VISITS]
+    assert found[0][-2:] == [{"wrong-role": 1}, VISITS + 1]
     for other in found[1:]:
         assert other == found[0]
     assert written[0] == [{"level": "info", "by": "test", "event": "refused", "code": "wrong-role"}]
