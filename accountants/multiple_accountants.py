@@ -114,18 +114,10 @@ def _of_everybody(state: AccountState, totals: Totals) -> Pieces:
 def sums(
     states: Sequence[AccountState],
     pieces: Callable[[AccountState], Pieces],
-    *,
-    by_trust: bool = True,
 ) -> list[Sum]:
-    """The sums over accountants of one trust and neighbour relation, where there are several.
-
-    Guarantees of different trust say different things; without ``by_trust`` their losses are added
-    up all the same, which is what a person has who is protected by all of them.
-    """
+    """The sums over accountants of one trust and neighbour relation, where there are several."""
     found = []
-    for group in _grouped(
-        states, lambda opened: (opened.trust if by_trust else None, opened.adjacency)
-    ):
+    for group in _grouped(states, lambda opened: (opened.trust, opened.adjacency)):
         if len(group) == 1:
             continue
         units = [
@@ -149,7 +141,7 @@ def composition(
     replace-one, a loss for another one at the price of two steps (`as_replace_one`); both are
     proved in docs/proofs.md#several-accountants.  Indices of one population are one person, so that
     accountants for disjoint ranges of it cost their maximum; anybody may stand behind any index of
-    the others.  Too many totals to look at one by one are bounded by the sum of the caps.
+    the others.
 
     Args:
         states: the accountants, one or more.
@@ -166,14 +158,20 @@ def composition(
         for same in _grouped(states, lambda opened: opened.population or opened)
     ]
     if len(units) == 1 and user is None:
-        found = units[0].anybody
-    else:
-        found = _one_of(units, _somebody(states), user)
-    if found.parts:
-        return found
-    caps = [loss_of(cap_of(state), state.opened.adjacency) for state in states]
-    under = [_priced_under(cap, relation, s) for cap, s in zip(caps, states, strict=True)]
-    return Sum(found.states, found.who, [compose([(cap, 1) for cap in under])])
+        return units[0].anybody
+    return _one_of(units, _somebody(states), user)
+
+
+def sum_of_caps(states: Sequence[AccountState], who: str) -> Sum:
+    """A bound on what all of them may cost one person; quick, for very many different totals.
+
+    Raises:
+        AdjacencyError: as `composition`.
+    """
+    relation = common_relation(states)
+    caps = [(loss_of(cap_of(state), state.opened.adjacency), state) for state in states]
+    total_ = compose([(_priced_under(cap, relation, state), 1) for cap, state in caps])
+    return Sum(tuple(states), who, [total_])
 
 
 def common_relation(states: Sequence[AccountState]) -> Adjacency:
