@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
-from privlearn.errors import CheckError
+from privlearn._user_code import from_outside
+from privlearn.errors import CheckError, InterferenceError
 
 _active: list[OutputCapture] = []
 
@@ -106,6 +107,11 @@ class _Handler(logging.Handler):
 
 class _TimeUp(BaseException):
     """Not an Exception, so that what is checked does not take it for one of its own."""
+
+
+def is_output(error: BaseException) -> bool:
+    """Whether code that was checked raised it, of itself: then it is an output like any other."""
+    return not (isinstance(error, _TimeUp | CheckError | InterferenceError) or from_outside(error))
 
 
 class TimeLimit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 from collections import Counter
 from collections.abc import Collection
 from itertools import zip_longest
@@ -89,16 +90,22 @@ def _entries_differ(x: str | None, y: str | None, where: str) -> str:
 
 
 def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
-    changed = []
-    for name in sorted(first.state.keys() | second.state.keys()):
-        x, y = first.state.get(name, ["no such attribute"]), second.state.get(name, ["no such"])
-        if not alike(x, y):
-            changed.append((name, difference(x, y, name)))
-    if changed:
+    for time, (mine, yours) in enumerate(zip_longest(first.states, second.states, fillvalue={})):
+        if mine == yours:
+            continue
+        changed = []
+        for name in sorted(mine.keys() | yours.keys()):
+            x, y = (
+                marshal.loads(state[name]) if name in state else ["no such attribute"]
+                for state in (mine, yours)
+            )
+            if not alike(x, y):
+                changed.append((name, difference(x, y, name)))
         names = ", ".join(name for name, _ in changed)
         details = "".join(f"\n  {detail}" for _, detail in changed[:3])
         raise InterferenceError(
-            f"the public state depends on data beyond what was released: {names}{details}"
+            f"the public state depends on data beyond what was released (look {time} of "
+            f"{len(first.states)}, one before each user): {names}{details}"
         )
 
 
