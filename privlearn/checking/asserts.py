@@ -44,7 +44,7 @@ from privlearn.budgets import (
 from privlearn.checking.accountant_usage import AccountantUsage, watch_accountants
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult, white_box
-from privlearn.checking.isolation import TimeLimit
+from privlearn.checking.isolation import TimeLimit, silenced
 from privlearn.checking.power import noted, weakness
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.session import current, note
@@ -141,6 +141,7 @@ def assert_private(
     bits: bool | None = ...,
     name: str | None = ...,
 ) -> Evidence: ...
+@silenced()
 def assert_private(
     mechanism: Any,
     claim: Claimable | None = None,

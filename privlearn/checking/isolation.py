@@ -10,12 +10,14 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
-from privlearn._user_code import from_outside
+from privlearn._user_code import FAILED, attempted, from_outside
 from privlearn.errors import CheckError, InterferenceError
 
+T = TypeVar("T")
 _active: list[OutputCapture] = []
 
 
@@ -103,6 +105,24 @@ class _Handler(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         text = f"{record.name} {record.levelname}: {record.getMessage()}\n"
         self._capture.record(text, "log")
+
+
+class _Sink(io.TextIOBase):
+    def write(self, text: str, /) -> int:
+        return len(text)
+
+
+@contextlib.contextmanager
+def silenced() -> Iterator[None]:
+    """While the block runs, the code under check prints to nobody."""
+    with contextlib.redirect_stdout(_Sink()), contextlib.redirect_stderr(_Sink()):
+        yield
+
+
+def own_copy(data: T) -> T:
+    """A copy of a caller's data, which code under check may overwrite; itself if it has none."""
+    copied = attempted(deepcopy, data)
+    return data if copied is FAILED else copied
 
 
 class _TimeUp(BaseException):
