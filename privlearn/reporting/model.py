@@ -96,6 +96,8 @@ class Balance(_Part):
     """Whether all spends were committed in advance; then nothing beyond the plan can be spent."""
     promise: str | None
     """The (ε, δ) that the cap was made from, if it was."""
+    counted: str = ""
+    """Where the cap holds less than the promise would allow, why, and what counts more of it."""
     unit: str
     """What the numbers below are: ``ρ``, ``μ²``, ``ε``, or ``ε at order 12``.
 

@@ -712,9 +712,7 @@ def test_the_callers_arrays_stay_as_they_are_and_nothing_is_printed(
     records[0] = 9.0
     given[2][0] = 9.0
     talks = Talks(WritesToItsRows(0, 2, 1), how=lambda text: print(text))
-    check_mechanism(
-        talks, records=records, neighbours=(one, other), samples=200, raise_error=False
-    )
+    check_mechanism(talks, records=records, neighbours=(one, other), samples=200, raise_error=False)
     with pytest.raises(InterferenceError, match="writes to the rows"):
         check_row_local(doubles_rows, one, other[:1])
     for now, before in zip((one, other, records), given, strict=True):
