@@ -229,9 +229,7 @@ def test_a_curve_of_one_point_bounds_attacks_by_its_delta_too() -> None:
     assert rounded_up(50.001, 2) == 50.01
 
 
-def test_a_promise_that_is_counted_in_rho_says_what_gaussian_noise_has_of_it(
-    tmp_path: Path,
-) -> None:
+def test_a_promise_counted_in_rho_says_what_gaussian_noise_has_of_it(tmp_path: Path) -> None:
     """And the guarantee of a plan that uses up the cap is that number."""
     told = {}
     for name, currency in (("rho", None), ("mass", GaussianDP)):
@@ -243,8 +241,7 @@ def test_a_promise_that_is_counted_in_rho_says_what_gaussian_noise_has_of_it(
             account.commit([Plan("all", loss, range(3))])
         told[name] = report(tmp_path / f"{name}.db")
     assert round(told["rho"].epsilon, 3) == 0.915
-    assert (
-        "uses up the cap at ε = 0.9151; with currency=GaussianDP" in told["rho"].balances[0].counted
-    )
+    (balance,) = told["rho"].balances
+    assert "uses up the cap at ε = 0.9151; with currency=GaussianDP" in balance.counted
     assert round(told["mass"].epsilon, 3) == 1
     assert told["mass"].balances[0].counted == ""

@@ -102,10 +102,12 @@ def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
             if not alike(x, y):
                 changed.append((name, difference(x, y, name)))
         names = ", ".join(name for name, _ in changed)
+        early = time < len(first.users) and len(first.states) > 1
+        when = f"before user {time} came" if early else "at the end"
         details = "".join(f"\n  {detail}" for _, detail in changed[:3])
         raise InterferenceError(
-            f"the public state depends on data beyond what was released (look {time} of "
-            f"{len(first.states)}, one before each user): {names}{details}"
+            f"the public state depends on data beyond what was released: {names}{details}\n  as "
+            f"it was {when}"
         )
 
 
