@@ -275,7 +275,7 @@ def alike(first: Any, second: Any) -> bool:
         return list(first) == list(second) and all(alike(first[k], second[k]) for k in first)
     if isinstance(first, float) and first != first:
         return bool(second != second)
-    if not _has_own_equality(first) and hasattr(first, "__dict__"):
+    if not has_own_equality(first) and hasattr(first, "__dict__"):
         return first is second or alike(vars(first), vars(second))
     try:
         return bool(first == second)
@@ -283,7 +283,8 @@ def alike(first: Any, second: Any) -> bool:
         return False
 
 
-def _has_own_equality(item: object) -> bool:
+def has_own_equality(item: object) -> bool:
+    """Whether it compares by something else than being the same object."""
     return bool(type(item).__eq__ != object.__eq__)
 
 

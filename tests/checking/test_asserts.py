@@ -483,7 +483,7 @@ def test_a_promise_counts_and_not_what_was_spent_of_it(tmp_path: Path) -> None:
 
     def promises_three(given: Any) -> None:
         ledger = Ledger.create(tmp_path / f"{len(list(tmp_path.iterdir()))}.db")
-        book = CentralAccountant(ApproxDP(3, "1e-5"), users=range(30), ledger=ledger)
+        book: Any = CentralAccountant(ApproxDP(3, "1e-5"), users=range(30), ledger=ledger)
         release_little(book)
 
     def release_little(book: Any) -> None:
@@ -544,7 +544,8 @@ def test_several_accountants_of_one_ledger_add_up(population: str | None) -> Non
         )
         release(book, range(10))
     assert assert_budget(ledger, at_most=ZCDP(2), spent=ZCDP(1)).ratio == pytest.approx(1)
-    for limit in ({"at_most": ZCDP("1.9")}, {"spent": ZCDP("0.9")}):
+    limits: list[dict[str, Any]] = [{"at_most": ZCDP("1.9")}, {"spent": ZCDP("0.9")}]
+    for limit in limits:
         for users in (None, range(3)):
             with pytest.raises(PrivacyViolation, match="too much"):
                 assert_budget(ledger, **limit, users=users)
@@ -571,7 +572,7 @@ def test_a_limit_that_is_no_budget_is_refused(limit: Any) -> None:
 
 def test_a_run_that_is_none_is_refused() -> None:
     with pytest.raises(CheckError, match="run"):
-        assert_budget(3, at_most=ZCDP(1))  # type: ignore[arg-type]
+        assert_budget(3, at_most=ZCDP(1))  # type: ignore[call-overload]
 
 
 def test_errors_of_the_run_are_not_hidden() -> None:

@@ -26,7 +26,7 @@ from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable
 from privlearn.checking.power import noted
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.stream_runs import fixed_users, released_by
-from privlearn.checking.targets import SamplingTarget, sampling_target
+from privlearn.checking.targets import SamplingTarget, has_own_equality, sampling_target
 from privlearn.domains import Array, PSDTrace, exponent_of
 from privlearn.entries import IssueEntry, RetireEntry, SpendEntry
 from privlearn.errors import (
@@ -130,7 +130,7 @@ def check_specification_is_fixed(case: Case) -> LawFinding:
     if dataclasses.is_dataclass(mechanism):
         names = [f.name for f in dataclasses.fields(mechanism)]
         remedy = "use @dataclass(frozen=True)"
-    by_value = type(mechanism).__eq__ is not object.__eq__
+    by_value = has_own_equality(mechanism)
     if not by_value and case.spend.own_loss is None:
         names = []
     for name in names:

@@ -124,8 +124,9 @@ def operator_only(item: object) -> frozenset[str]:
 
 
 @lru_cache(maxsize=64)
-def _names(kind: type[Any], sizes: tuple[int, ...]) -> tuple[str, ...]:
+def _names(bases: tuple[type[Any], ...], sizes: tuple[int, ...]) -> tuple[str, ...]:
     """Public attributes of a class, but methods; ``sizes`` tells when there are more."""
+    kind = bases[0]
     return tuple(
         name
         for name in dir(kind)
@@ -145,7 +146,7 @@ def public_parts(item: Any) -> dict[str, Any]:
         CheckError: iterating changes it, or does not end.
     """
     kind, own = type(item), getattr(item, "__dict__", {})
-    of_class = _names(kind, tuple(len(vars(base)) for base in kind.__mro__))
+    of_class = _names(kind.__mro__, tuple(len(vars(base)) for base in kind.__mro__))
     parts: dict[str, Any] = {}
     for name in sorted({*of_class, *own} - operator_only(item)):
         if name.startswith("_"):

@@ -11,7 +11,7 @@ from itertools import zip_longest
 import numpy as np
 
 from privlearn.checking.replay.canonical import CanonicalForm, alike, difference, short
-from privlearn.checking.replay.recording import RecordedRun, TokenEvent
+from privlearn.checking.replay.recording import PublicState, RecordedRun, TokenEvent
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.domains import Array, PSDTrace, exponent_of
 from privlearn.errors import InterferenceError
@@ -90,7 +90,9 @@ def _entries_differ(x: str | None, y: str | None, where: str) -> str:
 
 
 def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
-    for time, (mine, yours) in enumerate(zip_longest(first.states, second.states, fillvalue={})):
+    nothing: PublicState = {}
+    both = zip_longest(first.states, second.states, fillvalue=nothing)
+    for time, (mine, yours) in enumerate(both):
         if mine == yours:
             continue
         changed = []
