@@ -266,7 +266,8 @@ class Certificate(BaseModel):
     def not_certified(self) -> str:
         """Why `epsilon` is not known; empty where it is."""
         if self.problems:
-            return f"the audit found problems, the first of them: {self.problems[0]}"
+            number = len(self.problems)
+            return f"the audit found {number} problem{'s' * (number > 1)}"
         if self.simulation:
             return "the noise is that of a simulation, and protects nobody"
         if self.composition is None:

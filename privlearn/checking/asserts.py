@@ -141,7 +141,7 @@ def assert_private(
     bits: bool | None = ...,
     name: str | None = ...,
 ) -> Evidence: ...
-@silenced()
+@silenced
 def assert_private(
     mechanism: Any,
     claim: Claimable | None = None,

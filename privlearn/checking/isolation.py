@@ -11,12 +11,18 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from copy import deepcopy
+from functools import wraps
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from privlearn._user_code import FAILED, attempted, from_outside
+from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, InterferenceError
 
+__tracebackhide__ = told_in_full
+
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 _active: list[OutputCapture] = []
 
@@ -112,11 +118,15 @@ class _Sink(io.TextIOBase):
         return len(text)
 
 
-@contextlib.contextmanager
-def silenced() -> Iterator[None]:
-    """While the block runs, the code under check prints to nobody."""
-    with contextlib.redirect_stdout(_Sink()), contextlib.redirect_stderr(_Sink()):
-        yield
+def silenced(check: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of a check, while which the code under check prints to nobody."""
+
+    @wraps(check)
+    def quietly(*args: P.args, **kwargs: P.kwargs) -> R:
+        with contextlib.redirect_stdout(_Sink()), contextlib.redirect_stderr(_Sink()):
+            return check(*args, **kwargs)
+
+    return quietly
 
 
 def own_copy(data: T) -> T:

@@ -712,7 +712,8 @@ def test_where_nothing_is_certified_there_is_no_finite_epsilon() -> None:
         stops_with_rows_open(token)
     found = certify(uncovered.records)
     assert (found.epsilon, found.rho) == (math.inf, None)
-    assert "not covered" in found.not_certified
+    assert found.not_certified == "the audit found 1 problem"
+    assert "not covered" in found.problems[0]
     mixed_ = Ledger.memory()
     central(mixed_, adjacency=Adjacency.ADD_REMOVE, failure="1e-9")
     central(mixed_)

@@ -301,7 +301,7 @@ def check_loss(loss: Loss, *, orders: Sequence[float] = ORDERS) -> ExactResult:
     return compare(loss, distribution_pairs(loss, orders), subject=loss.kind, orders=orders)
 
 
-@silenced()
+@silenced
 def white_box(
     mechanism: Any,
     claim: Claimable | None = None,

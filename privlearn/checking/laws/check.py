@@ -52,7 +52,7 @@ __tracebackhide__ = told_in_full
 __all__ = ["check_domain", "check_mechanism", "mechanism_checks"]
 
 
-@silenced()
+@silenced
 def check_mechanism(
     mechanism: Any,
     *,
@@ -100,7 +100,7 @@ def check_mechanism(
     return report
 
 
-@silenced()
+@silenced
 def laws_until_failed(mechanism: Any, **options: Any) -> LawReport:
     """As `check_mechanism`, up to the first check that fails: one is enough to catch a fault."""
     report = _broken_at_once(mechanism, None)
@@ -111,7 +111,7 @@ def laws_until_failed(mechanism: Any, **options: Any) -> LawReport:
     return report
 
 
-@silenced()
+@silenced
 def check_one_law(mechanism: Any, law: Callable[[Case], LawFinding], **options: Any) -> CheckResult:
     """One check of `check_mechanism`, for the same options; raises nothing."""
     return perform(law, _case_of(mechanism, **options))
@@ -147,7 +147,7 @@ class _OneCheck:
     check: Callable[[Case], LawFinding]
     case: Callable[[], Case]
 
-    @silenced()
+    @silenced
     def __call__(self) -> CheckResult:
         import pytest
 

@@ -94,7 +94,7 @@ GUESSING = 0.9
 """Confidence of the bounds by which pairs are compared on few outputs."""
 
 
-@silenced()
+@silenced
 def black_box(
     mechanism: Any,
     claim: Claimable | None = None,
