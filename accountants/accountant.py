@@ -98,7 +98,8 @@ class _Accountant(Generic[B]):
         noise: default `NoiseSource.secure()`.  The accountant becomes its owner.
         currency: for an (ε, δ) budget, what to count in: ZCDP (default; takes every loss with a
             zCDP constant), GaussianDP (a larger budget, for Gaussian losses only) or Renyi (one
-            order; a larger budget for objective perturbation).
+            order; a larger budget for objective perturbation).  Counted in ZCDP, Gaussian noise
+            uses up the cap of (1, 1e-5) at ε = 0.915; in GaussianDP at ε = 1.
         order_for: with an (ε, δ) budget in Renyi, the loss of which most runs are to fit, which
             decides the order; default, a Gaussian.
         adjacency: the neighbour relation; every loss must be stated for it.  Default replace-one;

@@ -43,6 +43,7 @@ from privlearn.accountants.stated_guarantees import (
     broken_promise,
     leases_of,
     shares_of,
+    stated_composition,
     stated_guarantee,
     stated_sums,
     uncovered,
@@ -82,6 +83,8 @@ def audit(
     restate: Restate | None = None,
 ) -> Certificate:
     """Recomputes everything from a ledger file or export.
+
+    ``audit(path).epsilon`` is what one person may lose in the whole ledger.
 
     Args:
         path: the SQLite ledger or its JSON-lines export; it is not changed.
@@ -415,6 +418,7 @@ class _Audit:
             books, spent_pieces, delta, notes, rounds, users, work, ex_post=True
         )
         return Certificate(
+            together=stated_composition(books, delta, rounds, users, work, together),
             guarantees=guarantees,
             spent=expended,
             sums=together,

@@ -143,17 +143,34 @@ class Attestation(BaseModel):
     unseen: tuple[str, ...] = ()
 
 
+_LATER = (
+    "together",
+    "ended_early",
+    "freed",
+    "leases",
+    "learners",
+    "head_beside",
+    "declarations",
+)
+"""Fields that older versions did not have; they are left out where they say nothing."""
+
+
 class Certificate(BaseModel):
     """What a ledger proves, and every problem found in it.
 
-    ``guarantees`` has one statement for each accountant and ``spent`` what each has spent, ex post.
-    Where several accountants have the same trust and neighbour relation, ``sums`` states what they
+    ``epsilon`` is what one person may lose in the whole ledger, at ``delta``; ``rho`` and ``mu``
+    are the same in zCDP and Gaussian DP.
+    ``guarantees`` has one statement for each accountant and ``spent`` what each has spent, ex post;
+    ``together`` is what several accountants promise together.
+    Where several of them have the same trust and neighbour relation, ``sums`` states what these
     promise together and ``sums_spent`` what they spent; ``remarks`` says what cannot be known.
     ``problems`` are what is wrong; ``consequences``, which are never alone, are what may be wrong
     only because the record is broken before it.
     """
 
     model_config = ConfigDict(frozen=True)
+    together: Guarantee | None = None
+    """What all accountants promise together to one person; None where there are no several."""
     guarantees: list[Guarantee]
     spent: list[Guarantee]
     sums: list[Guarantee] = []
@@ -201,10 +218,61 @@ class Certificate(BaseModel):
     def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Certificates of ledgers that older versions wrote stay what they were."""
         told: dict[str, Any] = serialize(self)
-        for name in ("ended_early", "freed", "leases", "learners", "head_beside", "declarations"):
+        for name in _LATER:
             if not told[name]:
                 del told[name]
         return told
+
+    @property
+    def composition(self) -> Guarantee | None:
+        """What one person is promised in the whole ledger; None if no accountant promises anything.
+
+        Of one accountant it is its guarantee, of several what they promise together.
+        """
+        only = self.guarantees[0] if len(self.guarantees) == 1 else None
+        return self.together or only
+
+    @property
+    def epsilon(self) -> float:
+        """What one person may lose in the whole ledger, at `delta`, in nats.
+
+        It counts every accountant that the person may be protected by, at its plan or cap, whatever
+        its trust; other neighbour relations are counted for replace-one
+        (docs/proofs.md#several-accountants).  Infinite where nothing is certified: with problems,
+        noise of a simulation, or losses that are not known or cannot be added up, of which
+        `not_certified` says which.
+        """
+        found = self.composition
+        return math.inf if found is None or self.not_certified else found.epsilon
+
+    @property
+    def delta(self) -> float | None:
+        """Where `epsilon` is stated; None where there is none."""
+        return None if self.composition is None else self.composition.delta
+
+    @property
+    def rho(self) -> float | None:
+        """As `epsilon`, in zCDP; None where the losses have no such constant."""
+        found = self.composition
+        return None if found is None or self.not_certified else found.rho
+
+    @property
+    def mu(self) -> float | None:
+        """As `epsilon`, in Gaussian DP; None where not all losses are Gaussian."""
+        found = self.composition
+        return None if found is None or self.not_certified else found.mu
+
+    @property
+    def not_certified(self) -> str:
+        """Why `epsilon` is not known; empty where it is."""
+        if self.problems:
+            number = len(self.problems)
+            return f"the audit found {number} problem{'s' * (number > 1)}"
+        if self.simulation:
+            return "the noise is that of a simulation, and protects nobody"
+        if self.composition is None:
+            return "no accountant promises anything"
+        return self.composition.unknown
 
     @property
     def holds(self) -> bool:

@@ -77,6 +77,16 @@ def in_zcdp(promise: ApproxDP) -> ZCDP:
     return ZCDP(zcdp_rho(float_down(promise.epsilon), float_down(promise.delta)))
 
 
+def reached_in_zcdp(promise: ApproxDP, failure: Fraction = Fraction(0)) -> float:
+    """The ε at which Gaussian noise uses up the cap that `in_zcdp` makes of ``promise``.
+
+    It is below the promised one, by a tenth or so: ρ does not know that the noise is Gaussian.
+    """
+    apart = unless_failed(promise, failure)
+    mass = float_down(2 * in_zcdp(apart).rho)
+    return gaussian_epsilon(mass, float_down(apart.delta)).value
+
+
 def in_gaussian(promise: ApproxDP) -> GaussianDP:
     """The largest Gaussian budget that satisfies ``promise`` (Balle & Wang 2018)."""
     return GaussianDP.from_mu_squared(

@@ -3,7 +3,8 @@
 Guarantees of one trust and one neighbour relation add up for a person who is protected by several
 accountants, whatever the order in which their mechanisms run (docs/proofs.md#several-accountants),
 if their caps and plans are fixed: a cap that was chosen after another accountant's releases were
-seen makes the sum a fact of one run, not a guarantee.
+seen makes the sum a fact of one run, not a guarantee.  `composition` adds up all of them: over
+every trust, and over relations by way of replace-one.
 
 Which indices are one person is public only if it was declared: accountants with the same
 ``population`` name are added index by index.  Otherwise the ledger cannot know it, and the sum is
@@ -38,7 +39,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import Currency
 from privlearn.entries import OpenEntry
 from privlearn.errors import AdjacencyError, BudgetError
-from privlearn.losses import Loss, compose, parts_of
+from privlearn.losses import Loss, as_replace_one, compose, parts_of
 
 _MOST_SUMS = 4096
 """Combinations of users' totals that are looked at, one sum each."""
@@ -113,28 +114,126 @@ def _of_everybody(state: AccountState, totals: Totals) -> Pieces:
 def sums(
     states: Sequence[AccountState],
     pieces: Callable[[AccountState], Pieces],
-    *,
-    by_trust: bool = True,
 ) -> list[Sum]:
-    """The sums over accountants of one trust and neighbour relation, where there are several.
-
-    Guarantees of different trust say different things; without ``by_trust`` their losses are added
-    up all the same, which is what a person has who is protected by all of them.
-    """
+    """The sums over accountants of one trust and neighbour relation, where there are several."""
     found = []
-    for group in _grouped(
-        states, lambda opened: (opened.trust if by_trust else None, opened.adjacency)
-    ):
+    for group in _grouped(states, lambda opened: (opened.trust, opened.adjacency)):
         if len(group) == 1:
             continue
         units = [
-            _together(same, pieces)
+            _together(same, [pieces(state) for state in same])
             for same in _grouped(group, lambda opened: opened.population or opened)
         ]
         found += [unit for unit in units if len(unit.states) > 1]
         if len(units) > 1:
             found.append(_anybody(units))
     return found
+
+
+def composition(
+    states: Sequence[AccountState],
+    pieces: Callable[[AccountState], Pieces],
+    user: range | None = None,
+) -> Sum:
+    """What all accountants together may cost one person, whatever their trust and relation.
+
+    Losses of different trust add up, and where relations differ all of them are stated for
+    replace-one, a loss for another one at the price of two steps (`as_replace_one`); both are
+    proved in docs/proofs.md#several-accountants.  Indices of one population are one person, so that
+    accountants for disjoint ranges of it cost their maximum; anybody may stand behind any index of
+    the others.
+
+    Args:
+        states: the accountants, one or more.
+        pieces: what stands for each user of one.
+        user: only the person behind this index, in one of the populations that have it.
+
+    Raises:
+        AdjacencyError: the losses of an accountant have no proved price under replace-one.
+        BudgetError: an accountant has no bound on the loss of a person.
+    """
+    relation = common_relation(states)
+    units = [
+        _unit([(state, _converted(state, pieces(state), relation)) for state in same], user)
+        for same in _grouped(states, lambda opened: opened.population or opened)
+    ]
+    if len(units) == 1 and user is None:
+        return units[0].anybody
+    return _one_of(units, _somebody(states), user)
+
+
+def sum_of_caps(states: Sequence[AccountState], who: str) -> Sum:
+    """A bound on what all of them may cost one person; quick, for very many different totals.
+
+    Raises:
+        AdjacencyError: as `composition`.
+    """
+    relation = common_relation(states)
+    caps = [(loss_of(cap_of(state), state.opened.adjacency), state) for state in states]
+    total_ = compose([(_priced_under(cap, relation, state), 1) for cap, state in caps])
+    return Sum(tuple(states), who, [total_])
+
+
+def common_relation(states: Sequence[AccountState]) -> Adjacency:
+    """The relation that a composition of these is for: their own, or else replace-one."""
+    relations = {state.opened.adjacency for state in states}
+    return next(iter(relations)) if len(relations) == 1 else Adjacency.REPLACE_ONE
+
+
+def _converted(state: AccountState, pieces: Pieces, relation: Adjacency) -> Pieces:
+    if state.opened.adjacency is relation:
+        return pieces
+    return pieces.mapped(lambda loss: _priced_under(loss, relation, state))
+
+
+def _priced_under(loss: Loss, relation: Adjacency, state: AccountState) -> Loss:
+    """The price under a relation, which is the loss's own or replace-one."""
+    if loss.adjacency is relation:
+        return loss
+    try:
+        return as_replace_one(loss).loss
+    except AdjacencyError as error:
+        raise AdjacencyError(
+            f"accountant {state.number} is for {loss.adjacency.value} and others of the ledger are "
+            f"not, and what it may spend cannot be stated for {relation.value}: {error}"
+        ) from None
+
+
+@final
+@dataclass(frozen=True)
+class _Unit:
+    """Accountants whose indices are the same people."""
+
+    anybody: Sum
+    one: list[Composite] | None
+    """The total of the user who is asked about; None if none of them has that index."""
+
+
+def _unit(members: Sequence[tuple[AccountState, Pieces]], user: range | None) -> _Unit:
+    states, pieces = [state for state, _ in members], [counted for _, counted in members]
+    anybody = _together(states, pieces)
+    if user is None or not any(user.start in state.users for state in states):
+        return _Unit(anybody, None)
+    return _Unit(anybody, [total(_added(states, pieces).of(user.start))])
+
+
+def _one_of(units: Sequence[_Unit], who: str, user: range | None) -> Sum:
+    """For a person who may be anybody in each unit, but for one where it is ``user``."""
+    sums_ = [unit.anybody for unit in units]
+    if user is None:
+        return _anybody(sums_)
+    found: dict[Composite, None] = {}
+    for place, unit in enumerate(units):
+        if unit.one is not None:
+            at = Sum(unit.anybody.states, who, unit.one)
+            parts = _anybody([*sums_[:place], at, *sums_[place + 1 :]]).parts
+            if not parts:
+                return Sum(tuple(s for one in sums_ for s in one.states), who, [])
+            found |= dict.fromkeys(parts)
+    states = tuple(state for one in sums_ for state in one.states)
+    whose = f"the person behind user {user.start} of one of {_names(states)}"
+    others = ", who may have any row in each of the others" if len(units) > 1 else ""
+    return Sum(states, f"{whose}{others}", list(found))
 
 
 def user_sums(
@@ -150,7 +249,8 @@ def user_sums(
     for same in _grouped(declared, lambda o: (o.trust, o.adjacency, o.population)):
         if len(same) > 1:
             who = f"user {user.start} of population {same[0].opened.population!r}, in "
-            parts = [total(_added(same, pieces).of(user.start))]
+            counted = [pieces(state) for state in same]
+            parts = [total(_added(same, counted).of(user.start))]
             found.append(Sum(tuple(same), f"{who}{_names(same)} together", [*parts]))
     return found
 
@@ -162,8 +262,9 @@ def remarks(states: Sequence[AccountState]) -> list[str]:
     if len(kinds) > 1:
         names = [f"{s[0].opened.trust.value} {s[0].opened.adjacency.value}" for s in kinds]
         lines.append(
-            f"Guarantees of different kinds ({', '.join(names)}) are stated each by itself and are "
-            "not added up: somebody protected by several of them has all of these losses."
+            f"Guarantees of different kinds ({', '.join(names)}) are stated each by itself; "
+            "somebody protected by several of them has all of these losses, which is the guarantee "
+            "of all accountants together."
         )
     for group in kinds:
         units = _grouped(group, lambda opened: opened.population or opened)
@@ -195,9 +296,11 @@ def _each(states: Sequence[AccountState]) -> str:
     return _names(states) if len(states) == 1 else f"each of {_names(states)}"
 
 
-def _together(states: Sequence[AccountState], pieces: Callable[[AccountState], Pieces]) -> Sum:
+def _together(states: Sequence[AccountState], pieces: Sequence[Pieces]) -> Sum:
     """Index by index: disjoint users cost the maximum, common ones the sum."""
     who = f"each index of population {states[0].opened.population!r}, in {_names(states)} together"
+    if len(states) == 1:
+        who = _somebody(states)
     added = _added(states, pieces)
     tops = added.tops()
     if len(tops) > 1 and sum(top.terms for top in tops) > MOST_TERMS:
@@ -205,12 +308,12 @@ def _together(states: Sequence[AccountState], pieces: Callable[[AccountState], P
     return Sum(tuple(states), who, compositions(added, [top.first for top in tops]))
 
 
-def _added(states: Sequence[AccountState], pieces: Callable[[AccountState], Pieces]) -> Pieces:
+def _added(states: Sequence[AccountState], pieces: Sequence[Pieces]) -> Pieces:
     added: Pieces = Tallies(
         range(min(s.users.start for s in states), max(s.users.stop for s in states))
     )
-    for state in states:
-        added.add_all(pieces(state))
+    for counted in pieces:
+        added.add_all(counted)
     return added
 
 

@@ -47,6 +47,9 @@ class LeastLoss(Loss):
     def numbers(self) -> dict[str, Any]:
         return {"options": [option.to_dict() for option in self.options]}
 
+    def doubled(self) -> Loss:
+        return LeastLoss(tuple(option.doubled() for option in self.options))
+
 
 def person_total(state: AccountState, runs: Mapping[tuple[int, int, Loss], int]) -> Loss | None:
     """A bound on the loss of any one person, of runs of losses (of one row) on ranges of slots.

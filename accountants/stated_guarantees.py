@@ -28,6 +28,11 @@ from privlearn.accountants.guarantee import (
 from privlearn.accountants.multiple_accountants import (
     CHOSEN_BEFORE,
     Pieces,
+    Sum,
+    common_relation,
+    composition,
+    promised_pieces,
+    sum_of_caps,
     sums,
     user_sums,
 )
@@ -35,6 +40,7 @@ from privlearn.accountants.opening_checks import rule_of
 from privlearn.accountants.person_assumptions import relation_words
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
+from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import BudgetError
 from privlearn.exact import float_down, float_up
 from privlearn.losses import Loss
@@ -92,6 +98,7 @@ def _stated(
     who: str = "",
     rounds: int = 1,
     unknown: str = "",
+    adjacency: Adjacency | None = None,
 ) -> Guarantee:
     if delta is None:
         promises = {float(s.promise.delta) for s in states if s.promise is not None}
@@ -103,10 +110,11 @@ def _stated(
         mu = _times(_largest([mu_of(part) for part in parts]), rounds)
         epsilon = largest_epsilon(parts, delta, rounds, work)
     first = states[0].opened
+    adjacency = adjacency or first.adjacency
     ranges = {state.opened.users for state in states}
     return Guarantee(
-        trust=first.trust,
-        adjacency=first.adjacency,
+        trust=next(trust for trust in _WEAKEST if any(s.opened.trust is trust for s in states)),
+        adjacency=adjacency,
         rho=rho,
         mu=mu,
         epsilon=epsilon.value,
@@ -123,14 +131,19 @@ def _stated(
         ),
         rounds=rounds,
         rule=rule_of(first) if len(states) == 1 else None,
-        relation=_relation(states),
+        relation=_relation(states, adjacency),
         unknown=unknown,
     )
 
 
-def _relation(states: Sequence[AccountState]) -> str:
+_WEAKEST = (Trust.JOINT, Trust.CENTRAL, Trust.LOCAL)
+"""What several accounts of different trust promise together is what the first of these does: with
+a joint one a person's own output is not protected."""
+
+
+def _relation(states: Sequence[AccountState], adjacency: Adjacency) -> str:
     opened = [state.opened for state in states]
-    words = dict.fromkeys(relation_words(o.adjacency, rule_of(o)) for o in opened)
+    words = dict.fromkeys(relation_words(adjacency, rule_of(o)) for o in opened)
     return "; ".join(words) if any(rule_of(o) for o in opened) else ""
 
 
@@ -178,6 +191,72 @@ def stated_sums(
     except Exception as error:  # whatever a file holds, an audit ends
         notes.append(f"Guarantees add up, but there is no sum: {error}")
     return found
+
+
+def stated_composition(
+    books: Sequence[AuditedAccount],
+    delta: float | None,
+    rounds: int,
+    users: range | None,
+    work: Work,
+    known: Sequence[Guarantee],
+) -> Guarantee | None:
+    """What all accounts promise together to one person; None where there are no several.
+
+    ``known`` are the sums that were stated, of which one may be that of all.
+    """
+    states = [book.state for book in books]
+    if len(states) < 2:
+        return None
+    for one in known if users is None else ():
+        if len(one.accountants) == len(states):
+            return one
+    relation, unknown = common_relation(states), ""
+    found = Sum(tuple(states), "a person who is in all of them", [None])
+    try:
+        found = composition(states, promised_pieces, users)
+        if not found.parts:
+            found = sum_of_caps(states, found.who)
+    except Exception as error:  # whatever a file holds, an audit ends
+        unknown = str(error)
+    reasons = [f"accountant {b.state.number}: {b.unplanned}" for b in books if b.unplanned]
+    rows = "" if rounds == 1 else f", {rounds} rows instead of each one"
+    lines = [paid(f"This is for {found.who}{rows}."), CHOSEN_BEFORE, *_ways(states, relation)]
+    lines += [line for b in books for line in assumptions(b.state, b.totals, rounds)]
+    stated = _stated(
+        found.states,
+        found.parts,
+        delta,
+        list(dict.fromkeys(lines)),
+        work,
+        found.who,
+        rounds,
+        unknown or next(iter(reasons), ""),
+        relation,
+    )
+    return stated.model_copy(update={"user": None if users is None else users.start})
+
+
+def _ways(states: Sequence[AccountState], relation: Adjacency) -> list[Assumption]:
+    """How accounts of several kinds came into one sum."""
+    lines = []
+    if len({state.opened.trust for state in states}) > 1:
+        lines.append(
+            paid(
+                "Accountants of different trust are added up: it holds against whoever sees all "
+                "that is released, all messages of devices and what everybody else is served."
+            )
+        )
+    other = [state.number for state in states if state.opened.adjacency is not relation]
+    if other:
+        whose = f"accountant{'s' * (len(other) > 1)} {' and '.join(map(str, other))}"
+        lines.append(
+            paid(
+                f"The losses of {whose} are for another neighbour relation, and count for "
+                f"{relation.value} at the price of two steps."
+            )
+        )
+    return lines
 
 
 def broken_promise(state: AccountState) -> list[str]:

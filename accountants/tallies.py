@@ -64,6 +64,15 @@ class Tallies(Generic[K]):
             if left and other.users.stop < self.users.stop:
                 _change(mine, other.users.stop, -left)
 
+    def mapped(self, function: Callable[[K], K]) -> Tallies[K]:
+        """The same with something else in each place; what becomes equal is added up."""
+        found: Tallies[K] = Tallies(self.users)
+        for what, edges in self._edges.items():
+            mine = found._of(function(what))
+            for at, change in edges.items():
+                _change(mine, at, change)
+        return found
+
     def _of(self, what: K) -> dict[int, int]:
         seen = self._seen.get(id(what))
         if seen is not None and seen[0] is what:  # the hash of a loss takes time

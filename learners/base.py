@@ -35,6 +35,10 @@ class Learner(ABC):
     clock_: int
     private_messages_: PrivateMessages
     on_private_message: Callable[[int, str], object] | None = None
+    operator_only: ClassVar[frozenset[str]] = frozenset(
+        {"private_messages_", "private_counts_", "recovered_", "on_private_message"}
+    )
+    """Attributes that tell of single users' data; tests of what others see leave them out."""
     _takes_timetables: ClassVar[bool] = False
     """Whether a slot may hold any number of visits (`Participation` with clock = 'timetable')."""
     _row_kinds: ClassVar[tuple[type[Any], ...]] = ()

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from enum import Enum
 from fractions import Fraction
 from functools import partial
 from typing import Any, Protocol, TypeVar, overload
@@ -24,7 +25,11 @@ from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccou
 from privlearn.accountants.audit import certify
 from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import as_loss, epsilon_of
-from privlearn.accountants.multiple_accountants import sums
+from privlearn.accountants.multiple_accountants import (
+    composition,
+    promised_pieces,
+    spent_pieces,
+)
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.tallies import Tallies
 from privlearn.adjacency import Adjacency, Trust
@@ -39,7 +44,7 @@ from privlearn.budgets import (
 from privlearn.checking.accountant_usage import AccountantUsage, watch_accountants
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult, white_box
-from privlearn.checking.isolation import TimeLimit
+from privlearn.checking.isolation import TimeLimit, silenced
 from privlearn.checking.power import noted, weakness
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.session import current, note
@@ -47,6 +52,7 @@ from privlearn.checking.targets import Claimable, SamplingTarget, sampling_targe
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.entries import OpenEntry, parse_entry
 from privlearn.errors import (
+    BudgetError,
     CheckError,
     CurrencyError,
     InsufficientBudgetError,
@@ -135,6 +141,7 @@ def assert_private(
     bits: bool | None = ...,
     name: str | None = ...,
 ) -> Evidence: ...
+@silenced
 def assert_private(
     mechanism: Any,
     claim: Claimable | None = None,
@@ -344,34 +351,44 @@ class BudgetItem:
 
 @dataclass(frozen=True, slots=True)
 class BudgetReport:
-    """Who has used how much: the users with the largest use, and what they used it for.
+    """How much is promised to the users with the least protection, or was spent on them.
 
     Attributes:
         at_most: the limit.
+        what: what was compared with it: "guarantee", "spent", or "used", which is what a run took
+            of the accountant that it was given.
         used: of the worst users, in the limit's unit, as text.
         ratio: used over limit, the largest of all amounts.
-        users: the worst range of arrival indices; None if several accountants are added up.
+        users: the worst range of arrival indices; None if several accountants are added up, or
+            persons are counted.
         who: the same in words.
         items: what it was used for, the largest first.
         excess: by how much it is too much, as text; empty if it is not.
+        other: the other figure, the guarantee or what was spent, where there is too much.
     """
 
     at_most: Currency | ApproxDP
+    what: str
     used: str
     ratio: float
     users: range | None
     who: str
     items: tuple[BudgetItem, ...]
     excess: str
+    other: str = ""
 
     @property
     def exceeded(self) -> bool:
-        """Whether more was used than allowed."""
+        """Whether it is more than allowed."""
         return bool(self.excess)
 
     def __str__(self) -> str:
         verdict = f", {self.excess} too much" if self.exceeded else ""
-        lines = [f"{self.who} used {self.used} of {self.at_most}{verdict} ({self.ratio:.4g} times)"]
+        verb = {"used": " used", "spent": " spent"}.get(self.what, ": the guarantee is")
+        lines = [
+            f"{self.who}{verb} {self.used} of {self.at_most}{verdict} ({self.ratio:.4g} times)"
+            f"{self.other and f'; {self.other}'}"
+        ]
         lines += [
             f"  {item.label}: {item.mechanism}, {item.count} time{'s' * (item.count > 1)}, "
             f"{item.share:.1%}"
@@ -414,29 +431,57 @@ def in_memory(
     return made
 
 
+@overload
 def assert_budget(
     run: Callable[[Any], object] | Used | Ledger | str | os.PathLike[str],
     *,
     at_most: Currency | ApproxDP,
+    spent: Currency | ApproxDP | None = ...,
+    users: range | None = ...,
+    trust: Trust | str = ...,
+    adjacency: Adjacency | None = ...,
+    may_spend_nothing: bool = ...,
+    seed: int = ...,
+) -> BudgetReport: ...
+@overload
+def assert_budget(
+    run: Callable[[Any], object] | Used | Ledger | str | os.PathLike[str],
+    *,
+    spent: Currency | ApproxDP,
+    users: range | None = ...,
+    trust: Trust | str = ...,
+    adjacency: Adjacency | None = ...,
+    may_spend_nothing: bool = ...,
+    seed: int = ...,
+) -> BudgetReport: ...
+def assert_budget(
+    run: Callable[[Any], object] | Used | Ledger | str | os.PathLike[str],
+    *,
+    at_most: Currency | ApproxDP | None = None,
+    spent: Currency | ApproxDP | None = None,
     users: range | None = None,
     trust: Trust | str = Trust.CENTRAL,
     adjacency: Adjacency | None = None,
     may_spend_nothing: bool = False,
     seed: int = 0,
 ) -> BudgetReport:
-    """Raises if a run spends or reserves more than ``at_most`` for some user.
+    """Raises if a run may lose more than ``at_most`` of some person's privacy, as its ledger says.
 
-    What counts: spends, whatever came of them; the committed plan, spent or not; tokens that were
-    issued and neither spent nor retired; what was delegated and not given back; what clients
-    attested.
+    That is the guarantee, as in a certificate: of an accountant with a committed plan the plan, of
+    another one its cap, whatever was spent.  All accountants of a ledger, or of a run, add up as in
+    `Certificate.epsilon`.  The accountant that a run is given has ``at_most`` for its cap, so that
+    nothing beyond can be spent; of that one counts what the run takes: plan, spends, tokens that
+    were issued and not handed back, what was delegated or attested.
 
     Args:
         run: takes an accountant in memory, whose cap is ``at_most``; or an accountant that was
-            used, its ledger, or the path of one.  A run that is refused for lack of budget is done
-            once more with a larger cap, to say by how much it was too much.  Accountants that a run
-            opens or resumes besides the one it was given count with it, whatever their ledger and
-            trust: one person may be behind an index in each.
+            used, which is looked at by itself, its ledger, or the path of one.  A run that is
+            refused for lack of budget is done once more with a larger cap, to say by how much it
+            was too much.  Accountants that a run opens or resumes besides the one it was given
+            count with it, whatever their ledger and trust: one person may be behind an index in
+            each.
         at_most: a currency; or ApproxDP, for which ε is computed as in a certificate.
+        spent: what may be spent, ex post, which is no guarantee; by itself or besides ``at_most``.
         users: of the accountant that is made, default ``range(1000)``; else whom to look at, all
             by default.
         trust: of the accountant that is made: "central", "joint" or "local".
@@ -444,47 +489,56 @@ def assert_budget(
         may_spend_nothing: whether a run that uses nothing is in order.
         seed: of the accountant's noise.
 
+    Returns:
+        The report on ``at_most``, or on ``spent`` if only that was given.
+
     Raises:
-        PrivacyViolation: too much; the report is its ``evidence``.
-        CheckError: nothing was used; the limit cannot be compared with what was used; the ledger
+        PrivacyViolation: too much, with both figures; the report is its ``evidence``.
+        CheckError: nothing was used; a limit cannot be compared with what was used; the ledger
             does not check; a run spends from an accountant that was made before it, or under
-            several neighbour relations.
+            several neighbour relations, and a loss has no price under replace-one.
     """
-    if not isinstance(at_most, PureDP | ZCDP | GaussianDP | Renyi | ApproxDP):
-        raise CheckError(
-            f"at_most = {at_most!r}: must be a budget, such as ZCDP('0.5') or ApproxDP(1, 1e-6)"
-        )
+    limits: list[tuple[Currency | ApproxDP, _Basis]] = []
+    for name, limit, basis in (("at_most", at_most, _GUARANTEE), ("spent", spent, _SPENT)):
+        if isinstance(limit, PureDP | ZCDP | GaussianDP | Renyi | ApproxDP):
+            limits.append((limit, basis))
+        elif limit is not None or at_most is spent is None:
+            raise CheckError(
+                f"{name} = {limit!r}: must be a budget, such as ZCDP('0.5') or ApproxDP(1, 1e-6)"
+            )
+    cap, made = limits[0][0], ""
     refused: InsufficientBudgetError | None = None
+    within = users
     if isinstance(run, (*_ACCOUNTANTS, Ledger, str, os.PathLike)):
         states = _states(run)
-        within = users
-        together = False
     elif callable(run):
-        together = True
-        index = USERS if users is None else users
-        states, refused = _run(run, at_most, index, trust, adjacency, seed)
-        within = None
+        index, within = USERS if users is None else users, None
+        states, refused, made = _run(run, cap, index, trust, adjacency, seed)
     else:
         raise CheckError(
             f"run = {run!r}: must take an accountant, or be a used one, its ledger or its path"
         )
     if within is not None and not any(set(within) & set(state.users) for state in states):
         raise CheckError(f"users = {within!r}: the accountant protects {states[0].users!r}")
-    report = _measure(states, at_most, within, together=together)
-    if report is None:
-        if not may_spend_nothing:
-            raise CheckError(
-                "run: it spent and reserved nothing, so that nothing is tested; pass "
-                "may_spend_nothing=True if that is what it should do"
-            )
-        report = BudgetReport(at_most, "nothing", 0.0, states[0].users, "nobody", (), "")
+    if within is not None and any(state.visits is not None for state in states):
+        raise CheckError(f"users = {within!r}: under a rule of participation an index is no person")
     name = str(getattr(run, "__name__", type(run).__name__))
-    note(f"{name}: {str(report).splitlines()[0]}")
-    if report.exceeded:
-        raise PrivacyViolation(f"{name}: {report}", report)
-    if refused is not None and isinstance(at_most, Currency):  # ε may fit where its ρ did not
-        raise PrivacyViolation(f"{name}: with a cap of {at_most}: {refused}", report)
-    return report
+    if not may_spend_nothing and not any(_used_at_all(state, within) for state in states):
+        raise CheckError(
+            "run: it spent and reserved nothing, so that nothing is tested; pass "
+            "may_spend_nothing=True if that is what it should do"
+        )
+    reports = [_measure(states, limit, within, basis, made) for limit, basis in limits]
+    for report, (limit, basis) in zip(reports, limits, strict=True):
+        if report.exceeded:
+            other = _SPENT if basis is _GUARANTEE else _GUARANTEE
+            told = replace(report, other=_figure(states, limit, within, other, made))
+            note(f"{name}: {str(told).splitlines()[0]}")
+            raise PrivacyViolation(f"{name}: {told}", told)
+        note(f"{name}: {str(report).splitlines()[0]}")
+    if refused is not None and isinstance(cap, Currency):  # ε may fit where its ρ did not
+        raise PrivacyViolation(f"{name}: with a cap of {cap}: {refused}", reports[0])
+    return reports[0]
 
 
 def _run(
@@ -494,8 +548,8 @@ def _run(
     trust: Trust | str,
     adjacency: Adjacency | None,
     seed: int,
-) -> tuple[list[AccountState], InsufficientBudgetError | None]:
-    """What follows from a run, and why it was refused at first."""
+) -> tuple[list[AccountState], InsufficientBudgetError | None, str]:
+    """What follows from a run, why it was refused at first, and the accountant it was given."""
 
     def account(cap: Currency | ApproxDP) -> Used:
         noise = NoiseSource.simulation(seed)
@@ -508,7 +562,7 @@ def _run(
         except InsufficientBudgetError as error:
             refused = error
         else:
-            return _opened(seen), None
+            return _opened(seen), None, book.id
     with watch_accountants() as seen:
         book = account(book.budget * _ROOM)
         try:
@@ -517,15 +571,14 @@ def _run(
             raise PrivacyViolation(
                 f"more than {_ROOM} times at_most = {at_most}: {again}"
             ) from refused
-    return _opened(seen), refused
+    return _opened(seen), refused, book.id
 
 
 def _opened(seen: AccountantUsage) -> list[AccountState]:
     """All accountants of a run, its own and those that it opened besides, numbered in order.
 
     Raises:
-        CheckError: it used one that was there before, which has spent for others as well; or they
-            are of several neighbour relations, in which losses cannot be added up.
+        CheckError: it used one that was there before, which has spent for others as well.
     """
     if seen.older:
         raise CheckError(
@@ -535,17 +588,7 @@ def _opened(seen: AccountantUsage) -> list[AccountState]:
     states = [copy(state) for state in seen.opened.values()]
     for number, state in enumerate(states, start=1):
         state.number = number
-    relations = {state.opened.adjacency.value for state in states if _counted_at_all(state)}
-    if len(relations) > 1:
-        raise CheckError(
-            f"run: it spends under several neighbour relations, {', '.join(sorted(relations))}, "
-            "whose losses cannot be added up: check each ledger by itself"
-        )
     return states
-
-
-def _counted_at_all(state: AccountState) -> bool:
-    return any(items for _, items in _within(state, None))
 
 
 def _states(used: Used | Ledger | str | os.PathLike[str]) -> list[AccountState]:
@@ -572,34 +615,73 @@ def _folded(records: Sequence[Record], only: str | None = None) -> list[AccountS
     return list(states.values())
 
 
+class _Basis(Enum):
+    """What of an accountant counts."""
+
+    GUARANTEE = "guarantee"
+    """The plan, or else the cap."""
+    SPENT = "spent"
+    """Spends, whatever came of them, and what clients attest."""
+    USED = "used"
+    """The plan, or else spends and whatever was reserved."""
+
+
+_GUARANTEE, _SPENT, _USED = _Basis.GUARANTEE, _Basis.SPENT, _Basis.USED
+
+
+def _used_at_all(state: AccountState, within: range | None) -> bool:
+    if state.visits is not None:
+        return bool(state.runs_committed or state.runs_spent)
+    return any(items for _, items in _within(state, within, _USED))
+
+
 def _measure(
     states: Sequence[AccountState],
-    at_most: Currency | ApproxDP,
+    limit: Currency | ApproxDP,
     within: range | None,
-    *,
-    together: bool,
-) -> BudgetReport | None:
-    """The worst users of each accountant, and of several together; None if nothing was used.
+    basis: _Basis,
+    made: str,
+) -> BudgetReport:
+    """The worst users of each accountant, or of several together, which one person may be in.
 
-    With ``together`` those of different trust are added up as well: one person has all the losses.
+    Of the accountant ``made`` for a run its cap is no promise of the run.
     """
-    for state in states:
-        if state.visits is not None:
-            raise CheckError(
-                f"run: an accountant counts persons, under {state.visits.rule}; what its users pay "
-                "is not listed. Compare epsilon() of the accountant, or its certificate"
-            )
-    reports = [report for state in states if (report := _worst(state, at_most, within)) is not None]
-    if len(states) > 1:
-        pieces = partial(_composites, within=within)
-        for added in sums(states, pieces, by_trust=not together):
-            if not added.parts:
-                raise CheckError(f"run: too many kinds of users to add up, for {added.who}")
-            for part in added.parts:
-                if part is not None:
-                    amounts = _priced(at_most, {part: 1})
-                    reports.append(_judged(at_most, amounts, None, added.who, ()))
-    return max(reports, key=lambda report: (report.exceeded, report.ratio), default=None)
+
+    def basis_of(state: AccountState) -> _Basis:
+        return _USED if basis is _GUARANTEE and state.opened.accountant == made else basis
+
+    reports = [
+        report
+        for state in states
+        if (report := _worst(state, limit, within, basis_of(state))) is not None
+    ]
+    if len(states) > 1 or any(state.visits is not None for state in states):
+        try:
+            added = composition(states, lambda s: _composites(s, within, basis_of(s)))
+        except BudgetError as error:
+            raise CheckError(f"run: {error}") from None
+        if not added.parts:
+            raise CheckError(f"run: too many kinds of users to add up, for {added.who}")
+        for part in added.parts:
+            if part is not None:
+                amounts = _priced(limit, {part: 1})
+                reports.append(_judged(limit, amounts, None, added.who, (), basis))
+    nothing = BudgetReport(limit, basis.value, "nothing", 0.0, states[0].users, "nobody", (), "")
+    return max(reports, key=lambda report: (report.exceeded, report.ratio), default=nothing)
+
+
+def _figure(
+    states: Sequence[AccountState],
+    limit: Currency | ApproxDP,
+    within: range | None,
+    basis: _Basis,
+    made: str,
+) -> str:
+    """The figure that was not compared, for a message."""
+    try:
+        return f"{basis.value}: {_measure(states, limit, within, basis, made).used}"
+    except CheckError:
+        return f"{basis.value}: no such number"
 
 
 _Item = tuple[str, str, Loss | Currency]
@@ -607,9 +689,11 @@ _Item = tuple[str, str, Loss | Currency]
 
 
 def _worst(
-    state: AccountState, at_most: Currency | ApproxDP, within: range | None
+    state: AccountState, at_most: Currency | ApproxDP, within: range | None, basis: _Basis
 ) -> BudgetReport | None:
-    pieces = [(users, items) for users, items in _within(state, within) if items]
+    if state.visits is not None:  # an index is no person
+        return None
+    pieces = [(users, items) for users, items in _within(state, within, basis) if items]
     if not pieces:
         return None
     adjacency = state.opened.adjacency
@@ -629,32 +713,43 @@ def _worst(
     most = max(range(len(pieces)), key=lambda i: rank[keys[i]])
     users, items = pieces[most]
     who = f"users {users.start}..{users.stop - 1}"
-    return _judged(at_most, amounts[keys[most]], users, who, _listed(state, items))
+    return _judged(at_most, amounts[keys[most]], users, who, _listed(state, items), basis)
 
 
-def _counted(state: AccountState) -> Tallies[_Item]:
+def _counted(state: AccountState, basis: _Basis) -> Tallies[_Item]:
     """What is counted for each user, and how often."""
     book: Tallies[_Item] = Tallies(state.users)
     add = book.add
-    if state.plan is not None:
+    if state.plan is not None and basis is not _SPENT:
         for planned in state.plan:
             for users, loss in planned.loss.over(planned.users):
                 add(users, (planned.label, "planned", loss), planned.count)
         return book
-    open_allowances = {allowance.entry.allowance for allowance in state.delegated()}
-    for allowance in state.delegated():
+    if basis is _GUARANTEE:
+        add(state.users, ("cap", "no plan", _holding(state, state.cap, state.failure)))
+        return book
+    reserved = basis is _USED
+    allowances = state.delegated() if reserved else []
+    for allowance in allowances:
         inner = _holding(state, allowance.ceiling.cap, allowance.ceiling.failure)
         add(range(*allowance.entry.users), (allowance.entry.label, "delegated", inner), 1)
+    in_allowances = {allowance.entry.allowance for allowance in allowances}
     for account in state.accounts.values():
         users = range(*account.users)
-        if account.allowance in open_allowances or account.outcome == "unused":
+        if account.allowance in in_allowances or account.outcome == "unused":
             continue
         if account.spend is None or account.loss is None:
-            held = _holding(state, account.budget, account.failure)
-            add(users, (account.label, "token not spent", held), 1)
+            if reserved:
+                held = _holding(state, account.budget, account.failure)
+                add(users, (account.label, "token not spent", held), 1)
             continue
+        name = account.label, account.spend.mechanism
         for piece, loss in account.loss.over(users):
-            add(piece, (account.label, account.spend.mechanism, loss), 1)
+            add(piece, (*name, loss), 1)
+        for freed, kept, part in account.stream.freed if account.stream is not None else ():
+            add(freed, (*name, part), -1)
+            if kept:
+                add(kept, (*name, part), 1)
     for attested in state.attested:
         item = attested.label, f"{attested.mechanism}, attested", loss_from_dict(attested.loss)
         add(range(*attested.users), item, attested.most_messages)
@@ -665,18 +760,22 @@ def _holding(state: AccountState, budget: Currency, failure: Fraction) -> Loss |
     return FailingLoss(as_loss(budget, state.opened.adjacency), failure) if failure else budget
 
 
-def _within(state: AccountState, within: range | None) -> list[tuple[range, Counter[_Item]]]:
+def _within(
+    state: AccountState, within: range | None, basis: _Basis
+) -> list[tuple[range, Counter[_Item]]]:
     """The pieces of those users who are the accountant's and are looked at."""
     users = state.users if within is None else range(within.start, within.stop)
     common = range(max(users.start, state.users.start), min(users.stop, state.users.stop))
     if not common:
         return []
-    return [(piece, Counter(items)) for piece, items in _counted(state).pieces(common)]
+    return [(piece, Counter(items)) for piece, items in _counted(state, basis).pieces(common)]
 
 
-def _composites(state: AccountState, *, within: range | None = None) -> Tallies[Loss]:
+def _composites(state: AccountState, within: range | None, basis: _Basis) -> Tallies[Loss]:
+    if state.visits is not None:
+        return (spent_pieces if basis is _SPENT else promised_pieces)(state)
     tallies: Tallies[Loss] = Tallies(state.users)
-    for users, items in _within(state, within):
+    for users, items in _within(state, within, basis):
         for loss, count in _only_losses(_losses(items, state.opened.adjacency, None)):
             tallies.add(users, loss, count)
     return tallies
@@ -763,6 +862,7 @@ def _judged(
     users: range | None,
     who: str,
     items: tuple[BudgetItem, ...],
+    basis: _Basis,
 ) -> BudgetReport:
     limits = at_most.amounts[: len(amounts)]
     over = tuple(max(used - limit, _NONE) for used, limit in zip(amounts, limits, strict=True))
@@ -771,6 +871,6 @@ def _judged(
         excess = f"epsilon = {float(over[0]):.4g}"
     else:
         used, excess = str(at_most._of(amounts)), str(at_most._of(over))
-    return BudgetReport(
-        at_most, used, _ratio(at_most, amounts), users, who, items, excess if any(over) else ""
-    )
+    told = excess if any(over) else ""
+    ratio = _ratio(at_most, amounts)
+    return BudgetReport(at_most, basis.value, used, ratio, users, who, items, told)

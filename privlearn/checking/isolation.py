@@ -10,11 +10,20 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import wraps
 from types import FrameType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
-from privlearn.errors import CheckError
+from privlearn._user_code import FAILED, attempted, from_outside
+from privlearn.checking.told_in_full import told_in_full
+from privlearn.errors import CheckError, InterferenceError
 
+__tracebackhide__ = told_in_full
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
 _active: list[OutputCapture] = []
 
 
@@ -104,8 +113,35 @@ class _Handler(logging.Handler):
         self._capture.record(text, "log")
 
 
+class _Sink(io.TextIOBase):
+    def write(self, text: str, /) -> int:
+        return len(text)
+
+
+def silenced(check: Callable[P, R]) -> Callable[P, R]:
+    """Decorator of a check, while which the code under check prints to nobody."""
+
+    @wraps(check)
+    def quietly(*args: P.args, **kwargs: P.kwargs) -> R:
+        with contextlib.redirect_stdout(_Sink()), contextlib.redirect_stderr(_Sink()):
+            return check(*args, **kwargs)
+
+    return quietly
+
+
+def own_copy(data: T) -> T:
+    """A copy of a caller's data, which code under check may overwrite; itself if it has none."""
+    copied = attempted(deepcopy, data)
+    return data if copied is FAILED else copied
+
+
 class _TimeUp(BaseException):
     """Not an Exception, so that what is checked does not take it for one of its own."""
+
+
+def is_output(error: BaseException) -> bool:
+    """Whether code that was checked raised it, of itself: then it is an output like any other."""
+    return not (isinstance(error, _TimeUp | CheckError | InterferenceError) or from_outside(error))
 
 
 class TimeLimit:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from privlearn._records import leaves, length, record_at
+from privlearn._user_code import FAILED, attempted
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ApproxDP, Currency
 from privlearn.checking.default_neighbours import default_pairs, run_once
+from privlearn.checking.isolation import own_copy
 from privlearn.checking.reduced_noise import FACTOR, ReducedNoiseGenerator
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.errors import CheckError
@@ -167,28 +171,45 @@ def _starter(
     if places == 1 and _takes_named_generator(function):
         return lambda data, seed: _with_named_generator(function, data, generator(seed))
     if places == 1:
-        return lambda data, seed: lambda: function(data)
+        return lambda data, seed: _alone(function, data)
     raise CheckError(
         f"{name_of(function)} takes {places} positional arguments: must be f(data, rng) or f(data)"
     )
 
 
+def _alone(function: Callable[..., Any], data: Any) -> Callable[[], Any]:
+    fresh = _fresh(data)
+    return lambda: function(fresh())
+
+
 def _with_generator(
     function: Callable[..., Any], data: Any, rng: np.random.Generator
 ) -> Callable[[], Any]:
-    return lambda: function(data, rng)
+    fresh = _fresh(data)
+    return lambda: function(fresh(), rng)
 
 
 def _with_named_generator(
     function: Callable[..., Any], data: Any, rng: np.random.Generator
 ) -> Callable[[], Any]:
-    return lambda: function(data, rng=rng)
+    fresh = _fresh(data)
+    return lambda: function(fresh(), rng=rng)
+
+
+def _fresh(data: Any) -> Callable[[], Any]:
+    """Makes a copy for each run, as a function may change what it is given."""
+    if isinstance(data, np.ndarray) and not data.dtype.hasobject:
+        return data.copy
+    packed = attempted(pickle.dumps, data, 5)
+    if packed is not FAILED and alike(attempted(pickle.loads, packed), data):
+        return partial(pickle.loads, packed)  # several times as fast as `deepcopy`
+    return partial(own_copy, data)
 
 
 def _pairs(neighbours: Any) -> list[tuple[Any, Any]]:
-    """A tuple of two is one pair; any other iterable is many pairs."""
+    """Copies of them; a tuple of two is one pair, any other iterable is many pairs."""
     if _is_pair(neighbours):
-        return [neighbours]
+        return [own_copy(neighbours)]
     if not isinstance(neighbours, Iterable) or isinstance(neighbours, tuple | str):
         raise CheckError(
             f"neighbours = {neighbours!r}: must be a tuple of two data sets, or a list of such"
@@ -199,7 +220,7 @@ def _pairs(neighbours: Any) -> list[tuple[Any, Any]]:
     for i, pair in enumerate(pairs):
         if not _is_pair(pair):
             raise CheckError(f"neighbours[{i}]: must be a tuple of two data sets")
-    return pairs
+    return [own_copy(pair) for pair in pairs]
 
 
 def _is_pair(item: Any) -> bool:
@@ -254,7 +275,7 @@ def alike(first: Any, second: Any) -> bool:
         return list(first) == list(second) and all(alike(first[k], second[k]) for k in first)
     if isinstance(first, float) and first != first:
         return bool(second != second)
-    if not _has_own_equality(first) and hasattr(first, "__dict__"):
+    if not has_own_equality(first) and hasattr(first, "__dict__"):
         return first is second or alike(vars(first), vars(second))
     try:
         return bool(first == second)
@@ -262,7 +283,8 @@ def alike(first: Any, second: Any) -> bool:
         return False
 
 
-def _has_own_equality(item: object) -> bool:
+def has_own_equality(item: object) -> bool:
+    """Whether it compares by something else than being the same object."""
     return bool(type(item).__eq__ != object.__eq__)
 
 

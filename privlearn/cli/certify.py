@@ -189,7 +189,12 @@ def _lines(found: Verified) -> list[tuple[str, str]]:
 
 
 def _of_certificate(found: Verified) -> list[tuple[str, str]]:
-    from privlearn.reporting.certificates import guarantee_line, verdict, weaknesses
+    from privlearn.reporting.certificates import (
+        guarantee_line,
+        together_line,
+        verdict,
+        weaknesses,
+    )
 
     statement = found.statement
     assert statement is not None
@@ -216,6 +221,8 @@ def _of_certificate(found: Verified) -> list[tuple[str, str]]:
         ("signer says", verdict(said)),
     ]
     said = found.recomputed or said
+    if together := together_line(said):
+        lines.append(("all together", together))
     several = len(said.guarantees) > 1
     for one in said.guarantees:
         whose = f"accountant {one.accountants[0]}: " if several else ""

@@ -154,6 +154,16 @@ def guarantee_line(guarantee: Guarantee) -> str:
     return start + ", ".join(parts)
 
 
+def together_line(certificate: Certificate) -> str:
+    """What several accountants promise together to one person; empty where there are no several."""
+    together = certificate.together
+    if together is None:
+        return ""
+    if certificate.not_certified:
+        return f"nothing: {visible(certificate.not_certified, 400)}"
+    return f"{guarantee_line(together)}, for {together.who}"
+
+
 def running_line(guarantee: Guarantee) -> str:
     """The odometer of an account in words; empty if it has none."""
     bound = guarantee.running
@@ -233,6 +243,8 @@ def print_verdict(certificate: Certificate, page: Page, *, full: bool) -> None:
     claimed = certificate.attested and not certificate.problems and not certificate.simulation
     style = "bold green" if certificate.holds else "bold yellow" if claimed else "bold red"
     page.line(verdict(certificate), style=style)
+    if together := together_line(certificate):
+        page.named("all together", together, style="bold")
     page.items(certificate.problems, style="red")
     if certificate.consequences:
         number = counted(len(certificate.consequences), "further problem")
@@ -336,6 +348,8 @@ def compared(certificate: Certificate) -> str:
 def certificate_markdown(certificate: Certificate) -> str:
     """The certificate as Markdown, with every assumption."""
     lines = ["# Privacy certificate", "", f"**{verdict(certificate)}**", ""]
+    if together := together_line(certificate):
+        lines += [f"**All accountants together.** {markdown(together)}", ""]
     lines += _listed("Problems:", certificate.problems)
     lines += _listed(
         "Further problems where the record is broken, which may follow from that:",

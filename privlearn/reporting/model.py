@@ -10,9 +10,16 @@ understates: what was spent is rounded up, and what is left down.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+import math
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 from privlearn.accountants.certificate import Certificate
 
@@ -89,6 +96,8 @@ class Balance(_Part):
     """Whether all spends were committed in advance; then nothing beyond the plan can be spent."""
     promise: str | None
     """The (ε, δ) that the cap was made from, if it was."""
+    counted: str = ""
+    """Where the cap holds less than the promise would allow, why, and what counts more of it."""
     unit: str
     """What the numbers below are: ``ρ``, ``μ²``, ``ε``, or ``ε at order 12``.
 
@@ -209,6 +218,15 @@ class Report(Certificate):
     names one); so are ``balances`` and ``open_tokens``.  ``total`` and what is listed by mechanism,
     label, time and users is of those spends only that ``asked`` names.
     """
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """JSON leads with what one person may lose in the whole ledger."""
+        told: dict[str, Any] = super()._without_what_is_not_said(serialize)
+        led = {name: getattr(self, name) for name in ("epsilon", "delta", "rho", "mu")}
+        if math.isinf(self.epsilon):  # JSON has no infinity
+            led["epsilon"] = None
+        return led | told
 
     version: Literal["privlearn-audit/1"] = VERSION
     ledger: str

@@ -9,10 +9,12 @@ from typing import final
 
 import numpy as np
 
+from privlearn.accountants.guarantee import reached_in_zcdp
 from privlearn.accountants.person_totals import person_cost
 from privlearn.accountants.prices import LossPrice
-from privlearn.budgets import Currency, PureDP
-from privlearn.errors import PrivlearnError
+from privlearn.accountants.state import AccountState
+from privlearn.budgets import ZCDP, Currency, PureDP
+from privlearn.errors import BudgetError, PrivlearnError
 from privlearn.exact import float_down, float_up
 from privlearn.losses import Loss
 from privlearn.reporting.asked import minute_text
@@ -24,7 +26,7 @@ from privlearn.reporting.model import (
     PlanItemLeft,
     Purchase,
 )
-from privlearn.reporting.shown_numbers import counted, up
+from privlearn.reporting.shown_numbers import counted, fixed, up
 from privlearn.reporting.spend_table import (
     Group,
 )
@@ -70,6 +72,7 @@ class Remaining:
             closed=state.closed,
             planned=state.plan is not None,
             promise=None if state.promise is None else str(state.promise),
+            counted=_counted(state),
             unit=self._costs.unit,
             cap=float_up(self._costs.cap),
             user=user,
@@ -243,3 +246,17 @@ def _multiplier(power: Fraction, root: int) -> str:
     while Fraction(number) ** root < power:
         number = up(math.nextafter(float(number), math.inf) * (1 + 1e-11))
     return number
+
+
+def _counted(state: AccountState) -> str:
+    """What counting an (ε, δ) promise in ρ costs."""
+    if state.promise is None or not isinstance(state.cap, ZCDP):
+        return ""
+    try:
+        reached = reached_in_zcdp(state.promise, state.failure)
+    except (BudgetError, ValueError, ArithmeticError):  # whatever a file holds
+        return ""
+    return (
+        f"counted in ρ, Gaussian noise uses up the cap at ε = {fixed(reached)}; with "
+        "currency=GaussianDP it may use all of the promise"
+    )

@@ -82,6 +82,8 @@ def _print_balance(balance: Balance, page: Page) -> None:
         page.named("budget", f"cap {name}; what is left is unknown: {visible(balance.unknown)}")
         return
     page.named("budget", f"cap {name}{'' if balance.promise is None else f', {balance.promise}'}")
+    if balance.counted:
+        page.named("", balance.counted)
     page.named("  spent", f"{up(balance.spent)} {_of_whom(balance)}")
     page.named("  reserved", f"{up(balance.reserved)}{_reserved(balance)}")
     closed = ", which can no longer be spent" if balance.closed and balance.remaining else ""

@@ -24,6 +24,8 @@ _ROUNDING = 1e-9
 """By which a bound on numerical errors may differ, as these are of that size themselves."""
 _WORDS = frozenset({"text", "remarks", "noise", "who", "theorem", "relation"})
 """Names whose texts a later version may put in other words."""
+_ADDED = frozenset({"together"})
+"""What earlier versions did not say, and follows from the rest."""
 
 
 class Relation(StrEnum):
@@ -214,7 +216,9 @@ def _differences(signed: Any, found: Any, where: str = "") -> Iterator[tuple[str
     if isinstance(signed, dict) and isinstance(found, dict):
         for name in sorted(signed.keys() | found.keys()):
             at = f"{where}.{name}" if where else name
-            if name not in found or name not in signed:
+            if name not in signed and at in _ADDED:
+                yield at, True, f"{_short(found[name])} is not in the certificate"
+            elif name not in found or name not in signed:
                 here, only = (signed, "only") if name in signed else (found, "not")
                 yield at, False, f"{_short(here[name])} stands {only} in the certificate"
             else:

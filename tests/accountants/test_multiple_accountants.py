@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ import threading
 from fractions import Fraction
 from io import StringIO
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -40,12 +42,13 @@ from privlearn.domains import Ball
 from privlearn.errors import AdjacencyError, BudgetError, LedgerBusyError, LedgerError, UsersError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.chain import chained
-from privlearn.losses import GaussianLoss, PureLoss
+from privlearn.losses import GaussianLoss, LaplaceLoss, PureLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.protocols import Plan
 from privlearn.reporting.certificates import certificate_markdown, print_certificate, verdict
 from privlearn.rows import Rows
+from privlearn.tokens import Spend
 
 USERS = range(10)
 SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))  # rho = 0.005
@@ -111,7 +114,10 @@ def test_a_mixed_ledger_states_each_guarantee_by_itself(mixed: Path) -> None:
     assert found.sums == []  # nothing of one kind
     (remark,) = found.remarks
     assert "central replace-one, joint replace-one, local replace-one" in remark
-    assert "not added up" in remark
+    assert "which is the guarantee of all accountants together" in remark
+    assert found.together is not None
+    assert (found.together.trust, found.together.accountants) == (Trust.JOINT, (1, 2, 3))
+    assert found.together.attested
     assert found.attested
     assert not found.holds
     assert [share.accountant for share in found.mechanisms] == [1, 2]
@@ -141,7 +147,7 @@ def test_reports_have_a_block_for_each_guarantee(mixed: Path) -> None:
         assert places == sorted(places)
         assert shown.index("local DP, replace-one, attested, not verified") > places[2]
         assert places[1] < shown.index("| joint |" if shown is text else "joint  ") < places[2]
-        assert "not added up" in shown
+        assert shown.index("together") < places[0]
     assert text.count("It rests on:") == 3
 
 
@@ -514,7 +520,8 @@ def test_populations_are_added_first_and_then_for_anybody() -> None:
     assert [(s.accountants, s.rho) for s in found.sums] == [((1, 2), 2), ((1, 2, 3), 6)]
 
 
-def test_only_the_same_trust_and_relation_are_added() -> None:
+def test_other_trust_and_relations_are_added_in_the_guarantee_of_the_ledger_alone() -> None:
+    """ρ is 1 + 1, and 4 for each relation that is no replacement."""
     book = Ledger.memory()
     central(book, population="p")
     JointAccountant(ZCDP(1), users=USERS, ledger=book, shared=True, population="p")
@@ -525,6 +532,10 @@ def test_only_the_same_trust_and_relation_are_added() -> None:
     assert found.sums == []
     (remark,) = found.remarks
     assert "central zero-out, central add-remove" in remark
+    assert found.together is not None
+    assert (found.rho, found.together.adjacency) == (10, Adjacency.REPLACE_ONE)
+    assert "accountants 3 and 4 are for another neighbour relation" in str(found.together.rests_on)
+    assert found.epsilon == pytest.approx(epsilon_of(ZCDP(10), 1e-6).value, rel=1e-9)
 
 
 def test_add_remove_over_parts_of_one_population_is_refused() -> None:
@@ -596,3 +607,136 @@ def test_too_many_different_totals_are_said_to_be_too_many(monkeypatch: pytest.M
     assert found.sums == []
     assert any("was not computed" in remark for remark in found.remarks)
     assert found.problems == []
+    assert found.mu == pytest.approx(162**0.5), "the sum of the caps is a bound"
+
+
+# The whole ledger ---------------------------------------------------------------------------------
+
+
+def worst_mass(
+    accounts: list[tuple[str | None, Adjacency, dict[int, Fraction]]], user: int | None = None
+) -> Fraction:
+    """The largest μ² of a person, over all ways to be some index in each population."""
+    relations = {relation for _, relation, _ in accounts}
+    people: dict[object, list[dict[int, Fraction]]] = {}
+    for number, (population, relation, masses) in enumerate(accounts):
+        steps = 2 if relations != {relation} and relation is not Adjacency.REPLACE_ONE else 1
+        priced = {index: mass * steps**2 for index, mass in masses.items()}
+        people.setdefault(population or number, []).append(priced)
+    ways = [[sum(m.get(i, Fraction(0)) for m in of) for i in range(20)] for of in people.values()]
+    if user is None:
+        return Fraction(sum(max(way) for way in ways))
+    has = [any(user in masses for masses in of) for of in people.values()]
+    most = [
+        ways[k][user] + sum(max(way) for place, way in enumerate(ways) if place != k)
+        for k in range(len(ways))
+        if has[k]
+    ]
+    return Fraction(max(most))
+
+
+@given(st.randoms(use_true_random=False))
+def test_the_guarantee_of_a_ledger_is_what_one_person_may_lose(random: Random) -> None:
+    """Against an array over indices; caps and plans, of every trust, relation and population."""
+    book = Ledger.memory()
+    accounts: list[tuple[str | None, Adjacency, dict[int, Fraction]]] = []
+    for _ in range(random.randint(2, 4)):
+        kind: Any = random.choice([CentralAccountant, JointAccountant, LocalAccountant])
+        relation = random.choice([Adjacency.REPLACE_ONE, Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT])
+        population = random.choice([None, "p", "q"])
+        start = random.randint(0, 10)
+        users, cap = range(start, start + random.randint(1, 8)), Fraction(random.randint(1, 9), 10)
+        account = kind(
+            GaussianDP.from_mu_squared(cap),
+            users=users,
+            ledger=book,
+            shared=bool(accounts),
+            population=population,
+            adjacency=relation,
+        )
+        masses = dict.fromkeys(users, cap)
+        if random.random() < 0.5:
+            first = random.choice(users)
+            account.commit(
+                [
+                    Plan("a", GaussianLoss(cap / 3, adjacency=relation), users),
+                    Plan("b", GaussianLoss(cap / 2, adjacency=relation), range(first, users.stop)),
+                ]
+            )
+            masses = {i: cap / 3 + (cap / 2 if i >= first else 0) for i in users}
+        accounts.append((population, relation, masses))
+    found = certify(book.records)
+    assert found.problems == []
+    assert found.mu == pytest.approx(float(worst_mass(accounts)) ** 0.5, rel=1e-12)
+    assert found.epsilon == epsilon_of(GaussianLoss(worst_mass(accounts)), 1e-6).value
+    user = random.choice(sorted(set().union(*(masses for _, _, masses in accounts))))
+    asked = certify(book.records, user=user)
+    assert asked.mu == pytest.approx(float(worst_mass(accounts, user)) ** 0.5, rel=1e-12)
+
+
+def test_four_accounts_cost_what_a_numerical_composition_says() -> None:
+    """Two Laplace releases, one of them zero-out, and two Gaussian ones, composed by others."""
+    from dp_accounting import DpEvent, GaussianDpEvent, LaplaceDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    book = Ledger.memory()
+    central(book, PureDP(1)).commit([Plan("l", LaplaceLoss("0.4"), USERS)])
+    joint: JointAccountant[Any] = JointAccountant(ZCDP(1), users=USERS, ledger=book, shared=True)
+    joint.commit([Plan("g", GaussianLoss("0.25"), USERS)])
+    zero = {"adjacency": Adjacency.ZERO_OUT}
+    central(book, PureDP(1), **zero).commit([Plan("l", LaplaceLoss("0.2", **zero), USERS)])
+    local: LocalAccountant[Any] = LocalAccountant(ZCDP(1), users=USERS, ledger=book, shared=True)
+    local.commit([Plan("g", GaussianLoss("0.09"), USERS)])
+    theirs = PLDAccountant(value_discretization_interval=1e-3)
+    events: list[DpEvent] = [LaplaceDpEvent(2.5), LaplaceDpEvent(2.5)]
+    for event in [*events, GaussianDpEvent(2.0), GaussianDpEvent(1 / 0.3)]:
+        theirs.compose(event)
+    found = certify(book.records, delta=1e-6)
+    assert found.together is not None
+    truth = theirs.get_epsilon(1e-6)
+    assert truth * (1 - 1e-3) <= found.epsilon <= truth * 1.01
+    assert max(guarantee.epsilon for guarantee in found.guarantees) < 0.7 * found.epsilon
+
+
+def test_where_nothing_is_certified_there_is_no_finite_epsilon() -> None:
+    """Simulated noise, a release that is not covered, and losses that nothing adds up."""
+    simulated = Ledger.memory()
+    central(simulated, shared=False, noise=NoiseSource.simulation(1))
+    found = certify(simulated.records)
+    assert math.isfinite(found.guarantees[0].epsilon)
+    assert (found.epsilon, found.rho, found.mu) == (math.inf, None, None)
+    assert "simulation" in found.not_certified
+    uncovered = Ledger.memory()
+    token = central(uncovered, shared=False).issue(SUM.loss(), users=USERS, label="sum")
+    with pytest.raises(ZeroDivisionError):
+        stops_with_rows_open(token)
+    found = certify(uncovered.records)
+    assert (found.epsilon, found.rho) == (math.inf, None)
+    assert found.not_certified == "the audit found 1 problem"
+    assert "not covered" in found.problems[0]
+    mixed_ = Ledger.memory()
+    central(mixed_, adjacency=Adjacency.ADD_REMOVE, failure="1e-9")
+    central(mixed_)
+    found = certify(mixed_.records)
+    assert (found.problems, found.epsilon) == ([], math.inf)
+    assert "accountant 1 is for add-remove and others of the ledger are not" in found.not_certified
+
+
+def stops_with_rows_open(token: Any) -> None:
+    with token.spend(Spend("sum", SUM.domain, SUM.noise)) as receipt:
+        receipt.open(rows())
+        raise ZeroDivisionError
+
+
+def test_one_accountant_is_the_whole_ledger_and_what_it_delegates_is_in_its_cap() -> None:
+    book = Ledger.memory()
+    one = central(book, ZCDP(1), shared=False)
+    part = one.delegate(ZCDP("0.5"), users=USERS, label="component")
+    SUM.release(rows(), part.issue(SUM.loss(), users=USERS, label="inner"))
+    found = certify(book.records, delta=1e-6)
+    assert (found.together, found.composition) == (None, found.guarantees[0])
+    assert (found.epsilon, found.rho, found.delta) == (epsilon_of(ZCDP(1), 1e-6).value, 1, 1e-6)
+    second = JointAccountant(ZCDP(1), users=USERS, ledger=book, shared=True)
+    second.delegate(ZCDP("0.5"), users=USERS, label="component")
+    assert certify(book.records).rho == 2
+    assert certify(book.records, rounds=2).rho == 8

@@ -48,6 +48,7 @@ from privlearn.errors import (
     LedgerFeatureError,
     LossExceedsTokenError,
     PeopleError,
+    PrivacyViolation,
 )
 from privlearn.ledger import Ledger, Record, read_records, reader, write_export
 from privlearn.losses import (
@@ -221,8 +222,10 @@ def test_several_rows_are_not_asked_of_persons(tmp_path: Path) -> None:
         book.spend_by_arrival()
     with pytest.raises(DataError, match="of persons"):
         plot_spending(tmp_path / "p.png", tmp_path / "l.db")
-    with pytest.raises(CheckError, match="counts persons"):
-        assert_budget(book, at_most=ZCDP("4"))
+    with pytest.raises(CheckError, match=r"users = range\(0, 3\): .* an index is no person"):
+        assert_budget(book, at_most=ZCDP("4"), users=range(3))
+    with pytest.raises(PrivacyViolation, match=r"a person with all visits .*: the guarantee is"):
+        assert_budget(book, at_most=ZCDP("0.1"), may_spend_nothing=True)
     for option in ("--rounds=3", "--user=4"):
         ran = CliRunner().invoke(app, ["audit", str(tmp_path / "l.db"), option])
         assert isinstance(ran.exception, BudgetError)

@@ -13,7 +13,7 @@ import pytest
 from privlearn import ZCDP, Adjacency, Ball, Ledger, NoiseSource, Rows
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.account_log import AccountLog
-from privlearn.budgets import GaussianDP
+from privlearn.budgets import ApproxDP, GaussianDP
 from privlearn.checking import assert_budget
 from privlearn.checking.accountant_usage import watch_accountants
 from privlearn.errors import CheckError, PrivacyViolation
@@ -29,8 +29,8 @@ def release(accountant: Any) -> None:
     SUM.release(Rows.seal(np.ones((len(USERS), 2)), users=USERS), token)
 
 
-def simulated(kind: Any = CentralAccountant, **more: Any) -> Any:
-    return kind(ZCDP(1), users=USERS, noise=NoiseSource.simulation(1), **more)
+def simulated(kind: Any = CentralAccountant, cap: str = "0.5", **more: Any) -> Any:
+    return kind(ZCDP(cap), users=USERS, noise=NoiseSource.simulation(1), **more)
 
 
 def on_a_ledger_of_its_own(accountant: Any) -> None:
@@ -87,7 +87,10 @@ def only_another(accountant: Any) -> None:
     ],
 )
 def test_a_second_accountant_counts(run: Callable[[Any], None]) -> None:
-    """Each of the two keeps within 0.5, and one person may be in both."""
+    """Each of the two keeps within 0.5, and one person may be in both.
+
+    What the run takes of its own accountant counts, and of another one its cap.
+    """
     assert assert_budget(run, at_most=ZCDP(1), users=USERS).ratio == pytest.approx(1)
     with pytest.raises(PrivacyViolation, match="too much") as caught:
         assert_budget(run, at_most=ZCDP("0.9"), users=USERS)
@@ -97,7 +100,7 @@ def test_a_second_accountant_counts(run: Callable[[Any], None]) -> None:
 def test_a_resumed_accountant_counts_with_what_it_spent_before(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     ledger = Ledger.create(path)
-    release(simulated(ledger=ledger))
+    release(simulated(ledger=ledger, cap="1"))
     del ledger
 
     def resumes(accountant: Any) -> None:
@@ -115,13 +118,23 @@ def test_an_accountant_that_was_there_before_is_refused() -> None:
         assert_budget(lambda accountant: release(older), at_most=ZCDP(9), users=USERS)
 
 
-def test_neighbour_relations_are_not_added_up() -> None:
+def test_other_neighbour_relations_count_for_replace_one_or_are_refused() -> None:
+    """0.5, and four times 0.5 for two steps; an add-remove loss that may fail has no such price."""
+
     def mixed(accountant: Any) -> None:
         release(accountant)
-        simulated(adjacency=Adjacency.ZERO_OUT).issue(ZCDP("0.5"), users=USERS, label="kept")
+        simulated(adjacency=Adjacency.ZERO_OUT)
 
-    with pytest.raises(CheckError, match="replace-one, zero-out"):
-        assert_budget(mixed, at_most=ZCDP(9), users=USERS)
+    assert assert_budget(mixed, at_most=ZCDP("2.5"), users=USERS).ratio == 1
+    with pytest.raises(PrivacyViolation, match="too much"):
+        assert_budget(mixed, at_most=ZCDP("2.4"), users=USERS)
+
+    def unpriced(accountant: Any) -> None:
+        release(accountant)
+        simulated(adjacency=Adjacency.ADD_REMOVE, failure="1e-9")
+
+    with pytest.raises(CheckError, match="accountant 2 is for add-remove and others"):
+        assert_budget(unpriced, at_most=ApproxDP(9, "1e-5"), users=USERS)
 
 
 def test_watching_leaves_nothing_behind() -> None:

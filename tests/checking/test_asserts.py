@@ -13,6 +13,7 @@ import pytest
 from numpy.random import Generator
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
+from privlearn.accountants.audit import certify
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking import asserts
@@ -351,9 +352,9 @@ def test_every_kind_of_limit(fits: Any, too_small: Any) -> None:
     # ... and on an accountant that counts in something else
     book = CentralAccountant(ZCDP(100), users=range(30), noise=NoiseSource.simulation(0))
     twice(book)
-    assert_budget(book, at_most=fits)
+    assert_budget(book, spent=fits)
     with pytest.raises(PrivacyViolation, match="too much"):
-        assert_budget(book, at_most=too_small)
+        assert_budget(book, spent=too_small)
 
 
 def test_pure_budgets_count_exactly() -> None:
@@ -424,6 +425,10 @@ def test_attested_messages_count() -> None:
         count=24,
     )
     with pytest.raises(PrivacyViolation, match="local, attested, 3 times"):
+        assert_budget(server, spent=PureDP(1))
+    with pytest.raises(
+        PrivacyViolation, match=r"guarantee is PureDP\('5'\) .*; spent: PureDP\('1.5"
+    ):
         assert_budget(server, at_most=PureDP(1))
 
 
@@ -449,9 +454,9 @@ def test_a_limit_in_another_currency_that_cannot_hold_it_is_an_error() -> None:
 def test_only_some_users_of_an_accountant() -> None:
     book = CentralAccountant(ZCDP(9), users=range(30), noise=NoiseSource.simulation(0))
     twice(book)
-    assert assert_budget(book, at_most=ZCDP("0.5"), users=range(5)).users == range(5)
-    with pytest.raises(PrivacyViolation, match=r"users 5\.\.5 used"):
-        assert_budget(book, at_most=ZCDP("0.5"), users=range(6))
+    assert assert_budget(book, spent=ZCDP("0.5"), users=range(5)).users == range(5)
+    with pytest.raises(PrivacyViolation, match=r"users 5\.\.5 spent .*; guarantee: ZCDP\('9'\)"):
+        assert_budget(book, spent=ZCDP("0.5"), users=range(6))
     with pytest.raises(CheckError, match="users"):
         assert_budget(book, at_most=ZCDP("0.5"), users=range(90, 95))
 
@@ -464,11 +469,50 @@ def test_a_ledger_and_its_path(tmp_path: Path) -> None:
                 ZCDP(9), users=range(30), noise=NoiseSource.simulation(0), ledger=ledger
             )
         )
-        assert assert_budget(ledger, at_most=ZCDP(1)).ratio == 1
+        assert assert_budget(ledger, spent=ZCDP(1)).ratio == 1
     for where in (path, str(path)):
-        assert assert_budget(where, at_most=ZCDP(1)).ratio == 1
+        assert assert_budget(where, at_most=ZCDP(9), spent=ZCDP(1)).ratio == 1
         with pytest.raises(PrivacyViolation):
-            assert_budget(where, at_most=ZCDP("0.9"))
+            assert_budget(where, at_most=ZCDP("8.9"))
+        with pytest.raises(PrivacyViolation):
+            assert_budget(where, at_most=ZCDP(9), spent=ZCDP("0.9"))
+
+
+def test_a_promise_counts_and_not_what_was_spent_of_it(tmp_path: Path) -> None:
+    """ε = 3 is no 1, whatever a run took of it, and whoever opened the account."""
+
+    def promises_three(given: Any) -> None:
+        ledger = Ledger.create(tmp_path / f"{len(list(tmp_path.iterdir()))}.db")
+        book: Any = CentralAccountant(ApproxDP(3, "1e-5"), users=range(30), ledger=ledger)
+        release_little(book)
+
+    def release_little(book: Any) -> None:
+        little = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.01"))
+        token = book.issue(little.loss(), users=range(30), label="little")
+        little.release(Rows.seal(np.ones((30, 2)), users=range(30)), token)
+
+    promises_three(None)
+    (path,) = tmp_path.glob("*.db")
+    message = r"guarantee is epsilon = 3 at .*; spent: epsilon = 0\.49.* at "
+    for run in (promises_three, path):
+        assert assert_budget(run, at_most=ApproxDP(3, "1e-5")).ratio <= 1
+        assert assert_budget(run, spent=ApproxDP(1, "1e-5")).ratio < 1
+        with pytest.raises(PrivacyViolation, match=message):
+            assert_budget(run, at_most=ApproxDP(1, "1e-5"))
+
+
+def test_the_guarantee_is_that_of_the_certificate() -> None:
+    """Of one with a plan and of one without, a zero-out one that is priced for replace-one."""
+    ledger = Ledger.memory()
+    first = CentralAccountant(ZCDP(5), users=range(9), ledger=ledger)
+    first.commit([Plan("sum", SUM.loss(), range(3), count=2)])
+    zero: Any = {"adjacency": Adjacency.ZERO_OUT, "shared": True}
+    JointAccountant(ZCDP("0.25"), users=range(9), ledger=ledger, **zero)
+    certificate = certify(ledger.records)
+    assert certificate.rho == 2
+    assert assert_budget(ledger, at_most=ZCDP(2)).ratio == 1
+    with pytest.raises(PrivacyViolation, match=r"ZCDP\('2'\) of ZCDP\('1.99'\).*; spent: nothing"):
+        assert_budget(ledger, at_most=ZCDP("1.99"))
 
 
 def test_a_ledger_that_was_changed_is_an_error(tmp_path: Path) -> None:
@@ -499,13 +543,14 @@ def test_several_accountants_of_one_ledger_add_up(population: str | None) -> Non
             population=population,
         )
         release(book, range(10))
-    assert assert_budget(ledger, at_most=ZCDP(1)).ratio == pytest.approx(1)
-    with pytest.raises(PrivacyViolation, match="too much"):
-        assert_budget(ledger, at_most=ZCDP("0.9"))
-    with pytest.raises(PrivacyViolation, match="too much"):
-        assert_budget(ledger, at_most=ZCDP("0.9"), users=range(3))
-    assert assert_budget(ledger, at_most=ZCDP(1), users=range(3)).ratio == 1
-    assert assert_budget(book, at_most=ZCDP("0.5")).ratio == 1, "one accountant by itself"
+    assert assert_budget(ledger, at_most=ZCDP(2), spent=ZCDP(1)).ratio == pytest.approx(1)
+    limits: list[dict[str, Any]] = [{"at_most": ZCDP("1.9")}, {"spent": ZCDP("0.9")}]
+    for limit in limits:
+        for users in (None, range(3)):
+            with pytest.raises(PrivacyViolation, match="too much"):
+                assert_budget(ledger, **limit, users=users)
+    assert assert_budget(ledger, spent=ZCDP(1), users=range(3)).ratio == 1
+    assert assert_budget(book, at_most=ZCDP(1)).ratio == 1, "one accountant by itself"
 
 
 def test_a_run_that_spends_nothing_tests_nothing() -> None:
@@ -521,11 +566,13 @@ def test_a_run_that_spends_nothing_tests_nothing() -> None:
 def test_a_limit_that_is_no_budget_is_refused(limit: Any) -> None:
     with pytest.raises(CheckError, match="at_most"):
         assert_budget(twice, at_most=limit)
+    with pytest.raises(CheckError, match=r"spent = 1\.0"):
+        assert_budget(twice, at_most=ZCDP(1), spent=1.0)  # type: ignore[call-overload]
 
 
 def test_a_run_that_is_none_is_refused() -> None:
     with pytest.raises(CheckError, match="run"):
-        assert_budget(3, at_most=ZCDP(1))  # type: ignore[arg-type]
+        assert_budget(3, at_most=ZCDP(1))  # type: ignore[call-overload]
 
 
 def test_errors_of_the_run_are_not_hidden() -> None:

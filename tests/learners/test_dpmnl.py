@@ -358,21 +358,21 @@ def raw_gram(seen: list[Array]) -> Array:
 
 
 def plants() -> dict[str, tuple[Plant, str]]:
-    """Each takes a learner before its start, with the raw rows in ``learner.seen``."""
+    """Each takes a learner before its start, with the raw rows in ``learner._seen``."""
 
     def fit_uses_an_unreleased_sum(learner: Any) -> None:
         honest = learner._fit
 
         def fit() -> None:
             honest()
-            learner.theta_ = learner.theta_ + 1e-3 * np.concatenate(learner.seen).mean(axis=0)
+            learner.theta_ = learner.theta_ + 1e-3 * np.concatenate(learner._seen).mean(axis=0)
 
         learner._fit = fit
 
     def gram_without_noise(learner: Any) -> None:
         def exact(noisy: Array) -> Array:
             eye = 2 * learner._noise.shift * np.eye(learner.dim)
-            return np.asarray(eye + raw_gram(learner.seen))
+            return np.asarray(eye + raw_gram(learner._seen))
 
         learner._shifted = exact
 
@@ -380,7 +380,7 @@ def plants() -> dict[str, tuple[Plant, str]]:
         volumes = [0.0]
 
         def due() -> bool:
-            volume = float(np.linalg.slogdet(raw_gram(learner.seen) + np.eye(learner.dim))[1])
+            volume = float(np.linalg.slogdet(raw_gram(learner._seen) + np.eye(learner.dim))[1])
             late = volume > volumes[0] + math.log(2) and learner.updates_ < learner.max_updates
             if late:
                 volumes[0] = volume
@@ -390,14 +390,14 @@ def plants() -> dict[str, tuple[Plant, str]]:
 
     def no_fit_while_nobody_buys(learner: Any) -> None:
         honest = learner._fit_is_due
-        learner._fit_is_due = lambda: honest() and learner.bought > 0
+        learner._fit_is_due = lambda: honest() and learner._bought > 0
 
     def policy_looks_at_the_last_user(learner: Any) -> None:
         honest = learner._policy
 
         def policy(visit: Any) -> Items:
             items = honest(visit)
-            last = learner.seen[-2] if len(learner.seen) > 1 else np.ones(1)
+            last = learner._seen[-2] if len(learner._seen) > 1 else np.ones(1)
             return np.asarray((items + int(9 * np.abs(last).sum())) % learner.n_items)
 
         learner._policy = policy
@@ -407,7 +407,7 @@ def plants() -> dict[str, tuple[Plant, str]]:
 
         def take(rows: Any) -> None:
             honest(rows)
-            learner._width *= 1 + 1e-9 * float(np.abs(np.concatenate(learner.seen)).max())
+            learner._width *= 1 + 1e-9 * float(np.abs(np.concatenate(learner._seen)).max())
 
         learner._take = take
 
@@ -416,7 +416,7 @@ def plants() -> dict[str, tuple[Plant, str]]:
 
         def take(rows: Any) -> None:
             honest(rows)
-            learner.feature_scale = float(np.abs(np.concatenate(learner.seen)).max())
+            learner.feature_scale = float(np.abs(np.concatenate(learner._seen)).max())
 
         learner._take = take
 
@@ -424,7 +424,7 @@ def plants() -> dict[str, tuple[Plant, str]]:
         honest = learner._take
 
         def take(rows: Any) -> None:
-            if learner._block == 0 and learner.clock_ == learner._ends[0] and not learner.bought:
+            if learner._block == 0 and learner.clock_ == learner._ends[0] and not learner._bought:
                 learner._ends[0] += 1
                 learner._fits_at = {learner._ends[0], *learner._fits_at}
             honest(rows)
@@ -436,7 +436,7 @@ def plants() -> dict[str, tuple[Plant, str]]:
 
         def fit() -> None:
             fit_ = learner._noise.fit
-            top = float(np.linalg.eigvalsh(raw_gram(learner.seen))[-1])
+            top = float(np.linalg.eigvalsh(raw_gram(learner._seen))[-1])
             object.__setattr__(fit_, "max_rows", HORIZON + round(top))
             honest()
 
@@ -447,7 +447,7 @@ def plants() -> dict[str, tuple[Plant, str]]:
 
         def take(rows: Any) -> None:
             honest(rows)
-            print(f"largest feature so far: {np.abs(np.concatenate(learner.seen)).max():.3f}")
+            print(f"largest feature so far: {np.abs(np.concatenate(learner._seen)).max():.3f}")
 
         learner._take = take
 
@@ -473,15 +473,15 @@ def planted(plant: Plant, **changes: Any) -> Callable[[Accountant[Any]], Any]:
 
     def factory(accountant: Accountant[Any]) -> Any:
         learner: Any = unstarted(gram_share=0.5, exploration=1.0, **changes)
-        learner.seen, learner.bought = [], 0
+        learner._seen, learner._bought = [], 0
         select, observe = learner.select, learner.observe
 
         def spying_select(features: Array, /) -> Any:
-            learner.seen.append(np.array(features))
+            learner._seen.append(np.array(features))
             return select(features)
 
         def spying_observe(choice: int | None, /) -> None:
-            learner.bought += choice is not None
+            learner._bought += choice is not None
             observe(choice)
 
         learner.select, learner.observe = spying_select, spying_observe

@@ -83,6 +83,10 @@ def test_reports_of_all_kinds_are_of_the_published_form(tmp_path: Path) -> None:
         found = report(path, delta=0 if path == ledgers[1] else None)
         told = json.loads(found.model_dump_json())
         validator.validate(told)
+        assert list(told)[:4] == ["epsilon", "delta", "rho", "mu"]
+        certain = not found.problems and math.isfinite(found.epsilon)
+        assert told["epsilon"] == (found.guarantees[0].epsilon if certain else None)
+        assert (told["delta"], told["rho"], told["mu"]) == (found.delta, found.rho, found.mu)
         if path == ledgers[1]:
             assert math.isinf(found.guarantees[0].epsilon)
             assert told["guarantees"][0]["epsilon"] is None

@@ -15,7 +15,7 @@ from person_ledgers import APART, SLOTS, admitted
 from person_ledgers import SUM as PERSON_SUM
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP, Currency, Renyi
+from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, Renyi
 from privlearn.domains import Ball
 from privlearn.ledger import Ledger
 from privlearn.losses import FailingLoss, GaussianLoss, Loss, PerArrivalLoss, RenyiCurve
@@ -227,3 +227,21 @@ def test_a_curve_of_one_point_bounds_attacks_by_its_delta_too() -> None:
     assert guess == pytest.approx(0.5 + point.advantage / 2)
     assert (caught, odds) == pytest.approx((0.01 * growth + 0.1, growth + 10))
     assert rounded_up(50.001, 2) == 50.01
+
+
+def test_a_promise_counted_in_rho_says_what_gaussian_noise_has_of_it(tmp_path: Path) -> None:
+    """And the guarantee of a plan that uses up the cap is that number."""
+    told = {}
+    for name, currency in (("rho", None), ("mass", GaussianDP)):
+        with Ledger.create(tmp_path / f"{name}.db") as book:
+            account = CentralAccountant(
+                ApproxDP(1, "1e-5"), users=range(3), ledger=book, currency=currency
+            )
+            loss = NoisySum.calibrated(Ball(1.0, 2), account.budget).loss()
+            account.commit([Plan("all", loss, range(3))])
+        told[name] = report(tmp_path / f"{name}.db")
+    assert round(told["rho"].epsilon, 3) == 0.915
+    (balance,) = told["rho"].balances
+    assert "uses up the cap at ε = 0.9151; with currency=GaussianDP" in balance.counted
+    assert round(told["mass"].epsilon, 3) == 1
+    assert told["mass"].balances[0].counted == ""

@@ -30,6 +30,7 @@ from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
 from privlearn.checking.exact.probe import check_sampler
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
 from privlearn.checking.exact.reports import report_pairs
+from privlearn.checking.isolation import own_copy, silenced
 from privlearn.checking.targets import Claimable, name_of
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, PrivacyViolation
@@ -300,6 +301,7 @@ def check_loss(loss: Loss, *, orders: Sequence[float] = ORDERS) -> ExactResult:
     return compare(loss, distribution_pairs(loss, orders), subject=loss.kind, orders=orders)
 
 
+@silenced
 def white_box(
     mechanism: Any,
     claim: Claimable | None = None,
@@ -329,7 +331,7 @@ def white_box(
         CheckError: the mechanism is of another make; it must be checked by sampling.
     """
     started = time.perf_counter()
-    result = _compared(mechanism, claim, neighbours, users, orders)
+    result = _compared(mechanism, claim, own_copy(neighbours), users, orders)
     return replace(result, subject=name_of(mechanism), seconds=time.perf_counter() - started)
 
 

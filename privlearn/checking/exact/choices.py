@@ -162,6 +162,11 @@ def _made(
     if picks.ndim > 1 or not source.sizes or len({*source.sizes}) > 1:
         raise CheckError("picks, but not from one number of noise for each candidate")
     n, top, draws = source.sizes[0], picks.size, len(source.sizes)
+    if n < 2 and not named:
+        raise CheckError(
+            "one number of noise was drawn, which favours no candidate if it is added to all their "
+            "scores: draw one for each, such as receipt.draw(scores.shape)"
+        )
     if draws not in (1, top):
         raise CheckError("picks from neither one draw of noise nor one for each pick")
     one_draw = draws == 1

@@ -24,7 +24,7 @@ class RawValueBesideTheRelease(Honest):
     """An unpaid sum stands in the public state, beside the noisy one."""
 
     def public_state(self) -> Any:
-        return {"belief": self.belief.tolist(), "sum": float(np.nansum(self.seen))}
+        return {"belief": self.belief.tolist(), "sum": float(np.nansum(self._seen))}
 
 
 class RawValueInALongPublicArray(Honest):
@@ -32,7 +32,7 @@ class RawValueInALongPublicArray(Honest):
 
     def public_state(self) -> Any:
         history = np.zeros(10_000)
-        history[5_000] = np.nansum(self.seen)
+        history[5_000] = np.nansum(self._seen)
         return {"history": history}
 
 
@@ -41,7 +41,7 @@ class RawValueInALongArrayOfAnObject(Honest):
 
     def public_state(self) -> Any:
         history = np.zeros(10_000)
-        history[5_000] = np.nansum(self.seen)
+        history[5_000] = np.nansum(self._seen)
         return {"belief": Belief(history, np.eye(2))}
 
 
@@ -49,7 +49,7 @@ class RawValueBelowThePrintedDigits(Honest):
     """An unpaid sum is added to the released value, in digits that no print shows."""
 
     def public_state(self) -> Any:
-        return {"belief": self.belief + 1e-12 * np.nansum(np.clip(self.seen, -1, 1))}
+        return {"belief": self.belief + 1e-12 * np.nansum(np.clip(self._seen, -1, 1))}
 
 
 class RawValueInThePolicy(Honest):
@@ -57,7 +57,7 @@ class RawValueInThePolicy(Honest):
 
     def learn(self, rows: Rows[Array]) -> Array:
         super().learn(rows)
-        return np.asarray(np.nansum(self.seen, axis=(0, 1)))
+        return np.asarray(np.nansum(self._seen, axis=(0, 1)))
 
     def public_state(self) -> Any:
         return {}
@@ -70,7 +70,7 @@ class RawValueInAnAttribute(Honest):
 
     @property
     def total(self) -> float:
-        return float(np.nansum(self.seen))
+        return float(np.nansum(self._seen))
 
 
 class Wrapped:
@@ -89,7 +89,7 @@ class RawValueBehindACoarsePrint(Honest):
     """A public object does not tell what it holds."""
 
     def public_state(self) -> Any:
-        return {"belief": [Wrapped(self.seen)]}
+        return {"belief": [Wrapped(self._seen)]}
 
 
 class Prints(Honest):
@@ -130,7 +130,7 @@ class TellsOnAnotherBoard(Honest):
 
     @property
     def billboard_(self) -> Any:
-        return {"sum": np.nansum(self.seen)}
+        return {"sum": np.nansum(self._seen)}
 
 
 BadData = Literal["nan", "large"]

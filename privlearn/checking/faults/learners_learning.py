@@ -53,7 +53,7 @@ class OwnSum:
 class Honest:
     """Shows items by a released sum of mean features; releases every ``every`` users.
 
-    Leaks override one step.  ``seen`` holds the raw rows, which no honest step looks at.
+    Leaks override one step.  ``_seen`` holds the raw rows, which no honest step looks at.
     """
 
     every = 5
@@ -63,11 +63,11 @@ class Honest:
         self.board = Billboard(accountant, accountant.users)
         self.belief = np.zeros(DIM)
         self.pending: list[Rows[Array]] = []
-        self.seen: list[Array] = []
+        self._seen: list[Array] = []
         self.asked: Shown[Array, Items] | None = None
 
     def select(self, features: Array, /) -> Items:
-        self.seen.append(np.array(features, dtype=float))
+        self._seen.append(np.array(features, dtype=float))
         user = range(self.board.clock, self.board.clock + 1)
         rows = Rows.seal(np.array(features)[None], users=user)
         self.asked = self.board.serve(rows, self.policy)
@@ -100,7 +100,7 @@ class SkipsBadRows(Honest):
     """A record of NaN is not learned from, which shifts everybody behind it."""
 
     def observe(self, choice: int | None, /) -> None:
-        if np.isfinite(self.seen[-1]).all():
+        if np.isfinite(self._seen[-1]).all():
             super().observe(choice)
             return
         assert self.asked is not None
@@ -115,7 +115,7 @@ class SkipsBadRowsSilently(Honest):
         self.good = 0
 
     def is_full(self) -> bool:
-        self.good += bool(np.isfinite(self.seen[-1]).all())
+        self.good += bool(np.isfinite(self._seen[-1]).all())
         full = self.good == self.every
         self.good = 0 if full else self.good
         return full
@@ -125,7 +125,7 @@ class RawMaximumInAParameter(Honest):
     """A bound computed from the data is written to the ledger."""
 
     def learn(self, rows: Rows[Array]) -> Array:
-        largest = float(np.nanmax(np.abs(self.seen[-self.every :])))
+        largest = float(np.nanmax(np.abs(self._seen[-self.every :])))
         return OwnSum(parameters={"bound": largest}).release(self.accountant, rows)
 
 
@@ -133,7 +133,7 @@ class RawMaximumInALongParameter(Honest):
     """A bound computed from the data hides in the middle of a long list in the ledger."""
 
     def learn(self, rows: Rows[Array]) -> Array:
-        largest = float(np.nanmax(np.abs(self.seen[-self.every :])))
+        largest = float(np.nanmax(np.abs(self._seen[-self.every :])))
         edges = [0.0] * 5_000
         edges[2_500] = largest
         return OwnSum(parameters={"edges": edges}).release(self.accountant, rows)
@@ -143,7 +143,7 @@ class RawMaximumAsTheDomain(Honest):
     """Rows are clipped to a radius computed from them."""
 
     def learn(self, rows: Rows[Array]) -> Array:
-        largest = float(np.nanmax(np.abs(self.seen[-self.every :])))
+        largest = float(np.nanmax(np.abs(self._seen[-self.every :])))
         return OwnSum(Ball(largest, DIM), std=20 * largest).release(self.accountant, rows)
 
 
@@ -151,7 +151,7 @@ class DataDependentBatchEnd(Honest):
     """A batch closes when enough was observed."""
 
     def is_full(self) -> bool:
-        weight = np.nansum(np.clip(np.abs(self.seen[-len(self.pending) :]), 0, 1))
+        weight = np.nansum(np.clip(np.abs(self._seen[-len(self.pending) :]), 0, 1))
         return bool(weight > 30)
 
 
@@ -159,7 +159,7 @@ class FewerCallsOnBadData(Honest):
     """A release is left out when the batch has a bad row: fewer calls on the neighbour."""
 
     def learn(self, rows: Rows[Array]) -> Array:
-        if not np.isfinite(self.seen[-self.every :]).all():
+        if not np.isfinite(self._seen[-self.every :]).all():
             return self.belief
         return super().learn(rows)
 
@@ -186,7 +186,7 @@ class ChangesTheLabel(Honest):
 
     def learn(self, rows: Rows[Array]) -> Array:
         mechanism = OwnSum()
-        label = "large" if np.nanmax(np.abs(self.seen)) > 1e3 else "small"
+        label = "large" if np.nanmax(np.abs(self._seen)) > 1e3 else "small"
         loss = mechanism.spend().loss(self.accountant.adjacency)
         token = self.accountant.issue(loss, users=rows.users, label=label)
         with token.spend(mechanism.spend()) as receipt:
@@ -203,7 +203,7 @@ class ForgetsToRetire(Honest):
         token = self.accountant.issue(loss, users=rows.users, label="sum")
         with token.spend(mechanism.spend()) as receipt:
             total = receipt.open(rows).sum(axis=0)
-            if np.isfinite(self.seen[-self.every :]).all():
+            if np.isfinite(self._seen[-self.every :]).all():
                 return receipt.release(total + receipt.draw(total.shape)).value
         return self.belief
 
@@ -259,21 +259,21 @@ class RawValueInTheRelease(ReleasesWithoutNoise):
     """A raw value rides on a noisy release."""
 
     def leaving(self, total: Array, noise: Array) -> Array:
-        return total + noise + np.nansum(self.seen[-self.every :])
+        return total + noise + np.nansum(self._seen[-self.every :])
 
 
 class RawNotANumberInTheRelease(ReleasesWithoutNoise):
     """A raw NaN, which is above no bound, rides on a noisy release."""
 
     def leaving(self, total: Array, noise: Array) -> Array:
-        return total + noise + np.sum(self.seen[-self.every :])
+        return total + noise + np.sum(self._seen[-self.every :])
 
 
 class OldValueInTheRelease(ReleasesWithoutNoise):
     """A value within the sensitivity, but of users who paid nothing, rides on a release."""
 
     def leaving(self, total: Array, noise: Array) -> Array:
-        return total + noise + math.tanh(float(np.nansum(self.seen[: -self.every])) / 1e4)
+        return total + noise + math.tanh(float(np.nansum(self._seen[: -self.every])) / 1e4)
 
 
 class OldValueInAStream(Honest):
@@ -288,7 +288,7 @@ class OldValueInAStream(Honest):
             for user in rows.users:
                 total = total + receipt.open(rows.slice(range(user, user + 1)))[0]
                 noise = receipt.draw(total.shape)
-                peek = np.tanh(np.nansum(self.seen) / 1e4)
+                peek = np.tanh(np.nansum(self._seen) / 1e4)
                 last = receipt.publish(total + noise + peek).value
             receipt.close()
         return last

@@ -20,6 +20,7 @@ import numpy as np
 
 from privlearn._records import length, record_at
 from privlearn.checking.asserts import SAMPLES
+from privlearn.checking.isolation import own_copy, silenced
 from privlearn.checking.laws.domains import check_domain, example_records
 from privlearn.checking.laws.harness import USERS, Case
 from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, sampled_subject
@@ -51,6 +52,7 @@ __tracebackhide__ = told_in_full
 __all__ = ["check_domain", "check_mechanism", "mechanism_checks"]
 
 
+@silenced
 def check_mechanism(
     mechanism: Any,
     *,
@@ -98,6 +100,7 @@ def check_mechanism(
     return report
 
 
+@silenced
 def laws_until_failed(mechanism: Any, **options: Any) -> LawReport:
     """As `check_mechanism`, up to the first check that fails: one is enough to catch a fault."""
     report = _broken_at_once(mechanism, None)
@@ -108,6 +111,7 @@ def laws_until_failed(mechanism: Any, **options: Any) -> LawReport:
     return report
 
 
+@silenced
 def check_one_law(mechanism: Any, law: Callable[[Case], LawFinding], **options: Any) -> CheckResult:
     """One check of `check_mechanism`, for the same options; raises nothing."""
     return perform(law, _case_of(mechanism, **options))
@@ -143,6 +147,7 @@ class _OneCheck:
     check: Callable[[Case], LawFinding]
     case: Callable[[], Case]
 
+    @silenced
     def __call__(self) -> CheckResult:
         import pytest
 
@@ -219,6 +224,7 @@ def _case_of(
     spend = _first_spend(mechanism, loss)
     assert spend is not None
     domain = spend.domain
+    records = own_copy(records)
     examples = example_records(domain, records, seed)
     if neighbours is not None:  # read once, and refused before anything else is found
         neighbours = list(sampling_target(mechanism, claim, neighbours, name=name).neighbours)

@@ -26,7 +26,7 @@ from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable
 from privlearn.checking.power import noted
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.stream_runs import fixed_users, released_by
-from privlearn.checking.targets import SamplingTarget, sampling_target
+from privlearn.checking.targets import SamplingTarget, has_own_equality, sampling_target
 from privlearn.domains import Array, PSDTrace, exponent_of
 from privlearn.entries import IssueEntry, RetireEntry, SpendEntry
 from privlearn.errors import (
@@ -118,11 +118,21 @@ def check_every_currency_pays(case: Case) -> LawFinding:
 
 
 def check_specification_is_fixed(case: Case) -> LawFinding:
-    """What was priced cannot be changed afterwards, and can be a key."""
+    """What was priced cannot be changed afterwards, and can be a key.
+
+    A class without ``__eq__`` whose price follows from domain and noise may have attributes that
+    can be set: each spend is priced when it is made, and must fit its token.  No release may
+    change them.
+    """
     mechanism = case.mechanism
     names = [*getattr(mechanism, "__dict__", {})]
+    remedy = "make it a property without a setter"
     if dataclasses.is_dataclass(mechanism):
         names = [f.name for f in dataclasses.fields(mechanism)]
+        remedy = "use @dataclass(frozen=True)"
+    by_value = has_own_equality(mechanism)
+    if not by_value and case.spend.own_loss is None:
+        names = []
     for name in names:
         value = getattr(mechanism, name)
         try:
@@ -130,7 +140,10 @@ def check_specification_is_fixed(case: Case) -> LawFinding:
         except (AttributeError, TypeError):
             pass
         else:
-            raise Broken(f"{name} can be changed after loss() was asked: freeze the dataclass")
+            raise Broken(
+                f"{name} can be changed after loss() was asked, and the mechanism "
+                f"{'compares by its value' if by_value else 'states a loss of its own'}: {remedy}"
+            )
         if isinstance(value, list | dict | set | bytearray):
             raise Broken(f"{name} is a {type(value).__name__}, which can be changed in place")
         if isinstance(value, np.ndarray) and value.flags.writeable:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._records import join, leaves, length, record_at
+from privlearn.checking.isolation import own_copy
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import InterferenceError
 
@@ -51,6 +52,7 @@ def check_row_local(function: Callable[[T], Any], block: T, other: T) -> None:
     """
     if length(block) < 2 or length(other) != 1:
         raise ValueError("block needs at least two rows, other exactly one")
+    block, other = own_copy((block, other))
     _check_twice(function, block, other)
     n = length(block)
     for size in sorted({n, *(size for size in _SIZES if size < n)}):

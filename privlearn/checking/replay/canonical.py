@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import marshal
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from enum import Enum
+from functools import lru_cache, partial
+from inspect import getattr_static, isroutine
+from itertools import islice
+from types import FunctionType, MethodType
 from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.billboard import Billboard
-from privlearn.errors import InterferenceError
+from privlearn.checking.isolation import is_output
+from privlearn.errors import CheckError, InterferenceError
 from privlearn.rows import Sealed
 from privlearn.tokens import Token
 
@@ -20,6 +26,9 @@ CanonicalValue = Any
 
 _ATOMS = frozenset([bool, int, float, str, type(None)])
 _NUMBERS = frozenset([bool, int, float, type(None)])
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_MOST_ITEMS = 100_000
+"""Of an iteration over a learner that are looked at."""
 
 
 class CanonicalForm:
@@ -29,33 +38,38 @@ class CanonicalForm:
         known: objects that are the same in every run, by name; the ``accountant`` also gives its
             id, which is random and is taken out of all texts.
         objects: whether to look into other objects, private fields included.
+        posts: whether to look at what stands on billboards, or only at how much; nothing on them is
+            taken back, so that a last look is enough.
     """
 
-    def __init__(self, known: dict[str, Any], *, objects: bool = False) -> None:
+    def __init__(self, known: dict[str, Any], *, objects: bool = False, posts: bool = True) -> None:
         self._known = {id(item): (name, item) for name, item in known.items()}
         self._id = getattr(known.get("accountant"), "id", "accountant")
-        self._objects = objects
+        self._objects, self._posts = objects, posts
 
     def of(self, item: Any, name: str) -> CanonicalValue:
         """The form of a value; what occurs in it a second time is named, not repeated.
 
         Raises:
-            InterferenceError: it holds something that cannot be compared; ``name`` says where.
+            InterferenceError: it holds another object, and those are not asked for.
+            CheckError: it holds something that cannot be compared; ``name`` says where.
         """
+        if type(item) in _NUMBERS:
+            return item
         self._seen = self._known.copy()
         return self._form(item, name)
 
     def _form(self, item: Any, name: str) -> CanonicalValue:
         kind = type(item)
         if kind is str:
-            return item.replace(self._id, "accountant")
+            return _ADDRESS.sub(" at 0x", item.replace(self._id, "accountant"))
         if kind in _NUMBERS:
             return item
+        if _is_array(item):
+            text, code = _dtype(item.dtype)
+            return ["array", text, list(item.shape), item.tobytes(), code]
         if isinstance(item, Enum):
             return ["enum", kind.__qualname__, item.name]
-        if _is_array(item):
-            shape = list(item.shape)
-            return ["array", repr(item.dtype), shape, item.tobytes(), item.dtype.str]
         is_list = kind is list or kind is tuple
         if is_list and _NUMBERS.issuperset(map(type, item)):
             return ["list", *item]
@@ -78,15 +92,105 @@ class CanonicalForm:
         if isinstance(item, Sealed | Token | type | bytes):
             return repr(item)
         if isinstance(item, Billboard):
-            return [item.clock, item.history()]
+            return [item.clock, item.history() if self._posts else len(item._history)]
+        if isinstance(item, set | frozenset):  # their order may differ where they are equal
+            return sorted((self._form(x, name) for x in item), key=marshalled)
+        if isinstance(item, MethodType):
+            return [item.__func__.__qualname__, item.__self__]
+        if isinstance(item, FunctionType):
+            cells = [cell.cell_contents for cell in item.__closure__ or ()]
+            code = marshal.dumps(item.__code__).hex()
+            return [code, item.__defaults__, item.__kwdefaults__, cells, item.__dict__]
+        if callable(getattr(item, "public_state", None)):  # a learner inside another one
+            return public_parts(item)
         try:
             parts = item.__reduce_ex__(4)[1:]  # as for a pickle; also of types written in C
             listed = [list(x) if isinstance(x, Iterator) else x for x in parts]
             return [object.__getstate__(item), listed]
-        except Exception as error:
-            raise InterferenceError(
-                f"{name} cannot be compared ({error}): make it private or define public_state()"
+        except BaseException as error:
+            if not is_output(error):
+                raise
+            raise CheckError(
+                f"nothing can be concluded, as {name} cannot be compared ({error}): begin its name "
+                "with an underscore, or name it in operator_only of its class if only the operator "
+                "sees it"
             ) from None
+
+
+def operator_only(item: object) -> frozenset[str]:
+    """The attributes that the class of a learner, or one that it is made from, declares so."""
+    declared = (vars(kind).get("operator_only", ()) for kind in type(item).__mro__)
+    return frozenset[str]().union(*declared)
+
+
+@lru_cache(maxsize=64)
+def _names(bases: tuple[type[Any], ...], sizes: tuple[int, ...]) -> tuple[str, ...]:
+    """Public attributes of a class, but methods; ``sizes`` tells when there are more."""
+    kind = bases[0]
+    return tuple(
+        name
+        for name in dir(kind)
+        if not name.startswith("_")
+        and name != "operator_only"
+        and not isinstance(getattr_static(kind, name), FunctionType | classmethod | staticmethod)
+    )
+
+
+def public_parts(item: Any) -> dict[str, Any]:
+    """What anybody can read of a learner, by name, apart from what is the operator's.
+
+    Attributes and properties without a leading underscore, `public_state`, and ``repr``, ``str``,
+    ``len`` and iteration where its class defines them; what raises is the text of its error.
+
+    Raises:
+        CheckError: iterating changes it, or does not end.
+    """
+    kind, own = type(item), getattr(item, "__dict__", {})
+    of_class = _names(kind.__mro__, tuple(len(vars(base)) for base in kind.__mro__))
+    parts: dict[str, Any] = {}
+    for name in sorted({*of_class, *own} - operator_only(item)):
+        if name.startswith("_"):
+            continue
+        value = own[name] if name not in of_class else _read(partial(getattr, item, name))
+        if name in own or not isroutine(value):
+            parts[name] = value
+    if callable(getattr(item, "public_state", None)):
+        parts["public_state()"] = _read(item.public_state)
+    for function, special in ((repr, "__repr__"), (str, "__str__"), (len, "__len__")):
+        if getattr(kind, special, None) is not getattr(object, special, None):
+            parts[f"{function.__name__}()"] = _read(partial(function, item))
+    if hasattr(kind, "__iter__") or hasattr(kind, "__getitem__"):
+        parts["iteration"] = _read(partial(_items, item))
+    return parts
+
+
+def _items(item: Any) -> list[Any]:
+    if hasattr(type(item), "__next__"):
+        raise CheckError(
+            f"nothing can be concluded, as looking through a {type(item).__qualname__} changes it: "
+            "give it an __iter__ that makes an iterator of its own"
+        )
+    items = list(islice(iter(item), _MOST_ITEMS + 1))
+    if len(items) > _MOST_ITEMS:
+        raise CheckError(
+            f"nothing can be concluded, as iterating over a {type(item).__qualname__} did not end "
+            f"after {_MOST_ITEMS:,} items"
+        )
+    return items
+
+
+def _read(value: Callable[[], Any]) -> Any:
+    try:
+        return value()
+    except BaseException as error:
+        if not is_output(error):
+            raise
+        return f"raises {error!r}"
+
+
+@lru_cache(maxsize=64)
+def _dtype(dtype: np.dtype[Any]) -> tuple[str, str]:
+    return repr(dtype), dtype.str
 
 
 def _is_array(item: object) -> TypeGuard[NDArray[Any]]:
@@ -94,12 +198,17 @@ def _is_array(item: object) -> TypeGuard[NDArray[Any]]:
     return plain and not item.dtype.hasobject  # type: ignore[attr-defined]
 
 
-def alike(x: CanonicalValue, y: CanonicalValue) -> bool:
-    """Whether two forms are equal in type and in every bit: NaN is NaN, 1 is neither 1.0 nor True.
+def marshalled(form: CanonicalValue) -> bytes:
+    """A form as bytes, which are equal where the forms are `alike`.
 
     Version 2 of marshal writes numbers in binary and knows no references between equal objects.
     """
-    return marshal.dumps(x, 2) == marshal.dumps(y, 2)
+    return marshal.dumps(form, 2)
+
+
+def alike(x: CanonicalValue, y: CanonicalValue) -> bool:
+    """Whether two forms are equal in type and in every bit: NaN is NaN, 1 is not 1.0 nor True."""
+    return marshalled(x) == marshalled(y)
 
 
 def difference(x: CanonicalValue, y: CanonicalValue, name: str) -> str:

@@ -25,10 +25,9 @@ and malformed ones (`privlearn.checking.replay.populations`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import isroutine
 from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -40,11 +39,18 @@ from privlearn._records import leaves, length
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.adjacency import Trust
 from privlearn.budgets import ZCDP, Currency
-from privlearn.checking.isolation import OutputCapture, TimeLimit
-from privlearn.checking.replay.canonical import CanonicalForm, CanonicalValue, alike
+from privlearn.checking.isolation import OutputCapture, TimeLimit, is_output
+from privlearn.checking.replay.canonical import (
+    CanonicalForm,
+    alike,
+    marshalled,
+    operator_only,
+    public_parts,
+)
 from privlearn.checking.replay.comparison import compare, named
 from privlearn.checking.replay.protocols import InteractionProtocol, serve, serve_people
 from privlearn.checking.replay.recording import (
+    PublicState,
     RecordedRun,
     Recorder,
     Replayer,
@@ -78,6 +84,8 @@ class Replay:
             that was paid for depended on that user, and only leaks beside it were looked for.
         runs: 2, or 3 with the rows put back.
         visits: how many of the users are the replaced person's; 1 without a rule of participation.
+        operator_only: attributes that were not compared, as the learner's class declares them to be
+            for the operator only; whoever shows them to others shows data.
     """
 
     users: int
@@ -87,6 +95,7 @@ class Replay:
     moved: int
     runs: int
     visits: int = 1
+    operator_only: tuple[str, ...] = ()
 
 
 def assert_noninterference(
@@ -105,9 +114,11 @@ def assert_noninterference(
 ) -> Replay:
     """Runs a learner on two neighbouring data sets and raises if it breaks the billboard lemma.
 
-    The public state is what ``public_state()`` returns (JSON values and numpy arrays), or else all
-    attributes without a leading underscore.  A mechanism without a loss of its own must release the
-    noisy vector itself; what follows from it is computed outside.
+    The public state is looked at after each user: all attributes and properties without a leading
+    underscore, ``public_state()`` (JSON values and numpy arrays), and ``repr``, ``str``, ``len``
+    and iteration where the class defines them.  Only names in ``operator_only`` of its class, a
+    frozenset, are left out, and the report lists them.  A mechanism without a loss of its own must
+    release the noisy vector itself; what follows from it is computed outside.
 
     Args:
         learner_factory: starts a fresh learner with the accountant it is given.
@@ -140,8 +151,8 @@ def assert_noninterference(
         InterferenceError: something changed that must not, or by more than was paid for; the
             message says what and where.
         CheckError: nothing can be concluded, which is never a pass: the data sets are not
-            neighbours, the learner fails on both, spends nothing, does not end in time, or
-            does not do the same on the same data.
+            neighbours, the learner fails on both, spends nothing, does not end in time, holds
+            something in public that cannot be compared, or does not do the same on the same data.
     """
     n = len(data)
     protocol = protocol or (serve if rule is None else serve_people)
@@ -151,7 +162,8 @@ def assert_noninterference(
 
     def body(accountant: Any, users: Sequence[Any], observer: Recorder, note: Note) -> None:
         canonical = CanonicalForm({"accountant": accountant}, objects=True)
-        arriving = observer.arriving(users, n)
+
+        arriving = observer.arriving(users, n, partial(note.look, observer))
         for start, stop in pairwise([0, *sorted(restarts), n]):
             if start:
                 accountant = _restarted(accountant)
@@ -213,7 +225,8 @@ def assert_pipeline_noninterference(
         observer.clock = n
         output = run(accountant, rows)
         canonical = CanonicalForm({"accountant": accountant}, objects=True)
-        observer.run.state["the output"] = canonical.of(output, "the output")
+        form = canonical.of(output, "the output")
+        observer.run.states.append({"the output": marshalled(form)})
 
     first: Rows[Any] = Rows.seal(data, users=users)
     if isinstance(neighbour, int | np.integer):
@@ -312,6 +325,12 @@ class Note:
     learner: Any = None
     accountant: Any = None
 
+    def look(self, observer: Recorder, *, last: bool = False) -> None:
+        """Writes down what can be seen of the learner now."""
+        if self.learner is not None:
+            state = _public_state(self.learner, self.accountant, posts=last)
+            observer.run.states.append(state)
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -354,15 +373,16 @@ class Setup:
         with capture.capturing():
             try:
                 self.body(accountant, data, observer, note)
-            except (InterferenceError, CheckError):
-                raise
-            except (Exception, SystemExit) as error:  # an exception is an output like any other
+            except BaseException as error:
+                if not is_output(error):
+                    raise
                 run.error = observer.nameless(f"{type(error).__name__}: {error}")
-            accountant = note.accountant or accountant
+            accountant = note.accountant = note.accountant or accountant
             if note.learner is not None:
-                run.state = _public_state(note.learner, accountant)
+                note.look(observer, last=True)
+                run.operator_only = operator_only(note.learner) & set(dir(note.learner))
             if people is not None:
-                run.state["the clock of the registry"] = CanonicalForm({}).of(people.clock, "clock")
+                run.states.append({"the clock of the registry": marshalled(people.clock)})
         entries = accountant.ledger.entries
         if self.in_file:
             accountant.ledger.close()
@@ -389,30 +409,14 @@ def _room(people: People, users: range) -> int:
     return rule.visits(len(users), len(people.batches(users)) if rule.batched else 1)
 
 
-def _public_state(learner: Any, accountant: Accountant[Any]) -> dict[str, CanonicalValue]:
-    """Canonical values by name."""
+def _public_state(learner: Any, accountant: Accountant[Any], *, posts: bool) -> PublicState:
+    """What can be seen of a learner, by name."""
     known = {"accountant": accountant, "learner": learner}
-    state: dict[str, CanonicalValue] = {}
-    if callable(getattr(learner, "public_state", None)):
-        public = _read(lambda: learner.public_state())
-        state["public_state()"] = CanonicalForm(known).of(public, "public_state()")
-        names: Iterable[str] = ["billboard_"] if hasattr(learner, "billboard_") else []
-    else:
-        names = [name for name in dir(learner) if not name.startswith("_")]
-    own = getattr(learner, "__dict__", {})
-    canonical = CanonicalForm(known, objects=True)
-    for name in names:
-        value = _read(partial(getattr, learner, name))
-        if name in own or not isroutine(value):
-            state[name] = canonical.of(value, name)
-    return state
-
-
-def _read(value: Callable[[], Any]) -> Any:
-    try:
-        return value()
-    except Exception as error:  # an output like any other
-        return f"raises {error!r}"
+    json, objects = CanonicalForm(known), CanonicalForm(known, objects=True, posts=posts)
+    return {
+        name: marshalled((json if name == "public_state()" else objects).of(value, name))
+        for name, value in public_parts(learner).items()
+    }
 
 
 def _check(
@@ -457,7 +461,8 @@ def _check(
             "take more users, or say may_spend_nothing=True"
         )
     visits = len(replaced)
-    return Replay(setup.users, replaced[0], spends, releases, len(moved), runs, visits)
+    private = tuple(sorted(first.operator_only))
+    return Replay(setup.users, replaced[0], spends, releases, len(moved), runs, visits, private)
 
 
 def _check_reproducible(

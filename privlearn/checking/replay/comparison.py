@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import marshal
 from collections import Counter
 from collections.abc import Collection
 from itertools import zip_longest
@@ -10,7 +11,7 @@ from itertools import zip_longest
 import numpy as np
 
 from privlearn.checking.replay.canonical import CanonicalForm, alike, difference, short
-from privlearn.checking.replay.recording import RecordedRun, TokenEvent
+from privlearn.checking.replay.recording import PublicState, RecordedRun, TokenEvent
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.domains import Array, PSDTrace, exponent_of
 from privlearn.errors import InterferenceError
@@ -89,16 +90,26 @@ def _entries_differ(x: str | None, y: str | None, where: str) -> str:
 
 
 def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
-    changed = []
-    for name in sorted(first.state.keys() | second.state.keys()):
-        x, y = first.state.get(name, ["no such attribute"]), second.state.get(name, ["no such"])
-        if not alike(x, y):
-            changed.append((name, difference(x, y, name)))
-    if changed:
+    nothing: PublicState = {}
+    both = zip_longest(first.states, second.states, fillvalue=nothing)
+    for time, (mine, yours) in enumerate(both):
+        if mine == yours:
+            continue
+        changed = []
+        for name in sorted(mine.keys() | yours.keys()):
+            x, y = (
+                marshal.loads(state[name]) if name in state else ["no such attribute"]
+                for state in (mine, yours)
+            )
+            if not alike(x, y):
+                changed.append((name, difference(x, y, name)))
         names = ", ".join(name for name, _ in changed)
+        early = time < len(first.users) and len(first.states) > 1
+        when = f"before user {time} came" if early else "at the end"
         details = "".join(f"\n  {detail}" for _, detail in changed[:3])
         raise InterferenceError(
-            f"the public state depends on data beyond what was released: {names}{details}"
+            f"the public state depends on data beyond what was released: {names}{details}\n  as "
+            f"it was {when}"
         )
 
 

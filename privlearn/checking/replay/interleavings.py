@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from privlearn._validate import count
 from privlearn.accountants import JointAccountant
 from privlearn.budgets import ZCDP, Currency
-from privlearn.checking.isolation import TimeLimit, muted
+from privlearn.checking.isolation import TimeLimit, is_output, muted
 from privlearn.checking.replay.canonical import CanonicalForm
 from privlearn.checking.replay.check import Note, Setup
 from privlearn.checking.replay.comparison import compare
@@ -142,7 +143,9 @@ def _answering(
         for _ in range(1 + getattr(user, "twice", False)):
             try:
                 told.append(served.observe(offer.id, choice))
-            except Exception as error:  # an output to this user, like any other
+            except BaseException as error:
+                if not is_output(error):
+                    raise
                 told.append(f"{type(error).__name__}: {error}".replace(offer.id, "the offer"))
 
     return answer
@@ -191,7 +194,9 @@ def assert_answers_in_any_order(
         def body(accountant: Any, on: Sequence[Any], observer: Recorder, note: Note) -> None:
             canonical = CanonicalForm({"accountant": accountant}, objects=True)
             note.accountant, note.learner = accountant, learner_factory(accountant)
-            for output in protocol(note.learner, observer.arriving(on, n)):
+            for output in protocol(
+                note.learner, observer.arriving(on, n, partial(note.look, observer))
+            ):
                 observer.run.outputs.append(canonical.of(output, "the output"))
 
         cap = ZCDP(1) if budget is None else budget

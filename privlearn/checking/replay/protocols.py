@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from privlearn._validate import count
-from privlearn.checking.isolation import muted
+from privlearn.checking.isolation import is_output, muted
 from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.mnl import NO_ITEM, Items
@@ -85,7 +85,9 @@ def _served(learner: Any, users: Iterable[Any], *, people: bool) -> Iterator[Ite
         try:
             with muted():
                 choice = user.respond(items)
-        except Exception as error:
+        except BaseException as error:
+            if not is_output(error):
+                raise
             raise CheckError(f"{user!r}: its response function raises {error!r}") from error
         learner.observe(choice)
 

@@ -57,6 +57,10 @@ class TokenEvent:
         return (self.what, self.at, self.token, self.label, self.users, self.said)
 
 
+PublicState = dict[str, bytes]
+"""What can be seen, by name, as `marshalled` forms."""
+
+
 def _one(users: range) -> int:
     return 1
 
@@ -68,7 +72,10 @@ class RecordedRun:
     events: list[TokenEvent] = field(default_factory=list)
     outputs: list[CanonicalValue] = field(default_factory=list)
     ledger: list[str] = field(default_factory=list)
-    state: dict[str, CanonicalValue] = field(default_factory=dict)
+    states: list[PublicState] = field(default_factory=list)
+    """After each user and at the end."""
+    operator_only: frozenset[str] = frozenset()
+    """Attributes that are not in them."""
     captured: list[tuple[int, str, str]] = field(default_factory=list)
     error: str = ""
     users: range = range(0)
@@ -102,9 +109,10 @@ class Recorder:
             text = text.replace(name, by)
         return text
 
-    def arriving(self, users: Iterable[U], total: int) -> Iterator[U]:
-        """The users, one by one, while the clock ticks."""
+    def arriving(self, users: Iterable[U], total: int, look: Callable[[], None]) -> Iterator[U]:
+        """The users, one by one, while the clock ticks; ``look`` is called before each."""
         for user in users:
+            look()
             self.clock += 1
             self._limit.where = f"; {self.clock} of {total} users had arrived"
             self._limit.check()

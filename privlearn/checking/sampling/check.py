@@ -22,7 +22,7 @@ import numpy as np
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency
 from privlearn.checking.evidence import Evidence
-from privlearn.checking.isolation import TimeLimit
+from privlearn.checking.isolation import TimeLimit, is_output, silenced
 from privlearn.checking.sampling.claims import Claim, claim_of
 from privlearn.checking.sampling.distinguishers import (
     Cells,
@@ -94,6 +94,7 @@ GUESSING = 0.9
 """Confidence of the bounds by which pairs are compared on few outputs."""
 
 
+@silenced
 def black_box(
     mechanism: Any,
     claim: Claimable | None = None,
@@ -521,9 +522,9 @@ class _Sampler:
                 self._limit.check()
                 try:
                     output = self._kept(draw())
-                except (CheckError, KeyboardInterrupt):
-                    raise
-                except (Exception, SystemExit) as error:
+                except BaseException as error:
+                    if not is_output(error):
+                        raise
                     output = Raised.by(error)
                 if said:
                     texts = tuple(f"{w.category.__name__}: {w.message}" for w in said)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from privlearn import Box, Released, Rows, Spend, Token
-from privlearn.checking import check_mechanism, white_box
+from privlearn.checking import assert_private, check_mechanism, white_box
 from privlearn.checking.exact.check import ExactResult
 from privlearn.domains import Array
-from privlearn.errors import CheckError
+from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import PureLoss
 from privlearn.noise import GumbelNoise
 
@@ -65,6 +65,16 @@ class OfIntervals(Median):
         return np.array([AGES[winner], AGES[winner] + 20])
 
 
+class OneNumberForAll(OfIndices):
+    """The same noise on every score changes no winner."""
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Released[Array]:
+        with token.spend(self.spend()) as receipt:
+            ages = receipt.open(rows)
+            noisy = -np.abs((ages <= AGES).sum(axis=0) - len(ages) / 2) + receipt.draw((1,))
+            return receipt.release(np.array([int(np.argmax(noisy))]))
+
+
 CROWD = np.array([[0.0]] * 4 + [[20.0]] + [[80.0]] * 5)
 MOVED = np.array([[0.0]] * 5 + [[20.0]] + [[80.0]] * 4)
 
@@ -99,3 +109,12 @@ def test_too_little_noise_is_found_without_neighbours() -> None:
 def test_what_cannot_be_computed_says_what_would_help(mechanism: Median, why: str) -> None:
     with pytest.raises(CheckError, match=why):
         white_box(mechanism, neighbours=[(CROWD, MOVED)])
+
+
+def test_a_choice_with_one_number_of_noise_for_all_is_named_and_refuted() -> None:
+    with pytest.raises(CheckError, match=r"one number of noise .* draw one for each"):
+        white_box(OneNumberForAll())
+    one_younger = CROWD.copy()
+    one_younger[4] = 0.0
+    with pytest.raises(PrivacyViolation, match="not checked exactly: one number of noise"):
+        assert_private(OneNumberForAll(), neighbours=[(CROWD, one_younger)], samples=400)

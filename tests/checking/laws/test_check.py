@@ -15,13 +15,21 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from privlearn.accountants import CentralAccountant
 from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP
+from privlearn.checking import assert_private, check_row_local
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.laws.check import check_domain, check_mechanism, mechanism_checks
 from privlearn.checking.laws.report import LawReport
 from privlearn.domains import Array, Ball, Box, Norm, PSDTrace
-from privlearn.errors import CheckError, PrivacyViolation, TokenError
+from privlearn.errors import (
+    CheckError,
+    InterferenceError,
+    LossExceedsTokenError,
+    PrivacyViolation,
+    TokenError,
+)
 from privlearn.grid import Grid
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.mechanisms import (
@@ -33,7 +41,7 @@ from privlearn.mechanisms import (
     PrefixSum,
     mechanism,
 )
-from privlearn.noise import GaussianNoise, LaplaceNoise
+from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
 from privlearn.tokens import Receipt, Released, Spend, Token
 
@@ -401,8 +409,8 @@ class Opaque(Upper):
         return super().clip(block["x"])
 
 
-class Mutable:
-    """Not frozen: its noise can be changed after the price was asked."""
+class Plain:
+    """A class of no special making; whatever its noise is changed to is priced at the spend."""
 
     def __init__(self) -> None:
         self.std = 4.0
@@ -416,6 +424,27 @@ class Mutable:
     def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
         with token.spend(self._spend()) as receipt:
             return receipt.release_sum(rows)
+
+
+class Comparable(Plain):
+    """Its noise can be changed after it became a key."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Comparable) and self.std == other.std
+
+    def __hash__(self) -> int:
+        return hash(self.std)
+
+
+class StatesItsLoss(Plain):
+    """Its noise can be changed after the price was asked, and the price stays."""
+
+    def _spend(self) -> Spend:
+        return Spend("own", Ball(1.0, 2), GaussianNoise(self.std), own_loss=GaussianLoss("0.25"))
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
+        with token.spend(self._spend()) as receipt:
+            return receipt.release(receipt.open(rows).sum(axis=0) + receipt.draw((2,)))
 
 
 @dataclass(frozen=True)
@@ -587,7 +616,8 @@ class FailsOnNull(Sum):
 
 BALL = Ball(1.0, 2)
 BROKEN: list[tuple[Any, list[str]]] = [
-    (Mutable(), ["specification_is_fixed"]),
+    (Comparable(), ["specification_is_fixed"]),
+    (StatesItsLoss(), ["specification_is_fixed"]),
     (Listed(BALL, history=[]), ["specification_is_fixed"]),
     (Listed(BALL, history=np.zeros(2)), ["specification_is_fixed"]),
     (Understates(BALL), ["loss_is_what_it_spends", "spends_once_and_first"]),
@@ -633,8 +663,54 @@ def test_a_broken_mechanism_is_named(broken: Any, laws: list[str]) -> None:
 
 
 def test_the_sound_twins_of_the_broken_ones_pass() -> None:
-    for twin in (Sum(BALL), Own(BALL), Stating(BALL, stated=GaussianLoss(4)), Sum(Upper(2))):
+    stating = Stating(BALL, stated=GaussianLoss(4))
+    for twin in (Sum(BALL), Own(BALL), stating, Sum(Upper(2)), Plain()):
         assert check_mechanism(twin, samples=400).passed
+
+
+def test_less_noise_than_was_paid_for_is_refused_whatever_class_asks() -> None:
+    noise = NoiseSource.simulation(0)
+    plain, book = Plain(), CentralAccountant(ZCDP(9), users=range(3), noise=noise)
+    token = book.issue(plain.loss(), users=range(3), label="sum")
+    plain.std = 1.0
+    with pytest.raises(LossExceedsTokenError):
+        plain.release(Rows.seal(np.zeros((3, 2)), users=range(3)), token)
+
+
+def test_the_callers_arrays_stay_as_they_are_and_nothing_is_printed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also for a function that changes what it is given: each run gets data of its own."""
+
+    def doubles(data: Array, rng: np.random.Generator) -> float:
+        data *= 2
+        print("once more")
+        return float(data.sum() + rng.laplace(scale=8.0))
+
+    def doubles_rows(block: Array) -> Array:
+        block *= 2
+        return block
+
+    one, other, records = np.array([[1.0], [2.0]]), np.array([[3.0], [2.0]]), np.ones((4, 1))
+    given = [array.copy() for array in (one, other, records)]
+    found = assert_private(doubles, PureDP("0.5"), neighbours=(one, other), samples=2000)
+    assert 0 < found.bound < 0.5
+    for data in ([1.0, 2.0], {"x": [1.0]}):
+        assert_private(
+            lambda data, rng: data.clear() or rng.laplace(),
+            PureDP(1),
+            neighbours=(data, type(data)()),
+            samples=200,
+        )
+        assert len(data) in (1, 2)
+    records[0] = given[2][0] = 9.0
+    talks = Talks(WritesToRecords(1), how=lambda text: print(text))
+    check_mechanism(talks, records=records, neighbours=(one, other), samples=200, raise_error=False)
+    with pytest.raises(InterferenceError, match="writes to the rows"):
+        check_row_local(doubles_rows, one, other[:1])
+    for now, before in zip((one, other, records), given, strict=True):
+        assert np.array_equal(now, before)
+    assert capsys.readouterr().out == ""
 
 
 class BackwardStream:

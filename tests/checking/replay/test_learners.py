@@ -26,7 +26,7 @@ from privlearn.errors import InterferenceError
 from privlearn.learners import OnePassNewtonMNL
 
 USERS, N_ITEMS, DIM = 10, 6, 2
-PAIRS = 120
+PAIRS = 80
 """Per learner that serves items; shared by the ways of running it."""
 OTHER_PAIRS = 60
 """Per learner of rows or rewards."""

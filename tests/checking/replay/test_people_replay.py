@@ -29,12 +29,12 @@ class Returning(Honest):
 
     def __init__(self, accountant: Any) -> None:
         super().__init__(accountant)
-        self.person: Any = None
-        self.visits: Counter[Any] = Counter()
+        self._person: Any = None
+        self._visits: Counter[Any] = Counter()
 
     def select(self, features: Array, /, *, person: Any = None) -> Items:
-        self.person = person
-        self.visits[person] += person is not None
+        self._person = person
+        self._visits[person] += person is not None
         user = range(self.board.clock, self.board.clock + 1)
         rows = Rows.seal(np.array(features)[None], users=user).map_rows(np.array)
         self.asked = self.board.serve(rows, self.policy, people=[self.named(person)])
@@ -47,7 +47,7 @@ class Returning(Honest):
 
     def learned(self) -> int:
         """Visits so far that a quota had room for: what nobody may know."""
-        return sum(min(n, RULE.most) for n in self.visits.values())
+        return sum(min(n, RULE.most) for n in self._visits.values())
 
 
 class BatchOfLearnedRows(Returning):
@@ -75,7 +75,7 @@ class OtherOffersAtTheEndOfAQuota(Returning):
     """Shows everybody something else from when on a quota ended."""
 
     def policy(self, own: Array) -> Items:
-        ended = max(self.visits.values(), default=0) > RULE.most
+        ended = max(self._visits.values(), default=0) > RULE.most
         return super().policy(-own if ended else own)
 
 
@@ -84,7 +84,7 @@ class SaysThatAQuotaEnded(Returning):
 
     def observe(self, choice: int | None, /) -> None:
         super().observe(choice)
-        if self.visits[self.person] > RULE.most:
+        if self._visits[self._person] > RULE.most:
             print("served only")
 
 
@@ -92,7 +92,7 @@ class FailsAtTheEndOfAQuota(Returning):
     """Refuses whoever has come too often."""
 
     def select(self, features: Array, /, *, person: Any = None) -> Items:
-        if self.visits[person] >= RULE.most:
+        if self._visits[person] >= RULE.most:
             raise ValueError("this person came too often")
         return super().select(features, person=person)
 
@@ -101,7 +101,7 @@ class DropsSurplusVisits(Returning):
     """Leaves them out, so that those behind them move up."""
 
     def observe(self, choice: int | None, /) -> None:
-        if self.visits[self.person] <= RULE.most:
+        if self._visits[self._person] <= RULE.most:
             super().observe(choice)
             return
         assert self.asked is not None

@@ -1,4 +1,4 @@
-# expect: arg-type
+# expect: call-overload
 """A number is no budget."""
 
 from privlearn.accountants import CentralAccountant

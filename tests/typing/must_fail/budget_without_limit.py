@@ -1,4 +1,4 @@
-# expect: call-arg
+# expect: call-overload
 """How much is too much has to be said."""
 
 from privlearn.accountants import CentralAccountant
