@@ -602,7 +602,7 @@ class Ledger:
         assert self._file is not None
         with self._lock:
             # what somebody else wrote behind its own is not this ledger's
-            return self._file.lines(begin, self._tip.size, most_bytes)
+            return self._file.lines(begin, self._tip.last, most_bytes)
 
     def settling(self) -> Settling:
         """What brings to disk all that was appended ``later``; then call `settled`."""
