@@ -60,12 +60,12 @@ class FileStore:
         """
         disk = self.disk
         self._committed = self.doubtful = False
+        row = Waiting(record.seq, record.data, record.hash, *(value or ("", b"")))
+        if record.body["entry"] == "publish" and not later and self._waits(row, last):
+            return
         with self._sql():  # the connection is asked for each time: a forked child has none
             disk.check_sound()
             disk.check_place()
-            row = Waiting(record.seq, record.data, record.hash, *(value or ("", b"")))
-            if record.body["entry"] == "publish" and not later and self._waits(row, last):
-                return
             self._insert([row], last)
             if not (later or may_wait(record.body)):
                 disk.settle((record.seq, record.hash))
@@ -76,7 +76,8 @@ class FileStore:
         """Whether a value was written to the tail; where it cannot be, the database takes it."""
         if not (self._has_written and row.digest and self._tail.has_room(row.size)):
             return False
-        self.disk.check_log()
+        self.disk.check_sound()
+        self.disk.check_place()
         if not self._tail.records:
             self._before_tail = last
         self.doubtful = self.disk.pending = True
