@@ -9,6 +9,7 @@ contribution and the null value (zero-out, add-remove).
 integers is trusted (docs/proofs.md, "Clipping on integers").
 """
 
+from privlearn._calls import explained
 from privlearn.domains.balls import Ball
 from privlearn.domains.base import Domain, IntegerDomain, fitting_grid, has_integers, largest_number
 from privlearn.domains.boxes import Box
@@ -38,3 +39,6 @@ __all__ = [
     "is_shipped",
     "largest_number",
 ]
+
+for _kind in (Ball, Box, Categories, OneOf, PSDTrace):
+    explained(_kind)
