@@ -7,6 +7,7 @@ through, and one that does not is told what was given, what is accepted and what
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import wraps
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -60,7 +61,7 @@ def _explaining(function: Callable[..., Any]) -> Callable[..., Any]:
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # it was called: what is wrong is said there
-            message = _message(function, args, named)
+            message = _message(function, args, named) if args else str(error)
         raise TypeError(message)
 
     call.__explains__ = True  # type: ignore[attr-defined]
@@ -70,13 +71,13 @@ def _explaining(function: Callable[..., Any]) -> Callable[..., Any]:
 def _message(function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any]) -> str:
     from inspect import Parameter, signature  # takes long to import
 
-    try:
-        hints = get_type_hints(function)
-    except Exception:  # a name that only type checkers import
-        hints = {}
     owner, args = args[0], args[1:]
     kind = owner if isinstance(owner, type) else type(owner)
     makes = function.__name__ == "__init__"
+    try:
+        hints = get_type_hints(kind if makes and is_dataclass(kind) else function)
+    except NameError:  # one that only type checkers import
+        hints = {}
     title = kind.__name__ if makes else f"{kind.__name__}.{function.__name__}"
     example = title if makes or owner is kind else f"mechanism.{function.__name__}"
     takes = dict(list(signature(function).parameters.items())[1:])

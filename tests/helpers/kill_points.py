@@ -210,6 +210,12 @@ def _connections(points: Points, disk: Disk | None) -> type[sqlite3.Connection]:
             points.at(f"after {name} ({points.entry})")
             return done
 
+        def executemany(self, sql: str, rows: Any) -> Any:
+            points.at(f"before many {sql.split()[2]} ({points.entry})")
+            done = super().executemany(sql, rows)
+            points.at(f"after many {sql.split()[2]} ({points.entry})")
+            return done
+
         def executescript(self, script: str) -> Any:
             points.at(f"before a script ({points.entry})")
             done = super().executescript(script)
