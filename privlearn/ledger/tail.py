@@ -26,6 +26,8 @@ from privlearn._new_names import new_name
 from privlearn.ledger.chain import MOST_BYTES, chain_hash
 from privlearn.ledger.foreign_files import read_foreign
 
+TAIL = "-tail"
+"""Behind the name of a ledger."""
 LARGEST_TAIL = 2**20
 """Bytes that wait at most."""
 _MOST_READ = LARGEST_TAIL + 2 * MOST_BYTES
@@ -51,7 +53,7 @@ class Waiting(NamedTuple):
 
 def tail_path(ledger: Path) -> Path:
     """The file beside a ledger."""
-    return ledger.with_name(f"{ledger.name}-tail")
+    return ledger.with_name(f"{ledger.name}{TAIL}")
 
 
 def values_in_tail(ledger: Path) -> Iterator[tuple[str, bytes]]:
