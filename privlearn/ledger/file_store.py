@@ -173,7 +173,7 @@ class FileStore:
         found: list[bytes] = []
         stop = 0 if last is None else last[0] + 1
         with self._sql():
-            if self._tail.records or not self._has_written:
+            if self._tail.records or (not self._has_written and self._tail.exists()):
                 self._insert((), last)
             rows = self.disk.connection.execute(
                 "SELECT entry, hash FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",

@@ -104,6 +104,10 @@ class Tail:
         self._file: int | None = None
         self._size = 0
 
+    def exists(self) -> bool:
+        """Whether the file stands there, whoever made it."""
+        return os.path.lexists(self._path)
+
     def has_room(self, more: int) -> bool:
         """Whether so many bytes can wait besides."""
         return self._size + more <= LARGEST_TAIL

@@ -211,9 +211,10 @@ def _connections(points: Points, disk: Disk | None) -> type[sqlite3.Connection]:
             return done
 
         def executemany(self, sql: str, rows: Any) -> Any:
-            points.at(f"before many {sql.split()[2]} ({points.entry})")
+            name = " ".join(sql.split()[:2])
+            points.at(f"before {name} ({points.entry})")
             done = super().executemany(sql, rows)
-            points.at(f"after many {sql.split()[2]} ({points.entry})")
+            points.at(f"after {name} ({points.entry})")
             return done
 
         def executescript(self, script: str) -> Any:
