@@ -3,6 +3,7 @@
 if __name__ != "privlearn.accountants":
     raise ImportError("import privlearn.accountants, not the folder: a second copy would not match")
 
+from privlearn._calls import explained
 from privlearn.accountants.accountant import CentralAccountant, JointAccountant
 from privlearn.accountants.arrivals import ArrivalSpend
 from privlearn.accountants.audit import audit
@@ -27,3 +28,6 @@ __all__ = [
     "in_gaussian",
     "in_zcdp",
 ]
+
+for _kind in (CentralAccountant, JointAccountant, LocalAccountant):
+    explained(_kind, ("__init__", "issue"))

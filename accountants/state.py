@@ -330,7 +330,7 @@ class AccountState:
 
     def _check_clock(self, entry: Entry) -> None:
         """The registry of persons goes on; one that goes back is an older one, or another."""
-        data = getattr(entry, "admitted", None)
+        data = entry.__dict__.get("admitted")  # few have it, and a model looks long for it
         if data is None:
             if self.visits is not None and isinstance(entry, SpendEntry):
                 raise BudgetError(
@@ -773,7 +773,7 @@ class AccountState:
         _RECORDS[entry.__class__](self, entry)
 
     def _see_clock(self, entry: Entry) -> None:
-        said = getattr(entry, "admitted", None) or {}
+        said = entry.__dict__.get("admitted") or {}
         clock = said.get("clock")
         if isinstance(clock, int):
             self.admitted = max(self.admitted, clock)

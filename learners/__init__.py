@@ -2,7 +2,7 @@
 
 import lazy_loader
 
-from privlearn import _former
+from privlearn import _calls, _former
 
 if __name__ != "privlearn.learners":
     raise ImportError("import privlearn.learners, not the folder: a second copy would not match")
@@ -12,4 +12,4 @@ _moved = _former.answer(__name__)
 
 
 def __getattr__(name: str) -> object:
-    return _load(name) if name in __all__ else _moved(name)
+    return _calls.explained(_load(name)) if name in __all__ else _moved(name)

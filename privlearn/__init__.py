@@ -7,14 +7,18 @@ layers are `privlearn.accountants`, `privlearn.mechanisms` and `privlearn.learne
 
 import lazy_loader
 
-from privlearn import _former
+from privlearn import _calls, _former
 
 __version__ = "0.1.0"
 
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 _moved = _former.answer(__name__)
 _former.install()
+_METHODS = {"Rows": ("seal",), "Token": (), "Released": ()}
+"""Of words that nobody makes by their name: what says which arguments it takes."""
 
 
 def __getattr__(name: str) -> object:
-    return _load(name) if name in __all__ else _moved(name)
+    if name not in __all__:
+        return _moved(name)
+    return _calls.explained(_load(name), _METHODS.get(name, ("__init__",)))

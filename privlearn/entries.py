@@ -239,6 +239,9 @@ class PublishEntry(_Entry):
     upto: Annotated[StrictInt, Field(ge=0)]
     """One past the last user whose row was opened."""
 
+    def body(self) -> dict[str, Any]:
+        return self.__dict__.copy()  # text and a number, and written for every row of some streams
+
 
 class FunctionsEntry(_Entry):
     """User code that the rows of a spend pass through; durable before these rows are opened."""

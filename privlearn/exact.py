@@ -7,9 +7,11 @@ import re
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-Exact: TypeAlias = int | float | str | Decimal | Fraction
+import numpy as np
+
+Exact: TypeAlias = int | float | str | Decimal | Fraction | np.integer[Any] | np.floating[Any]
 """What may be written for an exact number."""
 
 MOST_DIGITS = 400
@@ -42,7 +44,7 @@ def _within(value: int | str | Decimal | Fraction) -> bool:
 
 
 def exact(name: str, value: Exact) -> Fraction:
-    """Returns ``value`` as an exact fraction; floats count as their shortest decimal.
+    """Returns ``value`` as an exact fraction; floats count as their shortest decimal, NumPy's too.
 
     Text is a decimal, with or without a power of ten, or ``p/q``: at most 400 digits each, and at
     most 400 for the power.
@@ -55,6 +57,10 @@ def exact(name: str, value: Exact) -> Fraction:
         return value
     if value.__class__ is int and -_MOST < value < _MOST:
         return Fraction(value)
+    if isinstance(value, np.integer):
+        value = int(value)
+    elif isinstance(value, np.floating) and not isinstance(value, float):
+        value = str(value) if np.isfinite(value) else float(value)  # its own shortest decimal
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise TypeError(f"{name} = {value!r}: must be a number or a string such as '0.1' or '1/3'")
     if not isinstance(value, float) and not _within(value):

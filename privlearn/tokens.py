@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from types import TracebackType
@@ -66,6 +66,7 @@ from privlearn.rows.functions import NOT_NAMED
 from privlearn.spends import Arithmetic as Arithmetic
 from privlearn.spends import Spend as Spend
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 Outcome = Literal["released", "unused", "lost", "uncovered"]
@@ -406,15 +407,13 @@ class Receipt:
             return
         new = tuple(name for name in functions if name not in self._named)
         if new:
-            with self._recording():
-                self._issuer.record_functions(self._token, new)
+            self._recording(self._issuer.record_functions, self._token, new)
             self._named.update(new)
 
-    @contextmanager
-    def _recording(self) -> Iterator[None]:
-        """What is raised in the block comes of what everybody sees, and not of rows."""
+    def _recording(self, record: Callable[..., T], *arguments: Any) -> T:
+        """What is raised here comes of what everybody sees, and not of rows."""
         try:
-            yield
+            return record(*arguments)
         except PrivlearnError as error:
             self._refused = weakref.ref(error)  # with its frames it would keep rows alive
             raise
@@ -613,8 +612,7 @@ class Receipt:
                 f"token {self._token.label!r}: what it released before a restart is all that it did"
             )
         if stop > self._reached:
-            with self._recording():
-                self._reached = self._issuer.record_reach(self._token, stop)
+            self._reached = self._recording(self._issuer.record_reach, self._token, stop)
 
     def draw(self, shape: tuple[int, ...]) -> Array:
         """Fresh noise of the stated family and scale.
@@ -753,8 +751,7 @@ class Receipt:
             self._digest.update(leaving.digest.encode())
             self._retire(leaving if keep else None)
         else:
-            with self._recording():
-                self._issuer.record_publish(self._token, leaving)
+            self._recording(self._issuer.record_publish, self._token, leaving)
             self._left = True
             self._digest.update(leaving.digest.encode())
         return Released(_MINT, frozen, self._token.id, leaving.digest)

@@ -401,4 +401,4 @@ def _copy(ledger: Path, to: Path) -> None:
 
 
 def _files(ledger: Path) -> Iterable[str]:
-    return (f"{ledger.name}{end}" for end in ("", "-wal", ".head", ".values"))
+    return (f"{ledger.name}{end}" for end in ("", "-wal", "-tail", ".head", ".values"))

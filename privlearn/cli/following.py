@@ -124,7 +124,7 @@ def _follow(
 def _stamp(path: Path | str) -> list[tuple[int, int]]:
     """What changes in a file and its log when somebody writes."""
     found = []
-    for name in (path, f"{path}-wal"):
+    for name in (path, f"{path}-wal", f"{path}-tail"):
         with suppress(OSError):
             told = os.stat(name)
             found.append((told.st_size, told.st_mtime_ns))

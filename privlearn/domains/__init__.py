@@ -9,6 +9,7 @@ contribution and the null value (zero-out, add-remove).
 integers is trusted (docs/proofs.md, "Clipping on integers").
 """
 
+from privlearn._calls import explained
 from privlearn._record_forms import Numbers as Numbers
 from privlearn.domains.balls import Ball
 from privlearn.domains.base import (
@@ -50,3 +51,6 @@ __all__ = [
     "is_shipped",
     "largest_number",
 ]
+
+for _kind in (Ball, Box, Categories, OneOf, PSDTrace):
+    explained(_kind)

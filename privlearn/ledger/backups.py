@@ -12,7 +12,7 @@ from privlearn._new_names import sync_directory
 from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.addresses import extra_needed, is_address, shown
-from privlearn.ledger.chain import SCHEMA, Chain
+from privlearn.ledger.chain import GENESIS, SCHEMA, Chain
 from privlearn.ledger.disk import located
 from privlearn.ledger.large_values import (
     LARGEST_IN_DATABASE,
@@ -23,6 +23,7 @@ from privlearn.ledger.large_values import (
 from privlearn.ledger.new_files import check_written, named_when_whole, write_tables
 from privlearn.ledger.reader import is_export, iterate_records, opened_database
 from privlearn.ledger.recorded_values import RecordedValues
+from privlearn.ledger.tail import waiting_behind
 from privlearn.ledger.values import unpacked
 
 
@@ -102,6 +103,13 @@ def _copy(where: Path, new: Path, vouched: bool) -> None:
             raise LedgerSchemaError(f"{where} has schema {schema}: upgrade privlearn")
         source.backup(copy)
         copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # it has no log
+        last = copy.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
+        if schema == SCHEMA:
+            for each in waiting_behind(where, *(last or (-1, GENESIS))):
+                row = each.seq, each.data.decode(), each.hash
+                copy.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
+                value = each.digest, each.value
+                copy.execute("INSERT OR IGNORE INTO released VALUES (?, ?)", value)
 
 
 def _copy_values(where: Path, target: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, final
@@ -12,10 +12,11 @@ from typing import Any, final
 from privlearn import _processes
 from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerBusyError, LedgerError
-from privlearn.ledger.chain import Record
+from privlearn.ledger.chain import GENESIS, Record
 from privlearn.ledger.disk import Disk, connect
 from privlearn.ledger.large_values import LARGEST_IN_DATABASE, read_large, write_large
 from privlearn.ledger.stores import Value
+from privlearn.ledger.tail import Tail, Waiting, values_in_tail, waiting_behind
 
 Last = tuple[int, str] | None
 """Position and hash of the last entry; None for none."""
@@ -36,6 +37,11 @@ class FileStore:
         """Whether the entry of the last `write` may stand, also if that raised."""
         self._committed = False
         """Whether the entry that is on its way was committed, to disk or not yet."""
+        self._tail = Tail(path)
+        self._before_tail: Last = None
+        """The last entry in the database, while values wait in the tail."""
+        self._has_written = False
+        """Whether what another process left in the tail is in the database, or was none."""
         try:
             self.disk = Disk(connect(path), path)
         except (OSError, sqlite3.Error) as error:
@@ -46,36 +52,90 @@ class FileStore:
     ) -> None:
         """Appends behind ``last``; on disk at once, unless it is said to be ``later``, or may wait.
 
+        A value that leaves a stream waits in the `Tail` for the next entry that is none.
+
         Raises:
             LedgerBusyError: somebody else has written.
             LedgerError: nothing was recorded, unless `doubtful`.
         """
         disk = self.disk
         self._committed = self.doubtful = False
+        row = Waiting(record.seq, record.data, record.hash, *(value or ("", b"")))
+        if record.body["entry"] == "publish" and not later and self._waits(row, last):
+            return
         with self._sql():  # the connection is asked for each time: a forked child has none
             disk.check_sound()
             disk.check_place()
-            disk.connection.execute("BEGIN IMMEDIATE")
-            disk.check_log()
-            self._check_last(last)
-            if value is not None and len(value[1]) > LARGEST_IN_DATABASE:
-                write_large(self.path, *value)  # no sooner: who lost the ledger lets nothing out
-                value = None
-            disk.connection.execute(
-                "INSERT INTO entries VALUES (?, ?, ?)",
-                (record.seq, record.data.decode(), record.hash),
-            )
-            if value is not None:
-                disk.connection.execute("INSERT OR IGNORE INTO released VALUES (?, ?)", value)
-            self.doubtful = True  # where something else than SQLite ends it
-            disk.pending = True
-            disk.connection.execute("COMMIT")
-            self._committed = True
-            disk.check_log()
+            self._insert([row], last)
             if not (later or may_wait(record.body)):
                 disk.settle((record.seq, record.hash))
                 disk.check_place()
         self._committed = False
+
+    def _waits(self, row: Waiting, last: Last) -> bool:
+        """Whether a value was written to the tail; where it cannot be, the database takes it."""
+        if not (self._has_written and row.digest and self._tail.has_room(row.size)):
+            return False
+        self.disk.check_sound()
+        self.disk.check_place()
+        if not self._tail.records:
+            self._before_tail = last
+        self.doubtful = self.disk.pending = True
+        try:
+            stands = self._tail.add(row)
+        except OSError:
+            stands = None
+        if not stands:
+            self.doubtful = False
+        if stands is False:
+            raise self._written_by_another()
+        return stands is not None
+
+    def _insert(self, rows: Sequence[Waiting], last: Last) -> None:
+        """Writes what waits, and rows behind ``last``, in one transaction."""
+        disk = self.disk
+        disk.connection.execute("BEGIN IMMEDIATE")
+        disk.check_log()
+        waiting = self._check_last(last)
+        foreign = not self._has_written and self._tail.take_over()
+        if foreign:
+            waiting = self._check_last(last)  # what came before the end that now stands there
+        rows = [*waiting, *rows]
+        for row in rows:
+            if len(row.value) > LARGEST_IN_DATABASE:  # no sooner: who lost it lets nothing out
+                write_large(self.path, row.digest, row.value)
+        disk.connection.executemany(
+            "INSERT INTO entries VALUES (?, ?, ?)",
+            ((row.seq, row.data.decode(), row.hash) for row in rows),
+        )
+        values = [
+            (row.digest, row.value)
+            for row in rows
+            if row.digest and len(row.value) <= LARGEST_IN_DATABASE
+        ]
+        if values:
+            disk.connection.executemany("INSERT OR IGNORE INTO released VALUES (?, ?)", values)
+        self.doubtful = True  # where something else than SQLite ends it
+        disk.pending = True
+        disk.connection.execute("COMMIT")
+        self._committed = True
+        disk.check_log()
+        if waiting or foreign:
+            self._empty_tail((rows[-1].seq, rows[-1].hash) if rows else last)
+        self._has_written = True
+
+    def _empty_tail(self, last: Last) -> None:
+        """Begins the tail anew, unless somebody else writes, who may be ending it just now."""
+        self._tail.records.clear()
+        try:
+            self.disk.connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error:
+            return  # what stands there is known to be in the database
+        try:
+            if self.disk.last() == last:
+                self._tail.empty()
+        finally:
+            self.disk.connection.execute("ROLLBACK")
 
     def check_own(self, last: Last) -> None:
         """Raises what `write` would, if the file is not there or somebody else wrote to it."""
@@ -88,6 +148,8 @@ class FileStore:
         """Brings to disk what may wait; whether the last entry is our own."""
         with self._sql():
             self.disk.check_log()
+            if self._tail.records:
+                self._insert((), last)
             self.disk.settle(last)
             return self.disk.last() == last
 
@@ -106,10 +168,13 @@ class FileStore:
             self.disk.check_place()
         return all_of_it
 
-    def lines(self, begin: int, stop: int, most_bytes: int) -> list[bytes]:
-        """Lines of an export between two positions, at least one if there is one."""
+    def lines(self, begin: int, last: Last, most_bytes: int) -> list[bytes]:
+        """Lines of an export from a position up to ``last``, at least one if there is one."""
         found: list[bytes] = []
+        stop = 0 if last is None else last[0] + 1
         with self._sql():
+            if self._tail.records or (not self._has_written and self._tail.exists()):
+                self._insert((), last)
             rows = self.disk.connection.execute(
                 "SELECT entry, hash FROM entries WHERE seq >= ? AND seq < ? ORDER BY seq",
                 (begin, stop),
@@ -129,13 +194,29 @@ class FileStore:
                 "SELECT value FROM released WHERE digest = ?", (digest,)
             )
             found = row.fetchone()
-        return read_large(self.path, digest) if found is None else bytes(found[0])
+            if found is not None:
+                return bytes(found[0])
+            for name, value in values_in_tail(self.path):
+                if name == digest:
+                    return value
+        return read_large(self.path, digest)
 
-    def _check_last(self, last: Last) -> None:
-        if self.disk.last() != last:
-            raise LedgerBusyError(
-                f"{self.path} was written to by another process; resume it to go on"
-            )
+    def _check_last(self, last: Last) -> list[Waiting]:
+        """What waits in the tail, if the database and it end with ``last``."""
+        found = self.disk.last()
+        if self._tail.records:
+            if found == self._before_tail:
+                return self._tail.records.copy()
+        elif found == last:
+            return []
+        elif not self._has_written:
+            rows = list(waiting_behind(self.path, *(found or (-1, GENESIS))))
+            if rows and (rows[-1].seq, rows[-1].hash) == last:
+                return rows
+        raise self._written_by_another()
+
+    def _written_by_another(self) -> LedgerBusyError:
+        return LedgerBusyError(f"{self.path} was written to by another process; resume it to go on")
 
     @contextmanager
     def _sql(self) -> Iterator[None]:
@@ -166,6 +247,8 @@ class FileStore:
 
     def close(self) -> None:
         """Leaves one self-contained file."""
+        if not self._tail.records:
+            self._tail.remove()
         self.disk.close()
 
 

@@ -18,6 +18,7 @@ from privlearn.errors import LedgerError
 from privlearn.ledger.chain import SCHEMA
 from privlearn.ledger.heads import HEAD, HeadFile, head_path, read_head
 from privlearn.ledger.reader import APPLICATION_ID, ENTRIES, RELEASED
+from privlearn.ledger.tail import TAIL
 
 
 @contextmanager
@@ -55,7 +56,7 @@ def check_free(path: Path) -> None:
             if path.is_dir()
             else f"{path} exists: ledgers are never overwritten; choose another path, or resume it"
         )
-    for end in (*BESIDE, HEAD):
+    for end in (*BESIDE, HEAD, TAIL):
         if path.name.endswith(end) and path.name != end:
             raise LedgerError(
                 f"{path} ends in {end}: what stands there is taken for a part of "

@@ -25,8 +25,9 @@ from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.addresses import extra_needed, is_address, shown
 from privlearn.ledger.canonical_json import canonical
-from privlearn.ledger.chain import KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
+from privlearn.ledger.chain import GENESIS, KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
 from privlearn.ledger.heads import HEAD, head_path, is_head, read_head
+from privlearn.ledger.tail import tail_path, waiting_behind
 
 APPLICATION_ID = 0x70726C6E  # "prln"
 MOST_ENTRIES = 50_000_000
@@ -303,6 +304,7 @@ def _read_database(where: Path, vouched: bool, begin: int) -> Iterator[Record]:
         wanted = "SELECT min(seq) FROM entries" + " WHERE seq >= ?" * bool(begin)
         (after,) = connection.execute(wanted, (begin,) if begin else ()).fetchone()
         first = more = after is not None
+        last: Record | None = None
         while more:
             # Each look but the first begins with the last row of the one before, and goes on from
             # there page by page: a page that was torn is met, and not searched.
@@ -315,10 +317,28 @@ def _read_database(where: Path, vouched: bool, begin: int) -> Iterator[Record]:
                 raise ValueError(_WRONG_FORM)
             first = more = False
             for record in found:
-                after, more = record.seq, True
+                after, more, last = record.seq, True, record
                 yield record
             limits.left += max(0, _size(where) - limits.size)  # it may grow meanwhile
             limits.size = max(limits.size, _size(where))
+        if schema == 2:
+            end = (last.seq, last.hash) if last else _end(connection)
+            yield from (each for each in _waiting(where, *end) if each.seq >= begin)
+
+
+def _end(connection: sqlite3.Connection) -> tuple[int, str]:
+    """Position and hash of the last entry in a database."""
+    found = connection.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
+    return (-1, GENESIS) if found is None else (found[0], bytes(found[1]).decode())
+
+
+def _waiting(where: Path, seq: int, head: str) -> Iterator[Record]:
+    """What goes on behind the last entry in the file beside it."""
+    for each in waiting_behind(where, seq, head):
+        record = record_of(each.seq, each.data, each.hash.encode())
+        if record.body.get("entry") != "publish":
+            raise ValueError(f"{tail_path(where).name} holds an entry that is no value")
+        yield record
 
 
 def _size(where: Path) -> int:

@@ -14,6 +14,7 @@ from privlearn.ledger.addresses import extra_needed
 from privlearn.ledger.chain import Record
 from privlearn.ledger.large_values import read_large
 from privlearn.ledger.reader import is_export, opened_database
+from privlearn.ledger.tail import values_in_tail
 from privlearn.ledger.values import unpacked
 
 
@@ -71,6 +72,7 @@ def _kept(path: Path, digests: set[str]) -> Iterator[tuple[str, bytes]]:
             large = b""  # which is no value
         if large is not None:
             yield digest, large
+    yield from ((name, value) for name, value in values_in_tail(path.resolve()) if name in digests)
     with opened_database(path, vouched=True) as (connection, steps, _, _):
         rows = connection.execute("SELECT digest FROM released").fetchall()
         for (digest,) in rows:

@@ -602,7 +602,7 @@ class Ledger:
         assert self._file is not None
         with self._lock:
             # what somebody else wrote behind its own is not this ledger's
-            return self._file.lines(begin, self._tip.size, most_bytes)
+            return self._file.lines(begin, self._tip.last, most_bytes)
 
     def settling(self) -> Settling:
         """What brings to disk all that was appended ``later``; then call `settled`."""
@@ -741,14 +741,14 @@ class Ledger:
         with self._lock:
             if self._closed:
                 return
-            if self._disk is not None:
+            if self._file is not None:
                 try:
-                    self._disk.check_place()
+                    self._file.disk.check_place()
                     self._complete()
                 except LedgerError:
                     pass  # what may wait need not stand, and a head may be an earlier one
                 self._closed = True
-                self._disk.close()
+                self._file.close()
             self._closed = True
             self._heads.close()
             if self._shared is not None:

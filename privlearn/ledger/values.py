@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,12 @@ def packed(value: NDArray[np.generic]) -> bytes:
     """
     if value.dtype.kind not in KEPT_KINDS:
         raise TypeError(f"a value of type {value.dtype}: must hold numbers or text")
-    head = canonical({"dtype": value.dtype.str, "shape": list(value.shape)})
-    return head + b"\n" + value.tobytes()
+    return _form(value.dtype.str, value.shape) + value.tobytes()
+
+
+@lru_cache(64)
+def _form(dtype: str, shape: tuple[int, ...]) -> bytes:
+    return canonical({"dtype": dtype, "shape": list(shape)}) + b"\n"
 
 
 def unpacked(data: bytes, digest: str) -> NDArray[np.generic]:

@@ -46,14 +46,16 @@ def part(of_one: float) -> str:
 
 
 def fixed(value: float, places: int = 4) -> str:
-    """A number with so many places behind its point, upwards.
+    """A number with so many places behind its point, or six digits if it is small, upwards.
 
-    >>> fixed(2**0.5), fixed(0.5), fixed(1e30)
-    ('1.4143', '0.5000', '1e+30')
+    >>> fixed(2**0.5), fixed(0.5), fixed(1e30), fixed(1e-6)
+    ('1.4143', '0.5000', '1e+30', '1e-06')
     """
     if not math.isfinite(value):
         return "∞"
-    return up(value) if value >= _LONG else f"{_raised(value, places):f}"
+    if value >= _LONG or _is_small(value, places):
+        return up(value)
+    return f"{_raised(value, places):f}"
 
 
 def power_up(value: float) -> str:
@@ -66,11 +68,13 @@ def power_up(value: float) -> str:
 
 
 def rounded_up(value: float, places: int) -> float:
-    """The least number with so many places behind its point that is not below a float.
+    """The least number not below a float, with so many places, or six digits if it is small.
 
-    >>> rounded_up(0.07, 2), rounded_up(0.0701, 2)
-    (0.07, 0.08)
+    >>> rounded_up(0.7, 2), rounded_up(0.0701, 3), rounded_up(1e-9, 2)
+    (0.7, 0.071, 1e-09)
     """
+    if _is_small(value, places):
+        return float(significant(value))
     return float(_raised(value, places)) if math.isfinite(value) else value
 
 
@@ -99,6 +103,11 @@ def indices(ends: tuple[int, int]) -> str:
     if stop <= start:
         return "nobody"
     return str(start) if stop == start + 1 else f"{start}..{stop - 1}"
+
+
+def _is_small(value: float, places: int) -> bool:
+    """Whether so many places would leave one digit, or none, and tell another magnitude."""
+    return 0 < value < 10.0 ** (1 - places)
 
 
 def _raised(value: float, places: int, shift: int = 0) -> Decimal:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, final
@@ -45,6 +45,12 @@ class Calls(Generic[P, R]):
 
     function: Callable[P, R]
     code: tuple[object, ...]
+    user_code: tuple[str, ...] = field(init=False, compare=False)
+    """Names, looked for once: many rows go through one."""
+
+    def __post_init__(self) -> None:
+        names = (name for part in (self.function, *self.code) for name in _user_code(part))
+        object.__setattr__(self, "user_code", tuple(names))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
@@ -64,7 +70,7 @@ def _user_code(code: object) -> list[str]:
     if isinstance(code, FunctionType):  # most of them ours, and made anew for every row
         return [] if _is_ours(str(code.__globals__.get("__name__", ""))) else _named(code)
     if isinstance(code, Calls):
-        return [name for part in (code.function, *code.code) for name in _user_code(part)]
+        return list(code.user_code)
     if isinstance(code, partial):
         handed = [part for part in (*code.args, *code.keywords.values()) if callable(part)]
         return [name for part in (code.func, *handed) for name in _user_code(part)]

@@ -210,6 +210,13 @@ def _connections(points: Points, disk: Disk | None) -> type[sqlite3.Connection]:
             points.at(f"after {name} ({points.entry})")
             return done
 
+        def executemany(self, sql: str, rows: Any) -> Any:
+            name = " ".join(sql.split()[:2])
+            points.at(f"before {name} ({points.entry})")
+            done = super().executemany(sql, rows)
+            points.at(f"after {name} ({points.entry})")
+            return done
+
         def executescript(self, script: str) -> Any:
             points.at(f"before a script ({points.entry})")
             done = super().executescript(script)

@@ -18,7 +18,7 @@ from privlearn.adjacency import Adjacency
 from privlearn.budgets import ZCDP, PureDP, Renyi
 from privlearn.domains import Ball, Box
 from privlearn.errors import BudgetError, PackageError, UnknownKindError
-from privlearn.exact import Exact
+from privlearn.exact import Exact, exact
 from privlearn.ledger import Ledger
 from privlearn.losses import (
     BoundedRangeLoss,
@@ -64,7 +64,7 @@ class Elsewhere(Loss):
     adjacency: Adjacency
 
     def __init__(self, rho: Exact, *, adjacency: Adjacency = Adjacency.REPLACE_ONE):
-        self._set(rho=Fraction(rho), adjacency=adjacency)
+        self._set(rho=exact("rho", rho), adjacency=adjacency)
 
     def renyi(self, order: float) -> float:
         return float(self.rho) * order * (1 + 1e-12) if order < 40 else math.inf

@@ -1,0 +1,173 @@
+"""Values that have left and wait for the next entry that is synced: a plain file beside a ledger.
+
+A stream that releases after every row would pay one transaction of SQLite for each.  Here it pays
+one write to a file, which a kill of the process leaves whole; all of them go into the database in
+one transaction, with the next entry that is not such a value.  A cut of the power may take them
+away, as it may in the database: none is synced.
+
+Each record has its entry's bytes and hash, so it counts only if it continues the chain: what is
+torn, of another moment or of another ledger is no part of a ledger.  Whoever takes the ledger over
+writes an end behind the last record, with the database locked.  The writer before looks, once its
+record is written and before the value leaves, whether it is the last thing in the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple, final
+
+from privlearn._new_names import new_name
+from privlearn.ledger.chain import MOST_BYTES, chain_hash
+from privlearn.ledger.foreign_files import read_foreign
+
+TAIL = "-tail"
+"""Behind the name of a ledger."""
+LARGEST_TAIL = 2**20
+"""Bytes that wait at most."""
+_MOST_READ = LARGEST_TAIL + 2 * MOST_BYTES
+_HEAD = struct.Struct(">II32s32s")
+"""Sizes of the entry and of its value, the entry's hash and the value's digest."""
+_END = bytes(_HEAD.size)
+
+
+class Waiting(NamedTuple):
+    """An entry that is not in the database yet, with the value that left."""
+
+    seq: int
+    data: bytes
+    hash: str
+    digest: str
+    value: bytes
+
+    @property
+    def size(self) -> int:
+        """In bytes, as it is written."""
+        return _HEAD.size + len(self.data) + len(self.value)
+
+
+def tail_path(ledger: Path) -> Path:
+    """The file beside a ledger."""
+    return ledger.with_name(f"{ledger.name}{TAIL}")
+
+
+def values_in_tail(ledger: Path) -> Iterator[tuple[str, bytes]]:
+    """All values there, under the digests that are said of them.
+
+    Raises:
+        OSError: it is no file, or cannot be read.
+    """
+    for _, _, digest, value in _parts(ledger):
+        yield digest, value
+
+
+def waiting_behind(ledger: Path, seq: int, head: str) -> Iterator[Waiting]:
+    """The records there that continue a chain whose last entry is number ``seq``.
+
+    Raises:
+        OSError: as `values_in_tail`.
+    """
+    for data, hash, digest, value in _parts(ledger):
+        if chain_hash(head, data) == hash:
+            seq, head = seq + 1, hash
+            yield Waiting(seq, data, hash, digest, value)
+
+
+def _parts(ledger: Path) -> Iterator[tuple[bytes, str, str, bytes]]:
+    found = read_foreign(tail_path(ledger), at_most=_MOST_READ) or b""
+    at = 0
+    while at + _HEAD.size <= len(found):
+        size, more, hash, digest = _HEAD.unpack_from(found, at)
+        begin = at + _HEAD.size
+        at = begin + size + more
+        if not size or at > len(found):
+            return
+        yield found[begin : begin + size], hash.hex(), digest.hex(), found[begin + size : at]
+
+
+@final
+class Tail:
+    """The file of the process that writes to a ledger, made when the first value waits.
+
+    Attributes:
+        records: that are not in the database yet.
+    """
+
+    def __init__(self, ledger: Path) -> None:
+        self._path = tail_path(ledger)
+        self.records: list[Waiting] = []
+        self._file: int | None = None
+        self._size = 0
+
+    def exists(self) -> bool:
+        """Whether the file stands there, whoever made it."""
+        return os.path.lexists(self._path)
+
+    def has_room(self, more: int) -> bool:
+        """Whether so many bytes can wait besides."""
+        return self._size + more <= LARGEST_TAIL
+
+    def add(self, record: Waiting) -> bool:
+        """Writes a record; whether it stands there, and nobody has taken the ledger over.
+
+        Raises:
+            OSError: it could not be written.
+        """
+        if self._file is None:
+            self._make()
+            assert self._file is not None
+        sizes = len(record.data), len(record.value)
+        head = _HEAD.pack(*sizes, bytes.fromhex(record.hash), bytes.fromhex(record.digest))
+        whole = b"".join((head, record.data, record.value))
+        room, self._size = self._size, LARGEST_TAIL + 1  # after a write that failed none has room
+        if os.write(self._file, whole) < len(whole):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._size = room + len(whole)
+        self.records.append(record)
+        found = os.fstat(self._file)
+        return found.st_size == self._size and found.st_nlink == 1
+
+    def _make(self) -> None:
+        new = new_name(self._path)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        self._file = os.open(new, flags, 0o600)
+        weakref.finalize(self, os.close, self._file).atexit = False
+        os.replace(new, self._path)
+
+    def take_over(self) -> bool:
+        """Ends what another process left there, with the database locked; whether anything was.
+
+        Raises:
+            OSError: it is no file, or cannot be written.
+        """
+        try:
+            left = os.open(self._path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NONBLOCK", 0))
+        except FileNotFoundError:
+            return False
+        try:
+            os.write(left, _END)
+        finally:
+            os.close(left)
+        return True
+
+    def empty(self) -> None:
+        """Begins anew, with all that stands there in the database, and that locked."""
+        self.records.clear()
+        self._size = 0
+        if self._file is None:
+            self._path.unlink(missing_ok=True)
+        else:
+            os.ftruncate(self._file, 0)
+
+    def remove(self) -> None:
+        """Leaves no file, once all is in the database."""
+        with suppress(OSError):
+            if self._file is not None and os.path.samestat(
+                os.fstat(self._file), os.stat(self._path)
+            ):
+                os.unlink(self._path)

@@ -1,0 +1,174 @@
+"""Values of a stream wait in a file beside the ledger: few transactions, and none is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from dropped_ledgers import begun, die, resumed
+
+from privlearn.accountants import audit
+from privlearn.budgets import ZCDP
+from privlearn.domains import Ball
+from privlearn.errors import LedgerBusyError, LedgerUnreadableError
+from privlearn.learners import DPTOFW
+from privlearn.ledger import Ledger, read_records
+from privlearn.ledger.backups import backup
+from privlearn.ledger.tail import tail_path
+from privlearn.mechanisms import PrefixSum
+from privlearn.rows import Rows
+
+USERS = 400
+SUMS = PrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), horizon=USERS)
+X = np.random.default_rng(0).uniform(-0.5, 0.5, (USERS, 2))
+
+
+def one_by_one(stream: Any, users: range) -> list[bytes]:
+    """What left, one value for each row."""
+    rows = (Rows.seal(X[i : i + 1], users=range(i, i + 1)) for i in users)
+    return [stream.append(row).value.tobytes() for row in rows]
+
+
+def opened(path: Path) -> tuple[Any, Any]:
+    account = begun(path, ZCDP(1), USERS)
+    account.commit(sums=SUMS)
+    return account, account.open("sums")
+
+
+def kept(path: Path) -> Counter[str]:
+    return Counter(record.body["entry"] for record in read_records(path))
+
+
+def test_a_learner_of_single_rows_writes_the_journal_once_for_a_stretch_of_them(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ledger"
+    account = begun(path, ZCDP(1), USERS)
+    learner = DPTOFW(2, method="plain").start(account)
+    said: list[str] = []
+    account.ledger._connection.set_trace_callback(said.append)
+    for x in X:
+        learner.partial_fit(x, 1.0)
+    entries, transactions = kept(path), said.count("COMMIT")
+    assert entries["publish"] == USERS
+    assert transactions <= entries.total() - entries["publish"] < USERS / 8
+    account.close()
+    assert not tail_path(path).exists()
+    assert kept(path)["publish"] == USERS
+    assert audit(path).problems == []
+
+
+def test_what_left_before_a_kill_stands_and_what_was_reached_is_never_taken_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ledger"
+    account, stream = opened(path)
+    left = one_by_one(stream, range(303))
+    die(account)
+    assert audit(path).problems == []
+    assert kept(path)["publish"] == 303  # whoever reads the file finds them
+    account = resumed(path)
+    reached = max(e.stop for e in account.ledger.entries if e.entry == "reach")
+    again = account.released("sums")
+    assert [value.value.tobytes() for value in again] == left
+    rest = account.rest("sums", range(USERS))
+    assert rest.start == reached > 303
+    last = SUMS.for_last(rest)
+    one_by_one(last.open(account.issue(last.loss(), users=rest, label="sums")), rest[:3])
+    account.close()
+    assert audit(path).problems == []
+
+
+def test_a_stream_whose_ledger_was_taken_over_lets_nothing_out(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    stream = opened(path)[1]
+    one_by_one(stream, range(203))
+    other = Ledger.open(path)
+    one_by_one(stream, range(203, 204))  # opening alone stops nobody
+    other.close()
+    new = resumed(path)
+    with pytest.raises(LedgerBusyError, match="by another process; resume it to go on"):
+        one_by_one(stream, range(204, 205))
+    assert len(new.released("sums")) == 204
+    new.close()
+    assert kept(path)["publish"] == 204
+    assert audit(path).problems == []
+
+
+@pytest.mark.parametrize("cut", [1, 150, 4000])
+def test_of_a_torn_file_the_part_that_goes_on_with_the_ledger_is_read(
+    cut: int, tmp_path: Path
+) -> None:
+    """As a cut of the power may leave it, of which nothing was synced."""
+    path = tmp_path / "ledger"
+    account, stream = opened(path)
+    one_by_one(stream, range(303))
+    die(account)
+    tail = tail_path(path)
+    whole = len(read_records(path))
+    size = tail.stat().st_size
+    os.truncate(tail, max(size - cut, 0))
+    assert whole - len(read_records(path)) == pytest.approx(cut / 400, abs=4)
+    tail.write_bytes(tail.read_bytes()[::-1])
+    behind = len(read_records(path))
+    account = resumed(path)
+    assert account.rest("sums", range(USERS)).start > 303
+    account.close()
+    assert behind < whole
+    assert audit(path).problems == []
+
+
+def test_a_file_of_another_ledger_or_another_moment_is_no_part_of_this_one(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for path in (one, other):
+        account, stream = opened(path)
+        one_by_one(stream, range(203))
+        before = tail_path(path).read_bytes()
+        one_by_one(stream, range(203, 300))
+        account.close()
+    whole = read_records(one)
+    tail_path(one).write_bytes(before)
+    assert read_records(one) == whole
+    with Ledger.open(one) as ledger:
+        assert ledger.head == whole[-1].hash
+    tail_path(one).unlink()
+    os.mkfifo(tail_path(one))
+    with pytest.raises(LedgerUnreadableError, match="is no file"):
+        read_records(one)
+
+
+def test_a_copy_holds_the_values_that_wait(tmp_path: Path) -> None:
+    path, copy = tmp_path / "ledger", tmp_path / "copy"
+    account, stream = opened(path)
+    one_by_one(stream, range(203))
+    shutil.copytree(tmp_path, tmp_path.with_name("dead"))  # as a kill leaves it
+    account.ledger.backup(copy)
+    account.close()
+    dead = tmp_path.with_name("dead") / "ledger"
+    assert backup(dead, tmp_path / "second") == read_records(copy)[-1].hash
+    for each in (copy, tmp_path / "second"):
+        assert kept(each)["publish"] == 203
+        assert not any("missing" in remark for remark in audit(each).remarks)
+
+
+def test_where_the_file_has_no_room_the_database_takes_the_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger"
+    account, stream = opened(path)
+    left = one_by_one(stream, range(203))
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[: len(data) // 2]))
+    left += one_by_one(stream, range(203, 205))
+    monkeypatch.undo()
+    left += one_by_one(stream, range(205, 210))
+    die(account)
+    again = resumed(path)
+    assert [each.value.tobytes() for each in again.released("sums")] == left
+    again.close()
+    assert audit(path).problems == []
