@@ -52,5 +52,5 @@ __all__ = [
     "largest_number",
 ]
 
-for _kind in (Ball, Box, Categories, OneOf, PSDTrace):
+for _kind in (Ball, Box, Categories, Counted, OneOf, PSDTrace):
     explained(_kind)
