@@ -119,7 +119,9 @@ def at_random(rng: Rng) -> list[Record]:
 
 def _entries(name: str, rng: Rng) -> list[Entry]:
     """Of one account: of persons, whose streams end early, or of both."""
-    opened, spend = (entry.model_copy(update={"accountant": name}) for entry in _templates())
+    opened, spend = _templates()
+    opened = opened.model_copy(update={"accountant": name})
+    spend = spend.model_copy(update={"accountant": name})
     rule = _rule(rng) if rng.random() < 0.6 else None
     features = dict(opened.features)
     if rule is None or rng.random() < 0.5:
