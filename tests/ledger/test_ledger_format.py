@@ -556,7 +556,7 @@ def test_a_verifier_that_does_not_look_would_be_told(
     agreement = load("benchmarks/ledger_agreement.py")
     module = agreement.verifier("verify_ledger")
     monkeypatch.setattr(module, name, blind)
-    found, _ = agreement.disagreements(tmp_path, 60, 7)
+    found, _ = agreement.disagreements(tmp_path, 50, 10)
     assert found
 
 
