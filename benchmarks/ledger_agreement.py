@@ -708,9 +708,11 @@ UNCHECKED = {
 
 _FOLLOWS = (
     r"is not open|no accountant was opened|is unspent: it cannot end|never issued here|"
-    r"not in the committed plan|does not match plan item|is charged whole: it has no reach"
+    r"not in the committed plan|does not match plan item|is charged whole: it has no reach|"
+    r"budget exceeded for users"
 )
-"""Problems that come from one before, by which an entry was not understood."""
+"""Problems that come from one before: an entry was not understood, or is wrong, and nothing of its
+token is free again."""
 
 
 def excused(problems: list[str], unchecked: list[str]) -> bool:

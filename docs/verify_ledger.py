@@ -56,7 +56,8 @@ TYPES = {"bool": [bool], "int": [int], "real": [int, float], "norm": [str, int, 
          "object": [dict], "list": [list]}
 TESTS = {"exact": lambda v: exact(v) >= 0, "chance": lambda v: 0 <= exact(v) < 1,
          "count": lambda v: type(v) is int and v >= 1,
-         "ext": lambda v: "exact/1" not in v or fits("drawn", v["exact/1"]),
+         "ext": lambda v: all(type(v[n]) is dict for n in KNOWN & v.keys())
+         and ("exact/1" not in v or fits("drawn", v["exact/1"])),
          "index": lambda v: type(v) is int and v >= 0,
          "users": lambda v: [type(n) for n in v] == [int, int] and 0 <= v[0] < v[1],
          "features": lambda v: fits("[feature", [*v]) and fits("[critical/optional", [*v.values()])}
@@ -355,7 +356,6 @@ def verify(path, kind_of_account=Account):
                 need(timed is ("at" in envelope) and root == envelope.get("root", False), "form")
                 ext, theirs = envelope.get("ext", {}), declared.get(str(name), set())
                 need(ext.keys() <= {n for n in theirs if kind in OF.get(n, [kind])}, "ext")
-                need(all(ext.get(n, n) is not None for n in KNOWN), "ext")
                 need(fits("text", name) and kind in KINDS, "no accountant, or an unknown kind")
                 fits(kind, {k: v for k, v in body.items() if k not in ("accountant", "entry")})
                 need((kind == "open") != (name in accounts), "opened twice, or not at all")
