@@ -7,9 +7,9 @@ that a person pays is then at most
 
     max over admissible patterns of  sum over visits of F/m  +  sum over whole tokens met of F,
 
-and a dynamic programme over pieces of slots, on which the same tokens stand, finds that maximum, or
-a bound on it: visits in two pieces are taken to be far enough apart if some two slots of these
-pieces are (docs/proofs.md, "Persons who return: totals").
+and a dynamic programme over pieces of slots, on which the same tokens stand, finds that maximum
+(docs/proofs.md, "Persons who return: totals").  A smaller charge in place of a larger one never
+raises it.  Beyond `_MOST_PIECES` a bound takes its place, of which that is not known.
 """
 
 from __future__ import annotations
@@ -300,7 +300,7 @@ class _Pieces:
         """The maximum, or where there are very many pieces a bound on it."""
         most = sum(amount for _, _, amount in self.whole) + self.most * max(self.per_visit)
         kind = np.int64 if most < _SHORT else object
-        cells = len(self.starts) * self.most * (len(self.starts) + min(self.most, max(self.room)))
+        cells = len(self.starts) * self.most * (len(self.starts) + self.most)
         large = len(self.starts) > _MOST_PIECES or self.most > _MOST_PIECES
         if large or not self.work.take(cells):
             return self.by_greed()
@@ -339,43 +339,64 @@ class _Pieces:
         return min(total, once + self.most * max(self.per_visit))
 
     def _by_programme(self, kind: type[Any]) -> int:
-        """best[j][p]: the most for j + 1 visits, the last of which is in piece p."""
-        pieces, most = len(self.starts), self.most
-        best: NDArray[Any] = np.full((most, pieces), -1, dtype=kind)  # -1: no such pattern
-        # whole charges that stand, by where they begin
-        begun: NDArray[Any] = np.zeros(pieces + 1, dtype=kind)
-        ends: dict[int, list[tuple[int, int]]] = {}
-        begins: dict[int, list[tuple[int, int]]] = {}
-        for first, stop, amount in self.whole:
-            begins.setdefault(first, []).append((stop, amount))
-            ends.setdefault(stop, []).append((first, amount))
-        for p in range(pieces):
-            for first, amount in ends.get(p, ()):
-                begun[first] -= amount
-            for _, amount in begins.get(p, ()):
-                begun[p] += amount
-            self._fill(best, begun, p)
+        """The maximum, over patterns that are one run after another (see `_Runs`)."""
+        runs, pieces, most = _Runs(self), len(self.starts), self.most
+        behind = self._behind(kind)
+        gains = np.array(self.per_visit, dtype=kind)[runs.pieces]
+        gains[:, 0] = 0  # in what is begun
+        gains[:, 1:] += behind[runs.pieces[:, 1:], runs.pieces[:, :-1] + 1]
+        gains = np.cumsum(gains, axis=1)
+        # what no pattern reaches stays below 0, whatever else is added
+        none = -1 - sum(amount for _, _, amount in self.whole) - most * max(self.per_visit)
+        # [p, j]: the most for j + 1 visits, the last of which is in piece p and begins a run
+        begun: NDArray[Any] = np.full((pieces, most), none, dtype=kind)
+        best = begun.copy()  # or is in piece p, and far enough from what comes next
+        for p in range(pieces + 1):
+            for run, step in runs.ready[p]:
+                after = best[runs.pieces[run, step], step:]
+                np.maximum(after, begun[run, : most - step] + gains[run, step], out=after)
+            if p == pieces:
+                break
+            begun[p, 0] = behind[p, 0]
+            if p and most > 1:
+                begun[p, 1:] = (best[:p, :-1] + behind[p, 1 : p + 1, None]).max(axis=0)
+            begun[p] += self.per_visit[p]
         return int(best.max())
 
-    def _fill(self, best: NDArray[Any], begun: NDArray[Any], p: int) -> None:
-        each = self.per_visit[p]
-        standing = begun[: p + 1]
-        first = np.full(self.most, -1, dtype=best.dtype)
-        first[0] = standing.sum() + each
-        # a piece whose first slot is far enough from the last slot of this one
-        reach = bisect_right(self.starts, self.stops[p] - 1 - self.apart, 0, p)
-        if reach and self.most > 1:
-            after = np.cumsum(standing[::-1])[::-1][1:][:reach]  # begun behind piece 0, 1, ...
-            before = best[:-1, :reach]
-            reached = np.where(before >= 0, before + after, -1).max(axis=1)
-            first[1:] = np.where(reached >= 0, reached + each, -1)
-        best[:, p] = first
-        for _ in range(min(self.room[p], self.most) - 1):
-            more = np.where(best[:-1, p] >= 0, best[:-1, p] + each, -1)
-            grown = np.maximum(best[1:, p], more)
-            if np.array_equal(grown, best[1:, p]):
-                break
-            best[1:, p] = grown
+    def _behind(self, kind: type[Any]) -> NDArray[Any]:
+        """[p, q]: the whole charges on piece p that begin in piece q or later."""
+        pieces = len(self.starts)
+        found: NDArray[Any] = np.zeros((pieces, pieces + 1), dtype=kind)
+        for first, stop, amount in self.whole:
+            found[first:stop, first] += amount
+        return np.cumsum(found[:, ::-1], axis=1)[:, ::-1]
+
+
+class _Runs:
+    """Slots in steps of `apart`, from the first slot of each piece on.
+
+    With every visit as early as its piece allows, a pattern is one run after another: each visit is
+    the first slot of its piece, or `apart` behind the visit before.
+    """
+
+    def __init__(self, of: _Pieces) -> None:
+        starts, end = np.array(of.starts, dtype=np.int64), of.stops[-1]
+        apart = min(of.apart, end - of.starts[0])
+        steps = np.arange(min(of.most, -(-(end - of.starts[0]) // apart)))
+        slots = starts[:, None] + apart * steps
+        self.pieces: NDArray[np.intp] = np.searchsorted(starts, slots, side="right") - 1
+        """Of each slot, by run and step."""
+        entered = np.zeros_like(slots)
+        entered[:, 1:] = np.where(self.pieces[:, 1:] != self.pieces[:, :-1], steps[1:], 0)
+        within = steps - np.maximum.accumulate(entered, axis=1) < np.array(of.room)[self.pieces]
+        # behind the first slot of a further piece the run from there goes on
+        within[:, 1:] &= slots[:, 1:] != starts[self.pieces[:, 1:]]
+        within = np.logical_and.accumulate(within & (slots < end), axis=1)
+        self.ready: list[list[tuple[int, int]]] = [[] for _ in range(len(starts) + 1)]
+        """Runs and steps, by the first piece that begins far enough behind the slot."""
+        ready = np.searchsorted(starts, slots + apart)
+        for run, step in np.argwhere(within).tolist():
+            self.ready[ready[run, step]].append((run, step))
 
 
 def check_starts(starts: Sequence[int], users: range) -> tuple[int, ...]:

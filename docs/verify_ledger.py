@@ -15,21 +15,38 @@ TABLES = ["CREATE TABLE entries (\n    seq INTEGER PRIMARY KEY, entry TEXT NOT N
 # Names and types in objects, text if none: [ a list, / one of these, ? may be missing, ~ be null
 FORMS = """envelope body:object writer:writer epoch:count nonce:nonce at:minute? root:hash? ext:ext?
 ; open software trust:trust adjacency:relation users:users cap:budget promise:object~ noise
-simulated:bool side_information:[text durable:bool failure:exact? odometer:exact?~ population:name?~
-attested:bool? features:features? ; close ; plan items:[item ; item label users:users loss:loss
-count:count? ; issue token label users:users budget:budget planned:int?~ failure:exact?
+simulated:bool side_information:[text durable:bool failure:chance? odometer:chance?~ attested:bool?
+population:name?~ features:features? ; close ; plan items:[item ; item label users:users loss:loss
+count:count? ; issue token label users:users budget:budget planned:int?~ failure:chance?
 allowance:text?~ ; spend token mechanism users:users trust:trust adjacency:relation domain:domain
 noise:noise simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool
 parameters:object calibration:proved/published interactive:bool? profile:[list? ; retire token
 outcome:released/unused/lost/uncovered digest:text?~ ; kept digest:hash upto:index ; learner
 name:name parameters:object made:object ; reach token stop:count ; publish token digest:hash
-upto:index ; resume head:unknown ; budget.zcdp kind rho:exact ; loss.gaussian kind
-adjacency:relation mu_squared:exact ; noise.gaussian family std:real ; domain.ball kind radius:real
-size:count norm:norm ; drawn sampler tables:hash grid:grid? bound:object? ; grid scale:double
-bits:int"""
-FORMS = {name: dict([*field.split(":"), "text"][:2] for field in fields)
+upto:index ; resume head:unknown ; heads heads:elsewhere ; batches starts:[int ; functions token
+names:[name ; delegate allowance label users:users budget:budget failure:chance? ; return allowance
+; attest by:name mechanism:name label users:users adjacency:relation loss:loss most_messages:count
+count:count planned:int?~ unseen:[name? ; sums label number:index upto:index heard:index
+rejected:object step:real digest:hash ; lease runs:count ; budget.zcdp kind rho:exact ; budget.pure
+kind epsilon:exact ; budget.gdp kind mu_squared:exact ; budget.renyi kind curve:[list ;
+budget.approx kind epsilon:exact delta:exact ; loss.gaussian mu_squared:exact ; loss.zcdp rho:exact
+; loss.pure epsilon:exact ; loss.laplace epsilon:exact ; loss.bounded-range epsilon:exact ;
+loss.renyi-curve curve:[list ; loss.approx epsilon:exact delta:exact ; loss.randomized-response
+epsilon:exact categories:int ; loss.discrete-laplace epsilon:exact sensitivity:int ;
+loss.discrete-gaussian sensitivity:exact std:exact ; loss.generalized-gaussian kappa:exact
+sensitivity:exact std:exact ; loss.subsampled-gaussian noise_multiplier:exact
+sampling_probability:exact ; loss.may-fail loss:loss failure:exact ; loss.composed parts:[part ;
+part loss:loss count:int ; loss.by-arrival parts:[stretch ; stretch users:int loss:loss ;
+loss.objective-perturbation difference:real trace:real ridge:real noise_std:real rank:int
+directions:int dimension:int? ; loss.visits loss:loss most:count apart:count ; loss.least
+losses:[loss ; loss.declared of:object loss:loss distribution:text? ; noise.gaussian family std:real
+; domain.ball kind radius:real size:count norm:norm ; drawn sampler tables:hash grid:grid?
+bound:object? ; grid scale:double bits:int"""
+FORMS = {name: ({"kind": "text", "adjacency": "relation"} if name[:5] == "loss." else {})
+         | dict([*field.split(":"), "text"][:2] for field in fields)
          for name, *fields in map(str.split, FORMS.split(";"))}
-TEXTS = {"text": "(?s).*", "name": "(?s).+", "relation": "replace-one|zero-out|add-remove",
+TEXTS = {"text": "(?s).*", "name": "(?s).+", "elsewhere": "elsewhere", "unknown": "unknown",
+         "relation": "replace-one|zero-out|add-remove",
          "writer": "[0-9a-f]{16}", "nonce": "[0-9a-f]{32}", "hash": "[0-9a-f]{64}",
          "minute": "[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z",
          "double": r"0x1\.[0-9a-f]{13}p[+-][0-9]{1,4}", "whole": "0|[1-9][0-9]{0,18}",
@@ -37,16 +54,21 @@ TEXTS = {"text": "(?s).*", "name": "(?s).+", "relation": "replace-one|zero-out|a
          "feature": "[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}", "trust": "central|joint|local"}
 TYPES = {"bool": [bool], "int": [int], "real": [int, float], "norm": [str, int, float],
          "object": [dict], "list": [list]}
-TESTS = {"exact": lambda v: exact(v) >= 0, "count": lambda v: type(v) is int and v >= 1,
-         "ext": lambda v: "exact/1" not in v or fits("drawn", v["exact/1"]),
+TESTS = {"exact": lambda v: exact(v) >= 0, "chance": lambda v: 0 <= exact(v) < 1,
+         "count": lambda v: type(v) is int and v >= 1,
+         "ext": lambda v: all(type(v[n]) is dict for n in KNOWN & v.keys())
+         and ("exact/1" not in v or fits("drawn", v["exact/1"])),
          "index": lambda v: type(v) is int and v >= 0,
          "users": lambda v: [type(n) for n in v] == [int, int] and 0 <= v[0] < v[1],
          "features": lambda v: fits("[feature", [*v]) and fits("[critical/optional", [*v.values()])}
+HEAD = rb"(privlearn ledger head\nentries (\d{12})\nhash ([0-9a-f]{64})\n)check ([0-9a-f]{16})\n"
 NUMBER = r"[+-]?(\d{1,400}/\d{1,400}|(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?0*(\d{1,3}))?)"
-KINDS = ("open/plan/issue/spend/retire/close/learner/reach/publish/resume/"  # and, not looked into:
-         "delegate/return/attest/functions/batches/sums")
+UNLOOKED = "delegate", "return", "attest", "sums"  # entries of which only the form is checked
+KINDS = ("open", "plan", "issue", "spend", "retire", "close", "learner", "reach", "publish",
+         "resume", "functions", "batches", *UNLOOKED)
 KNOWN = {"exact/1", "participation/1", "resume/1"}
-OF = {"exact/1": ["spend"], "resume/1": ["open", "retire"]}  # kinds of entries that have such data
+OF = {"exact/1": ["spend"], "resume/1": ["open", "retire"],  # kinds of entries that have such data
+      "participation/1": ["open", "issue", "spend", "retire"]}
 WRONG = ValueError, LookupError, TypeError, AttributeError, ArithmeticError
 class Unreadable(Exception): pass  # no ledger of format 2, or torn; code 6: unknown extension
 def need(condition, problem):
@@ -59,6 +81,7 @@ def fits(kind, value):  # whether a JSON value is what FORMS says
     if kind[0] == "[": return type(value) is list and all(fits(kind[1:], one) for one in value)
     if kind in ("budget", "loss", "noise", "domain"):
         kind += "." + value.get("family" if kind == "noise" else "kind", "")
+        need(kind in FORMS or kind[0] in "nd", f"{kind}: not known")  # but noise, domains
         return type(value) is dict if kind not in FORMS else fits(kind, value)
     if kind in TEXTS or "/" in kind:
         return type(value) is str and re.fullmatch(TEXTS.get(kind, kind.replace("/", "|")), value)
@@ -87,6 +110,19 @@ def parse(data):
     need(all(len(dict(p)) == len(p) for p in pairs), "a name stands twice in one object")
     json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair
     return value
+def whole(path, log, db):  # not so a copy without the log of an open ledger; a head vouches for it
+    if log.exists() and db.execute("PRAGMA journal_mode").fetchone() != ("wal",): return True
+    with open(log if log.exists() else path, "rb") as file:
+        header = file.read(32)
+        if not log.exists() and header[18:20] != b"\2\2": return True
+        while log.exists() and (frame := file.read(24))[8:16] == header[16:24] != b"":
+            if any(frame[4:8]): return True  # the log holds a commit
+            file.seek(int.from_bytes(header[8:12], "big"), 1)
+    head = pathlib.Path(f"{path.resolve()}.head")
+    said = re.fullmatch(HEAD, head.read_bytes()) if head.is_file() else None
+    need(said is None or sha(said[1]).hex()[:16] == said[4].decode(), "its head is damaged")
+    sql = "SELECT hash FROM entries WHERE seq = ?"
+    return said and db.execute(sql, [int(said[2]) - 1]).fetchone() == (said[3].decode(),)
 def rows(path):
     need(path.is_file() and path.stat().st_size <= MOST_FILE, "no file, or too large a one")
     with open(path, "rb") as file:
@@ -106,27 +142,41 @@ def rows(path):
             need(db.execute(f"PRAGMA {of}").fetchone() == (is_,), "not of format 2")
         found = [str(sql) for (sql,) in db.execute("SELECT sql FROM sqlite_schema LIMIT 9")]
         need(sorted(found) in (TABLES[:1], TABLES), "other tables than those of a ledger")
+        need(whole(path, log, db), "its log, which may hold its last entries, is missing or empty")
         db.text_factory = bytes
         for seq, data, stored in db.execute("SELECT * FROM entries ORDER BY seq"):
             size -= len(data) + len(stored)
             need(size >= 0, "entries that are larger than their file")
             steps.clear()
             yield seq, data, stored
+def kinds(loss):  # of a loss and of all in it
+    inner = [loss.get("loss"), *(part["loss"] for part in loss.get("parts", []))]
+    return {loss["kind"]}.union(*map(kinds, filter(None, inner + loss.get("losses", []))))
 class Account:
-    def __init__(self, body, unchecked):
-        self.body, self.unchecked, self.known, self.closed = body, unchecked, True, False
-        self.tokens, self.items, self.charges, self.common = {}, None, [], 1
+    """One accountant. What is asked of entries one by one, of the life of tokens, of plans, of how
+    far streams come and of batches is asked in any case; `adds_up` is for sums alone."""
+    def __init__(self, body):
+        self.body, self.unchecked, self.adds_up, self.closed = body, set(), True, False
+        self.tokens, self.items, self.begun, self.learned = {}, None, False, False
+        self.charges, self.common = [], 1
         need(body["trust"] == "central" or body["adjacency"] != "add-remove", "users shift")
         need(body["trust"] == "local" or not body.get("attested"), "attested is for local trust")
         self.cap, self.common = self.amount(body["cap"]), 1
-        features, rule = body.get("features", {}), (body["told"] or {"rule": {"most": 1}})["rule"]
-        self.resumes, self.begun = features.get("resume/1"), False
+        late, features = exact(body.get("odometer") or "1e-9"), body.get("features", {})
+        need(0 < late < 1 - exact(body.get("failure", "0")), "odometer and failure")
+        self.resumes = features.get("resume/1")
         need(self.resumes in (None, "critical"), "resume/1 must be critical")
-        self.early = self.resumes and body["adjacency"] != "add-remove" and rule["most"] == 1
-        if body["told"] or "participation/1" in features:
-            self.leave("what a person pays who comes back (verify_persons.py)")
-    def leave(self, what): self.known = self.unchecked.add(f"{what}, and sums with them")
-    def amount(self, value, kind="zcdp", name="rho", part=1):
+        need(fits("heads", body.get("kept", {"heads": "elsewhere"})), "data of resume/1")
+        rule, said = body["told"], features.get("participation/1")
+        need(said == (None if rule is None else "critical"), "the rule, or its declaration")
+        self.early = self.resumes and body["adjacency"] != "add-remove"
+        self.early = self.early and (rule is None or rule["rule"]["most"] == 1)
+        if rule is not None: self.of_persons(rule)
+    def of_persons(self, told): self.leave("what a person pays who comes back (verify_persons.py)")
+    def leave(self, what):
+        self.unchecked.add(f"{what}, and sums with them")
+        self.adds_up = False
+    def amount(self, value, kind="zcdp", name="rho", part=1):  # None: of another kind
         need(value.get("adjacency") in (None, self.body["adjacency"]), "another relation's loss")
         if value["kind"] != kind: return self.leave(f"what has the kind {value['kind']}")
         found = exact(value[name]) * part
@@ -134,11 +184,24 @@ class Account:
         need(found > 0 and common.bit_length() <= 4096, "zero, or no short common denominator")
         self.common = common
         return found
-    def charge(self, users, rho):
+    def stated(self, loss):  # in zCDP: of one row, or of all visits of a person if it says so
+        inner = loss["loss"] if loss["kind"] == "visits" else loss
+        return self.amount(inner, "gaussian", "mu_squared", Fraction(1, 2))
+    def price(self, loss, users):  # None: of persons, verify_persons.py
+        return None if self.body["told"] else self.stated(loss)
+    def kept_until(self, token): return token["reach"]
+    def within(self, users):
         whole, shifts = self.body["users"], self.body["adjacency"] == "add-remove"
-        within = whole[0] <= users[0] and users[1] <= whole[1]
-        need(within and not (shifts and users != whole), "these are not its users")
-        self.charges += [(users, rho)] * bool(self.known)
+        need(whole[0] <= users[0] and users[1] <= whole[1], "these are not its users")
+        need(users == whole or not shifts, "only all users together")
+    def charge(self, users, rho):  # or free, if below zero
+        if self.adds_up and rho and users[0] < users[1]: self.charges.append((users, rho))
+    def planned(self, item): self.charge(item["users"], item["rho"] and item["rho"] * item["left"])
+    def reserved(self, token, body): self.charge(token["users"], token["rho"])
+    def spent(self, token, rho, body):
+        self.charge(token["users"], token["rho"] and rho and rho - token["rho"])
+    def ended(self, token, stop):
+        self.charge([stop, token["users"][1]], token["rho"] and -token["rho"])
     def exceeded(self):  # at which index the cap is, at some time: a tree over time, by index
         half, edges = 1 << len(self.charges).bit_length(), {}
         sums, most = [0] * 2 * half, [0] * 2 * half  # of a stretch of time; of its beginnings
@@ -156,51 +219,68 @@ class Account:
     def add(self, body):
         kind = body["entry"]
         need(not self.closed, "after the close")
-        self.closed = kind == "close"
-        if kind not in FORMS:
-            self.known = self.known and kind == "functions"
-            self.unchecked.add(f"entries of kind {kind}, and sums with them")
-        elif self.closed: need(all("outcome" in t for t in self.tokens.values()), "open tokens")
-        elif kind == "plan":
-            need(body["items"] and not self.tokens and self.items is None, "a plan comes first")
-            self.items = [i | {"left": i.get("count", 1), "rests": []} for i in body["items"]]
-            for item in self.items:
-                item["rho"] = self.amount(item["loss"], "gaussian", "mu_squared", Fraction(1, 2))
-                self.charge(item["users"], item["rho"] and item["rho"] * item["left"])
+        if kind in UNLOOKED:
+            self.begun = self.begun or kind in ("delegate", "attest")
+            self.leave(f"entries of kind {kind}")
         elif kind != "open": getattr(self, kind)(body)
+    def close(self, body):
+        need(all("outcome" in token for token in self.tokens.values()), "open tokens")
+        self.closed = True
+    def batches(self, body): need(self.body["told"], "batches of no rule")
+    def learner(self, body):
+        first = not (self.learned or self.tokens or self.items)
+        self.learned = need(self.resumes and first, "learner") or True
+    def resume(self, body): need(self.resumes, "resume/1 was not declared")
+    def plan(self, body):
+        need(body["items"] and not self.begun and self.items is None, "a plan comes first")
+        self.items = [i | {"left": i.get("count", 1), "rests": []} for i in body["items"]]
+        for item in self.items:
+            self.within(item["users"])
+            item["rho"] = self.price(item["loss"], item["users"])
+            self.planned(item)
     def issue(self, body):
-        rho, planned = self.amount(body["budget"]), body.get("planned")
+        users, number, self.begun = body["users"], body.get("planned"), True
+        token = {"users": users, "rho": self.amount(body["budget"]), "upto": users[0], "item": None}
         need(body["budget"]["kind"] == self.body["cap"]["kind"], "a budget of another currency")
-        if body.get("failure", "0") != "0" or body.get("allowance") is not None:
+        if exact(body.get("failure", "0")) or body.get("allowance") is not None:
             self.leave("tokens that may fail, or are of an allowance")
         need(body["token"] not in self.tokens and not self.body.get("attested"), "issued twice")
-        need((planned is None) == (self.items is None), "planned without a plan, or not planned")
-        item, users = {"rho": rho, "rests": []}, body["users"]
-        if planned is None: self.charge(users, rho)
-        else:
-            item = self.items[planned]
-            rests = [at for at in item["rests"] if at <= users[0] and users[1] == item["users"][1]]
-            if item["left"] > 0 and users == item["users"]:  # as a rest, of a run that begins
-                item["left"], rests = item["left"] - 1, [users[0]]
-                item["rests"] += rests
-            need(planned >= 0 and item["label"] == body["label"] and rests, "not left in the plan")
-            need(not self.known or rho <= item["rho"], "more than was planned")
-            item["rests"].remove(max(rests))
-        self.tokens[body["token"]] = {"users": users, "rho": rho, "item": item, "upto": users[0]}
+        need((number is None) == (self.items is None), "planned without a plan, or not planned")
+        self.within(users)
+        if number is None: self.reserved(token, body)
+        else: self.take(token, number, body)
+        self.tokens[body["token"]] = token
+    def take(self, token, number, body):  # a run of a plan, or of one that ended early the rest
+        need(number >= 0 and body.get("allowance") is None, "no item, or an allowance")
+        token["item"], users = (item := self.items[number]), token["users"]
+        rests = [at for at in item["rests"] if at <= users[0] and users[1] == item["users"][1]]
+        run = item["left"] > 0 and users == item["users"]
+        need(item["label"] == body["label"] and (run or rests), "not left in the plan")
+        most = self.price(item["loss"], users)
+        need(None in (token["rho"], most) or token["rho"] <= most, "more than was planned")
+        if run: item["left"] -= 1
+        else: item["rests"].remove(max(rests))
     def spend(self, body):
-        token, noise, domain = self.tokens[body["token"]], body["noise"], body["domain"]
-        need(not {"spend", "outcome"} & token.keys() and body["users"] == token["users"], "spent")
+        token = self.tokens[body["token"]]
+        need(not {"loss", "outcome"} & token.keys() and body["users"] == token["users"], "spent")
         need(all(body[n] == self.body[n] for n in ("trust", "adjacency", "simulated")), "of others")
-        shared = body["trust"] == "local" and body["users"][1] - body["users"][0] > 1
-        need(not shared or body["arithmetic"] == "each", "noise that several users share")
+        several = body["trust"] == "local" and body["users"][1] - body["users"][0] > 1
+        need(not several or body["arithmetic"] == "each", "noise that several users share")
         stream = body.get("interactive") or body.get("profile")
         need(not stream or body["arithmetic"] != "sum", "a stream, or a profile, is no plain sum")
-        if "lease" in body["parameters"]: self.leave("that leases pay for all of their runs")
-        price = self.amount(body["loss"], "gaussian", "mu_squared", Fraction(1, 2))
-        need(not self.known or price <= token["rho"], "more than was reserved")
-        self.pay(token, price, token["users"][0])
-        token["spend"], drawn = True, body["drawn"] or {}
-        token["reach"] = body["users"][not (self.early and body.get("interactive"))]
+        if "lease" in body["parameters"]:
+            form = fits("object", lease := body["parameters"]["lease"]) and fits("lease", lease)
+            need(form and not body.get("interactive"), "lease")
+            self.leave("that leases pay for all of their runs")
+        price, row = self.price(body["loss"], body["users"]), self.stated(body["loss"])
+        need(None in (price, token["rho"]) or price <= token["rho"], "more than was reserved")
+        self.spent(token, price, body)
+        token["rho"], token["loss"], drawn = price, body["loss"], body["drawn"] or {}
+        fails = kinds(body["loss"]) & {"approx", "may-fail"}
+        token["reach"] = body["users"][not (self.early and body.get("interactive") and not fails)]
+        self.draws(body, drawn, row)
+    def draws(self, body, drawn, row):  # noise: that it is on a grid, and earns the loss of a row
+        noise, domain = body["noise"], body["domain"]
         family, kind = noise.get("family"), domain.get("kind")
         self.unchecked |= {"tables, samplers, most bounds of exact noise"} if drawn else set()
         if drawn and ({"grid", "bound"} & drawn.keys() or body["arithmetic"] == "sum"):
@@ -213,43 +293,46 @@ class Account:
             self.unchecked.add("losses, domains and noise that are a mechanism's word")
         elif (family, kind, domain.get("norm")) != ("gaussian", "ball", "l2"):
             self.unchecked.add(f"what {family} noise earns in a {kind} domain")
-        elif price is not None:
+        elif row is not None:
             radius, gain, std = map(Fraction, (domain["radius"], body["gain"], noise["std"]))
             reach = radius * gain * (2 if body["adjacency"] == "replace-one" else 1)
-            need(min(reach, std) > 0 and 2 * price >= (reach / std) ** 2, "it earns a larger loss")
-    def learner(self, body):
-        need(self.resumes and not self.begun and not self.tokens and self.items is None, "learner")
-        self.begun = True
-    def resume(self, body): need(self.resumes, "resume/1 was not declared")
-    def publish(self, body):  # or a last value, or a stream that comes further
+            need(min(reach, std) > 0 and 2 * row >= (reach / std) ** 2, "it earns a larger loss")
+    def running(self, body):
         token = self.tokens[body["token"]]
-        need(self.resumes and "spend" in token and "outcome" not in token, "no rows are open")
+        need("loss" in token and "outcome" not in token, "no rows are open")
+        return token
+    def functions(self, body):
+        named = self.running(body).setdefault("functions", set())
+        need(body["names"] and named.isdisjoint(body["names"]), "no names, or named before")
+        named |= set(body["names"])
+    def publish(self, body):  # or a last value, or a stream that comes further
+        token = self.running(body)
+        need(self.resumes, "resume/1 was not declared")
         upto = body.get("upto", token["upto"])
-        need(not self.known or token["upto"] <= upto <= token["reach"], "rows beyond the reach")
+        need(token["upto"] <= upto <= token["reach"], "rows beyond the reach")
         token["upto"] = upto
         return token
     def reach(self, body):
-        own, end = self.publish(body), body["stop"]
-        own["reach"] = need(not self.known or own["reach"] < end <= own["users"][1], "stop") or end
+        token, stop = self.publish(body), body["stop"]
+        token["reach"] = need(token["reach"] < stop <= token["users"][1], "stop") or stop
     def retire(self, body):
         token, outcome = self.tokens[body["token"]], body["outcome"]
-        need((outcome == "unused") == ("spend" not in token), "no such end for this token")
+        need((outcome == "unused") == ("loss" not in token), "no such end for this token")
         need("outcome" not in token and outcome != "uncovered", "a second end, or one by the rows")
         if "kept" in body:
             need(outcome == "released", "a value of what released none")
             self.publish(fits("kept", body["kept"]) and body["kept"] | {"token": body["token"]})
-        token["outcome"], back = outcome, token["users"][0]
-        if self.known and outcome != "unused": back = token["reach"]  # it did not take the rest
-        token["item"]["rests"].append(back)
-        self.pay(token, 0, back)
-    def pay(self, token, rho, back):  # the rest of what was reserved is free again
-        if self.known and self.items is None:
-            self.charges.append(([back, token["users"][1]], rho - token["rho"]))
-        token["rho"] = rho
+        token["outcome"], item, users = outcome, token["item"], token["users"]
+        stop = users[0] if outcome == "unused" else self.kept_until(token)
+        if item and outcome == "unused" and users == item["users"]: item["left"] += 1
+        elif not item: self.ended(token, stop)
+        elif stop < users[1] and "by-arrival" not in kinds(token.get("loss", item["loss"])):
+            item["rests"].append(stop)
 def root_of(peaks):  # RFC 6962, section 2.1
     root, *before = peaks[::-1] or [sha()]
     return functools.reduce(lambda node, peak: sha(b"\1", peak, node), before, root).hex()
-def verify(path):  # head, root, problems, and what was not checked; raises Unreadable
+def verify(path, kind_of_account=Account):
+    """Head, root, problems, and what was not checked; raises Unreadable."""
     head, peaks, size, last, accounts, declared, by = bytes(32), [], 0, (0, ""), {}, {}, {}
     problems, unchecked = [], {"promises, odometers, heads, what several accountants share"}
     try:
@@ -273,14 +356,16 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
                 need(timed is ("at" in envelope) and root == envelope.get("root", False), "form")
                 ext, theirs = envelope.get("ext", {}), declared.get(str(name), set())
                 need(ext.keys() <= {n for n in theirs if kind in OF.get(n, [kind])}, "ext")
-                need(fits("text", name) and fits(KINDS, kind), "no accountant, or an unknown kind")
-                own = {k: v for k, v in body.items() if k not in ("accountant", "entry")}
-                need(kind not in FORMS or fits(kind, own), kind)
+                need(fits("text", name) and kind in KINDS, "no accountant, or an unknown kind")
+                fits(kind, {k: v for k, v in body.items() if k not in ("accountant", "entry")})
                 need((kind == "open") != (name in accounts), "opened twice, or not at all")
                 body |= {"drawn": ext.get("exact/1"), "told": ext.get("participation/1")}
                 body |= {"kept": ext["resume/1"]} if "resume/1" in ext else {}
-                accounts[name] = accounts[name] if name in accounts else Account(body, unchecked)
-                accounts[name].add(body)
+                if kind == "open":
+                    alike = all(a.body["simulated"] == body["simulated"] for a in accounts.values())
+                    accounts[name] = kind_of_account(body)
+                    need(alike, "simulations and real noise")
+                else: accounts[name].add(body)
                 need(kind != "issue" or by.setdefault(envelope["nonce"], seq) == seq, "nonce twice")
             except WRONG as error:
                 problems.append(f"entry {seq}: {error}")
@@ -292,9 +377,11 @@ def verify(path):  # head, root, problems, and what was not checked; raises Unre
         raise Unreadable(str(error)) from None
     problems += [] if accounts else ["no accountant was opened"]
     optional = sorted(set().union(*declared.values()) - KNOWN)
+    unchecked = unchecked.union(*(account.unchecked for account in accounts.values()))
     return {"entries": size, "head": head.hex(), "root": root_of(peaks), "problems": problems,
             "optional_extensions": optional, "unchecked": sorted(unchecked)}
-if __name__ == "__main__":
-    try: found = verify(sys.argv[1])
+def main(arguments, verify=verify):
+    try: found = verify(*arguments)
     except Unreadable as e: sys.exit(print("error:", e.args[0], file=sys.stderr) or (*e.args, 4)[1])
     sys.exit(print(json.dumps(found, indent=2)) or bool(found["problems"]))
+if __name__ == "__main__": main(sys.argv[1:2])

@@ -1,25 +1,31 @@
 """Verifies what persons pay in a privlearn ledger: ``python verify_persons.py ledger.db``.
 
 Only Python's standard library and verify_ledger.py beside it, which checks chain, entries and
-tokens.  This adds what `participation/1` of docs/ledger.md says, for caps in zCDP and Gaussian
-losses: the rule, its batches, the price of every token for all visits of one person in it, and the
-most that any pattern of visits within the rule adds up to.  How far all visits move a stream (loss
-of the kind `visits`) is taken as it is recorded.  Exit codes as those of verify_ledger.py.
+tokens.  This adds what `participation/1` of docs/ledger.md says: the rule, its batches and clock,
+the price of every token for all visits of one person in it, and, for caps in zCDP and Gaussian
+losses, the most that any pattern of visits within the rule adds up to.  How far all visits move a
+stream (loss of the kind `visits`) is taken as it is recorded.  Exit codes as those of
+verify_ledger.py.
 """
 
-import json
 import math
 import sys
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import verify_ledger
-from verify_ledger import Unreadable, exact, need
+from verify_ledger import FORMS, TEXTS, fits, kinds, need
 
-MOST_PIECES = 512
-LEFT = "what a person pays who comes back (verify_persons.py)"
-WORDS = {"pattern": ("public", "private"), "clock": ("arrivals", "timetable")}
-NUMBERS = ("most", "apart", "per_batch")
+MOST_STEPS = 2**23  # of the programme, for all of an account
+TEXTS["registry"] = "[0-9a-f]{32}"
+FORMS["participation"] = {"rule": "rule", "registry": "registry"}
+FORMS["rule"] = {"most": "count", "apart": "count", "per_batch": "count~", "pooled": "bool"}
+FORMS["rule"] |= {"pattern": "public/private", "clock": "arrivals/timetable"}
+FORMS["clock"] = {"clock": "index"}
+
+
+class TooMuch(Exception):
+    """The programme would take too many steps."""
 
 
 class Persons(verify_ledger.Account):
@@ -27,182 +33,225 @@ class Persons(verify_ledger.Account):
 
     rule = None
 
-    def __init__(self, body, unchecked):
-        super().__init__(body, unchecked)
-        self.starts, self.plan, self.clock = [], None, body["users"][0]
-        self.held = {}  # by token: users, what is charged to a person, how
-        self.sure = body["cap"]["kind"] == "zcdp"
-        critical = body.get("features", {}).get("participation/1")
-        need((critical is None) == (body["told"] is None), "the rule or its declaration is missing")
-        if body["told"] is None:
-            return
-        rule = body["told"]["rule"]
-        need(critical == "critical" and body["told"].keys() == {"rule", "registry"}, "its form")
-        need(rule.keys() == {*NUMBERS, *WORDS, "pooled"}, "the names of a rule")
-        need(all(rule[name] in words for name, words in WORDS.items()), "pattern or clock")
-        counts = [rule[n] for n in NUMBERS if n != "per_batch" or rule[n] is not None]
-        need(all(type(n) is int and n >= 1 for n in counts), "a number of the rule")
-        need(type(rule["pooled"]) is bool and (rule["per_batch"] or 1) <= rule["most"], "the rule")
+    def of_persons(self, told):
+        body, self.starts, self.clock, self.left = self.body, [], self.body["users"][0], MOST_STEPS
+        self.changes = []  # in order: of a token or item, what it is charged from then on
+        rule = fits("participation", told) and told["rule"]
+        need((rule["per_batch"] or 1) <= rule["most"], "more in a batch than in all")
         alone = rule["per_batch"] is None and rule["apart"] == 1
         need(not rule["pooled"] or alone, "a pooled rule counts batches alone")
-        private = rule["pattern"] == "private"
+        private, timetable = rule["pattern"] == "private", rule["clock"] == "timetable"
         good = ("zero-out",) if private else ("zero-out", "replace-one")
         need(body["adjacency"] in good, "the relation is not one of this pattern")
-        need(private or rule["clock"] == "arrivals", "a timetable with a public pattern")
+        need(not timetable or (private and body["trust"] != "local"), "no such timetable")
         unique = body.get("population") is None and body.get("odometer") is None
         need(unique and not body.get("attested"), "a population, odometer or attestation")
-        self.rule = rule
-        unchecked.discard(f"{LEFT}, and sums with them")
+        self.rule, self.per_batch = rule, 1 if rule["pooled"] else rule["per_batch"]
 
-    def amount(self, value, *kind):  # of visits: what all of them together cost
-        inner = value["loss"] if self.rule and value["kind"] == "visits" else value
-        return super().amount(inner, *kind)
-
-    def unsure(self, what):
-        self.sure = False
-        self.unchecked.add(f"what persons pay, for {what}")
-
-    def most(self, users):  # rows of one person
-        per_batch = 1 if self.rule["pooled"] else self.rule["per_batch"]
+    def most(self, users):
+        """Rows of one person; a range that cuts a batch is refused."""
         most = min(self.rule["most"], -(-(users[1] - users[0]) // self.rule["apart"]))
-        if per_batch is None:
+        if self.per_batch is None:
             return most
         edges = [*self.starts, self.body["users"][1]]
         need(self.starts and users[0] in edges and users[1] in edges, "a token cuts a batch")
-        return min(most, per_batch * (edges.index(users[1]) - edges.index(users[0])))
+        return min(most, self.per_batch * (edges.index(users[1]) - edges.index(users[0])))
 
-    def price(self, loss, users):  # for all visits in a range, and by how many it may be divided
-        most, stated = self.most(users), loss["kind"] == "visits"
-        inner = loss["loss"] if stated else loss
-        if inner["kind"] != "gaussian" or self.body["trust"] == "local":
-            return self.unsure(f"a loss of the kind {inner['kind']}") or (None, 0)
-        rho = exact(inner["mu_squared"]) / 2
-        if not stated:
-            return rho * most**2, most
+    def price(self, loss, users):
+        """For all visits of one person in a range of slots."""
+        row = self.stated(loss)
+        if self.rule is None:
+            return row
+        most, local = self.most(users), self.body["trust"] == "local"
+        need("by-arrival" not in kinds(loss), "a loss by arrival of persons")
+        if loss["kind"] != "visits":
+            return row and row * (most if local else most**2)
         self.unchecked.add("how far all visits of a person move streams")
-        if most > loss["most"] or self.rule["apart"] < loss["apart"]:
-            return self.unsure("a stream of fewer visits") or (None, 0)
-        return rho, 0
+        if local:
+            return self.leave("what persons pay for a stream on their devices")
+        # every so many visits are far enough from each other
+        every = -(-loss["apart"] // self.rule["apart"])
+        of_every = [len(range(first, most, every)) for first in range(min(every, most))]
+        groups = sum(-(-visits // loss["most"]) for visits in of_every)
+        return row and row * groups**2
+
+    def divided(self, loss, users):
+        """By how many the price may be divided, one part for each visit; 0 if not at all."""
+        whole = loss["kind"] == "visits" and self.body["trust"] != "local"
+        return 0 if whole else self.most(users)
 
     def add(self, body):
-        super().add(body)
-        if self.rule is None:
-            need(body["entry"] == "open" or body["told"] is None, "data of no rule")
-            return
         kind, told = body["entry"], body["told"]
-        need(kind != "spend" or told is not None, "a spend without the registry's clock")
-        if kind in ("spend", "retire") and told is not None:
-            need(type(told["clock"]) is int and self.clock <= told["clock"], "an older registry")
-            self.clock = told["clock"]
-        if kind == "batches":
-            begun, users = self.held or self.plan is not None, self.body["users"]
-            need((self.rule["pooled"] or self.rule["per_batch"]) and not self.starts, "batches")
-            ascend = all(a < b for a, b in pairwise(body["starts"]))
-            need(not begun and ascend and body["starts"][0] == users[0], "batches")
-            need(body["starts"][-1] < users[1], "batches")
-            self.starts = body["starts"]
-            self.unchecked.discard("entries of kind batches, and sums with them")
-        elif kind == "plan":
-            self.plan = []
-            for item in body["items"]:
-                priced = self.price(item["loss"], item["users"])
-                self.plan.append((item["users"], *priced, item.get("count", 1)))
-        elif kind in ("delegate", "return", "attest"):
-            need(False, f"{kind} under a rule of participation")
-        elif kind == "issue":
-            self.reserve(body, told)
-        elif kind == "spend":
-            self.charge_person(body)
-        elif kind == "retire":
-            self.end(body)
+        if self.rule is not None:
+            need(kind not in verify_ledger.UNLOOKED, f"{kind} under a rule of participation")
+            need(kind != "spend" or told is not None, "a spend without the registry's clock")
+            if kind in ("spend", "retire") and told is not None:
+                clock = fits("clock", told) and told["clock"]
+                need(self.clock <= clock <= self.body["users"][1], "an older registry, or none")
+                self.clock = clock
+        super().add(body)
 
-    def end(self, body):  # a stream that ended early is charged to whole batches
-        token, (users, rho, divided) = self.tokens[body["token"]], self.held[body["token"]]
-        if body["outcome"] == "unused":
-            del self.held[body["token"]]
-        elif self.early and rho is not None and token["reach"] < token["users"][1]:
-            edges = [at for at in self.starts or [token["reach"]] if at >= token["reach"]]
-            stop = min(edges, default=token["users"][1])
-            token["item"]["rests"][-1] = stop
-            if self.plan is None:
-                need(not list(self.exceeded()), "the cap was exceeded before this end")
-                self.held[body["token"]] = [users[0], stop], rho, divided
-                if stop == users[0]:
-                    del self.held[body["token"]]
+    def batches(self, body):
+        starts, users = body["starts"], self.body["users"]
+        need(self.rule is not None and self.per_batch is not None, "batches of no rule")
+        need(not (self.starts or self.tokens or self.items), "batches come once, and first")
+        ascend = starts and all(a < b for a, b in pairwise(starts))
+        need(ascend and starts[0] == users[0] and starts[-1] < users[1], "starts of batches")
+        self.starts = starts
 
-    def reserve(self, body, told):
-        planned = body.get("planned")
-        need(told is None or (told == {} and self.plan is None), "told of a token")
-        if body.get("failure", "0") != "0" or body["budget"]["kind"] != "zcdp":
-            self.unsure("tokens that may fail, or of another currency")
-        rho = exact(body["budget"].get("rho", "0"))
-        if planned is None:
-            shared = 0 if told is None else self.most(body["users"])
-            self.held[body["token"]] = body["users"], rho, shared
-        else:
-            self.most(body["users"])  # no batch is cut
-            users, most_rho, shared, _ = self.plan[planned]
-            need(most_rho is None or rho <= most_rho, "more than was planned")
-            self.held[body["token"]] = users, most_rho, shared
+    def planned(self, item):
+        if self.rule is None:
+            return super().planned(item)
+        share, count = self.divided(item["loss"], item["users"]), item["left"]
+        charge = item["users"], item["rho"] and item["rho"] * count, share
+        self.changes.append((len(self.changes), charge))
 
-    def charge_person(self, body):
-        users, held, shared = self.held[body["token"]]
-        need(body["loss"]["kind"] != "visits" or body["arithmetic"] != "sum", "a sum of visits")
-        over = "lease" not in body["parameters"] or body["told"]["clock"] >= body["users"][1]
-        need(over, "a lease is of slots that are over")
-        rho, divided = self.price(body["loss"], users)
-        if rho is None or held is None:
+    def issue(self, body):
+        if self.rule is not None:
+            need(body["told"] in (None, {}), "told of a token")
+            need(body["told"] is None or self.items is None, "told of a planned token")
+            self.most(body["users"])
+        super().issue(body)
+
+    def reserved(self, token, body):
+        if self.rule is None:
+            return super().reserved(token, body)
+        token["shared"] = body["told"] is not None
+        share = self.most(token["users"]) if token["shared"] else 0
+        self.change(token, (token["users"], token["rho"], share))
+
+    def spend(self, body):
+        super().spend(body)
+        if self.rule is None:
             return
-        need(rho <= held, "it costs a person more than the token holds")
-        need(divided or not shared, "a token for a loss that grows with visits, and this does not")
-        if self.plan is None:
-            self.held[body["token"]] = users, rho, divided
+        token, loss, users = self.tokens[body["token"]], body["loss"], body["users"]
+        item, shared = token["item"], self.divided(loss, users)
+        wanted = self.divided(item["loss"], users) if item else token["shared"]
+        need(shared or not wanted, "a token for what grows with visits, and this does not")
+        need("visits" not in kinds(loss) or body["arithmetic"] != "sum", "a sum of visits")
+        over = "lease" not in body["parameters"] or body["told"]["clock"] >= users[1]
+        need(over, "a lease is of slots that are over")
+        self.sizes(body["parameters"], users)
+        if self.rule["clock"] == "timetable":
+            need(body["arithmetic"] == "sum", "on a timetable rows are added up")
+            self.unchecked.add("that null records add nothing on a timetable")
+
+    def sizes(self, parameters, users):
+        """Batches of a stream lie within those of the rule, and have no more of a person."""
+        stated, sizes = parameters.get("participation"), parameters.get("sizes")
+        if stated is None or sizes is None:
+            return
+        within = fits("rule", stated) and (1 if stated["pooled"] else stated["per_batch"])
+        if within is not None:
+            need(self.per_batch is not None and self.per_batch <= within, "more in a batch")
+            need(fits("[count", sizes), "sizes of batches")
+            begun = set(accumulate(sizes, initial=users[0]))
+            inside = {start for start in self.starts if users[0] <= start < users[1]}
+            need(inside <= begun, "a batch begins within one of the stream's")
+
+    def spent(self, token, rho, body):
+        if self.rule is None:
+            return super().spent(token, rho, body)
+        if token["item"] is None:
+            users = token["users"]
+            self.change(token, (users, rho, self.divided(body["loss"], users)))
+
+    def kept_until(self, token):
+        """A stream that ended early is charged to whole batches."""
+        if self.rule is None:
+            return token["reach"]
+        edges = [at for at in self.starts or [token["reach"]] if at >= token["reach"]]
+        return min([*edges, token["users"][1]])
+
+    def ended(self, token, stop):
+        if self.rule is None:
+            return super().ended(token, stop)
+        (first, _), rho, share = token["charge"]
+        self.change(token, ([first, stop], rho, share))
+
+    def change(self, token, charge):
+        if charge != token.get("charge"):
+            self.changes.append((id(token), charge))
+        token["charge"] = charge
 
     def exceeded(self):
-        yield from super().exceeded()
-        if self.rule is None or not self.sure:
-            return
-        items = [(*item[:3], item[3]) for item in self.plan or []]
-        charges = items if self.plan is not None else [(*held, 1) for held in self.held.values()]
+        if self.rule is None:
+            yield from super().exceeded()
+        elif self.adds_up:
+            try:
+                all_reserved = [*dict(reversed(self.changes)).values()]
+                peaks = self.peaks() if self.largest(all_reserved) > self.cap else ()
+                if any(self.largest(charges) > self.cap for charges in peaks):
+                    yield "a person can be charged more than the cap"
+            except TooMuch:
+                self.leave("what persons pay, with so many pieces and visits")
+
+    def peaks(self):
+        """What is charged whenever a charge is about to become smaller, and at the end."""
+        standing, grown = {}, False
+        for name, charge in self.changes:
+            if name in standing and grown:
+                yield [*standing.values()]
+            grown = name not in standing
+            standing[name] = charge
+        yield [*standing.values()]
+
+    def largest(self, charges):
+        """The most that visits within the rule add up to, each as early as its piece allows.
+
+        It is then the first slot of its piece, or `apart` behind the visit before.  Pieces lie
+        between edges of ranges; `later[i][q][n]` is the most for n further visits from piece i on
+        after one in piece q - 1 (q = 0: after none).
+        """
+        charges = [(users, rho, share) for users, rho, share in charges if users[0] < users[1]]
         edges = sorted({edge for users, *_ in charges for edge in users})
-        if len(edges) > MOST_PIECES or self.rule["most"] > MOST_PIECES:
-            self.unsure("more than 512 pieces or visits")
-            return
-        try:
-            if charges and self.largest(edges, charges) > self.cap:
-                yield "a person can be charged more than the cap"
-        except ValueError as error:
-            yield f"what a person pays: {error}"
+        pieces, apart = list(pairwise(edges)), self.rule["apart"]
+        most = min(self.rule["most"], sum(map(self.most, pieces)))
+        self.left -= len(pieces) * most * (len(pieces) + most) + len(pieces) * len(charges)
+        if self.left < 0:
+            raise TooMuch
+        unit = math.lcm(*(rho.denominator * (share or 1) for _, rho, share in charges))
+        whole = [(*users, int(rho * unit)) for users, rho, share in charges if not share]
+        parts = [(*users, int(rho * unit / share)) for users, rho, share in charges if share]
+        each = [sum(rho for a, b, rho in parts if a <= at < b) for at, _ in pieces]
+        begun = []  # [p][q]: whole charges on piece p that begin in piece q or later
+        for at, _ in pieces:
+            here = dict.fromkeys(edges[:-1], 0)
+            for a, b, rho in whole:
+                here[a] += rho if a <= at < b else 0
+            begun.append([*accumulate([0, *reversed(here.values())])][::-1])
+        later = [[]] * len(pieces) + [[[0] * (most + 1)] * (len(pieces) + 1)]
+        for i in reversed(range(len(pieces))):
+            from_here = [0] * (most + 1)  # the best run of visits that begins in piece i
+            piece, slot, inside, total, following = i, edges[i], 0, 0, i
+            for visits in range(1, most + 1):
+                total, inside = total + each[piece], inside + 1
+                while following < len(pieces) and edges[following] < slot + apart:
+                    following += 1
+                after = later[following][piece + 1]
+                for n in range(visits, most + 1):
+                    from_here[n] = max(from_here[n], total + after[n - visits])
+                slot, before = slot + apart, piece
+                while piece < len(pieces) and slot >= edges[piece + 1]:
+                    piece += 1
+                if piece == len(pieces):
+                    break
+                if piece != before:
+                    total, inside = total + begun[piece][before + 1], 0
+                if inside == self.most(pieces[piece]):
+                    break
+            later[i] = [
+                [max(skip, begun[i][q] + run if n else 0) for n, (skip, run) in
+                 enumerate(zip(later[i + 1][q], from_here, strict=True))]
+                for q in range(i + 1)
+            ]  # fmt: skip
+        return Fraction(later[0][0][most], unit) if pieces else Fraction(0)
 
-    def largest(self, edges, charges):
-        """Over all patterns: visits in pieces between edges, of which two are far enough apart."""
-        pieces = list(pairwise(edges))
-        divided = [(u, rho * n / d) for u, rho, d, n in charges if d]
-        whole = [(u, rho * n) for u, rho, d, n in charges if not d]
-        each = [sum(v for (a, b), v in divided if a <= p[0] and p[1] <= b) for p in pieces]
-        best, most = [], self.rule["most"]
-        for at, (first, stop) in enumerate(pieces):
-            stands = [(a, rho) for (a, b), rho in whole if a <= first and stop <= b]
-            found = [-math.inf] * (most + 1)  # by the number of visits, the last of them here
-            before = [(None, [0] + [-math.inf] * most), *enumerate(best)]
-            for earlier, sums in before:
-                if earlier is not None and stop - 1 - pieces[earlier][0] < self.rule["apart"]:
-                    continue
-                begun = -1 if earlier is None else pieces[earlier][0]
-                new = sum((rho for a, rho in stands if a > begun), Fraction(0))
-                for number, value in enumerate(sums[:most]):
-                    for more in range(1, min(self.most((first, stop)), most - number) + 1):
-                        total = value + new + more * each[at]
-                        found[number + more] = max(found[number + more], total)
-            best.append(found)
-        return max(max(found) for found in best)
 
+def verify(path):
+    """As verify_ledger.verify."""
+    return verify_ledger.verify(path, Persons)
 
-verify_ledger.Account = Persons
 
 if __name__ == "__main__":
-    try:
-        found = verify_ledger.verify(sys.argv[1])
-    except Unreadable as error:
-        sys.exit(print(f"error: {error.args[0]}", file=sys.stderr) or (*error.args[1:], 4)[0])
-    sys.exit(print(json.dumps(found, indent=2)) or bool(found["problems"]))
+    verify_ledger.main(sys.argv[1:2], verify)

@@ -134,6 +134,34 @@ def test_what_was_spent_is_the_most_over_all_patterns() -> None:
     assert found.guarantees[0].rho == 4  # the cap
 
 
+def test_what_was_spent_never_exceeds_the_cap_of_an_honest_run() -> None:
+    """Tokens hold budgets for whole ranges, and are spent on losses that are charged by visits."""
+    cap = ZCDP("1/2")
+    for seed in range(60):
+        rng = np.random.default_rng([29, seed])
+        rule = Participation(4, apart=int(rng.integers(2, 6)))
+        ranges = [sorted(rng.choice(13, 2, replace=False).tolist()) for _ in range(6)]
+        if not seed:
+            rule, ranges = Participation(4, apart=4), [[3, 8], [10, 11], [0, 11]]
+        book, tokens = account(rule, cap=cap, noise=NoiseSource.simulation(0)), []
+        for first, stop in ranges:
+            users, more = range(first, stop), Fraction(int(rng.integers(3)), 56)
+            budget = ZCDP(Fraction(rule.visits(len(users)) ** 2, 32) + more)
+            try:
+                token = book.issue(budget, users=users, label="sum")
+            except InsufficientBudgetError:
+                continue
+            held = book.spent()
+            with token.spend(SUM.spend()):
+                pass
+            assert held.covers(book.spent()), seed
+            tokens.append((users, Fraction(1, 32), False))
+        book.close()
+        assert most_of_a_person(rule, tokens) <= book.spent().rho <= cap.rho, seed
+        assert seed or book.spent().rho == Fraction(3, 8)  # at slots 2, 6 and 10
+        assert certify(book.ledger.records).problems == [], seed
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_no_pattern_costs_more_than_a_plan_says(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -360,9 +360,9 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_quick_bounds_let_nothing_pass_that_a_person_may_pay,
     ),
     (
-        f"{PERSONS}:_Pieces._by_programme",
-        "begun[p] += amount",
-        "begun[0] += amount",
+        f"{PERSONS}:_Pieces._behind",
+        "found[first:stop, first]",
+        "found[first:stop, 0]",
         test_streams_are_charged_whole_to_whoever_is_in_them,
     ),
     (

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,9 @@ from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
 from privlearn.tokens import Released
+
+_DOCS = Path(__file__).resolve().parents[2] / "docs"
+VERIFIER = SimpleNamespace(**runpy.run_path(str(_DOCS / "verify_ledger.py")))
 
 USERS = range(4)
 MECHANISM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
@@ -269,6 +274,12 @@ def test_a_ledger_that_is_gone_is_not_begun_anew_unnoticed(tmp_path: Path) -> No
 # Copies of the main file alone --------------------------------------------------------------------
 
 
+def unread_by_another_verifier(path: Path) -> None:
+    """docs/verify_ledger.py says the same."""
+    with pytest.raises(VERIFIER.Unreadable, match="its log, which may hold its last"):
+        VERIFIER.verify(path)
+
+
 def copy_alone(path: Path, to: str = "copy.db") -> Path:
     return Path(shutil.copyfile(path, path.with_name(to)))
 
@@ -287,6 +298,7 @@ def test_a_copy_without_its_log_is_refused_also_while_somebody_reads(
         reader.execute("SELECT count(*) FROM entries").fetchone()
     release(accountant)
     copy = copy_alone(path)
+    unread_by_another_verifier(copy)
     for read in (read_records, audit, Ledger.open):
         with pytest.raises(LedgerUnreadableError, match=r"copy.db-wal, which may hold its last"):
             read(copy)
@@ -295,10 +307,11 @@ def test_a_copy_without_its_log_is_refused_also_while_somebody_reads(
     if reading:
         with pytest.raises(LedgerUnreadableError, match=r"copy.db-wal, which may hold its last"):
             read_records(copy)
+        unread_by_another_verifier(copy)
         assert audit(copy, head=accountant.ledger.head).problems
     else:
         assert spends_in(copy) == 2
-        assert audit(copy).problems == []
+        assert audit(copy).problems == VERIFIER.verify(copy)["problems"] == []
     # with its log it is whole
     shutil.copyfile(f"{path}-wal", f"{copy}-wal")
     assert spends_in(copy) == 2
@@ -325,6 +338,7 @@ def test_a_copy_with_a_log_of_a_later_moment_is_refused(
         Path(f"{copy}-wal").write_bytes(content[log])
     if head:
         shutil.copyfile(f"{path}.head", f"{copy}.head")
+    unread_by_another_verifier(copy)
     for read in (read_records, audit, Ledger.open):
         with pytest.raises(LedgerUnreadableError, match=r"copy.db-wal, which may hold its last"):
             read(copy)

@@ -25,8 +25,10 @@ from person_ledgers import (
     sound,
 )
 
+from privlearn.accountants.audit import certify
 from privlearn.accountants.persons import PersonCharges, Visits
 from privlearn.ledger import Record, write_export
+from privlearn.ledger.chain import chained
 from privlearn.participation import Participation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -35,12 +37,7 @@ SEEN_ONLY_WITH_THE_PACKAGE = {
     "wrong kappa": "gains",
     "gain of one row": "gains",
     "no factorisation": "gains",
-    "batches within": "sizes of a stream's batches",
-    "more in a batch": "sizes of a stream's batches",
-    "no registry": "the form of a name",
     "no price": "other losses than Gaussian ones",
-    "most below the rule": "streams of fewer visits",
-    "apart beyond the rule": "streams of fewer visits",
 }
 
 
@@ -88,7 +85,7 @@ def test_faults_are_found_by_both(name: str, tmp_path: Path, verifier: ModuleTyp
     records, (change, _) = (
         (sound(), FAULTS[name]) if name in FAULTS else (batched(), BATCH_FAULTS[name])
     )
-    found = verifier.verify_ledger.verify(exported(tmp_path, changed(records, change)))
+    found = verifier.verify(exported(tmp_path, changed(records, change)))
     assert bool(found["problems"]) is (name not in SEEN_ONLY_WITH_THE_PACKAGE)
     if name in SEEN_ONLY_WITH_THE_PACKAGE:
         assert [text for text in found["unchecked"] if "person" in text]
@@ -97,13 +94,13 @@ def test_faults_are_found_by_both(name: str, tmp_path: Path, verifier: ModuleTyp
 def test_a_lease_is_of_slots_that_are_over_and_its_price_is_left(
     tmp_path: Path, verifier: ModuleType
 ) -> None:
-    found = verifier.verify_ledger.verify(exported(tmp_path, list(leased_runs())))
+    found = verifier.verify(exported(tmp_path, list(leased_runs())))
     assert found["problems"] == []
     assert "that leases pay for all of their runs, and sums with them" in found["unchecked"]
-    assert "what persons pay, for a loss of the kind composed" in found["unchecked"]
+    assert "what has the kind composed, and sums with them" in found["unchecked"]
     (tmp_path / "ledger.jsonl").unlink()
     ahead = exported(tmp_path, changed(leased_runs(), a_lease_ahead))
-    (problem,) = verifier.verify_ledger.verify(ahead)["problems"]
+    (problem,) = verifier.verify(ahead)["problems"]
     assert "a lease is of slots that are over" in problem
 
 
@@ -113,8 +110,111 @@ def test_a_cap_below_what_a_person_can_be_charged_is_a_problem(
     def smaller(bodies: list[dict[str, Any]], _: object) -> None:
         bodies[0]["cap"]["rho"] = "0.2"  # one visit and the stream are within it
 
-    found = verifier.verify_ledger.verify(exported(tmp_path, changed(sound(), smaller)))
+    found = verifier.verify(exported(tmp_path, changed(sound(), smaller)))
     assert found["problems"] == ["a person can be charged more than the cap"]
+
+
+Bodies = list[dict[str, Any]]
+
+
+def planned_streams(*ways: tuple[range, tuple[int, ...]]) -> list[Record]:
+    """One planned stream for persons with one visit, and a token of it for each way: its users, and
+    how far it says that it comes."""
+    opened, spend, end = (sound()[i].body for i in (0, 5, 6))
+    of = {"accountant": opened["accountant"]}
+    loss = {"kind": "gaussian", "adjacency": "zero-out", "mu_squared": "1"}
+    item = {"label": "sum", "users": [0, 12], "loss": loss, "count": 1}
+    features = {**opened["features"], "resume/1": "critical"}
+    bodies: Bodies = [
+        {**opened, "cap": {"kind": "zcdp", "rho": "1/2"}, "features": features},
+        {**of, "entry": "plan", "items": [item]},
+    ]
+    rule = Participation(1).to_dict()
+    data = {0: {"participation/1": {**sound()[0].ext["participation/1"], "rule": rule}}}
+    for number, (users, stops) in enumerate(ways):
+        token = {**of, "token": f"t{number}"}
+        whom = {**token, "users": [users.start, users.stop]}
+        budget = {"kind": "zcdp", "rho": "1/2"}
+        bodies.append({**whom, "entry": "issue", "label": "sum", "budget": budget, "planned": 0})
+        data[len(bodies)] = {"participation/1": {"clock": 12}}
+        how = {"derived": False, "interactive": bool(stops)}
+        bodies.append({**spend, **whom, "loss": loss, "parameters": {}, **how})
+        bodies += [{**token, "entry": "reach", "stop": stop} for stop in stops]
+        bodies.append({**end, **token})
+    return chained(bodies, data)
+
+
+def stray_batches(stray: bool) -> list[Record]:
+    """Beside an account with batches one of single arrivals, perhaps with batches as well."""
+    bodies = [record.body for record in batched()]
+    features = {"exact/1": "optional"}
+    other = {**bodies[0], "accountant": "other", "features": features}
+    more = [other, {**bodies[1], "accountant": "other"}][: 1 + stray]
+    return chained([*bodies, *more], {record.seq: dict(record.ext) for record in batched()})
+
+
+def clock_of_the_spend(clock: int) -> list[Record]:
+    def change(bodies: Bodies, data: dict[int, dict[str, Any]]) -> None:
+        for seq in (5, 6):
+            data[seq]["participation/1"]["clock"] = clock
+
+    return changed(sound(), change)
+
+
+def failing(failure: str) -> list[Record]:
+    def change(bodies: Bodies, _: object) -> None:
+        bodies[1]["failure"] = failure
+
+    return changed(sound(), change)
+
+
+def unused(users: list[int]) -> list[Record]:
+    """A token for a whole budget, which was not used."""
+    bodies = [record.body for record in batched()]
+    issue = {**bodies[2], "token": "more", "users": users}
+    end = {**bodies[-2], "token": "more", "outcome": "unused", "digest": None}
+    data = {record.seq: dict(record.ext) for record in batched()}
+    return chained([*bodies[:-1], issue, end, bodies[-1]], data)
+
+
+ONCE: tuple[range, tuple[int, ...]] = SLOTS, ()
+TRICKS: dict[str, tuple[list[Record], list[Record]]] = {
+    "a planned run again": (planned_streams(ONCE), planned_streams(*[ONCE] * 3)),
+    "a reach that goes back": (
+        planned_streams((SLOTS, (6,)), (range(6, 12), (12,))),
+        planned_streams((SLOTS, (12, 1)), (range(1, 12), (12,))),
+    ),
+    "batches of no rule": (stray_batches(False), stray_batches(True)),
+    "a clock beyond the slots": (clock_of_the_spend(12), clock_of_the_spend(13)),
+    "half a batch, unused": (unused([0, 6]), unused([0, 5])),
+    "no probability": (failing("0.0"), failing("1")),
+}
+
+
+@pytest.mark.parametrize("name", TRICKS)
+def test_structure_is_asked_for_in_any_case(
+    name: str, tmp_path: Path, verifier: ModuleType
+) -> None:
+    """What is right passes both, and what is not is found by both."""
+    for records, wrong in zip(TRICKS[name], (False, True), strict=True):
+        found = certify(records)
+        assert bool(found.problems) is wrong
+        assert bool(verifier.verify(exported(tmp_path, records))["problems"]) is wrong
+        (tmp_path / "ledger.jsonl").unlink()
+
+
+def test_what_one_account_left_unchecked_stays_unchecked(
+    tmp_path: Path, verifier: ModuleType
+) -> None:
+    """Its own checks say nothing of another account."""
+    bodies = [record.body for record in sound()]
+    cap = {"kind": "pure", "epsilon": "1"}
+    other = {**bodies[0], "accountant": "other", "cap": cap}
+    data = {record.seq: dict(record.ext) for record in sound()}
+    records = chained([*bodies, other], {**data, len(bodies): data[0]})
+    found = verifier.verify(exported(tmp_path, records))
+    assert found["problems"] == []
+    assert "what has the kind pure, and sums with them" in found["unchecked"]
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -129,6 +229,7 @@ def test_two_programmes_find_the_same_largest_total(seed: int, verifier: ModuleT
     visits = Visits(rule, SLOTS, starts if rule.batched else ())
     theirs = object.__new__(verifier.Persons)
     theirs.rule, theirs.starts = rule.to_dict(), list(visits.starts)
+    theirs.per_batch, theirs.left = rule.in_a_batch, 10**6
     theirs.body = {"users": [SLOTS.start, SLOTS.stop]}
     ours, charges = PersonCharges(visits, 1), []
     for _ in range(int(rng.integers(1, 7))):
@@ -136,6 +237,5 @@ def test_two_programmes_find_the_same_largest_total(seed: int, verifier: ModuleT
         low, high = sorted(int(e) for e in rng.choice(edges, 2, replace=False))
         rho, shared = Fraction(int(rng.integers(1, 20)), 7), bool(rng.integers(2))
         ours.charge(range(low, high), (rho,), shared)
-        charges.append(([low, high], rho, theirs.most([low, high]) if shared else 0, 1))
-    found = theirs.largest(sorted({edge for users, *_ in charges for edge in users}), charges)
-    assert found == ours.largest()[0]
+        charges.append(([low, high], rho, theirs.most([low, high]) if shared else 0))
+    assert theirs.largest(charges) == ours.largest()[0]
