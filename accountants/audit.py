@@ -157,7 +157,7 @@ class Examination:
         self._users = _asked(delta, user, rounds)
         self._path = os.fspath(path) if is_address(path) else Path(path)
         self._values = RecordedValues()
-        self._claimed = Claimed(Path(path).resolve(), head=None, unknown=True)
+        self._claimed = Claimed(Path(os.path.realpath(path)), head=None, unknown=True)
 
     @property
     def entries(self) -> int:
