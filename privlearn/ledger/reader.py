@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
@@ -136,7 +137,16 @@ def readable(where: Path | str) -> Iterator[None]:
             said = f"an entry of more than {MOST_BYTES} bytes"
         if isinstance(error, sqlite3.OperationalError) and said == "interrupted":
             said = "the database takes more steps than a ledger of its size needs"
+        if isinstance(error, sqlite3.OperationalError) and not _has_room(where):
+            said += "; its disk is full, and to read it beside its log takes 32 kB there: make room"
         raise LedgerUnreadableError(f"{where} is not a readable ledger: {said}") from None
+
+
+def _has_room(where: Path | str) -> bool:
+    try:
+        return shutil.disk_usage(real_path(Path(where)).parent).free >= 2**16
+    except OSError:
+        return True  # it is not known to be full
 
 
 def check_is_file(where: Path) -> None:
