@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
@@ -48,14 +49,16 @@ from privlearn.accountants.stated_guarantees import (
     stated_sums,
     uncovered,
 )
+from privlearn.accountants.told_times import ToldTimes
 from privlearn.entries import (
     Entry,
     OpenEntry,
     parse_entry,
 )
-from privlearn.errors import UsersError
+from privlearn.errors import LedgerError, UsersError
 from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record, iterate_records
 from privlearn.ledger.addresses import is_address
+from privlearn.ledger.chain import this_minute
 from privlearn.ledger.heads import Claimed
 from privlearn.ledger.recorded_values import RecordedValues
 
@@ -160,7 +163,7 @@ class Examination:
         self._users = _asked(delta, user, rounds)
         self._path = os.fspath(path) if is_address(path) else Path(path)
         self._values = RecordedValues()
-        self._claimed = Claimed(Path(path).resolve(), head=None, unknown=True)
+        self._claimed = Claimed(Path(os.path.realpath(path)), head=None, unknown=True)
 
     @property
     def entries(self) -> int:
@@ -193,6 +196,8 @@ class Examination:
         """
         found = self._audited.certificate(self._delta, self._users, self._rounds)
         problems, notes = self._values.problems_and_remarks(self._path)
+        with suppress(LedgerError):  # a clock that tells no time tells nothing of others
+            notes += self._audited.times.ahead(this_minute())
         missing = self._audited.head if self._audited.head_at is None else None
         if older := self._claimed.problem(missing):
             problems.append(older)
@@ -280,7 +285,7 @@ class _Audit:
         watcher: Watcher | None = None,
     ) -> None:
         self.restate, self.watcher = restate, watcher
-        self.chain, self.entries = Chain(), 0
+        self.chain, self.entries, self.times = Chain(), 0, ToldTimes()
         self.head = head
         """One that was kept elsewhere."""
         self.head_at = 0 if head == self.chain.head else None
@@ -298,6 +303,7 @@ class _Audit:
     def take(self, record: Record) -> None:
         """Looks at the next record."""
         self.format, chain = record.format, self.chain
+        self.times.note(record)
         misplaced = record.seq != chain.size
         problems = chain.add(record)
         if problems:
@@ -388,7 +394,7 @@ class _Audit:
         guarantees: list[Guarantee] = []
         expended: list[Guarantee] = []
         shares: list[Share] = []
-        notes = remarks(states)
+        notes = [*remarks(states), *self.times.remarks()]
         for totals in (book.totals for book in books):
             notes += [*totals.declarations.remarks(), *totals.foreign.remarks]
         work = Work()

@@ -139,6 +139,25 @@ _GOOD: dict[Adjacency, dict[SpendForm, Loss]] = {relation: {} for relation in Ad
 """Spends of any account that were found right, apart from their tokens and users."""
 
 
+def _before(account: Account) -> str:
+    """What the ledger says of a token that can be spent, or ended, no more."""
+    match account.outcome:
+        case None:
+            return "was spent before: it stays charged; whether anything left is not known here"
+        case "unused":
+            return (
+                "was retired before, unspent and free of charge: by its own process, or by another "
+                "one when the connection of that was cut; issue another token"
+            )
+        case "lost":
+            return (
+                "was spent and then retired before, its outcome lost: it stays charged, and "
+                "nothing more is released for it; issue another token"
+            )
+        case outcome:
+            return f"was spent and then retired before, as {outcome}: it stays charged"
+
+
 @final
 class AccountState:
     """Everything that follows from one accountant's entries so far."""
@@ -491,7 +510,7 @@ class AccountState:
     def _check_spend(self, entry: SpendEntry) -> None:
         account = self._account(entry.token)
         if account.spend is not None or account.outcome is not None:
-            raise TokenSpentError(f"token {entry.token} was spent or retired before")
+            raise TokenSpentError(f"token {entry.token} {_before(account)}")
         if entry.users != account.users:
             raise TokenError(f"token {entry.token} was issued for users {account.users}")
         if entry.trust is not self.opened.trust:
@@ -645,7 +664,7 @@ class AccountState:
     def _check_retire(self, entry: RetireEntry) -> None:
         account = self._account(entry.token)
         if account.outcome is not None:
-            raise TokenSpentError(f"token {entry.token} was retired before")
+            raise TokenSpentError(f"token {entry.token} {_before(account)}")
         if (entry.outcome == "unused") is not (account.spend is None):
             state = "unspent" if account.spend is None else "spent"
             raise TokenError(f"token {entry.token} is {state}: it cannot end as {entry.outcome}")

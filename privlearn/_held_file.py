@@ -96,7 +96,7 @@ def located(path: str | os.PathLike[str], kind: Kind) -> Path:
         raise kind.error(f"path = {given!r}: must name a file")
     if is_address(given):
         raise kind.error(f"path: a database's address where that of {kind.name} is wanted: a file")
-    return Path(given).resolve()
+    return Path(os.path.realpath(given))
 
 
 @final
@@ -147,7 +147,7 @@ class _Place:
     def found(cls, path: Path, kind: Kind) -> Self:
         """Opens the file."""
         try:
-            file = os.open(path, os.O_RDWR)
+            file = os.open(path, os.O_RDWR | getattr(os, "O_NONBLOCK", 0))
         except FileNotFoundError:
             raise kind.error(f"{path} does not exist: {kind.missing}") from None
         except OSError as error:

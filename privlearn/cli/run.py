@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Annotated, Any, get_args
 import typer
 from pydantic.fields import FieldInfo
 
+from privlearn._foreign_files import LARGEST_SETTINGS, read_whole, toml_in
 from privlearn.cli.output import (
     BAD_INPUT,
     FORESEEN,
@@ -192,10 +192,10 @@ def _settings(path: Path | None) -> dict[str, Any]:
     if path is None:
         return {}
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return toml_in(read_whole(path, at_most=LARGEST_SETTINGS))
     except OSError as error:
         fail(f"{path} cannot be read: {error.strerror}", BAD_INPUT)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         fail(f"{path} is not TOML: {error}", BAD_INPUT)
 
 

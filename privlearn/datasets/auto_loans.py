@@ -27,6 +27,7 @@ from typing import Final
 import numpy as np
 from scipy.special import expit
 
+from privlearn._foreign_files import open_regular
 from privlearn._validate import count, positive
 from privlearn.datasets.csv_tables import (
     LONGEST_LINE,
@@ -197,7 +198,7 @@ def _in_file_order(path: str | os.PathLike[str]) -> list[CsvColumn]:
         DataError: the file cannot be opened, or lacks columns.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             first = file.readline(LONGEST_LINE)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None

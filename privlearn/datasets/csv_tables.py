@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from privlearn._foreign_files import open_regular
 from privlearn._validate import count
 from privlearn.domains import Array
 from privlearn.errors import DataError
@@ -231,7 +232,7 @@ def open_table(path: str | os.PathLike[str], columns: Sequence[CsvColumn]) -> It
         DataError: it cannot be opened or read.
     """
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             yield CsvTable(Path(path), file, columns)
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None

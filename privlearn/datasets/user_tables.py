@@ -23,6 +23,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn._foreign_files import open_regular
 from privlearn.datasets.csv_lines import (
     cells_of,
     header_of,
@@ -211,7 +212,7 @@ def read_table(wanted: Wanted, rows: int | None = None) -> Table:
 
 def _csv(wanted: Wanted, rows: int) -> Table:
     try:
-        with open(wanted.data, "rb") as file:
+        with open_regular(wanted.data) as file:
             physical = physical_lines(file)
             header = _csv_header(next(physical, b""), wanted.data)
             lines = list(islice(physical, rows))
@@ -252,7 +253,7 @@ def _parquet(wanted: Wanted, rows: int) -> Table:
             "save the table as CSV"
         ) from None
     try:
-        with open(wanted.data, "rb") as stream:
+        with open_regular(wanted.data) as stream:
             file = parquet.ParquetFile(stream)
             names = list(file.schema_arrow.names)
             if len(set(names)) < len(names):

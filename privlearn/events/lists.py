@@ -37,6 +37,7 @@ from pydantic import (
     model_validator,
 )
 
+from privlearn._foreign_files import read_whole
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import BudgetError, DataError
 from privlearn.exact import Exact, exact, float_down, float_up
@@ -479,6 +480,9 @@ def event_list_from_text(text: str, *, form: Literal["json", "toml"] = "json") -
     return event_list(data)
 
 
+_MOST_BYTES = 2**26
+
+
 def read_event_list(path: str | os.PathLike[str]) -> EventList:
     """Reads an event list from a ``.json`` or ``.toml`` file.
 
@@ -489,7 +493,7 @@ def read_event_list(path: str | os.PathLike[str]) -> EventList:
     if file.suffix not in (".json", ".toml"):
         raise DataError(f"{path}: an event list must end in .json or .toml")
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_whole(file, at_most=_MOST_BYTES).decode()
     except UnicodeDecodeError as error:
         raise DataError(f"{file.name}: not UTF-8 text: {error}") from None
     return event_list_from_text(text, form="toml" if file.suffix == ".toml" else "json")

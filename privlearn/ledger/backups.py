@@ -6,11 +6,11 @@ import os
 import re
 import sqlite3
 from contextlib import closing, suppress
+from functools import partial
 from pathlib import Path
 
 from privlearn._new_names import sync_directory
-from privlearn._sqlite_gate import SQLITE
-from privlearn.errors import LedgerSchemaError, LedgerUnreadableError
+from privlearn.errors import LedgerError, LedgerUnreadableError
 from privlearn.ledger.addresses import extra_needed, is_address, shown
 from privlearn.ledger.chain import GENESIS, SCHEMA, Chain
 from privlearn.ledger.disk import located
@@ -20,8 +20,16 @@ from privlearn.ledger.large_values import (
     values_path,
     write_large,
 )
+from privlearn.ledger.moments import real_path
 from privlearn.ledger.new_files import check_written, named_when_whole, write_tables
-from privlearn.ledger.reader import is_export, iterate_records, opened_database
+from privlearn.ledger.reader import (
+    Look,
+    check_is_file,
+    is_export,
+    iterate_records,
+    read_at_once,
+    readable,
+)
 from privlearn.ledger.recorded_values import RecordedValues
 from privlearn.ledger.tail import waiting_behind
 from privlearn.ledger.values import unpacked
@@ -51,14 +59,11 @@ def backup(
     where, target = located(ledger), located(to)
     chain = Chain()
     with named_when_whole(target) as new:
-        try:
-            if not where.is_file():
-                raise LedgerUnreadableError(f"{where}: no such file")
+        with readable(where):
+            check_is_file(where)
             if is_export(where):
                 raise LedgerUnreadableError(f"{where} is an export: copy it as a file")
-            _copy(where, new, vouched)
-        except (sqlite3.Error, ValueError) as error:
-            raise LedgerUnreadableError(f"{where} could not be copied: {error}") from None
+            read_at_once(where, partial(_copy, where, new), vouched=vouched)
         check_written(new, target)
         problems = [problem for record in iterate_records(new) for problem in chain.add(record)]
         if problems:
@@ -93,19 +98,18 @@ def _backup_of_server(address: str | os.PathLike[str], target: Path) -> str:
     return chain.head
 
 
-def _copy(where: Path, new: Path, vouched: bool) -> None:
-    with (
-        SQLITE,
-        opened_database(where, vouched) as (source, _, schema, _),
-        closing(sqlite3.connect(new, isolation_level=None)) as copy,
-    ):
-        if schema > SCHEMA:
-            raise LedgerSchemaError(f"{where} has schema {schema}: upgrade privlearn")
-        source.backup(copy)
+def _copy(where: Path, new: Path, look: Look) -> None:
+    with closing(sqlite3.connect(new, isolation_level=None)) as copy:
+        try:
+            look.connection.backup(copy)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_FULL:
+                raise
+            raise LedgerError("the copy cannot be written: there is no room for it") from None
         copy.execute("PRAGMA journal_mode = DELETE").fetchone()  # it has no log
         last = copy.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
-        if schema == SCHEMA:
-            for each in waiting_behind(where, *(last or (-1, GENESIS))):
+        if look.schema == SCHEMA:
+            for each in waiting_behind(real_path(where), *(last or (-1, GENESIS))):
                 row = each.seq, each.data.decode(), each.hash
                 copy.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
                 value = each.digest, each.value

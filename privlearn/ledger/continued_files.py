@@ -10,7 +10,7 @@ from privlearn.entries import Entry, OpenEntry, parse_entry
 from privlearn.errors import LedgerHeadError, LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.chain import SCHEMA, Chain
 from privlearn.ledger.heads import Claimed, kept_elsewhere
-from privlearn.ledger.reader import is_export, iterate_records
+from privlearn.ledger.reader import is_export, iterate_records, readable
 
 
 class Continued(NamedTuple):
@@ -61,7 +61,9 @@ def read_to_continue(
     problems += chain.end()
     if problems:
         raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
-    if is_export(where):
+    with readable(where):
+        export = is_export(where)
+    if export:
         raise LedgerUnreadableError(f"{path} cannot be resumed: it is an export")
     elsewhere = any(kept_elsewhere(entry) for entry in entries if isinstance(entry, OpenEntry))
     unknown = claimed.check(chain, elsewhere=elsewhere)

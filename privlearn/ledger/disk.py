@@ -66,6 +66,8 @@ def connect(path: Path) -> sqlite3.Connection:
 
 SHORTEST_LOG, LONGEST_LOG = 64 * 2**10, 4 * 2**20
 """Bytes of log that are made ready at once; each time twice as many as before."""
+LOG_OF_SMALL = 256 * 2**10
+"""As many are made ready though the ledger has fewer."""
 _SYNCS_DATA = hasattr(os, "fdatasync")
 _SYNC_ERRORS = (sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC)
 
@@ -219,7 +221,9 @@ class Disk:
 
     def _made_ready(self, log: int) -> bool:
         """Fills the log, which was cut, with zeros, unless somebody else has begun to write."""
-        size = min(2 * self._ready or SHORTEST_LOG, LONGEST_LOG)
+        # as large as the ledger itself at most: who is short of room has to be able to end it
+        most = max(LOG_OF_SMALL, os.fstat(self._files[0]).st_size)
+        size = min(2 * self._ready or SHORTEST_LOG, LONGEST_LOG, most)
         try:
             self.connection.execute("BEGIN IMMEDIATE")  # who else writes, does so before or after
         except sqlite3.Error:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 from contextlib import suppress
 from pathlib import Path
 
+from privlearn._foreign_files import read_foreign
 from privlearn._new_names import sync_directory
 from privlearn.errors import LedgerUnreadableError
-from privlearn.ledger.foreign_files import read_foreign
 
 LARGEST_IN_DATABASE = 2**20
 """Bytes of a value in the table ``released``."""
 LARGEST = 2**30
 """Bytes of a value in a file."""
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def values_path(ledger: Path) -> Path:
@@ -53,6 +55,8 @@ def read_large(ledger: Path, digest: str) -> bytes | None:
     Raises:
         LedgerUnreadableError: it could not be read.
     """
+    if not _DIGEST.fullmatch(digest):
+        raise LedgerUnreadableError(f"the value {digest!r:.80} cannot be read: that is no digest")
     try:
         return read_foreign(values_path(ledger) / digest, at_most=LARGEST)
     except OSError as error:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import final
 
 from privlearn.entries import Entry
 from privlearn.ledger.canonical_json import canonical
-from privlearn.ledger.chain import Record
+from privlearn.ledger.chain import Record, this_minute
 from privlearn.ledger.reader import parse
 from privlearn.ledger.storable import storable
 from privlearn.ledger.tip import Tip
@@ -29,7 +28,7 @@ class MemoryLog:
         self._tip = tip
         self.entries: list[Entry] = []
         self.records: list[Record] = []
-        self._times: list[float] = []
+        self._times: list[int] = []
         self._given: dict[int, str] = {}
         """Nonces that were given, by position, until they are chained."""
 
@@ -41,15 +40,16 @@ class MemoryLog:
 
     def write(self, entry: Entry, nonce: str | None) -> None:
         """Adds an entry; ``nonce`` as for `Tip.make`."""
+        now = this_minute()
         if nonce is not None:
             self._given[len(self._times)] = nonce
-        self._times.append(time.time())
+        self._times.append(now)
         self.entries.append(entry)
 
     def complete(self) -> None:
         """Chains what was not chained yet."""
         done = len(self.records)
-        for entry, then in zip(self.entries[done:], self._times[done:], strict=False):
-            record = self._tip.make(entry, then, self._given.pop(len(self.records), None))
+        for entry, minute in zip(self.entries[done:], self._times[done:], strict=False):
+            record = self._tip.make(entry, minute, self._given.pop(len(self.records), None))
             self.records.append(record)
             self._tip.add(record)

@@ -99,7 +99,7 @@ def check_not_served(ledger: Path) -> None:
     if fcntl is None:
         return
     try:
-        file = os.open(ledger, os.O_RDONLY)
+        file = os.open(ledger, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError:
         return  # of which others tell
     try:

@@ -11,23 +11,33 @@ import json
 import math
 import os
 import re
+import shutil
 import sqlite3
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager, suppress
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, final
 
 from pydantic_core import from_json, to_json
 
 from privlearn._sqlite_gate import SQLITE
-from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
+from privlearn.errors import (
+    LedgerFeatureError,
+    LedgerSchemaError,
+    LedgerUnreadableError,
+    PrivlearnError,
+)
 from privlearn.ledger.addresses import extra_needed, is_address, shown
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import GENESIS, KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
 from privlearn.ledger.heads import HEAD, head_path, is_head, read_head
+from privlearn.ledger.moments import Moment, Tries, log_path, real_path
 from privlearn.ledger.tail import tail_path, waiting_behind
+
+T = TypeVar("T")
 
 APPLICATION_ID = 0x70726C6E  # "prln"
 MOST_ENTRIES = 50_000_000
@@ -93,42 +103,76 @@ def iterate_records(
         yield from _read_database_server(path, begin)
         return
     where = Path(path)
-    try:
-        if where.is_dir():
-            raise LedgerUnreadableError(f"{where} is a folder: name the ledger file in it")
-        if not where.is_file():
-            what = "is no file, but a pipe or device" if where.exists() else "no such file"
-            raise LedgerUnreadableError(f"{where}: {what}")
-        if is_head(where):
-            raise LedgerUnreadableError(
-                f"{where} keeps the head of a ledger: name the ledger, {where.name[: -len(HEAD)]}"
-            )
-        size = where.stat().st_size
-        if size > MOST_FILE_BYTES:
-            raise ValueError(f"{size} bytes; at most {MOST_FILE_BYTES} are read")
-        reading = (
-            _read_lines(where)
-            if is_export(where)
-            else SQLITE.each(_read_database(where, vouched, begin))
-        )
+    with readable(where):
+        check_is_file(where)
+        reading = _read_lines(where) if is_export(where) else _read_file(where, vouched, begin)
         for count, record in enumerate(reading):
             if count >= MOST_ENTRIES:
                 raise ValueError(f"more than {MOST_ENTRIES} entries")
             if "features" in record.body:
                 _check_features(where, record.body)
             yield record
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, sqlite3.Error) as error:
-        said = f"an entry of more than {MOST_BYTES} bytes" if _too_big(error) else error
-        if isinstance(error, sqlite3.OperationalError) and str(error) == "interrupted":
+
+
+_HOSTILE = (
+    OSError, sqlite3.Error, ValueError, ArithmeticError, LookupError, TypeError, RecursionError,
+    SyntaxError, MemoryError,
+)  # fmt: skip
+"""What reading a file may raise that somebody else wrote, damaged or made a pipe."""
+
+
+@contextmanager
+def readable(where: Path | str) -> Iterator[None]:
+    """A block that reads a ledger, or what stands beside it: it ends in one kind of error.
+
+    Raises:
+        LedgerUnreadableError: whatever was wrong with what it read.
+    """
+    try:
+        yield
+    except PrivlearnError:
+        raise
+    except _HOSTILE as error:
+        said = str(error) or type(error).__name__
+        if isinstance(error, sqlite3.Error) and "too big" in said:
+            said = f"an entry of more than {MOST_BYTES} bytes"
+        if isinstance(error, sqlite3.OperationalError) and said == "interrupted":
             said = "the database takes more steps than a ledger of its size needs"
+        if isinstance(error, sqlite3.OperationalError) and not _has_room(where):
+            said += "; its disk is full, and to read it beside its log takes 32 kB there: make room"
         raise LedgerUnreadableError(f"{where} is not a readable ledger: {said}") from None
+
+
+def _has_room(where: Path | str) -> bool:
+    try:
+        return shutil.disk_usage(real_path(Path(where)).parent).free >= 2**16
+    except OSError:
+        return True  # it is not known to be full
+
+
+def check_is_file(where: Path) -> None:
+    """Raises LedgerUnreadableError for what is no file, that of a head, or too large."""
+    try:
+        found = os.stat(where)
+    except (FileNotFoundError, NotADirectoryError):
+        raise LedgerUnreadableError(f"{where}: no such file") from None
+    if stat.S_ISDIR(found.st_mode):
+        raise LedgerUnreadableError(f"{where} is a folder: name the ledger file in it")
+    if not stat.S_ISREG(found.st_mode):
+        raise LedgerUnreadableError(f"{where}: is no file, but a pipe or device")
+    if is_head(where):
+        raise LedgerUnreadableError(
+            f"{where} keeps the head of a ledger: name the ledger, {where.name[: -len(HEAD)]}"
+        )
+    if found.st_size > MOST_FILE_BYTES:
+        raise ValueError(f"{found.st_size} bytes; at most {MOST_FILE_BYTES} are read")
 
 
 def _read_database_server(address: str | os.PathLike[str], begin: int) -> Iterator[Record]:
     with extra_needed():
         from privlearn.ledger.postgres_reading import read_records as records_of
     where, size = shown(address), 0
-    try:
+    with readable(where):
         for count, record in enumerate(records_of(address, begin)):
             size += len(record.data)
             if count >= MOST_ENTRIES or size > MOST_FILE_BYTES:
@@ -138,8 +182,6 @@ def _read_database_server(address: str | os.PathLike[str], begin: int) -> Iterat
             if "features" in record.body:
                 _check_features(where, record.body)
             yield record
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise LedgerUnreadableError(f"{where} is not a readable ledger: {error}") from None
 
 
 def is_export(where: Path) -> bool:
@@ -148,7 +190,7 @@ def is_export(where: Path) -> bool:
     Closing any descriptor of a file lets go of the locks that SQLite holds on it for this process,
     which may be writing to it: so a database is opened only by SQLite, which knows of that.
     """
-    uri = f"{where.resolve().as_uri()}?immutable=1"
+    uri = f"{real_path(where).as_uri()}?immutable=1"
     with SQLITE, closing(sqlite3.connect(uri, uri=True)) as database:
         _confine(database)
         try:
@@ -160,10 +202,6 @@ def is_export(where: Path) -> bool:
             return False
     with open(where, "rb") as file:
         return file.read(1) == b"{"
-
-
-def _too_big(error: Exception) -> bool:
-    return isinstance(error, sqlite3.Error) and "too big" in str(error)
 
 
 def _check_schema(where: Path, schema: object) -> int:
@@ -212,22 +250,46 @@ def _read_lines(where: Path) -> Iterator[Record]:
             seq += 1
 
 
+@final
+class Look:
+    """A ledger file that is open for reading, as it was at one moment.
+
+    Attributes:
+        connection: with it.
+        steps: of SQLite's since a row, counted elsewhere.
+        schema: its format.
+    """
+
+    def __init__(
+        self,
+        where: Path,
+        connection: sqlite3.Connection,
+        steps: list[int],
+        schema: int,
+        moment: Moment,
+    ) -> None:
+        self.connection, self.steps, self.schema = connection, steps, schema
+        self._where, self._moment = where, moment
+
+    def check(self) -> None:
+        """Raises ValueError where what was read so far may be of several moments."""
+        if not self._moment.logged and Moment.of(self._where) != self._moment:
+            raise ValueError("somebody writes to it, or replaced it, while it is read")
+
+
 @contextmanager
-def opened_database(
-    where: Path, vouched: bool = False
-) -> Iterator[tuple[sqlite3.Connection, list[int], int, int]]:
-    """A ledger file opened for reading: connection, steps since a row, format, size in bytes.
+def opened_database(where: Path, vouched: bool = False) -> Iterator[Look]:
+    """A ledger file opened for reading.
+
+    A file without a log beside it is complete, and may lie on a read-only medium, where SQLite
+    cannot lock it: whether somebody wrote to it meanwhile is looked at by `Look.check`.
 
     Raises:
         LedgerUnreadableError, LedgerSchemaError, ValueError, sqlite3.Error: as `iterate_records`.
     """
-    # Without a log beside it the file is complete, and may lie on a read-only medium.
-    log = Path(f"{where}-wal")
-    logged = log.exists()
-    if logged and not log.is_file():
-        raise ValueError(f"{log.name} is no file")
-    mode, size = ("mode=ro" if logged else "immutable=1"), _size(where)
-    with closing(sqlite3.connect(f"{where.resolve().as_uri()}?{mode}", uri=True)) as connection:
+    moment = Moment.of(where)
+    logged, mode = moment.logged, "mode=ro" if moment.logged else "immutable=1"
+    with closing(sqlite3.connect(f"{real_path(where).as_uri()}?{mode}", uri=True)) as connection:
         steps = _confine(connection)
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application != APPLICATION_ID:
@@ -242,9 +304,9 @@ def opened_database(
             )
         if connection.execute("PRAGMA encoding").fetchone() != ("UTF-8",):
             raise ValueError("its text is not UTF-8")
-        if not vouched and not (logged and _begun(Path(f"{where}-wal"))):
+        if not vouched and not (logged and _begun(log_path(where))):
             _check_log_is_not_missed(where, connection, logged)
-        yield connection, steps, schema, size
+        yield Look(where, connection, steps, schema, moment)
 
 
 def _begun(log: Path) -> bool:
@@ -279,7 +341,7 @@ def _check_log_is_not_missed(where: Path, connection: sqlite3.Connection, logged
         with open(where, "rb") as file:
             if file.read(20)[18:] != _WITH_LOG:
                 return
-    head = read_head(where.resolve())
+    head = read_head(real_path(where))
     if head is not None:
         row = connection.execute("SELECT hash FROM entries WHERE seq = ?", (head.entries - 1,))
         if not head.entries or row.fetchone() == (head.hash,):
@@ -296,11 +358,46 @@ _WITH_LOG = b"\2\2"
 """Of SQLite's header: write and read version."""
 
 
+def _read_file(where: Path, vouched: bool, begin: int) -> Iterator[Record]:
+    """Reads on where a writer ended or began its log meanwhile."""
+    tries = Tries(where)
+    while True:
+        try:
+            for record in SQLITE.each(_read_database(where, vouched, begin)):
+                tries.further()
+                yield record
+                begin = record.seq + 1
+        except (LedgerUnreadableError, *_HOSTILE):
+            if not tries.again():
+                raise
+        else:
+            return
+
+
+def read_at_once(where: Path, read: Callable[[Look], T], *, vouched: bool = True) -> T:
+    """What a function reads of a ledger file, as it was at one moment; it may be called again.
+
+    Raises:
+        LedgerUnreadableError, LedgerSchemaError: as `iterate_records`.
+    """
+    tries = Tries(where)
+    while True:
+        try:
+            with SQLITE, opened_database(where, vouched) as look:
+                found = read(look)
+                look.check()
+                return found
+        except (LedgerUnreadableError, *_HOSTILE):
+            if not tries.again():
+                raise
+
+
 def _read_database(where: Path, vouched: bool, begin: int) -> Iterator[Record]:
-    with opened_database(where, vouched) as (connection, steps, schema, size):
+    with opened_database(where, vouched) as look:
+        connection = look.connection
         connection.text_factory = bytes
-        read = _read_rows if schema == 2 else _read_rows_1
-        limits = _Limits(steps, size)
+        record_in = record_of if look.schema == 2 else _record_in_row_1
+        limits = _Limits(look.steps, Moment.of(where).size)
         wanted = "SELECT min(seq) FROM entries" + " WHERE seq >= ?" * bool(begin)
         (after,) = connection.execute(wanted, (begin,) if begin else ()).fetchone()
         first = more = after is not None
@@ -309,19 +406,20 @@ def _read_database(where: Path, vouched: bool, begin: int) -> Iterator[Record]:
             # Each look but the first begins with the last row of the one before, and goes on from
             # there page by page: a page that was torn is met, and not searched.
             rows = connection.execute(
-                f"SELECT {_COLUMNS[schema]} FROM entries WHERE seq >= ? ORDER BY seq LIMIT ?",
+                f"SELECT {_COLUMNS[look.schema]} FROM entries WHERE seq >= ? ORDER BY seq LIMIT ?",
                 (after, _AT_ONCE),
             )
-            found = read(rows, limits)
-            if not first and next(found).seq != after:
+            found = limits.some_of(rows)
+            look.check()
+            if not first and (not found or found.pop(0)[0] != after):
                 raise ValueError(_WRONG_FORM)
-            first = more = False
-            for record in found:
-                after, more, last = record.seq, True, record
-                yield record
-            limits.left += max(0, _size(where) - limits.size)  # it may grow meanwhile
-            limits.size = max(limits.size, _size(where))
-        if schema == 2:
+            first, more = False, bool(found)
+            for row in found:
+                last = record_in(*row)
+                after = last.seq
+                yield last
+            limits.grow(Moment.of(where).size)  # it may meanwhile
+        if look.schema == 2:
             end = (last.seq, last.hash) if last else _end(connection)
             yield from (each for each in _waiting(where, *end) if each.seq >= begin)
 
@@ -334,19 +432,11 @@ def _end(connection: sqlite3.Connection) -> tuple[int, str]:
 
 def _waiting(where: Path, seq: int, head: str) -> Iterator[Record]:
     """What goes on behind the last entry in the file beside it."""
-    for each in waiting_behind(where, seq, head):
+    for each in waiting_behind(real_path(where), seq, head):
         record = record_of(each.seq, each.data, each.hash.encode())
         if record.body.get("entry") != "publish":
             raise ValueError(f"{tail_path(where).name} holds an entry that is no value")
         yield record
-
-
-def _size(where: Path) -> int:
-    """Of a ledger with its log, as far as there is one."""
-    size = where.stat().st_size
-    with suppress(FileNotFoundError):
-        size += os.stat(f"{where}-wal").st_size
-    return size
 
 
 @dataclass
@@ -363,37 +453,39 @@ class _Limits:
     def __post_init__(self) -> None:
         self.left = self.size
 
-    def row(self, texts: Iterable[bytes]) -> None:
-        self.steps[0] = 0
-        self.left -= sum(map(len, texts))
-        if self.left < 0:
-            raise ValueError("its entries are larger than the file that they stand in")
+    def grow(self, size: int) -> None:
+        """The file has so many bytes now."""
+        self.left += max(0, size - self.size)
+        self.size = max(self.size, size)
+
+    def some_of(self, rows: sqlite3.Cursor) -> list[Any]:
+        """The first rows: at least two, if there are, and not many more bytes than `_BYTES`."""
+        found: list[Any] = []
+        held = 0
+        for row in rows:
+            if row[0].__class__ is not int or any(each.__class__ is not bytes for each in row[1:]):
+                raise ValueError(_WRONG_FORM)
+            self.steps[0] = 0
+            size = sum(map(len, row[1:]))
+            self.left, held = self.left - size, held + size
+            if self.left < 0:
+                raise ValueError("its entries are larger than the file that they stand in")
+            found.append(row)
+            if held > _BYTES and len(found) > 1:
+                break
+        rows.close()
+        return found
 
 
-def _read_rows(rows: sqlite3.Cursor, limits: _Limits) -> Iterator[Record]:
-    for seq, data, hash in rows:
-        if seq.__class__ is not int or data.__class__ is not bytes or hash.__class__ is not bytes:
-            raise ValueError(_WRONG_FORM)
-        limits.row((data, hash))
-        yield record_of(seq, data, hash)
-
-
-def _read_rows_1(rows: sqlite3.Cursor, limits: _Limits) -> Iterator[Record]:
-    for seq, *texts in rows:
-        if seq.__class__ is not int or any(text.__class__ is not bytes for text in texts):
-            raise ValueError(_WRONG_FORM)
-        limits.row(texts)
-        body, digests, hash = texts
-        yield _record_1(
-            seq,
-            parse(body, most_digits=MOST_DIGITS),
-            parse(digests, most_digits=MOST_DIGITS),
-            hash.decode(),
-        )
+def _record_in_row_1(seq: int, body: bytes, digests: bytes, hash: bytes) -> Record:
+    told, fields = (parse(each, most_digits=MOST_DIGITS) for each in (body, digests))
+    return _record_1(seq, told, fields, hash.decode())
 
 
 _AT_ONCE = 512
 """Entries of one look into the file: a longer one would keep a writer's log from being cut."""
+_BYTES = 2**20
+"""Of these that are held at once, beside the last."""
 _WRONG_FORM = "a row is of a wrong form"
 
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import final
 
-from privlearn._sqlite_gate import SQLITE
 from privlearn.entries import RESUME
 from privlearn.errors import LedgerError
 from privlearn.ledger.addresses import extra_needed
 from privlearn.ledger.chain import Record
 from privlearn.ledger.large_values import read_large
-from privlearn.ledger.reader import is_export, opened_database
+from privlearn.ledger.moments import real_path
+from privlearn.ledger.reader import Look, is_export, read_at_once, readable
 from privlearn.ledger.tail import values_in_tail
 from privlearn.ledger.values import unpacked
 
@@ -37,16 +38,20 @@ class RecordedValues:
         """What is wrong with values that were changed, and what is to be said of missing ones.
 
         An export has none, and nothing is said of that.  A text is the address of a database.
+
+        Raises:
+            LedgerUnreadableError: it cannot be looked for them.
         """
-        if not self.digests or (not isinstance(path, str) and is_export(path)):
-            return [], []
         missing, changed = set(self.digests), list[str]()
-        for digest, data in _values_of(path, self.digests):
-            missing.discard(digest)
-            try:
-                unpacked(data, digest)
-            except LedgerError as error:
-                changed.append(str(error))
+        with readable(path):
+            if not self.digests or (not isinstance(path, str) and is_export(path)):
+                return [], []
+            for digest, data in _values_of(path, self.digests):
+                missing.discard(digest)
+                try:
+                    unpacked(data, digest)
+                except LedgerError as error:
+                    changed.append(str(error))
         remarks = []
         if missing:
             remarks.append(
@@ -61,28 +66,49 @@ def _values_of(path: Path | str, digests: set[str]) -> Iterator[tuple[str, bytes
         with extra_needed():
             from privlearn.ledger.postgres_reading import read_values
         return read_values(path, digests)
-    return SQLITE.each(_kept(path, digests))
+    return _kept(path, digests)
 
 
 def _kept(path: Path, digests: set[str]) -> Iterator[tuple[str, bytes]]:
     for digest in digests:
         try:
-            large = read_large(path.resolve(), digest)
+            large = read_large(real_path(path), digest)
         except LedgerError:
             large = b""  # which is no value
         if large is not None:
             yield digest, large
-    yield from ((name, value) for name, value in values_in_tail(path.resolve()) if name in digests)
-    with opened_database(path, vouched=True) as (connection, steps, _, _):
-        rows = connection.execute("SELECT digest FROM released").fetchall()
-        for (digest,) in rows:
-            steps[0] = 0
-            if digest not in digests:
-                continue
-            try:
-                (found,) = connection.execute(
-                    "SELECT value FROM released WHERE digest = ?", (digest,)
-                ).fetchone()
-            except sqlite3.DataError:  # larger than an entry may be, which it was not when written
-                found = b""
-            yield digest, found
+    yield from ((name, value) for name, value in values_in_tail(real_path(path)) if name in digests)
+    wanted = sorted(digests.intersection(read_at_once(path, _digests_in)))
+    while wanted:
+        found = read_at_once(path, partial(_some_values, wanted))
+        yield from found
+        del wanted[: len(found)]
+
+
+def _digests_in(look: Look) -> list[str]:
+    tables = look.connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    if ("released",) not in tables.fetchall():
+        return []
+    return [digest for (digest,) in look.connection.execute("SELECT digest FROM released")]
+
+
+def _some_values(wanted: Sequence[str], look: Look) -> list[tuple[str, bytes]]:
+    """The first values under these digests: at least one, and not many more bytes than `_BYTES`."""
+    kept: list[tuple[str, bytes]] = []
+    held = 0
+    for digest in wanted:
+        look.steps[0] = 0
+        row = look.connection.execute("SELECT value FROM released WHERE digest = ?", (digest,))
+        try:
+            (value,) = row.fetchone()
+        except sqlite3.DataError:  # larger than an entry may be, which it was not when written
+            value = b""
+        kept.append((digest, value))
+        held += len(value)
+        if held > _BYTES:
+            break
+    return kept
+
+
+_BYTES = 4 * 2**20
+"""Of values that are held at once, beside the last."""

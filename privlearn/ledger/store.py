@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -53,6 +52,7 @@ from privlearn.ledger.chain import (
     GENESIS,
     Record,
     text_of_minute,
+    this_minute,
 )
 from privlearn.ledger.continued_files import read_to_continue
 from privlearn.ledger.disk import Disk, located
@@ -185,10 +185,11 @@ class Ledger:
         tip = Tip.behind(chain)
         ledger = cls(where, keep_head, tip=tip)
         ledger.unknown_head = unknown
-        if tip.minute > time.time() // 60 + _CLOCK_MAY_BE_OFF:
+        now = this_minute()
+        if tip.minute > now + _CLOCK_MAY_BE_OFF:
             warnings.warn(
                 f"{path}: the last entry was written at {chain.minute}, and the clock says "
-                f"{text_of_minute(int(time.time() // 60))}: until it is past that, entries tell "
+                f"{text_of_minute(now)}: until it is past that, entries tell "
                 "the former; look after the clock",
                 stacklevel=2,
             )
@@ -543,7 +544,7 @@ class Ledger:
         return data
 
     def _write(self, entry: Entry, value: Value | None, nonce: str | None, later: bool) -> None:
-        record = self._tip.make(entry, time.time(), nonce)
+        record = self._tip.make(entry, this_minute(), nonce)
         if not storable(entry.__dict__.values()):
             parse(record.data)  # raises for what a reader would refuse, and the whole file with it
         store = self._file or self._shared

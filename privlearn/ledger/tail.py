@@ -22,9 +22,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, final
 
+from privlearn._foreign_files import read_foreign
 from privlearn._new_names import new_name
 from privlearn.ledger.chain import MOST_BYTES, chain_hash
-from privlearn.ledger.foreign_files import read_foreign
 
 TAIL = "-tail"
 """Behind the name of a ledger."""

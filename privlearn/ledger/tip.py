@@ -51,16 +51,16 @@ class Tip:
         """Position and hash of the last entry; None for none."""
         return (self.tree.size - 1, self.head) if self.tree.size else None
 
-    def make(self, entry: Entry, then: float, nonce: str | None) -> Record:
+    def make(self, entry: Entry, minute: int, nonce: str | None) -> Record:
         """The record of the next entry.
 
         Args:
             entry: what it states.
-            then: when it is written, in seconds since 1970.
+            minute: when it is written, since 1970.
             nonce: default, a random one.
         """
         # the clock may be set back, and what entries tell of time is not to contradict their order
-        self.minute = max(self.minute, int(then // 60))
+        self.minute = max(self.minute, minute)
         return Record.make(
             self.head,
             self.tree.size,

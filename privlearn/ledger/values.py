@@ -52,7 +52,7 @@ def unpacked(data: bytes, digest: str) -> NDArray[np.generic]:
         if dtype.kind not in KEPT_KINDS:
             raise ValueError(f"type {dtype}")
         value = np.frombuffer(rest, dtype=dtype).reshape(shape)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, ArithmeticError, RecursionError, SyntaxError) as error:
         raise LedgerUnreadableError(
             f"the value {digest} cannot be read: {error}; {_WHOLE}"
         ) from None

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import final
 
+from privlearn._foreign_files import LARGEST_SETTINGS, read_whole
 from privlearn.errors import PartitionError
 
 KEY_BYTES = 32
@@ -74,7 +75,7 @@ class JobKey:
         assert self.file is not None
         try:
             mode = os.stat(self.file).st_mode
-            text = Path(self.file).read_text()
+            text = read_whole(self.file, at_most=LARGEST_SETTINGS).decode()
         except (OSError, ValueError) as error:
             raise PartitionError(f"{self}: cannot be read ({type(error).__name__})") from None
         if os.name == "posix" and mode & 0o077:

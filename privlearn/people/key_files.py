@@ -11,6 +11,7 @@ import stat
 from hashlib import blake2b
 from pathlib import Path
 
+from privlearn._foreign_files import open_regular
 from privlearn.errors import PeopleError
 from privlearn.people.identities import KEY_BYTES
 
@@ -51,7 +52,7 @@ def read_key(path: str | os.PathLike[str]) -> bytes:
     """
     where = Path(path)
     try:
-        with open(where, "rb") as file:
+        with open_regular(where) as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             text = file.read(2 * KEY_BYTES + 2)
     except OSError as error:

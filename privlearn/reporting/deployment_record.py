@@ -12,7 +12,6 @@ import json
 import math
 import os
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -21,11 +20,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, final
 
+from privlearn._foreign_files import LARGEST_SETTINGS, read_foreign, toml_in
 from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.person_assumptions import relation_words, rule_words
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import DataError, IncompleteRecordError, UncertifiedRecordError
-from privlearn.ledger.foreign_files import read_foreign
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.model import Balance, Report
 from privlearn.reporting.shown_numbers import counted, power_up, rounded_up, up
@@ -123,23 +122,17 @@ def read_about(path: Path) -> dict[str, Any]:
 
     Raises:
         DataError: no such file, no TOML, or a field is unknown or of a wrong value.
-        OSError: it is no file, larger than `_MOST_BYTES`, or cannot be read.
+        OSError: it is no file, larger than `LARGEST_SETTINGS`, or cannot be read.
     """
-    try:
-        data = read_foreign(path, at_most=_MOST_BYTES)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, os.fspath(path)) from None
+    data = read_foreign(path, at_most=LARGEST_SETTINGS)
     if data is None:
         raise DataError(f"{path}: no such file")
     try:
-        about = tomllib.loads(data.decode())
-    except (ValueError, RecursionError) as error:
+        about = toml_in(data)
+    except ValueError as error:
         raise DataError(f"{path}: is no TOML: {error}") from None
     _said(about)
     return about
-
-
-_MOST_BYTES = 2**20
 
 
 def _write_new(path: Path, text: str) -> None:

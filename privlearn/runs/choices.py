@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from privlearn._foreign_files import open_regular
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
 from privlearn.datasets.cars import (
@@ -292,7 +293,7 @@ def _csv_log(config: ChoiceConfig) -> Log:
     assert config.items is not None
     assert config.horizon is not None
     try:
-        with open(config.data, "rb") as file:
+        with open_regular(config.data) as file:
             physical = physical_lines(file)
             header = _header(next(physical, b""), config)
             lines = list(islice(physical, config.horizon * config.items))

@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from privlearn._foreign_files import LARGEST_SETTINGS, read_whole
 from privlearn.accountants import Certificate
 from privlearn.domains import Array
 from privlearn.entries import CloseEntry, IssueEntry, PublishEntry, ReachEntry, RetireEntry
@@ -61,7 +62,9 @@ class Folders:
         settings = folders.private / "settings.json"
         try:
             if resume and config is not None and settings.exists():
-                _check_settings(out, json.loads(settings.read_text("utf-8")), config)
+                _check_settings(
+                    out, json.loads(read_whole(settings, at_most=LARGEST_SETTINGS)), config
+                )
                 return folders
             out.mkdir(parents=True, exist_ok=True)
             if set(out.rglob("*")) - {folders.private, folders.private / LOOK}:
@@ -76,7 +79,7 @@ class Folders:
                 settings.write_text(config.model_dump_json(indent=1), "utf-8")
         except OSError as error:
             raise DataError(f"{out} cannot be written: {error.strerror}") from None
-        except json.JSONDecodeError:
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
             raise DataError(f"{settings} cannot be read: it is no JSON") from None
         return folders
 

@@ -21,6 +21,7 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from privlearn._foreign_files import read_whole
 from privlearn._new_names import new_name, sync_directory
 from privlearn.errors import DataError
 
@@ -161,6 +162,9 @@ def _hashed(token: str) -> str:
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
+_MOST_BYTES = 2**24
+
+
 def check_private(path: Path) -> None:
     """Raises DataError for a file that other users of this machine may read or write."""
     try:
@@ -174,7 +178,7 @@ def check_private(path: Path) -> None:
 def _read(path: Path) -> tuple[_Kept, ...]:
     check_private(path)
     try:
-        found = _File.model_validate_json(path.read_bytes()).access
+        found = _File.model_validate_json(read_whole(path, at_most=_MOST_BYTES)).access
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except ValidationError as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from privlearn._foreign_files import LARGEST_SETTINGS, read_whole
 from privlearn.accountants import JointAccountant
 from privlearn.errors import DataError, LedgerUnreadableError
 from privlearn.learners.offers import Offers
@@ -202,7 +203,7 @@ def _postgres_address(config: ServiceConfig) -> tuple[Path, str]:
     file = config.at(config.ledger.url_file)
     check_private(file)
     try:
-        address = file.read_text("utf-8").strip()
+        address = read_whole(file, at_most=LARGEST_SETTINGS).decode().strip()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "no text"
         raise DataError(f"ledger.url_file = {str(file)!r} cannot be read: {why}") from None
@@ -240,7 +241,7 @@ def _rows_key(config: ServiceConfig) -> bytes:
     file = config.at(config.rows.key_file)
     check_private(file)
     try:
-        key = file.read_bytes()
+        key = read_whole(file, at_most=LARGEST_SETTINGS)
     except OSError as error:
         raise DataError(f"rows.key_file = {str(file)!r} cannot be read: {error.strerror}") from None
     if len(key) != KEY_BYTES:

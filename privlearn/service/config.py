@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import math
-import tomllib
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 
+from privlearn._foreign_files import LARGEST_SETTINGS, read_whole, toml_in
 from privlearn._local_sockets import LONGEST_PATH
 from privlearn.budgets import ApproxDP, Currency, GaussianDP
 from privlearn.errors import DataError
@@ -347,10 +347,10 @@ def read_config(path: Path) -> ServiceConfig:
         PackageError: an installed package announces the learner, and it cannot be loaded.
     """
     try:
-        told = tomllib.loads(path.read_text(encoding="utf-8"))
+        told = toml_in(read_whole(path, at_most=LARGEST_SETTINGS))
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:
         raise DataError(f"{path} is not TOML: {error}") from None
     if "folder" in told:
         raise DataError(f"{path}: folder: {_known('folder', _names(ServiceConfig))}")

@@ -367,7 +367,10 @@ LIES: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str]] = {
         ),
         "no zCDP constant",
     ),
-    "a token spent twice": (_twice("spend"), "was spent or retired before"),
+    "a token spent twice": (
+        _twice("spend"),
+        "and then retired before, as released: it stays charged",
+    ),
     "a token issued twice": (_twice("issue"), "was issued before"),
     "a token retired twice": (_twice("retire"), "was retired before"),
     "opened twice": (_twice("open"), "was opened before"),

@@ -226,7 +226,7 @@ def test_no_run_is_used_before_the_spend_is_durable(tmp_path: Path) -> None:
     lease = leased(accountant, 5)
     with pytest.raises(Exception, match="could not be kept"):
         lease.release(rows())
-    with pytest.raises(Exception, match="spent or retired before"):
+    with pytest.raises(Exception, match="was spent before"):
         lease.release(rows())
     assert accountant.spent() == ZCDP("5/200")
     lease.close()
