@@ -8,6 +8,7 @@ changes, and how, is for the subclasses: `_prepare`, `_next_change`, `_take`.
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self, TypeVar
@@ -16,13 +17,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
+from privlearn._user_code import FAILED, attempted
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, ProvenanceError
 from privlearn.learners.base import Learner
-from privlearn.learners.inputs import block_of, row_of
+from privlearn.learners.inputs import (
+    block_of,
+    check_dtype,
+    check_shape,
+    column_from,
+    numbers_from,
+    row_of,
+)
 from privlearn.learners.participation import check_given, given, rule_of
 from privlearn.losses import Loss
 from privlearn.mechanisms.constraint_sets import norms
@@ -168,7 +177,7 @@ class StreamLearner(Learner):
             ValueError: x has another width.
             RuntimeError: not started.
         """
-        values = np.asarray(row_from("x", x), dtype=np.float64)
+        values = numbers_from("x", x)
         if values.shape[-1:] != (self._dim,):
             raise ValueError(f"x of shape {values.shape}: the last length must be {self._dim}")
         coef = self.coef_
@@ -194,9 +203,10 @@ class StreamLearner(Learner):
             HorizonError: more users than are left.
             ProvenanceError: a registry without ids, or ids without one.
             UsersError, TypeError: not an id for every row.
-            ValueError: an array of numbers of the wrong shape, blocks of different lengths.
-            TypeError: no table (a dict, a generator, a sparse matrix), or a frame with a column
-                that is no numbers.
+            ValueError: an array of the wrong shape, blocks of different lengths, a list of which no
+                entry could be a row.
+            TypeError: no table (a dict, a generator, a sparse matrix), or an array or a column of
+                another type than numbers, such as labels that are text.
             RuntimeError: not started, or failed half-way.
         """
         self._check_running()
@@ -212,6 +222,7 @@ class StreamLearner(Learner):
             ids = _ids(people, len(users))
             nobody = registry.nobody(ids)
             rows = registry.admit(rows, ids)
+        self.private_counts_.rows += len(users)
         self._tell(users, values, labels, nobody)
         self._take_all(rows)
         return self
@@ -249,24 +260,30 @@ class StreamLearner(Learner):
         return self._accountant.users.start
 
     def _block(self, x: Any, y: Any) -> Example:
-        x, y = _logged("x", x), _logged("y", y)
+        x, y = _logged("x", x, row_from), _logged("y", y, column_from)
         # One array of numbers is one user's row, whatever that user's label looks like.
-        single = isinstance(x, np.ndarray) and x.ndim == 1
+        single = isinstance(x, np.ndarray) and x.ndim == 1 and not _of_rows(x)
         if single or not (isinstance(y, list | tuple) or getattr(y, "ndim", 0) > 0):
             return self._single(x, y)
         values = block_of("x", x, (self._dim,))
         return values, block_of("y", y, (), len(values))
 
     def _single(self, x: Any, y: Any) -> Example:
-        if isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "biuf":
-            if x.shape != (1, self._dim):
+        """One user's row: an array's shape and dtype are form, and a list, a number or text not."""
+        dim = self._dim
+        if isinstance(x, np.ndarray):
+            check_dtype("x", x)
+            if x.shape not in ((dim,), (1, dim)):
                 raise ValueError(
-                    f"x of shape {x.shape} with one label: x must have shape ({self._dim},), or y "
-                    "one label per row"
+                    f"x of shape {x.shape} with one label: x must have shape ({dim},), or be (n, "
+                    f"{dim}) with y one label per row"
                 )
-            x = x[0]
-        if isinstance(y, np.ndarray) and y.shape == (1,):
-            y = y[0]
+            x = x.reshape(dim)
+        if isinstance(y, np.ndarray | np.generic):
+            check_dtype("y", y)
+            if y.shape:
+                check_shape("y", y.shape, (), 1)
+                y = y[0]
         plain = type(x) is np.ndarray and x.dtype == np.float64 and x.shape == (self._dim,)
         values = np.array(x) if plain else row_of(x, (self._dim,))
         return values[None], np.array([y]) if isinstance(y, float) else row_of(y, ())[None]
@@ -283,21 +300,22 @@ class StreamLearner(Learner):
 
     def _tell(self, users: range, values: Array, labels: Array, nobody: NDArray[np.bool_]) -> None:
         """Messages to single users, for the operator's private records only."""
-        try:
-            with np.errstate(all="ignore"):  # a warning would tell of sealed data
-                usable = np.isfinite(self._loss.labels(labels)).reshape(labels.shape)
-        except Exception:  # so would an error of a loss of the user's own; its rows become null
-            usable = np.isfinite(labels)
-        finite = np.isfinite(values)
-        for i in np.flatnonzero(nobody):
-            self._notify(users[int(i)], "no id says who came")
-        if usable.all() and finite.all():
-            return
-        for i in np.flatnonzero(~(usable & finite.all(axis=1))):
+        known = attempted(self._known_labels, labels)
+        if known is FAILED:  # a loss of the user's own, whose rows become null
+            known = np.isfinite(labels)
+        finite = np.isfinite(values).all(axis=1)
+        for i in np.flatnonzero(nobody | ~(known & finite)):
             what = f"features must be ({self._dim},) finite numbers"
-            if np.isfinite(values[i]).all():
+            if nobody[i]:
+                what = "no id says who came"
+            elif finite[i]:
                 what = "the label must be a number that the loss takes"
             self._notify(users[int(i)], what)
+
+    def _known_labels(self, labels: Array) -> NDArray[np.bool_]:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one would tell of sealed data
+            return np.asarray(np.isfinite(self._loss.labels(labels)).reshape(labels.shape))
 
     # Releases ------------------------------------------------------------------------------------
 
@@ -369,9 +387,14 @@ def _ids(people: Any, rows: int) -> Any:
     return [people] if alone else people
 
 
-def _logged(name: str, values: Any) -> Any:
+def _of_rows(x: NDArray[Any]) -> bool:
+    """Whether a one-dimensional array holds rows of several users as objects."""
+    return x.dtype == object and any(isinstance(row, list | tuple | np.ndarray) for row in x)
+
+
+def _logged(name: str, values: Any, read: Callable[[str, Any], Any]) -> Any:
     """What a program hands over: no dict, as no user has sent it."""
-    return block_from(name, values) if isinstance(values, dict) else row_from(name, values)
+    return block_from(name, values) if isinstance(values, dict) else read(name, values)
 
 
 def _plain(value: Any) -> Any:
