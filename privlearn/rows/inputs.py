@@ -107,7 +107,7 @@ def column_from(name: str, values: Any) -> Any:
             return np.asarray(values, dtype=object)
         if isinstance(series.dtype, narwhals.String | narwhals.Categorical | narwhals.Enum):
             remedy = _OF_TEXT.format(name)
-            kind = series.dtype
+            kind = str(series.dtype).partition("(")[0]  # without categories
             raise TypeError(f"{name} has type {kind}: must be numbers or booleans; {remedy}")
     return row_from(name, values)
 
@@ -128,19 +128,21 @@ def _check_entries(name: str, rows: Sequence[Any] | NDArray[Any], shape: Shape) 
         )
 
 
-def _could_be(entry: Any, shape: Shape) -> bool | None:
-    """Whether it could be a row, by its form; None for a missing one, which says nothing."""
+def _could_be(entry: Any, shape: Shape, *, cell: bool = False) -> bool | None:
+    """Whether it could be a row, by its form; None for a missing one, which says nothing.
+
+    The cells of a row may be text, which is read as a number.
+    """
     if entry is None or (isinstance(entry, float) and entry != entry):
         return None
     if isinstance(entry, _NO_NUMBER):
-        return False
+        return cell and not shape and isinstance(entry, str)
     if isinstance(entry, np.ndarray):
         return entry.shape == shape and (entry.dtype.kind in _NUMBERS or entry.dtype.kind == "O")
     if isinstance(entry, list | tuple):
-        inside = shape[1:]
         if not shape or len(entry) != shape[0]:
             return False
-        return not inside or any(_could_be(each, inside) is not False for each in entry)
+        return all(_could_be(each, shape[1:], cell=True) is not False for each in entry)
     return not (shape and isinstance(entry, int | float | np.number | np.bool_))
 
 
