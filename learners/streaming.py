@@ -281,9 +281,9 @@ class StreamLearner(Learner):
             x = x.reshape(dim)
         if isinstance(y, np.ndarray | np.generic):
             check_dtype("y", y)
-            if y.shape:
-                check_shape("y", y.shape, (), 1)
-                y = y[0]
+        if isinstance(y, np.ndarray) and y.shape:
+            check_shape("y", y.shape, (), 1)
+            y = y[0]
         plain = type(x) is np.ndarray and x.dtype == np.float64 and x.shape == (self._dim,)
         values = np.array(x) if plain else row_of(x, (self._dim,))
         return values[None], np.array([y]) if isinstance(y, float) else row_of(y, ())[None]
@@ -300,11 +300,13 @@ class StreamLearner(Learner):
 
     def _tell(self, users: range, values: Array, labels: Array, nobody: NDArray[np.bool_]) -> None:
         """Messages to single users, for the operator's private records only."""
-        known = attempted(self._known_labels, labels)
-        if known is FAILED:  # a loss of the user's own, whose rows become null
-            known = np.isfinite(labels)
-        finite = np.isfinite(values).all(axis=1)
-        for i in np.flatnonzero(nobody | ~(known & finite)):
+        found = attempted(self._known_labels, labels)
+        if found is FAILED:  # a loss of the user's own: the rows that it fails on become null
+            each = [attempted(self._known_labels, labels[i : i + 1]) for i in range(len(labels))]
+            found = np.array([one is not FAILED and bool(one[0]) for one in each])
+        finite = np.asarray(np.isfinite(values).all(axis=1))
+        null: NDArray[np.bool_] = nobody | ~(found & finite)
+        for i in np.flatnonzero(null):
             what = f"features must be ({self._dim},) finite numbers"
             if nobody[i]:
                 what = "no id says who came"

@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow
 import pytest
+from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
@@ -20,6 +21,7 @@ from privlearn.learners.pofw import DPPOFW
 from privlearn.local import LocalBanditConfig, LocalClient, LocalServer
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
+from privlearn.rows.inputs import block_of
 
 N, DIM, ITEMS = 12, 3, 4
 rng = np.random.default_rng(0)
@@ -55,7 +57,7 @@ class Door:
 
     start: Callable[[], tuple[Any, Any]]
     come: Callable[..., object]
-    blocks: list[tuple[Array, tuple[int, ...]]]
+    blocks: list[tuple[NDArray[Any], tuple[int, ...]]]
 
 
 def central(make: Callable[[], Any]) -> Callable[[], tuple[Any, Any]]:
@@ -104,8 +106,8 @@ def mnl() -> OnePassNewtonMNL:
     return OnePassNewtonMNL(n_items=ITEMS, dim=DIM, max_items=2)
 
 
-ROWS: list[tuple[Array, tuple[int, ...]]] = [(X, (DIM,)), (Y, ())]
-SHOWN: list[tuple[Array, tuple[int, ...]]] = [
+ROWS: list[tuple[NDArray[Any], tuple[int, ...]]] = [(X, (DIM,)), (Y, ())]
+SHOWN: list[tuple[NDArray[Any], tuple[int, ...]]] = [
     (ITEM_ROWS, (ITEMS, DIM)),
     (np.ones((N, ITEMS)), (ITEMS,)),
 ]
@@ -137,7 +139,7 @@ DOORS = {
 every = pytest.mark.parametrize("name", DOORS)
 
 
-def wrong_forms(block: Array, shape: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+def wrong_forms(block: NDArray[Any], shape: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
     """Forms that fit no record, whatever its values are, for as many users."""
     text = block.astype(str)
     yield "text", text
@@ -177,27 +179,29 @@ def wrong_forms(block: Array, shape: tuple[int, ...]) -> Iterator[tuple[str, Any
         yield "one column", pyarrow.table({"y": block})
 
 
-def odd_values(block: Array, shape: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
-    """Values that are no good, in forms that fit; with the rows that count, of the good ones."""
-    for odd in (np.nan, np.inf, 1e308, -7.5):
+ODD: list[Any] = [
+    *(None, "n/a", {}, [[1.0]], 10**400, 1j, np.datetime64("2020-01-01")),
+    *(Explosive(), np.ma.masked, ["a"] * 3),
+]
+
+
+def odd_values(block: NDArray[Any], shape: tuple[int, ...]) -> Iterator[tuple[str, Any]]:
+    """Values that are no good, in forms that fit."""
+    for odd in (np.nan, 1e308):
         yield f"{odd}", np.full(block.shape, odd)
     yield "objects", np.full(block.shape, None)
-    rows = list(block) if shape else block.tolist()
-    odd_rows: list[Any] = [
-        None,
-        "n/a",
-        {},
-        [1.0],
-        [[1.0]],
-        10**400,
-        1j,
-        np.datetime64("2020-01-01"),
-    ]
-    for sent in [*odd_rows, Explosive(), np.ma.masked, ["n/a"] * DIM]:
-        yield f"{type(sent).__name__}", [rows[0], sent, *rows[2:]]
+    yield "a list", [block[0], *ODD, *block[1 + len(ODD) :]][: len(block)]
     cells = block.astype(object)
     cells[(1, *(0 for _ in shape))] = Explosive()
     yield "a cell", cells
+
+
+@pytest.mark.parametrize("number", range(len(ODD)))
+def test_a_bad_entry_is_nan_alone(number: int) -> None:
+    rows = block_of("x", [X[0], ODD[number], X[2]], (DIM,))
+    assert np.array_equal(rows, [X[0], [np.nan] * DIM, X[2]], equal_nan=True)
+    labels = block_of("y", [0.5, ODD[number], -1], ())
+    assert np.array_equal(labels, [0.5, np.nan, -1], equal_nan=True)
 
 
 @every
@@ -241,7 +245,7 @@ def test_values_raise_and_warn_nothing_and_change_nothing_that_is_public(name: s
 def test_a_gateway_pays_for_no_wrong_form_and_for_all_values() -> None:
     client, account = gateway()
     n = len(client.config.users_of(0))
-    good: list[tuple[Array, tuple[int, ...]]] = [
+    good: list[tuple[NDArray[Any], tuple[int, ...]]] = [
         (X[:n], (DIM,)),
         (np.arange(n) % 2, ()),
         (np.full(n, 0.5), ()),
@@ -336,3 +340,4 @@ def test_a_loss_or_a_handler_that_panics_changes_nothing_public() -> None:
     learner.partial_fit(np.where(np.arange(N)[:, None] == 2, np.nan, X), np.full(N, 0.125))
     assert learner.clock_ == N
     assert "on_private_message failed: Panic" in [text for _, text in learner.private_messages_]
+    assert learner.private_counts_.null == N
