@@ -27,7 +27,6 @@ from privlearn.learners.base import Learner
 from privlearn.learners.inputs import (
     block_of,
     check_dtype,
-    check_shape,
     column_from,
     numbers_from,
     row_of,
@@ -269,20 +268,23 @@ class StreamLearner(Learner):
         return values, block_of("y", y, (), len(values))
 
     def _single(self, x: Any, y: Any) -> Example:
-        """One user's row: an array's shape and dtype are form, and a list, a number or text not."""
+        """One user's row, whose form is contents, too; a block of another form is no user."""
         dim = self._dim
-        if isinstance(x, np.ndarray):
-            check_dtype("x", x)
-            if x.shape not in ((dim,), (1, dim)):
-                raise ValueError(
-                    f"x of shape {x.shape} with one label: x must have shape ({dim},), or be (n, "
-                    f"{dim}) with y one label per row"
-                )
-            x = x.reshape(dim)
+        table = isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "biuf"
+        several = isinstance(y, np.ndarray) and y.shape not in ((), (1,))
+        if isinstance(x, np.ndarray) and isinstance(y, list | tuple) and x.shape != (dim,):
+            several = 1 < len(y) == len(x)
+        if several or (table and x.shape != (1, dim)):
+            labels = f"{len(y)} labels" if several else "one label"
+            raise ValueError(
+                f"x of shape {x.shape} with {labels}: x must have shape ({dim},) with one label, "
+                f"or (n, {dim}) with n of them"
+            )
+        if table:
+            x = x[0]
         if isinstance(y, np.ndarray | np.generic):
             check_dtype("y", y)
         if isinstance(y, np.ndarray) and y.shape:
-            check_shape("y", y.shape, (), 1)
             y = y[0]
         plain = type(x) is np.ndarray and x.dtype == np.float64 and x.shape == (self._dim,)
         values = np.array(x) if plain else row_of(x, (self._dim,))

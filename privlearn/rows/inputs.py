@@ -4,10 +4,10 @@ What a program hands over has a form, which is public: shape and dtype of an arr
 columns of a frame.  It is checked here, before anything is sealed or spent.  What one user sent is
 contents, and becomes NaN if it is no row.
 
-A list, or an array of objects, is contents entry by entry.  It is refused only if it has entries of
-which none could be a row, whatever its values are (text in place of labels, rows of another
-length), and two of them at least; None and NaN say nothing.  So that one entry could be a row is
-told only where none of the others could (docs/threat-model.md).
+A list, or an array of objects, is contents entry by entry.  It is refused only if all entries,
+three at least, have one and the same form that no row has, whatever its values are (text in place
+of labels, rows of another length); None and NaN say nothing.  So the form of one entry is told only
+where all others are of no use (docs/threat-model.md).
 
 What comes out are arrays of our own, row after row in memory: the usual environment writes the next
 user's data into the array that held the last one's.
@@ -34,9 +34,12 @@ _TEXT: Final = "UST"
 _PLAIN: Final = (np.ndarray, np.generic, list, tuple, str, bytes, int, float, dict, type(None))
 _NO_SCALAR: Final = (np.complexfloating, np.datetime64, np.timedelta64, np.void)
 _NO_NUMBER: Final = (
-    *(str, bytes, bytearray, complex, date, time, timedelta, dict, set, frozenset),
+    *(bytes, bytearray, complex, date, time, timedelta, dict, set, frozenset),
     *_NO_SCALAR,
 )
+_MISSING: Final = ("missing",)
+_LEAST: Final = 3
+"""Of so many users who come together, not all send the same odd thing; two may."""
 _REMEDIES: Final = {
     "c": "make columns of its real and imaginary parts",
     "M": "make numbers of it, as in ({0} - numpy.datetime64('2020-01-01')) / "
@@ -113,14 +116,16 @@ def column_from(name: str, values: Any) -> Any:
 
 
 def _check_entries(name: str, rows: Sequence[Any] | NDArray[Any], shape: Shape) -> None:
-    """Raises ValueError for two entries or more of which none could be a row."""
-    odd = 0
+    """Raises ValueError for `_LEAST` entries or more, all of one form that no row has."""
+    odd: list[Any] = []
     for entry in rows:
-        fits = attempted(_could_be, entry, shape)
-        if fits is True or fits is FAILED:
+        form = attempted(_wrong_form, entry, shape)
+        if form is _MISSING:
+            continue
+        if form is FAILED or not form or (odd and form != odd[0]):
             return
-        odd += fits is False
-    if odd >= 2:
+        odd.append(form)
+    if len(odd) >= _LEAST:
         wanted = f"rows of shape {shape}" if shape else "numbers"
         raise ValueError(
             f"{name}: no entry could be one of the {wanted} that it must hold, whatever its values "
@@ -128,22 +133,26 @@ def _check_entries(name: str, rows: Sequence[Any] | NDArray[Any], shape: Shape) 
         )
 
 
-def _could_be(entry: Any, shape: Shape, *, cell: bool = False) -> bool | None:
-    """Whether it could be a row, by its form; None for a missing one, which says nothing.
+def _wrong_form(entry: Any, shape: Shape, *, cell: bool = False) -> tuple[Any, ...]:
+    """The form of an entry that is no row whatever its values are; () if it could be one.
 
     The cells of a row may be text, which is read as a number.
     """
     if entry is None or (isinstance(entry, float) and entry != entry):
-        return None
+        return _MISSING
+    if isinstance(entry, str):
+        return () if cell and not shape else ("text",)
     if isinstance(entry, _NO_NUMBER):
-        return cell and not shape and isinstance(entry, str)
+        return (type(entry),)
     if isinstance(entry, np.ndarray):
-        return entry.shape == shape and (entry.dtype.kind in _NUMBERS or entry.dtype.kind == "O")
+        fits = entry.shape == shape and (entry.dtype.kind in _NUMBERS or entry.dtype.kind == "O")
+        return () if fits else (entry.shape, entry.dtype.kind)
     if isinstance(entry, list | tuple):
         if not shape or len(entry) != shape[0]:
-            return False
-        return all(_could_be(each, shape[1:], cell=True) is not False for each in entry)
-    return not (shape and isinstance(entry, int | float | np.number | np.bool_))
+            return ("row", len(entry))
+        forms = (_wrong_form(each, shape[1:], cell=True) for each in entry)
+        return next((form for form in forms if form and form is not _MISSING), ())
+    return ("number",) if shape and isinstance(entry, int | float | np.number | np.bool_) else ()
 
 
 # Contents -----------------------------------------------------------------------------------------

@@ -202,6 +202,7 @@ def test_a_bad_entry_is_nan_alone(number: int) -> None:
     assert np.array_equal(rows, [X[0], [np.nan] * DIM, X[2]], equal_nan=True)
     labels = block_of("y", [0.5, ODD[number], -1], ())
     assert np.array_equal(labels, [0.5, np.nan, -1], equal_nan=True)
+    assert np.isnan(block_of("y", [ODD[number], (1, 2)], ())).all(), "of no one form"
 
 
 @every
@@ -266,20 +267,24 @@ def test_a_gateway_pays_for_no_wrong_form_and_for_all_values() -> None:
             )
 
 
-def test_one_array_with_one_label_has_a_form_and_what_one_user_sent_has_none() -> None:
+def test_a_block_of_another_form_is_no_single_user_whose_row_may_be_anything() -> None:
     learner, account = DOORS["tofw"].start()
     before = len(account.ledger.entries)
     bad: list[tuple[Any, Any]] = [
-        (X[0, :2], 1.0), (X[0].astype(str), 1.0), (X[0], np.str_("yes")), (X[:, 0], Y), (Y, X),
-        (X[0], Y[:2]), (X[0] * 1j, 1.0), (Y, Y.tolist()),
+        (X[:, 0], Y), (X[:, 0], Y.tolist()), (X[:, 0].astype(object), Y), (Y, X), (X[0], Y[:2]),
+        (X, 1.0), (X[0], np.str_("yes")), (X[0], np.array(["yes"])),
     ]  # fmt: skip
     for x, y in bad:
         with pytest.raises((TypeError, ValueError), match="must"):
             learner.partial_fit(x, y)
     assert (learner.clock_, len(account.ledger.entries)) == (0, before)
-    for x, y in [([1.0, 2.0], 1.0), (X[0], "yes"), (X[0], [1.0, 2.0]), (None, 1.0), ("text", None)]:
+    odd: list[tuple[Any, Any]] = [
+        ([1.0, 2.0], 1.0), (X[0, :2], 1.0), (X[0].astype(str), 1.0), (X[0], "yes"), (None, 1.0),
+        (X[0], [1.0, 2.0]), ("text", None), (X[0] * 1j, 1.0),
+    ]  # fmt: skip
+    for x, y in odd:
         learner.partial_fit(x, y)
-    assert learner.private_counts_.null == learner.clock_ == 5
+    assert learner.private_counts_.null == learner.clock_ == len(odd)
 
 
 def test_values_of_labels_are_private_and_counted() -> None:
