@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 from privlearn._packages import LEARNERS, look_up
+from privlearn._user_code import from_outside
 from privlearn._validate import count
 from privlearn.billboard import Billboard
 from privlearn.entries import LearnerEntry
 from privlearn.errors import HorizonError, LedgerError, PackageError, ProvenanceError
 from privlearn.learners.inputs import absent
 from privlearn.learners.kept_rows import KeptRows, Recovered
-from privlearn.learners.messages import PrivateMessages
+from privlearn.learners.messages import PrivateCounts, PrivateMessages
 from privlearn.learners.participation import declare_batches
 from privlearn.learners.stored import FORMER_NAMES, restored, stored
 from privlearn.protocols import Accountant, Plan
@@ -30,15 +31,17 @@ class Learner(ABC):
     about single users' data, for the operator only: the last 10,000 of them.  All of them go to
     ``on_private_message``, if it is set: a function of the user's index and the text, which must
     write them where nobody else reads.  What it raises is not passed on, as it would tell of data.
+    ``private_counts_`` says how many rows came, and how many of them are null, by reason.
     """
 
     clock_: int
     private_messages_: PrivateMessages
+    private_counts_: PrivateCounts
     on_private_message: Callable[[int, str], object] | None = None
     operator_only: ClassVar[frozenset[str]] = frozenset(
         {"private_messages_", "private_counts_", "recovered_", "on_private_message"}
     )
-    """Attributes that tell of single users' data; tests of what others see leave them out."""
+    """Attributes that tell of single users' data, and are never published."""
     _takes_timetables: ClassVar[bool] = False
     """Whether a slot may hold any number of visits (`Participation` with clock = 'timetable')."""
     _row_kinds: ClassVar[tuple[type[Any], ...]] = ()
@@ -329,6 +332,7 @@ class Learner(ABC):
         self._failed = False
         self.clock_ = accountant.users.start
         self.private_messages_ = PrivateMessages()
+        self.private_counts_ = PrivateCounts()
 
     def _begin(self, accountant: Accountant[Any]) -> None:
         """From here on the learner takes users."""
@@ -381,21 +385,31 @@ class Learner(ABC):
     def _absent_users(self, n: int) -> range:
         """The next n users, who never came, after the message that says so."""
         users = self._next_users(count(n=n))
-        self._leave_message(users.start, absent(users))
+        self._tell_absent(users)
         return users
 
+    def _tell_absent(self, users: range) -> None:
+        """One message about all of some users who never came."""
+        self.private_counts_.rows += len(users)
+        self.private_counts_.add("never came", len(users))
+        self._leave_message(users.start, absent(users))
+
     def _notify(self, user: int, complaint: str) -> None:
-        """A message to a single user, for the operator's private records only."""
+        """A message to a user whose row is null, for the operator's private records only."""
+        self.private_counts_.add(complaint)
         self._leave_message(user, f"{complaint}; your record does not count")
 
     def _leave_message(self, user: int, text: str) -> None:
         self.private_messages_.append((user, text))
-        if self.on_private_message is not None:
-            try:
-                self.on_private_message(user, text)
-            except Exception as error:
-                failed = f"on_private_message failed: {type(error).__name__}"
-                self.private_messages_.append((user, failed))
+        if self.on_private_message is None:
+            return
+        try:
+            self.on_private_message(user, text)
+        except BaseException as error:
+            if from_outside(error):
+                raise
+            failed = f"on_private_message failed: {type(error).__name__}"
+            self.private_messages_.append((user, failed))
 
 
 def _name_of(begun: LearnerEntry) -> str:

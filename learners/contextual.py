@@ -195,7 +195,8 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
 
         Raises:
             HorizonError: more users than are left.
-            ValueError: an array of numbers of the wrong shape, blocks of different lengths.
+            ValueError: an array of the wrong shape, blocks of different lengths, a list of which no
+                entry could be a row.
             TypeError: ``private`` is no plain array, ids of another kind, or ``contexts`` no table
                 of numbers.
             ProvenanceError: people without a rule, or none with one.

@@ -60,6 +60,7 @@ from privlearn.learners.hdb_epochs import (
     NoisyMaxEpochs,
     epoch_ends,
 )
+from privlearn.learners.inputs import numbers_from
 from privlearn.learners.participation import one_row_budget, rule_of
 from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.one_of_k import OneOfK
@@ -67,7 +68,6 @@ from privlearn.mechanisms.scalar_objectives import ScalarObjective, code_of
 from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
-from privlearn.rows.tabular import block_from
 
 Increments = tuple[Array, Arms]
 """Blocks of increments (n, d), and the arms (n,) they belong to."""
@@ -240,7 +240,7 @@ class DPHDB(BatchLearner, ServedBandit):
 
     def decision_function(self, contexts: Array) -> Array:
         """Scores x·θ_a of the public estimates, shape (n, K)."""
-        return scores(np.asarray(block_from("contexts", contexts), dtype=np.float64), self.coef_)
+        return scores(numbers_from("contexts", contexts), self.coef_)
 
     # Serving -------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, final
 from numpy.typing import ArrayLike
 
 from privlearn._exclusive import Exclusive
+from privlearn._user_code import FAILED, attempted
 from privlearn._validate import count
 from privlearn.errors import BatchError, OfferError
 from privlearn.learners.open_users import OpenUsers
@@ -449,7 +450,10 @@ class Offers(Generic[L]):
                     raise OfferError(
                         "offer_id: answered before; the first answer counts", reason="answered"
                     )
-                heard[index] = self._learner._heard(request.answer)
+                answer = attempted(self._learner._heard, request.answer)
+                if answer is FAILED:  # of a learner of somebody's own
+                    raise TypeError("choice: the learner cannot read it; answer again")
+                heard[index] = answer
             except Exception as error:
                 request.fail(error)
             else:

@@ -269,9 +269,10 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         Raises:
             ProvenanceError: the accountant is joint; people without a rule, or none with one.
             HorizonError: more users than are left.
-            ValueError: an array of numbers of the wrong shape, blocks of different lengths.
-            TypeError: no array or list (of a frame, the choices can be a column), or ids of another
-                kind.
+            ValueError: an array of the wrong shape, blocks of different lengths, a list of which no
+                entry could be a row.
+            TypeError: no array or list (of a frame, the choices can be a column), one of another
+                type than numbers, or ids of another kind.
         """
         self._check_idle()
         if self._accountant.trust is Trust.JOINT:
@@ -288,6 +289,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         at = self._slots_of_next(slots, len(values))
         if not len(values):
             return self
+        self.private_counts_.rows += len(values)
         if at is not None:
             for part in self._parts(len(values), at):
                 own = (values[part], places[part])

@@ -17,9 +17,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from privlearn._user_code import from_outside
 from privlearn.billboard import Shown
 from privlearn.errors import ProvenanceError
-from privlearn.learners.inputs import absent
 from privlearn.learners.served import Mask, Served
 from privlearn.mnl import Items
 from privlearn.rows import Rows
@@ -31,6 +31,7 @@ Heard = TypeVar("Heard")
 
 _TOGETHER = 64
 """Calls whose users are kept in arrays of their own, at most: small ones take more than data."""
+_UNTOLD = "what this user is to be shown cannot be told: the learner's _to_show failed"
 _NO_ANSWER = "no answer came before the batch was closed"
 
 
@@ -123,8 +124,10 @@ class OpenUsers(Generic[Own, Act, Heard]):
     def _told(self, action: Any, user: int) -> Any:
         try:
             return self._learner._to_show(action, user)
-        except Exception as error:  # of a learner of somebody's own
-            return error
+        except BaseException as error:  # of a learner of somebody's own
+            if from_outside(error):
+                raise
+            return error if isinstance(error, Exception) else RuntimeError(_UNTOLD)
 
     def _keep(self, shown: Shown[tuple[Own, Items], Act]) -> None:
         """Keeps what users were shown until their batch is closed, in few large arrays."""
@@ -191,7 +194,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
             parts.append(rows)
             self._tell(served, usable)
         if missing:
-            learner._leave_message(missing.start, absent(missing))
+            learner._tell_absent(missing)
             learner._pass(len(missing))
         parts += never
         self._let_go(served)

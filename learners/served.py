@@ -171,6 +171,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         n, first = len(sent), self.clock_
         self._failed = True  # an interrupt from here on would lose these users' places
         own, unusable = self._arriving(sent, ids)
+        self.private_counts_.rows += n
         users = range(first, first + (1 if self._timed else n))
         self._tell(users, unusable, np.zeros(n, dtype=bool), nobody)
         rows = self._sealed_next((own, numbers), n)
@@ -217,6 +218,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
             shown = self._board.serve(served, self._policy, people=people)
             at = [self.clock_] * n if self._timed else served.users
             self._pass_by(n)
+            self.private_counts_.rows += n
             rows, unanswered = self._deliver(shown, answer, n)
             self._tell(at, void[part], unanswered, nobody[part])
             self._take(rows)
@@ -611,7 +613,8 @@ class ServedMNL(Served[Arrival, Items, Answer]):
 
         Raises:
             HorizonError: more users than are left.
-            ValueError: an array of numbers of the wrong shape, blocks of different lengths.
+            ValueError: an array of the wrong shape, blocks of different lengths, a list of which no
+                entry could be a row.
             TypeError: ``private`` is no plain array, ids of another kind, or another argument no
                 table of numbers.
             ProvenanceError: people without a rule, or none with one.

@@ -8,6 +8,7 @@ changes, and how, is for the subclasses: `_prepare`, `_next_change`, `_take`.
 from __future__ import annotations
 
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self, TypeVar
@@ -16,13 +17,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
+from privlearn._user_code import FAILED, attempted
 from privlearn._validate import count, positive
 from privlearn.adjacency import Adjacency, Trust
 from privlearn.budgets import B
 from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, ProvenanceError
 from privlearn.learners.base import Learner
-from privlearn.learners.inputs import block_of, row_of
+from privlearn.learners.inputs import (
+    block_of,
+    check_dtype,
+    column_from,
+    numbers_from,
+    row_of,
+)
 from privlearn.learners.participation import check_given, given, rule_of
 from privlearn.losses import Loss
 from privlearn.mechanisms.constraint_sets import norms
@@ -218,7 +226,7 @@ class StreamLearner(Learner):
             ValueError: x has another width.
             RuntimeError: not started.
         """
-        values = np.asarray(row_from("x", x), dtype=np.float64)
+        values = numbers_from("x", x)
         if values.shape[-1:] != (self._dim,):
             raise ValueError(f"x of shape {values.shape}: the last length must be {self._dim}")
         coef = self.coef_
@@ -244,9 +252,10 @@ class StreamLearner(Learner):
             HorizonError: more users than are left.
             ProvenanceError: a registry without ids, or ids without one.
             UsersError, TypeError: not an id for every row.
-            ValueError: an array of numbers of the wrong shape, blocks of different lengths.
-            TypeError: no table (a dict, a generator, a sparse matrix), or a frame with a column
-                that is no numbers.
+            ValueError: an array of the wrong shape, blocks of different lengths, a list of which no
+                entry could be a row.
+            TypeError: no table (a dict, a generator, a sparse matrix), or an array or a column of
+                another type than numbers, such as labels that are text.
             RuntimeError: not started, or failed half-way.
         """
         self._check_running()
@@ -262,6 +271,7 @@ class StreamLearner(Learner):
             ids = _ids(people, len(users))
             nobody = registry.nobody(ids)
             rows = registry.admit(rows, ids)
+        self.private_counts_.rows += len(users)
         self._tell(users, values, labels, nobody)
         self._take_all(rows)
         return self
@@ -299,23 +309,32 @@ class StreamLearner(Learner):
         return self._accountant.users.start
 
     def _block(self, x: Any, y: Any) -> Example:
-        x, y = _logged("x", x), _logged("y", y)
+        x, y = _logged("x", x, row_from), _logged("y", y, column_from)
         # One array of numbers is one user's row, whatever that user's label looks like.
-        single = isinstance(x, np.ndarray) and x.ndim == 1
+        single = isinstance(x, np.ndarray) and x.ndim == 1 and not _of_rows(x)
         if single or not (isinstance(y, list | tuple) or getattr(y, "ndim", 0) > 0):
             return self._single(x, y)
         values = block_of("x", x, (self._dim,))
         return values, block_of("y", y, (), len(values))
 
     def _single(self, x: Any, y: Any) -> Example:
-        if isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "biuf":
-            if x.shape != (1, self._dim):
-                raise ValueError(
-                    f"x of shape {x.shape} with one label: x must have shape ({self._dim},), or y "
-                    "one label per row"
-                )
+        """One user's row, whose form is contents, too; a block of another form is no user."""
+        dim = self._dim
+        table = isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "biuf"
+        several = isinstance(y, np.ndarray) and y.shape not in ((), (1,))
+        if isinstance(x, np.ndarray) and isinstance(y, list | tuple) and x.shape != (dim,):
+            several = 1 < len(y) == len(x)
+        if several or (table and x.shape != (1, dim)):
+            labels = f"{len(y)} labels" if several else "one label"
+            raise ValueError(
+                f"x of shape {x.shape} with {labels}: x must have shape ({dim},) with one label, "
+                f"or (n, {dim}) with n of them"
+            )
+        if table:
             x = x[0]
-        if isinstance(y, np.ndarray) and y.shape == (1,):
+        if isinstance(y, np.ndarray | np.generic):
+            check_dtype("y", y)
+        if isinstance(y, np.ndarray) and y.shape:
             y = y[0]
         plain = type(x) is np.ndarray and x.dtype == np.float64 and x.shape == (self._dim,)
         values = np.array(x) if plain else row_of(x, (self._dim,))
@@ -333,21 +352,24 @@ class StreamLearner(Learner):
 
     def _tell(self, users: range, values: Array, labels: Array, nobody: NDArray[np.bool_]) -> None:
         """Messages to single users, for the operator's private records only."""
-        try:
-            with np.errstate(all="ignore"):  # a warning would tell of sealed data
-                usable = np.isfinite(self._loss.labels(labels)).reshape(labels.shape)
-        except Exception:  # so would an error of a loss of the user's own; its rows become null
-            usable = np.isfinite(labels)
-        finite = np.isfinite(values)
-        for i in np.flatnonzero(nobody):
-            self._notify(users[int(i)], "no id says who came")
-        if usable.all() and finite.all():
-            return
-        for i in np.flatnonzero(~(usable & finite.all(axis=1))):
+        found = attempted(self._known_labels, labels)
+        if found is FAILED:  # a loss of the user's own: the rows that it fails on become null
+            each = [attempted(self._known_labels, labels[i : i + 1]) for i in range(len(labels))]
+            found = np.array([one is not FAILED and bool(one[0]) for one in each])
+        finite = np.asarray(np.isfinite(values).all(axis=1))
+        null: NDArray[np.bool_] = nobody | ~(found & finite)
+        for i in np.flatnonzero(null):
             what = f"features must be ({self._dim},) finite numbers"
-            if np.isfinite(values[i]).all():
+            if nobody[i]:
+                what = "no id says who came"
+            elif finite[i]:
                 what = "the label must be a number that the loss takes"
             self._notify(users[int(i)], what)
+
+    def _known_labels(self, labels: Array) -> NDArray[np.bool_]:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one would tell of sealed data
+            return np.asarray(np.isfinite(self._loss.labels(labels)).reshape(labels.shape))
 
     # Releases ------------------------------------------------------------------------------------
 
@@ -419,9 +441,14 @@ def _ids(people: Any, rows: int) -> Any:
     return [people] if alone else people
 
 
-def _logged(name: str, values: Any) -> Any:
+def _of_rows(x: NDArray[Any]) -> bool:
+    """Whether a one-dimensional array holds rows of several users as objects."""
+    return x.dtype == object and any(isinstance(row, list | tuple | np.ndarray) for row in x)
+
+
+def _logged(name: str, values: Any, read: Callable[[str, Any], Any]) -> Any:
     """What a program hands over: no dict, as no user has sent it."""
-    return block_from(name, values) if isinstance(values, dict) else row_from(name, values)
+    return block_from(name, values) if isinstance(values, dict) else read(name, values)
 
 
 def _plain(value: Any) -> Any:

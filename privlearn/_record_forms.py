@@ -20,6 +20,8 @@ from privlearn._user_code import FAILED, attempted
 from privlearn.errors import DataError
 
 _NUMBERS = "biuf"
+LEAST = 3
+"""Of so many records of a list not all are of the same odd form by what single users sent."""
 
 
 class Cells(NamedTuple):
@@ -129,12 +131,12 @@ def parsed(array: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]
 
 
 def readable(array: NDArray[Any]) -> bool:
-    """Whether some record of text or objects may be numbers; yes, where fewer than two say no."""
+    """Whether some record of text or objects may be numbers; yes, where few say no."""
     _, alien = parsed(array)
     missing = np.array([cell is None for cell in array.ravel().tolist()]).reshape(array.shape)
     flat = len(array), array[:1].size
     bad, present = (cells.reshape(flat) for cells in (alien, ~missing))
-    return bool((present & ~bad).any() or np.count_nonzero(bad.any(axis=1)) < 2)
+    return bool((present & ~bad).any() or np.count_nonzero(bad.any(axis=1)) < LEAST)
 
 
 def numbers_of(values: object) -> NDArray[np.float64]:

@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._foreign_files import open_regular
+from privlearn._user_code import FAILED, attempted, from_outside
 from privlearn.datasets.csv_lines import (
     cells_of,
     header_of,
@@ -352,17 +353,16 @@ def _records(batches: Any, names: Sequence[str]) -> Iterator[list[Any]]:
 
 
 def _listed(column: Any) -> list[Any]:
-    try:
-        return list(column.to_pylist())
-    except Exception:  # one cell that Python cannot hold must not cost the others
-        return [_cell(column, i) for i in range(len(column))]
+    found = attempted(column.to_pylist)
+    if found is not FAILED:
+        return list(found)
+    # one cell that Python cannot hold must not cost the others
+    cells = (attempted(_cell, column, i) for i in range(len(column)))
+    return [None if cell is FAILED else cell for cell in cells]
 
 
 def _cell(column: Any, i: int) -> Any:
-    try:
-        return column[i].as_py()
-    except Exception:
-        return None
+    return column[i].as_py()
 
 
 def _as_is(record: Sequence[Any]) -> Sequence[Any]:
@@ -405,7 +405,9 @@ def _assembled(
             found = numbers(cells, places, asked)
             labels[user] = label(cells[target])
             values[user] = found
-        except Exception as error:  # whatever is wrong with this row, it concerns this user only
+        except BaseException as error:  # whatever is wrong with it concerns this user only
+            if from_outside(error):
+                raise
             messages.append((user, " ".join(str(error).split())[:200]))
     said = ("the names of the columns and their declared bounds are public",)
     return Table(

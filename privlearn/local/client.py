@@ -8,7 +8,6 @@ returns may leave the device.
 from __future__ import annotations
 
 import math
-import warnings
 from collections import deque
 from collections.abc import Iterator
 from typing import Any, Generic, Self, final
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn._exclusive import Exclusive
+from privlearn._user_code import FAILED, attempted
 from privlearn._validate import user_range
 from privlearn.adjacency import Trust
 from privlearn.budgets import B
@@ -32,7 +32,7 @@ from privlearn.people.given import not_as_ruled
 from privlearn.protocols import Accountant
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
-from privlearn.rows.tabular import block_from
+from privlearn.rows.inputs import block_of, entries_of
 
 Bools = NDArray[np.bool_]
 _ROUNDING = 1e-12
@@ -72,8 +72,9 @@ class LocalClient(Generic[B]):
     user, and whoever runs it sees the rows of all.
 
     Rows that cannot be used give the message of the null record, and no error: wrong shapes, NaN,
-    an action that does not exist.  Contexts and rewards beyond their bounds are cut to them for the
-    message.  `diagnostics` counts them.
+    an action that does not exist.  The form of blocks of several users is public, and a wrong one
+    raises before anything is spent.  Contexts and rewards beyond their bounds are cut to them for
+    the message.  `diagnostics` counts them.
 
     With a registry of people a user is one visit of a person, whose id comes with the row.  Each
     message has noise of its own, so that k messages cost a person k times the loss of one, on
@@ -150,14 +151,17 @@ class LocalClient(Generic[B]):
         return int(self.choose_many([contexts], model, users=index)[0])
 
     def choose_many(self, contexts: Any, model: Model, *, users: range) -> NDArray[np.int64]:
-        """The arms to pull for consecutive users of one batch, shape (n,); see `choose`."""
+        """The arms to pull for consecutive users of one batch, shape (n,); see `choose`.
+
+        Raises:
+            TypeError, ValueError: contexts of a wrong form, as for `randomize_many`.
+        """
         method, batch = self.config.method, self._batch(users)
-        contexts = block_from("contexts", contexts)
+        shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
+        values = block_of("contexts", contexts, shape, len(users))
         self._take(model, batch)
         if users.start < self._warm:
             return np.arange(users.start, users.stop) % method.n_arms
-        shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
-        values = _numbers(contexts, len(users), shape)
         bad = ~_finite(values)
         if bad.any():
             self.diagnostics.note("contexts that cannot be used", users, bad)
@@ -227,11 +231,16 @@ class LocalClient(Generic[B]):
             people: under a rule of participation, and only then, an id for each user.
 
         Raises:
-            TypeError: no table (a dict, a generator, a sparse matrix), or a frame of text.
+            TypeError: no table (a dict, a generator, a sparse matrix), or an array or a column of
+                another type than numbers.
+            ValueError: an array of the wrong shape, another number of rows than users, a list of
+                which no entry could be a row.
             UsersError: not an id for each user.
         """
-        contexts = block_from("contexts", contexts)
-        actions, rewards = block_from("actions", actions), block_from("rewards", rewards)
+        n = len(users)
+        contexts = entries_of("contexts", contexts, (self.config.method.dim,), n)
+        actions = entries_of("actions", actions, (), n)
+        rewards = entries_of("rewards", rewards, (), n)
         form, batch, reports = self._release(contexts, actions, rewards, users, model, people)
         return form.encode(users, batch, reports)
 
@@ -270,10 +279,15 @@ class LocalClient(Generic[B]):
         admission = self._admission(users, people)
         self._reports.pay(users, warming=warming)
         self._next = users.stop
-        rows = self._good_row(contexts, actions, rewards, users, batch, warming) if single else None
+        rows: Rows[Any] | None = None
+        if single:
+            # that it failed would tell of data
+            found = attempted(
+                self._good_row, contexts, actions, rewards, users, batch, warming=warming
+            )
+            rows = None if found is FAILED else found
+            contexts, actions, rewards = [contexts], [actions], [rewards]
         if rows is None:
-            if single:
-                contexts, actions, rewards = [contexts], [actions], [rewards]
             rows = self._rows(contexts, actions, rewards, users, batch, warming)
         if admission is not None and self._people is not None:
             rows = Rows._admitted(rows, self._people, admission)
@@ -293,40 +307,37 @@ class LocalClient(Generic[B]):
         return registry.admit_visits(people, users)
 
     def _good_row(
-        self, context: Any, action: Any, reward: Any, users: range, batch: int, warming: bool
+        self, context: Any, action: Any, reward: Any, users: range, batch: int, *, warming: bool
     ) -> Rows[Any] | None:
         """The record of one user if nothing has to be mended, or else None: `_rows` does it."""
         method = self.config.method
         arms = method.n_arms
         if self.config.user_code:  # `_rows` names and checks it
             return None
-        try:
-            # not a subclass, such as a masked array
-            if not (type(context) is np.ndarray and isinstance(action, _WHOLE)):
-                return None
-            if not isinstance(reward, _REAL) or context.dtype != np.float64:
-                return None
-            if not (context.shape == (method.dim,) and 0 <= action < arms):
-                return None
-            values = np.array(context[None])  # which is what is looked at, and then reported
-            if warming and action != users.start % arms:
-                return None
-            if not method.reward_low <= reward <= method.reward_high:
-                return None
-            # half of what `_rows` leaves as it is, so that it does the same; NaN is not below
-            if not math.hypot(*values[0].tolist()) <= method.context_bound * (1 + _ROUNDING / 2):
-                return None
-            places = np.array([action], dtype=np.int64)
-            answers = np.array([reward], dtype=np.float64)
-            assert self._model is not None
-            with np.errstate(all="ignore"):
-                record = method.record(self._model.arrays, batch, values, places, answers)
-            if not (type(record) is np.ndarray and record.dtype == np.float64):
-                return None
-            apart = method.parts > 1 and not warming
-            return Rows._of_own((record, places) if apart else record, users)
-        except Exception:  # that it failed would tell of data
+        # not a subclass, such as a masked array
+        if not (type(context) is np.ndarray and isinstance(action, _WHOLE)):
             return None
+        if not isinstance(reward, _REAL) or context.dtype != np.float64:
+            return None
+        if not (context.shape == (method.dim,) and 0 <= action < arms):
+            return None
+        values = np.array(context[None])  # which is what is looked at, and then reported
+        if warming and action != users.start % arms:
+            return None
+        if not method.reward_low <= reward <= method.reward_high:
+            return None
+        # half of what `_rows` leaves as it is, so that it does the same; NaN is not below
+        if not math.hypot(*values[0].tolist()) <= method.context_bound * (1 + _ROUNDING / 2):
+            return None
+        places = np.array([action], dtype=np.int64)
+        answers = np.array([reward], dtype=np.float64)
+        assert self._model is not None
+        with np.errstate(all="ignore"):
+            record = method.record(self._model.arrays, batch, values, places, answers)
+        if not (type(record) is np.ndarray and record.dtype == np.float64):
+            return None
+        apart = method.parts > 1 and not warming
+        return Rows._of_own((record, places) if apart else record, users)
 
     def _rows(
         self,
@@ -341,8 +352,8 @@ class LocalClient(Generic[B]):
         method, n = self.config.method, len(users)
         assert self._model is not None
         arrays = self._model.arrays
-        values = _numbers(contexts, n, (method.dim,))
-        arms, answers = _numbers(actions, n, ()), _numbers(rewards, n, ())
+        values = block_of("contexts", contexts, (method.dim,), n)
+        arms, answers = block_of("actions", actions, (), n), block_of("rewards", rewards, (), n)
         norms = _norms(values)
         good = np.isfinite(norms) & np.isfinite(answers)
         good &= (arms >= 0) & (arms < method.n_arms) & (arms == np.floor(arms))
@@ -479,42 +490,6 @@ def _check_rule(rule: Participation, most_messages: int) -> None:
             f"most = {rule.most} of the rule of participation: the configuration says "
             f"most_messages = {most_messages}"
         )
-
-
-def _numbers(block: Any, n: int, shape: tuple[int, ...]) -> Array:
-    """A copy as floats of shape (n, *shape), NaN where a number is masked, complex or none.
-
-    Rows of any other shape or type are NaN altogether, and leave the others as they are.  Raises
-    nothing, whatever the block does when it is looked at.
-    """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", np.exceptions.ComplexWarning)
-            values = np.array(_bare(block), dtype=np.float64)
-        if values.shape == (n, *shape):
-            return values
-    except Exception:  # that it failed would tell of data
-        pass
-    numbers = np.full((n, *shape), np.nan)
-    if n > 1 or (type(block) is np.ndarray and block.dtype == object and block.shape == (1,)):
-        try:
-            rows = block if isinstance(block, list | tuple) else np.asanyarray(block, dtype=object)
-            single = [_numbers([row], 1, shape)[0] for row in rows]
-            if len(single) == n:
-                numbers[...] = single
-        except Exception:
-            pass
-    return numbers
-
-
-def _bare(block: Any) -> Any:
-    """A block without masks, NaN behind them."""
-    if isinstance(block, np.ma.MaskedArray):
-        return np.ma.array(block, dtype=np.float64).filled(np.nan)
-    if isinstance(block, list | tuple):
-        return [_bare(item) for item in block]
-    return block
 
 
 def _finite(values: Array) -> Bools:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._record_forms import Form, cells_of, form_of, numbers_of, parsed
+from privlearn._record_forms import LEAST, Form, cells_of, form_of, numbers_of, parsed
 from privlearn._records import rebuilt
 from privlearn._user_code import FAILED, attempted
 from privlearn.rows.tabular import objects
@@ -58,11 +58,11 @@ def single_records(own: Any, count: int) -> list[Any] | None:
 def _of_list(values: list[Any]) -> tuple[NDArray[Any] | list[NDArray[Any] | None], Form]:
     whole = attempted(np.array, values)
     if whole is not FAILED and whole.dtype.kind in "biuf":
-        return whole, form_of(whole) if len(values) > 1 else None
+        return whole, form_of(whole) if len(values) >= LEAST else None
     made = [_record(value) for value in values]
     held = [record for record in made if record is not None]
-    # of a single record any form may come
-    form = frozenset(_cells(record) for record in held) if len(held) > 1 else None
+    # of a few records any form may come
+    form = frozenset(_cells(record) for record in held) if len(held) >= LEAST else None
     if len(held) == len(made) and len({(r.shape, r.dtype.kind) for r in held}) == 1:
         return np.concatenate(held), form
     return made, form

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from privlearn._foreign_files import open_regular
+from privlearn._user_code import from_outside
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
 from privlearn.datasets.cars import (
@@ -312,7 +313,9 @@ def _csv_log(config: ChoiceConfig) -> Log:
             if config.people is not None:
                 people[user] = _person(rows, header.index(config.people))
             features[user], choices[user] = _one_user(rows, header, config)
-        except Exception as error:  # whatever is wrong with these lines, it concerns this user only
+        except BaseException as error:  # whatever is wrong concerns this user only
+            if from_outside(error):
+                raise
             messages.append((user, " ".join(str(error).split())[:200]))
     return Log(
         names,

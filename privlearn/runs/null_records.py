@@ -6,6 +6,7 @@ written to the private folder and shown in the half of the output that is for th
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -97,7 +98,15 @@ class NullRecords:
         return told
 
     def write(self, private: Path) -> None:
-        """Writes ``messages.txt`` if a record was null: a line per user, one for all absent."""
+        """Writes ``counts.json``, and ``messages.txt`` if a record was null: a line per user.
+
+        Absent users have one line for all.
+        """
+        reasons = dict(Counter(self.reasons.values()).most_common())
+        if self.absent:
+            reasons["the file has no rows for them"] = len(self.absent)
+        counts = {"records": self.users, "null": self.count, "reasons": reasons}
+        (private / "counts.json").write_text(json.dumps(counts, indent=1), encoding="utf-8")
         if not self.count:
             return
         told = [f"user {user}: {reason}" for user, reason in self.reasons.items()]

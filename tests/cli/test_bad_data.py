@@ -151,6 +151,9 @@ def test_quotes_protect_commas_in_names_cells_and_options(tmp_path: Path) -> Non
     told = operators_half(result)
     assert told[0] == "records: 59 of 60 counted, 1 was null (private/messages.txt)"
     assert told[1] == "once: 5 cells, where the header has 4"
+    counts = json.loads((tmp_path / "run" / "private" / "counts.json").read_text("utf-8"))
+    reasons = {"5 cells, where the header has 4": 1}
+    assert counts == {"records": 60, "null": 1, "reasons": reasons}
     model = json.loads((tmp_path / "run" / "public" / "model.json").read_text("utf-8"))
     assert [column["name"] for column in model["table"]["columns"]] == ["a", "Income, EUR"]
 

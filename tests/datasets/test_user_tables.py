@@ -5,11 +5,14 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow
 import pytest
 
-from privlearn.datasets.csv_lines import LONGEST_LINE
+from privlearn.datasets import user_tables
+from privlearn.datasets.csv_lines import LONGEST_LINE, numbers
 from privlearn.datasets.user_tables import CONSTANT, SHIPPED, Column, Table, Wanted, read_table
 from privlearn.errors import DataError
 
@@ -311,6 +314,32 @@ def test_what_a_shipped_table_does_not_have_is_an_error(wanted: Wanted, message:
         read_table(wanted)
     with pytest.raises(DataError, match="has 442"):
         read_table(Wanted("diabetes"), 443)
+
+
+def test_no_cell_ends_the_reading_whatever_kind_of_error_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(cells: list[Any], *rest: Any) -> list[float]:
+        if cells[0] == "50":
+            raise SystemExit("a secret")
+        return numbers(cells, *rest)
+
+    monkeypatch.setattr(user_tables, "numbers", read)
+    table = read_table(write(tmp_path / "t.csv", TEXT), N)
+    assert 3 in [user for user, _ in table.messages]
+    assert not table.usable[3]
+
+    class Column:
+        def __len__(self) -> int:
+            return 2
+
+        def to_pylist(self) -> list[Any]:
+            raise SystemExit("a secret")
+
+        def __getitem__(self, place: int) -> Any:
+            return pyarrow.scalar(7) if place else self.to_pylist()
+
+    assert user_tables._listed(Column()) == [None, 7]
 
 
 def test_a_part_of_a_table_keeps_its_messages(tmp_path: Path) -> None:

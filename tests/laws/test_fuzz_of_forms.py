@@ -224,7 +224,6 @@ LEARNERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.skip(reason="learners take a wrong form for private values still")
 @pytest.mark.parametrize("name", LEARNERS)
 @pytest.mark.parametrize("part", ["x", "y"])
 def test_learners_pay_for_no_form_that_fits_no_record_either(name: str, part: str) -> None:

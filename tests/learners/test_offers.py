@@ -296,7 +296,7 @@ def test_what_is_no_answer_is_null_and_raises_nothing() -> None:
 class Choosy(OnePassNewtonMNL):  # type: ignore[misc]
     """Somebody's own learner, with a fault that one user's data bring out."""
 
-    fault: type[Exception] = LookupError
+    fault: type[BaseException] = LookupError
 
     def _to_show(self, action: Any, user: int) -> Any:
         if action is not None and 3 in action:
@@ -330,6 +330,11 @@ def test_no_error_of_one_user_leaves_others_waiting(monkeypatch: pytest.MonkeyPa
 
     first, second, third = asyncio.run(served())
     assert "StopIteration" in str(second)
+    assert (first.items.tolist(), third.items.tolist()) == ([0], [1])
+    monkeypatch.setattr(Choosy, "fault", SystemExit)
+    learner = Choosy(n_items=ITEMS, dim=DIM, max_items=1, first_batch=20).start(account())
+    first, second, third = asyncio.run(served())
+    assert "cannot be told" in str(second), "and no error that would end the service"
     assert (first.items.tolist(), third.items.tolist()) == ([0], [1])
 
 

@@ -33,6 +33,7 @@ from privlearn.local.server import LocalServer
 from privlearn.mechanisms import report_streams
 from privlearn.noise import NoiseSource
 from privlearn.protocols import Plan
+from privlearn.rows.inputs import block_of
 
 Make = Callable[..., LocalBanditConfig]
 
@@ -823,10 +824,10 @@ def test_a_block_of_objects_is_read_whatever_its_length() -> None:
         block = np.empty(n, dtype=object)
         for i in range(n):
             block[i] = np.array([0.1, 0.2])
-        assert local_client._numbers(block, n, (2,)).tolist() == [[0.1, 0.2]] * n
+        assert block_of("contexts", block, (2,)).tolist() == [[0.1, 0.2]] * n
     odd = np.empty(1, dtype=object)
     odd[0] = odd
-    assert np.isnan(local_client._numbers(odd, 1, (2,))).all()
+    assert np.isnan(block_of("contexts", odd, (2,))).all()
 
 
 def test_an_accountant_that_cannot_tell_what_was_spent_is_refused(bandit: Make) -> None:
