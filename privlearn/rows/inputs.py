@@ -137,7 +137,8 @@ def _wrong_form(entry: Any, shape: Shape, *, cell: bool = False) -> tuple[Any, .
 
     The cells of a row may be text, which is read as a number.
     """
-    if entry is None or (isinstance(entry, float) and entry != entry):
+    missing = isinstance(entry, float) and entry != entry and not shape
+    if entry is None or missing:  # in place of a row of several numbers, NaN is of another form
         return _MISSING
     if isinstance(entry, str):
         return () if cell and not shape else ("text",)

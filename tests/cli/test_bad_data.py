@@ -634,7 +634,7 @@ def test_too_little_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
     def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(table_runs, "_split", full)
+    monkeypatch.setattr(table_runs, "split", full)
     result = run("tofw", "--data", "diabetes", "--out", tmp_path / "run")
     assert result.exit_code == BAD_INPUT
     assert result.output.startswith("error: not enough memory")
