@@ -23,6 +23,7 @@ from privlearn.domains import Ball
 from privlearn.entries import PublishEntry, RetireEntry
 from privlearn.errors import LedgerBusyError, LedgerError, PrivlearnError, TokenSpentError
 from privlearn.ledger import Ledger
+from privlearn.ledger.tail import Tail
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     BinaryTree,
@@ -227,6 +228,7 @@ def disk_full(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(ledger._disk, "last", full, raising=False)
+    monkeypatch.setattr(Tail, "add", full)
 
 
 def moved_away(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:

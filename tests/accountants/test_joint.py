@@ -98,4 +98,4 @@ def test_logged_rows_are_refused_in_every_currency(cap: Currency) -> None:
     book = joint(cap)
     token = book.issue(LaplaceLoss("0.2"), users=USERS, label="sum")
     with token.spend(LAPLACE) as receipt, pytest.raises(ProvenanceError, match="logged rows"):
-        receipt.release_sum(Rows.seal(np.ones((8, 2)), users=USERS))
+        receipt.release_sum(Rows.seal(np.ones((8, 1)), users=USERS))

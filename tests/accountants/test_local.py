@@ -83,7 +83,7 @@ def claim(accountant: LocalAccountant[Any], loss: Loss = MESSAGE, **changes: Any
 def send(accountant: LocalAccountant[Any], price: Any, user: int = 0) -> Released[Any]:
     token: Token[Any] = accountant.issue(price, users=range(user, user + 1), label="message")
     with token.spend(Spend("laplace", Ball(1.0, 1), LaplaceNoise(10.0), arithmetic="sum")) as it:
-        return it.release_sum(Rows.seal(np.ones((1, 2)), users=range(user, user + 1)))
+        return it.release_sum(Rows.seal(np.ones((1, 1)), users=range(user, user + 1)))
 
 
 # On the device ------------------------------------------------------------------------------------
@@ -567,7 +567,7 @@ KILLED = """
     book = LocalAccountant(PureDP(1), users=range(1), ledger=Ledger.create(path))
     token = book.issue(LaplaceLoss("0.2"), users=range(1), label="message")
     with token.spend(Spend("laplace", Ball(1.0, 1), LaplaceNoise(10.0), arithmetic="sum")) as it:
-        it.release_sum(Rows.seal(np.ones((1, 2)), users=range(1)))
+        it.release_sum(Rows.seal(np.ones((1, 1)), users=range(1)))
 """
 
 

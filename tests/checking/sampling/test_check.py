@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from scipy.stats import binom
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.sampling.check import black_box
+from privlearn.checking.targets import SamplingTarget
 from privlearn.errors import CheckError
 from privlearn.losses import GaussianLoss, LaplaceLoss
 
@@ -187,12 +190,19 @@ def test_one_array_filled_again_and_again_is_many_outputs(sequential: bool) -> N
 
 
 @pytest.mark.parametrize("sequential", [False, True])
-def test_data_that_a_mechanism_changes_are_noticed(sequential: bool) -> None:
+def test_each_run_has_the_data_as_they_were(sequential: bool) -> None:
     def drain(data: list[int], rng: Generator) -> float:
         return float(data.pop() if data else 0) + rng.normal()
 
+    def start(data: list[int], seed: int) -> Callable[[], float]:
+        return partial(drain, data, np.random.default_rng(seed))
+
+    data = [1], [9]
+    assert black_box(drain, PureDP(1), data, samples=200, sequential=sequential).violated
+    assert data == ([1], [9])
+    target = SamplingTarget("drain", start, PureDP(1), [([1], [5])])
     with pytest.raises(CheckError, match="changes its data"):
-        black_box(drain, PureDP(1), ([1], [5]), samples=200, sequential=sequential)
+        black_box(target, samples=200, sequential=sequential)
 
 
 @pytest.mark.parametrize("in_thread", [False, True])
@@ -235,7 +245,7 @@ def test_a_mechanism_that_hangs_and_swallows_errors_is_interrupted() -> None:
 
 def test_an_interrupt_is_the_users() -> None:
     def interrupted(world: int, rng: Generator) -> None:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     with pytest.raises(KeyboardInterrupt):
         check(interrupted, PureDP(1))
