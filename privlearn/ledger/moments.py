@@ -16,6 +16,7 @@ from typing import Self, final
 
 from privlearn._foreign_files import open_regular
 
+CHANGED = "somebody writes to it, or replaced it, while it is read"
 _TRIES = 100
 """Of reading further, before it is said that it cannot be read."""
 _PAUSE, _LONGEST_PAUSE = 0.001, 0.02
@@ -88,13 +89,19 @@ class Tries:
         self._made, self._moved_on = 0, True
 
     def again(self) -> bool:
-        """Whether what went wrong just now can be a writer's doing; waits for that a moment."""
+        """Whether what went wrong just now can be a writer's doing; waits for that a moment.
+
+        Raises:
+            ValueError: it is, and was for too long, or the file is another one.
+        """
         self._made += 1
         time.sleep(min(_PAUSE * self._made, _LONGEST_PAUSE))
         before, self._before = self._before, Moment.of(self._where)
-        if self._before == before or (self._moved_on and self._before.file != before.file):
+        if self._before == before:
             return False
-        return self._made < _TRIES
+        if self._made >= _TRIES or (self._moved_on and self._before.file != before.file):
+            raise ValueError(CHANGED)
+        return True
 
 
 def _told(path: Path) -> tuple[int, ...] | None:

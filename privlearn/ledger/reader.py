@@ -34,7 +34,7 @@ from privlearn.ledger.addresses import extra_needed, is_address, shown
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import GENESIS, KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
 from privlearn.ledger.heads import HEAD, head_path, is_head, read_head
-from privlearn.ledger.moments import Moment, Tries, log_path, real_path
+from privlearn.ledger.moments import CHANGED, Moment, Tries, log_path, real_path
 from privlearn.ledger.tail import tail_path, waiting_behind
 
 T = TypeVar("T")
@@ -274,11 +274,11 @@ class Look:
     def check(self) -> None:
         """Raises ValueError where what was read so far may be of several moments."""
         if not self._moment.logged and Moment.of(self._where) != self._moment:
-            raise ValueError("somebody writes to it, or replaced it, while it is read")
+            raise ValueError(CHANGED)
 
 
 @contextmanager
-def opened_database(where: Path, vouched: bool = False) -> Iterator[Look]:
+def _opened_database(where: Path, vouched: bool = False) -> Iterator[Look]:
     """A ledger file opened for reading.
 
     A file without a log beside it is complete, and may lie on a read-only medium, where SQLite
@@ -383,7 +383,7 @@ def read_at_once(where: Path, read: Callable[[Look], T], *, vouched: bool = True
     tries = Tries(where)
     while True:
         try:
-            with SQLITE, opened_database(where, vouched) as look:
+            with SQLITE, _opened_database(where, vouched) as look:
                 found = read(look)
                 look.check()
                 return found
@@ -393,7 +393,7 @@ def read_at_once(where: Path, read: Callable[[Look], T], *, vouched: bool = True
 
 
 def _read_database(where: Path, vouched: bool, begin: int) -> Iterator[Record]:
-    with opened_database(where, vouched) as look:
+    with _opened_database(where, vouched) as look:
         connection = look.connection
         connection.text_factory = bytes
         record_in = record_of if look.schema == 2 else _record_in_row_1
