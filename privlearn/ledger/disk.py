@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -57,11 +58,29 @@ def connect(path: Path) -> sqlite3.Connection:
         connection = sqlite3.connect(
             path, isolation_level=None, check_same_thread=False, timeout=TIMEOUT
         )
-        connection.execute("PRAGMA journal_mode = WAL")
+    _begin_log(connection)
+    with SQLITE:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # `Disk.settle` does it
         connection.execute("PRAGMA trusted_schema = OFF")
     return connection
+
+
+def _begin_log(connection: sqlite3.Connection) -> None:
+    """Waits for who begins or ends a log just now, where SQLite by itself does not."""
+    until = time.monotonic() + TIMEOUT
+    while True:
+        try:
+            with SQLITE:
+                connection.execute("PRAGMA journal_mode = WAL")
+                connection.execute("SELECT 1 FROM sqlite_schema").fetchall()
+            return
+        except sqlite3.OperationalError as error:
+            busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() > until:
+                connection.close()
+                raise
+        time.sleep(0.005)
 
 
 SHORTEST_LOG, LONGEST_LOG = 64 * 2**10, 4 * 2**20
@@ -104,8 +123,6 @@ class Disk:
         # closing a file of its own would let go of SQLite's locks: kept until SQLite is done
         self._files = [os.open(path, os.O_RDWR)]
         if self._logged:
-            with SQLITE:
-                connection.execute("SELECT 1 FROM sqlite_schema").fetchall()  # begins the log
             with suppress(FileNotFoundError):  # SQLite writes elsewhere, see `check_header`
                 self._files.append(os.open(self._log_name, os.O_RDWR))
             _held_lock.hold(self._files[0])

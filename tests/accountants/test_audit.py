@@ -369,7 +369,7 @@ LIES: dict[str, tuple[Callable[[list[dict[str, Any]]], Any], str]] = {
     ),
     "a token spent twice": (
         _twice("spend"),
-        "and then retired before, as released: it stays charged",
+        "before: it stays charged",
     ),
     "a token issued twice": (_twice("issue"), "was issued before"),
     "a token retired twice": (_twice("retire"), "was retired before"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,6 +28,7 @@ from privlearn.errors import (
     LocalSocketError,
 )
 from privlearn.ledger import Ledger, Record, read_records
+from privlearn.ledger.chain import this_minute
 from privlearn.ledger.owner import LedgerOwner
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
@@ -82,7 +82,7 @@ def made(accountant: Account, label: str) -> Record:
         users=(0, 10),
         budget=ZCDP("1/200").to_dict(),
     )
-    return accountant.ledger._tip.make(entry, time.time(), None)
+    return accountant.ledger._tip.make(entry, this_minute(), None)
 
 
 def test_an_entry_of_an_earlier_turn_of_the_same_process_is_refused(path: Path) -> None:

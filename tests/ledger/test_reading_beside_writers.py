@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
@@ -19,7 +20,6 @@ from privlearn.cli.main import app
 from privlearn.domains import Ball
 from privlearn.errors import LedgerError, LedgerUnreadableError
 from privlearn.ledger import Ledger, iterate_records, moments, reader
-from privlearn.ledger import chain as chains
 from privlearn.ledger import disk as disks
 from privlearn.ledger.moments import Moment
 from privlearn.mechanisms import NoisySum
@@ -224,7 +224,7 @@ def test_times_that_cannot_be_right_are_remarked_on(
     path = tmp_path / "ledger.db"
     accountant = begun(path)
     assert audit(path).remarks == []
-    monkeypatch.setattr(chains.time, "time", lambda: 4.3e9)  # 2106
+    monkeypatch.setattr(time, "time", lambda: 4.3e9)  # 2106
     release(accountant)
     assert audit(path).remarks == []  # by a clock that agrees
     monkeypatch.undo()
@@ -243,7 +243,7 @@ def test_a_clock_that_no_entry_can_tell_spends_nothing(
     path = tmp_path / "ledger.db"
     accountant = begun(path)
     token = accountant.issue(MECHANISM.loss(), users=USERS, label="sum")
-    monkeypatch.setattr(chains.time, "time", beyond)
+    monkeypatch.setattr(time, "time", beyond)
     with pytest.raises(LedgerError, match="clock of this host is not between the years"):
         MECHANISM.release(Rows.seal(np.ones((4, 2)), users=USERS), token)
     assert audit(path).spends == 0
