@@ -158,6 +158,10 @@ def wrong_forms(block: NDArray[Any], shape: tuple[int, ...]) -> Iterator[tuple[s
         yield "flat", np.zeros(len(block))
         yield "flat list", [0.5] * len(block)
         yield "flat objects", np.zeros(len(block)).astype(object)
+        yield "rows of words", np.full(block.shape, "a").tolist()
+        cells: list[Any] = ["a", {}, 1j, np.datetime64("2020-01-01")]
+        for cell in cells:
+            yield f"objects, each {cell!r}", np.full(block.shape, cell, dtype=object)
         yield "turned", np.zeros(block.shape[::-1])
         wide = np.concatenate([block, block[..., -1:]], axis=-1)
         yield "too wide", wide
