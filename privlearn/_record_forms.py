@@ -113,6 +113,16 @@ def zeros_of(form: Form, count: int) -> list[Any]:
     return [np.zeros((count, *cells.shape), cells.dtype) for cells in form]
 
 
+def others_than(zeros: Any) -> Any:
+    """The same with the numbers 1, 2, … in place of zeros; text and dates as they are."""
+    if isinstance(zeros, tuple):
+        return rebuilt(zeros, [others_than(field) for field in zeros])
+    if zeros.dtype.kind not in _NUMBERS:
+        return zeros
+    numbers = np.arange(zeros.size) % 100 + 1  # of any type
+    return numbers.astype(zeros.dtype).reshape(zeros.shape)
+
+
 def parsed(array: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """An array of text or objects as numbers, cell by cell, and which cells are none.
 

@@ -178,6 +178,24 @@ def test_the_form_of_results_does_not_follow_from_values() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: np.log(r) if r[0] > 0 else np.nan,
+        lambda r: r[r > 0],
+        lambda r: np.concatenate([r[:1], r[1:] / r[0] if r[0] else [np.nan, np.nan]]),
+    ],
+)
+def test_what_a_function_makes_of_zeros_tells_nothing_if_it_says_that_they_are_no_use(
+    function: Callable[[Any], Any],
+) -> None:
+    rows = Rows.seal(np.full((6, 2), np.e), users=range(6))
+    right = 6 * function(np.full(2, np.e))
+    assert released(summing(TWO), rows.map(function)) == pytest.approx(right, abs=1e-3)
+    with pytest.raises(DataError, match=r"a record is numbers of shape \(2,\)"):
+        released(summing(ONE), rows.map(function))
+
+
 def test_the_form_goes_with_rows_that_are_pooled_and_that_travel(tmp_path: Path) -> None:
     people = pooling(6)
     rows = people.admit(Rows.seal(np.ones((6, 3)), users=range(6)), list("abcabc"))
