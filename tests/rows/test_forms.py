@@ -293,6 +293,54 @@ def test_a_record_of_a_list_stays_as_it_is_for_functions() -> None:
     assert released(summing(ONE), texts.map(lambda r: [r == "yes"])) == pytest.approx([2], abs=1e-3)
 
 
+class Unasked:
+    """An object that fails when it is asked what it is."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise KeyError("the secret")
+
+
+FIELDS = np.dtype([("a", "i4"), ("b", "f8")])
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        np.ma.masked,
+        np.complex128(1 + 2j),
+        decimal.Decimal("sNaN"),
+        np.ma.array([(1, 2.0)], dtype=FIELDS, mask=[(True, False)]),
+        np.ma.array((1, 2.0), dtype=FIELDS),
+        Unasked,
+    ],
+    ids=lambda cell: type(cell).__name__,
+)
+def test_an_odd_cell_is_null_alone_and_nothing_warns_of_it(cell: Any) -> None:
+    """Warnings are errors in these tests."""
+    column = np.empty(4, dtype=object)
+    column[:] = [1.0, "2", None, 4.0]
+    column[2] = cell = Unasked() if cell is Unasked else cell
+    frames = [
+        pandas.DataFrame({"a": column}),
+        polars.DataFrame({"a": polars.Series(column, dtype=polars.Object)}),
+    ]
+    for block in (
+        *frames,
+        column[:, None],
+        [[1.0], ["2"], cell, [4.0]],
+        [[1.0], ["2"], [cell], [4.0]],
+    ):
+        assert total(block, ONE) == [7.0]
+
+
+def test_a_masked_array_of_fields_is_of_tuples() -> None:
+    block = np.ma.array([(1, 2.0)] * 6, dtype=FIELDS, mask=[(i == 0, False) for i in range(6)])
+    with pytest.raises(DataError, match="a record is tuple"):
+        total(block)
+    rows: Rows[Any] = Rows.seal(block, users=range(6))
+    assert released(summing(ONE), rows.map(lambda r: [r[0]])) == pytest.approx([5], abs=1e-3)
+
+
 # Frames ------------------------------------------------------------------------------------------
 
 
