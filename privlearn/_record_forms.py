@@ -127,17 +127,17 @@ def others_than(zeros: Any) -> Any:
 def parsed(array: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """An array of text or objects as numbers, cell by cell, and which cells are none.
 
-    A number is what ``float`` takes without a warning, which would tell of it; None and what is
-    masked is a missing one.  Both are NaN where there is none.
+    A number is what ``float`` takes, but for complex ones; None and what is masked is a missing
+    one.  Both are NaN where there is none.
     """
     numbers, alien = np.full(array.size, np.nan), np.zeros(array.size, dtype=np.bool_)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("ignore")  # a warning would tell of sealed data
         for i, cell in enumerate(array.ravel().tolist()):
             if _is_missing(cell):
                 continue
             number = attempted(float, cell)
-            if number is not FAILED:
+            if number is not FAILED and not issubclass(type(cell), np.complexfloating):
                 numbers[i] = number
             else:  # numbers that no double is near are numbers all the same
                 alien[i] = not issubclass(type(cell), Real)

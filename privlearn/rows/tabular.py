@@ -37,7 +37,8 @@ def unmasked(values: Any) -> Any:
         if kind in missing:
             return values.filled(np.array([missing[kind]]).astype(values.dtype)[0])
         if values.dtype.names is not None:  # tuples, with None where a field is masked
-            return objects(values.ravel().tolist()).reshape(values.shape)
+            cells = values.ravel().tolist() if values.ndim else [values.tolist()]
+            return objects(cells).reshape(values.shape)
         plain = np.float64 if kind in "biuf" else object
         with np.errstate(all="ignore"):  # a warning would tell of a number beyond doubles
             return np.ma.array(values, dtype=plain).filled(np.nan)

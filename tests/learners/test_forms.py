@@ -16,6 +16,7 @@ from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP
 from privlearn.domains import Array
 from privlearn.learners import DPHDB, DPMNL, DPTOFW, LDPOLS, Offers, OnePassNewtonMNL
+from privlearn.learners.inputs import places_of
 from privlearn.learners.messages import PrivateCounts
 from privlearn.learners.pofw import DPPOFW
 from privlearn.local import LocalBanditConfig, LocalClient, LocalServer
@@ -207,6 +208,11 @@ def test_a_bad_entry_is_nan_alone(number: int) -> None:
     labels = block_of("y", [0.5, ODD[number], -1], ())
     assert np.array_equal(labels, [0.5, np.nan, -1], equal_nan=True)
     assert np.isnan(block_of("y", [ODD[number], (1, 2)], ())).all(), "of no one form"
+
+
+def test_a_choice_that_is_no_number_is_no_item_and_nothing_warns_of_it() -> None:
+    for odd in (None, "1", [np.ma.masked] * 3, np.complex128(1 + 2j), Explosive()):
+        assert places_of([0, odd, 3], ITEMS, 3).tolist() == [0, ITEMS, 3]
 
 
 @every

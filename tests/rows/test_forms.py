@@ -311,6 +311,7 @@ FIELDS = np.dtype([("a", "i4"), ("b", "f8")])
         decimal.Decimal("sNaN"),
         np.ma.array([(1, 2.0)], dtype=FIELDS, mask=[(True, False)]),
         np.ma.array((1, 2.0), dtype=FIELDS),
+        np.ma.array([(1, 2.0)], dtype=FIELDS)[0],
         Unasked,
     ],
     ids=lambda cell: type(cell).__name__,
