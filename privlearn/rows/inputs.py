@@ -165,10 +165,11 @@ def _wrong_form(entry: Any, shape: Shape, *, cell: bool = False) -> tuple[Any, .
 def _numbers(values: Any) -> Array:
     values = unmasked(values)
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("error")
+        # not "error": filters are of all threads, and two at once may leave each other's behind
+        warnings.simplefilter("ignore")
         found = np.array(values, order="C")
         if found.dtype.kind in _TEXT and isinstance(values, list | tuple):  # also among numbers
-            return np.array(values, dtype=np.float64, order="C")
+            found = np.array(values, dtype=object, order="C")
         check_dtype("", found)
         if found.dtype.kind == "O" and any(isinstance(cell, _NO_SCALAR) for cell in found.flat):
             raise TypeError

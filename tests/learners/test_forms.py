@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -213,6 +214,21 @@ def test_a_bad_entry_is_nan_alone(number: int) -> None:
 def test_a_choice_that_is_no_number_is_no_item_and_nothing_warns_of_it() -> None:
     for odd in (None, "1", [np.ma.masked] * 3, np.complex128(1 + 2j), Explosive()):
         assert places_of([0, odd, 3], ITEMS, 3).tolist() == [0, ITEMS, 3]
+
+
+def test_rows_are_read_without_turning_warnings_into_errors() -> None:
+    """Filters of warnings are of the whole process: another thread's code would fail meanwhile."""
+    seen: list[str] = []
+
+    class Looking:
+        def __float__(self) -> float:
+            seen.append(warnings.filters[0][0])
+            return 1.0
+
+    assert block_of("y", [Looking(), Looking()], ()).tolist() == [1.0, 1.0]
+    assert set(seen) == {"ignore"}
+    for odd in ([np.complex128(1 + 2j), "1", 2.0], [1.0, np.complex64(2j), "x"]):
+        assert np.isnan(block_of("x", [odd, X[1]], (DIM,))[0]).all()
 
 
 @every
