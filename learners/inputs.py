@@ -6,6 +6,7 @@ Their form is checked before anything is sealed or spent, and a bad row is NaN, 
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -49,5 +50,7 @@ def places_of(choices: Any, n_items: int, n: int) -> Items:
 
 def _place(choice: Any) -> float:
     """One user's choice as a number; NaN for text."""
-    cell = attempted(np.asarray, choice)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a warning would tell of sealed data
+        cell = attempted(np.asarray, choice)
     return np.nan if cell is FAILED or cell.dtype.kind not in "biuf" else float(row_of(cell, ()))

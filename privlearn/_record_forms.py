@@ -7,6 +7,7 @@ null, like NaN.  That no record of a list can be taken, whatever its numbers, is
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Real
@@ -113,27 +114,44 @@ def zeros_of(form: Form, count: int) -> list[Any]:
     return [np.zeros((count, *cells.shape), cells.dtype) for cells in form]
 
 
+def others_than(zeros: Any) -> Any:
+    """The same with the numbers 1, 2, … in place of zeros; text and dates as they are."""
+    if isinstance(zeros, tuple):
+        return rebuilt(zeros, [others_than(field) for field in zeros])
+    if zeros.dtype.kind not in _NUMBERS:
+        return zeros
+    numbers = np.arange(zeros.size) % 100 + 1  # of any type
+    return numbers.astype(zeros.dtype).reshape(zeros.shape)
+
+
 def parsed(array: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """An array of text or objects as numbers, cell by cell, and which cells are none.
 
-    A number is what ``float`` takes; None is a missing one.  Both are NaN where there is none.
+    A number is what ``float`` takes, but for complex ones; None and what is masked is a missing
+    one.  Both are NaN where there is none.
     """
     numbers, alien = np.full(array.size, np.nan), np.zeros(array.size, dtype=np.bool_)
-    for i, cell in enumerate(array.ravel().tolist()):
-        if cell is None:
-            continue
-        number = attempted(float, cell)
-        if number is not FAILED:
-            numbers[i] = number
-        else:  # numbers that no double is near are numbers all the same
-            alien[i] = not issubclass(type(cell), Real)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a warning would tell of sealed data
+        for i, cell in enumerate(array.ravel().tolist()):
+            if _is_missing(cell):
+                continue
+            number = attempted(float, cell)
+            if number is not FAILED and not issubclass(type(cell), np.complexfloating):
+                numbers[i] = number
+            else:  # numbers that no double is near are numbers all the same
+                alien[i] = not issubclass(type(cell), Real)
     return numbers.reshape(array.shape), alien.reshape(array.shape)
+
+
+def _is_missing(cell: object) -> bool:
+    return cell is None or cell is np.ma.masked
 
 
 def readable(array: NDArray[Any]) -> bool:
     """Whether some record of text or objects may be numbers; yes, where few say no."""
     _, alien = parsed(array)
-    missing = np.array([cell is None for cell in array.ravel().tolist()]).reshape(array.shape)
+    missing = np.array([_is_missing(cell) for cell in array.ravel().tolist()]).reshape(array.shape)
     flat = len(array), array[:1].size
     bad, present = (cells.reshape(flat) for cells in (alien, ~missing))
     return bool((present & ~bad).any() or np.count_nonzero(bad.any(axis=1)) < LEAST)

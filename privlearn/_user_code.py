@@ -11,7 +11,8 @@ import dis
 import signal
 from collections.abc import Callable, Iterator
 from enum import Enum
-from types import CodeType, TracebackType
+from functools import partial
+from types import CodeType, FunctionType, MethodType, TracebackType
 from typing import Final, Literal, ParamSpec, TypeAlias, TypeVar
 
 P = ParamSpec("P")
@@ -46,9 +47,9 @@ def from_outside(error: BaseException) -> bool:
     of Python's own handler, which has no frame: the code that was running then stood at something
     else than a ``raise``.  An `Exception` counts as the code's own.
     """
-    if isinstance(error, Exception):
+    if issubclass(type(error), Exception):  # `isinstance` would ask the error itself, too
         return False
-    ways = list(_ways(error.__traceback__))
+    ways = list(_ways(BaseException.__getattribute__(error, "__traceback__")))
     if type(error) is KeyboardInterrupt and ways and ways[-1][1] not in _RAISE:
         return True
     handlers = set(_handlers())
@@ -66,7 +67,16 @@ def _ways(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int]]:
 def _handlers() -> Iterator[CodeType]:
     """Of the handlers that are written in Python."""
     for number in signal.valid_signals():
-        handler = signal.getsignal(number)
-        code = getattr(getattr(handler, "__func__", handler), "__code__", None)
-        if isinstance(code, CodeType):
+        code = _code_of(signal.getsignal(number))
+        if code is not None:
             yield code
+
+
+def _code_of(handler: object) -> CodeType | None:
+    """Of a function, a method, an object that is called, or a partial one, as asyncio installs."""
+    while isinstance(handler, partial):
+        handler = handler.func
+    if not isinstance(handler, FunctionType | MethodType) and callable(handler):
+        handler = type(handler).__call__
+    code = getattr(getattr(handler, "__func__", handler), "__code__", None)
+    return code if isinstance(code, CodeType) else None

@@ -7,6 +7,7 @@ as they are, for functions that the rows are mapped with.  What cannot be taken 
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from privlearn._record_forms import LEAST, Form, cells_of, form_of, numbers_of, parsed
 from privlearn._records import rebuilt
-from privlearn._user_code import FAILED, attempted
+from privlearn._user_code import FAILED, Failed, attempted
 from privlearn.rows.tabular import objects
 
 
@@ -56,7 +57,7 @@ def single_records(own: Any, count: int) -> list[Any] | None:
 
 
 def _of_list(values: list[Any]) -> tuple[NDArray[Any] | list[NDArray[Any] | None], Form]:
-    whole = attempted(np.array, values)
+    whole = _array(values)
     if whole is not FAILED and whole.dtype.kind in "biuf":
         return whole, form_of(whole) if len(values) >= LEAST else None
     made = [_record(value) for value in values]
@@ -72,7 +73,7 @@ def _record(value: Any) -> NDArray[Any] | None:
     """One record of a list, as a block of one."""
     if value is None:
         return None
-    made = attempted(np.array, value)
+    made = _array(value)
     if made is FAILED:  # such as a list of lists of several lengths
         made = objects([value]).reshape(())
     if made.dtype.kind in "biuf":
@@ -84,6 +85,12 @@ def _record(value: Any) -> NDArray[Any] | None:
         else:
             return _deep_copy(made[None])
     return np.asarray(made[None])
+
+
+def _array(value: Any) -> NDArray[Any] | Failed:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a warning would tell of sealed data
+        return attempted(np.array, value)
 
 
 def _cells(record: NDArray[Any]) -> Any:

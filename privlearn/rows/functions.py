@@ -20,7 +20,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._record_forms import Cells, Form, Forms, form_of, zeros_of
+from privlearn._record_forms import Cells, Form, Forms, form_of, others_than, zeros_of
 from privlearn._records import copied, leaves, length, rebuilt, record_at
 from privlearn._user_code import FAILED, attempted
 from privlearn.errors import RowLocalityError
@@ -149,19 +149,28 @@ class RowFunction(Generic[T, U]):
         """The forms of what it makes of records of these forms, as far as they are known.
 
         It is called on ``count`` records of zeros, so that what is known follows from its code and
-        from public forms alone; a function that fails there may still be of use.
+        from public forms alone; a function that fails there may still be of use.  So may one that
+        makes NaN or an empty array of zeros, which is how many say that a record is of no use; its
+        form is what it makes of other numbers.
         """
         if self.owned or not self._checked:
             return ()
         made: list[Form] = []
         for form in forms:
-            tried = [self.attempt(block, count) for block in zeros_of(form, count)]
+            tried = [self._tried(block, count) for block in zeros_of(form, count)]
             found = [form_of(result) for result in tried if result is not None]
             if len(found) == 1:
                 made += found
             elif found and all(isinstance(one, frozenset) for one in found):
                 made.append(frozenset().union(*cast("list[frozenset[Cells]]", found)))
         return tuple(dict.fromkeys(made))
+
+    def _tried(self, zeros: Any, count: int) -> U | None:
+        """The result on zeros, or on other numbers if that tells nothing; None if neither does."""
+        made = self.attempt(zeros, count)
+        if made is not None and not _telling(made):
+            made = self.attempt(others_than(zeros), count)
+        return made if made is not None and _telling(made) else None
 
     def check(self, block: T, real: NDArray[np.bool_], result: U) -> None:
         """Spot-checks that no row's result depends on another row, or on earlier calls.
@@ -230,6 +239,12 @@ def attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
     if isinstance(result, RowLocalityError):
         raise result
     return None if result is FAILED else result
+
+
+def _telling(result: Any) -> bool:
+    """Whether all its arrays hold something, and no NaN."""
+    arrays = list(leaves(result))
+    return all(x.size and not (x.dtype.kind in "fc" and np.isnan(x).any()) for x in arrays)
 
 
 def _opaque(kind: np.dtype[Any]) -> bool:

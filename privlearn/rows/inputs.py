@@ -39,6 +39,7 @@ _NO_NUMBER: Final = (
     *_NO_SCALAR,
 )
 _MISSING: Final = ("missing",)
+_TEXTUAL: Final = ("text",)
 _REMEDIES: Final = {
     "c": "make columns of its real and imaginary parts",
     "M": "make numbers of it, as in ({0} - numpy.datetime64('2020-01-01')) / "
@@ -135,23 +136,26 @@ def _check_entries(name: str, rows: Sequence[Any] | NDArray[Any], shape: Shape) 
 def _wrong_form(entry: Any, shape: Shape, *, cell: bool = False) -> tuple[Any, ...]:
     """The form of an entry that is no row whatever its values are; () if it could be one.
 
-    The cells of a row may be text, which is read as a number.
+    The cells of a row may be text, which is read as numbers; only text that is none is no row.
     """
     missing = isinstance(entry, float) and entry != entry and not shape
     if entry is None or missing:  # in place of a row of several numbers, NaN is of another form
         return _MISSING
     if isinstance(entry, str):
-        return () if cell and not shape else ("text",)
+        return () if cell and not shape and attempted(float, entry) is not FAILED else _TEXTUAL
     if isinstance(entry, _NO_NUMBER):
         return (type(entry),)
     if isinstance(entry, np.ndarray):
-        fits = entry.shape == shape and (entry.dtype.kind in _NUMBERS or entry.dtype.kind == "O")
-        return () if fits else (entry.shape, entry.dtype.kind)
+        if entry.shape != shape or entry.dtype.kind not in (*_NUMBERS, "O"):
+            return (entry.shape, entry.dtype.kind)
+        return _wrong_form(entry.tolist(), shape) if shape and entry.dtype.kind == "O" else ()
     if isinstance(entry, list | tuple):
         if not shape or len(entry) != shape[0]:
             return ("row", len(entry))
-        forms = (_wrong_form(each, shape[1:], cell=True) for each in entry)
-        return next((form for form in forms if form and form is not _MISSING), ())
+        forms = [_wrong_form(each, shape[1:], cell=True) for each in entry]
+        if forms and all(form is _TEXTUAL for form in forms):
+            return _TEXTUAL
+        return next((form for form in forms if form and form not in (_MISSING, _TEXTUAL)), ())
     return ("number",) if shape and isinstance(entry, int | float | np.number | np.bool_) else ()
 
 
@@ -161,10 +165,11 @@ def _wrong_form(entry: Any, shape: Shape, *, cell: bool = False) -> tuple[Any, .
 def _numbers(values: Any) -> Array:
     values = unmasked(values)
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("error")
+        # not "error": filters are of all threads, and two at once may leave each other's behind
+        warnings.simplefilter("ignore")
         found = np.array(values, order="C")
         if found.dtype.kind in _TEXT and isinstance(values, list | tuple):  # also among numbers
-            return np.array(values, dtype=np.float64, order="C")
+            found = np.array(values, dtype=object, order="C")
         check_dtype("", found)
         if found.dtype.kind == "O" and any(isinstance(cell, _NO_SCALAR) for cell in found.flat):
             raise TypeError
@@ -222,8 +227,8 @@ def entries_of(
     listed = not isinstance(rows, np.ndarray)
     if isinstance(rows, np.ndarray):
         check_dtype(name, rows)
-        listed = rows.dtype == object and rows.ndim == 1
-        if not listed:
+        listed = rows.dtype == object
+        if not listed or rows.ndim != 1:
             check_shape(name, rows.shape, shape, n)
     if n is not None and len(rows) != n:
         raise ValueError(f"{name} of {len(rows)} rows: must have {n}")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from privlearn._record_forms import parsed, readable
 from privlearn._records import rebuilt
-from privlearn._user_code import FAILED, attempted
+from privlearn._user_code import FAILED, Failed, attempted
 
 T = TypeVar("T")
 
@@ -36,10 +36,15 @@ def unmasked(values: Any) -> Any:
         missing = {"m": "NaT", "M": "NaT", "c": "nan", "U": "", "S": ""}
         if kind in missing:
             return values.filled(np.array([missing[kind]]).astype(values.dtype)[0])
+        if values.dtype.names is not None:  # tuples, with None where a field is masked
+            cells = values.ravel().tolist() if values.ndim else [values.tolist()]
+            return objects(cells).reshape(values.shape)
         plain = np.float64 if kind in "biuf" else object
         with np.errstate(all="ignore"):  # a warning would tell of a number beyond doubles
             return np.ma.array(values, dtype=plain).filled(np.nan)
-    if isinstance(values, list | tuple) and any(isinstance(v, np.ma.MaskedArray) for v in values):
+    if isinstance(values, list | tuple) and any(
+        issubclass(type(v), np.ma.MaskedArray) for v in values
+    ):  # `isinstance` would ask what somebody sent itself, too
         return [unmasked(value) for value in values]
     if isinstance(values, np.ndarray) and type(values) is not np.ndarray:
         return np.asarray(values)  # such as a matrix, whose rows have another shape
@@ -151,15 +156,25 @@ def _column(what: str, series: Any) -> NDArray[np.float64]:
     if not guessed and (found := attempted(_floats, series)) is not FAILED:
         return found
     # such as an integer that no float is equal to
-    missing = series.is_null().to_list()
-    cells = objects(
-        [None if hole else cell for cell, hole in zip(series.to_list(), missing, strict=True)]
-    )
+    cells = _cells(series)
     if not readable(cells):
         raise TypeError(
             f"{what} has type {kind}, and no cell of it is a number: must be numbers or booleans"
         )
     return parsed(cells)[0]
+
+
+def _cells(series: Any) -> NDArray[np.object_]:
+    """As they are; None where one is missing, or cannot be had."""
+    count = len(series)
+    cells: list[Any] | Failed = attempted(series.to_list)
+    if cells is FAILED:
+        single = (attempted(series.__getitem__, i) for i in range(count))
+        cells = [None if cell is FAILED else cell for cell in single]
+    # pandas asks the cells whether they are missing, and one of them may fail at that
+    missing = attempted(lambda: series.is_null().to_list())
+    holes = [False] * count if missing is FAILED else missing
+    return objects([None if hole else cell for cell, hole in zip(cells, holes, strict=True)])
 
 
 def objects(cells: Sequence[Any]) -> NDArray[np.object_]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,6 +17,7 @@ from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
 from privlearn.budgets import ZCDP, ApproxDP, GaussianDP
 from privlearn.domains import Array
 from privlearn.learners import DPHDB, DPMNL, DPTOFW, LDPOLS, Offers, OnePassNewtonMNL
+from privlearn.learners.inputs import places_of
 from privlearn.learners.messages import PrivateCounts
 from privlearn.learners.pofw import DPPOFW
 from privlearn.local import LocalBanditConfig, LocalClient, LocalServer
@@ -158,6 +160,10 @@ def wrong_forms(block: NDArray[Any], shape: tuple[int, ...]) -> Iterator[tuple[s
         yield "flat", np.zeros(len(block))
         yield "flat list", [0.5] * len(block)
         yield "flat objects", np.zeros(len(block)).astype(object)
+        yield "rows of words", np.full(block.shape, "a").tolist()
+        cells: list[Any] = ["a", {}, 1j, np.datetime64("2020-01-01")]
+        for cell in cells:
+            yield f"objects, each {cell!r}", np.full(block.shape, cell, dtype=object)
         yield "turned", np.zeros(block.shape[::-1])
         wide = np.concatenate([block, block[..., -1:]], axis=-1)
         yield "too wide", wide
@@ -203,6 +209,26 @@ def test_a_bad_entry_is_nan_alone(number: int) -> None:
     labels = block_of("y", [0.5, ODD[number], -1], ())
     assert np.array_equal(labels, [0.5, np.nan, -1], equal_nan=True)
     assert np.isnan(block_of("y", [ODD[number], (1, 2)], ())).all(), "of no one form"
+
+
+def test_a_choice_that_is_no_number_is_no_item_and_nothing_warns_of_it() -> None:
+    for odd in (None, "1", [np.ma.masked] * 3, np.complex128(1 + 2j), Explosive()):
+        assert places_of([0, odd, 3], ITEMS, 3).tolist() == [0, ITEMS, 3]
+
+
+def test_rows_are_read_without_turning_warnings_into_errors() -> None:
+    """Filters of warnings are of the whole process: another thread's code would fail meanwhile."""
+    seen: list[str] = []
+
+    class Looking:
+        def __float__(self) -> float:
+            seen.append(warnings.filters[0][0])
+            return 1.0
+
+    assert block_of("y", [Looking(), Looking()], ()).tolist() == [1.0, 1.0]
+    assert set(seen) == {"ignore"}
+    for odd in ([np.complex128(1 + 2j), "1", 2.0], [1.0, np.complex64(2j), "x"]):
+        assert np.isnan(block_of("x", [odd, X[1]], (DIM,))[0]).all()
 
 
 @every

@@ -178,6 +178,24 @@ def test_the_form_of_results_does_not_follow_from_values() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda r: np.log(r) if r[0] > 0 else np.nan,
+        lambda r: r[r > 0],
+        lambda r: np.concatenate([r[:1], r[1:] / r[0] if r[0] else [np.nan, np.nan]]),
+    ],
+)
+def test_what_a_function_makes_of_zeros_tells_nothing_if_it_says_that_they_are_no_use(
+    function: Callable[[Any], Any],
+) -> None:
+    rows = Rows.seal(np.full((6, 2), np.e), users=range(6))
+    right = 6 * function(np.full(2, np.e))
+    assert released(summing(TWO), rows.map(function)) == pytest.approx(right, abs=1e-3)
+    with pytest.raises(DataError, match=r"a record is numbers of shape \(2,\)"):
+        released(summing(ONE), rows.map(function))
+
+
 def test_the_form_goes_with_rows_that_are_pooled_and_that_travel(tmp_path: Path) -> None:
     people = pooling(6)
     rows = people.admit(Rows.seal(np.ones((6, 3)), users=range(6)), list("abcabc"))
@@ -273,6 +291,55 @@ def test_a_record_of_a_list_stays_as_it_is_for_functions() -> None:
     )
     texts: Rows[Any] = Rows.seal(["yes", "no", "yes"], users=range(3))
     assert released(summing(ONE), texts.map(lambda r: [r == "yes"])) == pytest.approx([2], abs=1e-3)
+
+
+class Unasked:
+    """An object that fails when it is asked what it is."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise KeyError("the secret")
+
+
+FIELDS = np.dtype([("a", "i4"), ("b", "f8")])
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        np.ma.masked,
+        np.complex128(1 + 2j),
+        decimal.Decimal("sNaN"),
+        np.ma.array([(1, 2.0)], dtype=FIELDS, mask=[(True, False)]),
+        np.ma.array((1, 2.0), dtype=FIELDS),
+        np.ma.array([(1, 2.0)], dtype=FIELDS)[0],
+        Unasked,
+    ],
+    ids=lambda cell: type(cell).__name__,
+)
+def test_an_odd_cell_is_null_alone_and_nothing_warns_of_it(cell: Any) -> None:
+    """Warnings are errors in these tests."""
+    column = np.empty(4, dtype=object)
+    column[:] = [1.0, "2", None, 4.0]
+    column[2] = cell = Unasked() if cell is Unasked else cell
+    frames = [
+        pandas.DataFrame({"a": column}),
+        polars.DataFrame({"a": polars.Series(column, dtype=polars.Object)}),
+    ]
+    for block in (
+        *frames,
+        column[:, None],
+        [[1.0], ["2"], cell, [4.0]],
+        [[1.0], ["2"], [cell], [4.0]],
+    ):
+        assert total(block, ONE) == [7.0]
+
+
+def test_a_masked_array_of_fields_is_of_tuples() -> None:
+    block = np.ma.array([(1, 2.0)] * 6, dtype=FIELDS, mask=[(i == 0, False) for i in range(6)])
+    with pytest.raises(DataError, match="a record is tuple"):
+        total(block)
+    rows: Rows[Any] = Rows.seal(block, users=range(6))
+    assert released(summing(ONE), rows.map(lambda r: [r[0]])) == pytest.approx([5], abs=1e-3)
 
 
 # Frames ------------------------------------------------------------------------------------------

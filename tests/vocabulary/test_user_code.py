@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NoReturn
 
 import polars
@@ -14,6 +15,13 @@ from privlearn._user_code import FAILED, attempted
 
 class Stopped(BaseException):
     """As a handler of a test runner raises when time is over."""
+
+
+class Unasked(BaseException):
+    """One that fails when it is asked what it is."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise KeyError("the secret")
 
 
 def raised(error: BaseException) -> Callable[[], NoReturn]:
@@ -46,6 +54,16 @@ def test_whatever_code_raises_by_itself_is_no_more_than_a_failure(
     assert attempted(call) is FAILED
 
 
+def test_an_error_is_not_asked_what_it_is() -> None:
+    told = False
+    try:
+        found = attempted(raised(Unasked()))
+    except KeyError:
+        told = True
+    assert not told
+    assert found is FAILED
+
+
 def test_a_result_comes_back() -> None:
     assert attempted(divmod, 7, 2) == (3, 1)
 
@@ -69,6 +87,9 @@ class Handler:
     def _now(self) -> NoReturn:
         raise Stopped
 
+    def __call__(self, *_: object) -> None:
+        self._now()
+
 
 def _exit(*_: object) -> None:
     raise SystemExit(15)
@@ -80,6 +101,8 @@ def _exit(*_: object) -> None:
         (signal.SIGINT, signal.default_int_handler, KeyboardInterrupt),
         (signal.SIGTERM, _exit, SystemExit),
         (signal.SIGALRM, Handler().stop, Stopped),
+        (signal.SIGALRM, Handler(), Stopped),
+        (signal.SIGALRM, partial(partial(Handler().stop), "more"), Stopped),
     ],
 )
 def test_what_a_signal_raises_meanwhile_passes(
