@@ -180,7 +180,8 @@ class Rows(Sealed, Generic[T]):
         """
         own, form = own_records(records_from("block", block))
         at = None if slots is None else slots_within(slots, users)
-        rows: Rows[T] = cls._of_own(own, users, at, form)
+        # on a timetable the form would tell whether, of a list how many, came
+        rows: Rows[T] = cls._of_own(own, users, at, form if at is None else None)
         singles = single_records(own, rows.__visits)
         if singles is not None:
             apart = [_Chunk(single, np.array([single is not None])) for single in singles]

@@ -94,10 +94,16 @@ def row_from(name: str, values: Any) -> Any:
         return values
     if isinstance(values, _PLAIN):
         return np.asarray(values)
+    if not any(attempted(hasattr, values, table) is True for table in _TABLES):
+        return values  # a cell of somebody's table, such as a Decimal, a date or a missing one
     found = _from_frame(name, values)
     if found is None:
         found = _from_array_like(name, values)
     return found
+
+
+_TABLES = ("__array__", "__array_interface__", "__iter__", "__len__", "toarray", "collect")
+"""What whatever holds a table, or gives its rows one by one, has one of."""
 
 
 def _from_frame(name: str, values: Any) -> NDArray[Any] | None:

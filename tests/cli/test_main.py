@@ -68,7 +68,7 @@ def test_a_run_leaves_a_public_and_a_private_folder(market: Path) -> None:
         "ledger.jsonl",
         "model.json",
     }
-    assert private == {"choices.csv", "regret.csv", "regret.png", "settings.json"}
+    assert private == {"choices.csv", "counts.json", "regret.csv", "regret.png", "settings.json"}
     assert (market / "private").stat().st_mode & 0o077 == 0
 
 

@@ -47,12 +47,12 @@ from privlearn.learners import (
     AsyncOffers,
     Offers,
     OnePassNewtonMNL,
-    inputs,
 )
 from privlearn.local import LocalBanditConfig, LocalClient
 from privlearn.local.protocol import Model
 from privlearn.mechanisms import LpBall
 from privlearn.noise import NoiseSource
+from privlearn.rows import inputs
 
 USERS, ITEMS, DIM, ARMS, SHOWN = 24, 5, 3, 2, 2
 VERBS = ("select", "observe", "play", "partial_fit", "choose", "randomize")

@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / ".ci" / "run"
-STEPS = ("pip", "pytest", "ruff", "mypy", "lint-imports", "mkdocs")
+STEPS = (
+    "pip",
+    "pytest",
+    "ruff",
+    "mypy",
+    "lint-imports",
+    "mkdocs",
+    "git",
+    "pyproject-build",
+    "diff",
+)
 INSTALLED = ("chromium", "initdb", "pgbouncer")  # or a test run by root would install them
 STEP = """#!/bin/sh
 echo "$(basename "$0") $*" >>"$CI_LOG"

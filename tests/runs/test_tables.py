@@ -87,6 +87,7 @@ def test_streaming_regression_on_diabetes(learner: str, tmp_path: Path) -> None:
         "held_out.json",
         "progress.csv",
         "progress.png",
+        "counts.json",
         "settings.json",
     }
     assert (out / "private").stat().st_mode & 0o077 == 0
@@ -180,6 +181,7 @@ def test_a_bandit_on_digits(method: str, bound: float, tmp_path: Path) -> None:
         "progress.csv",
         "pulls.csv",
         "regret.png",
+        "counts.json",
         "settings.json",
     }
     (guarantee,) = audit(out / "public" / "ledger.db").guarantees
