@@ -172,6 +172,7 @@ class Account:
         self.early = self.resumes and body["adjacency"] != "add-remove"
         self.early = self.early and (rule is None or rule["rule"]["most"] == 1)
         if rule is not None: self.of_persons(rule)
+        if body["simulated"]: self.unchecked.add("nothing protects anybody: the noise is simulated")
     def of_persons(self, told): self.leave("what a person pays who comes back (verify_persons.py)")
     def leave(self, what):
         self.unchecked.add(f"{what}, and sums with them")

@@ -76,8 +76,12 @@ class FileStore:
         """Whether a value was written to the tail; where it cannot be, the database takes it."""
         if not (self._has_written and row.digest and self._tail.has_room(row.size)):
             return False
+        if self._made_in != _processes.here():
+            return False  # which says that a forked child has no database
         self.disk.check_sound()
         self.disk.check_place()
+        if not (self._tail.made or self._begin_tail(last)):
+            return False
         if not self._tail.records:
             self._before_tail = last
         self.doubtful = self.disk.pending = True
@@ -90,6 +94,17 @@ class FileStore:
         if stands is False:
             raise self._written_by_another()
         return stands is not None
+
+    def _begin_tail(self, last: Last) -> bool:
+        """Makes the tail with the database locked, so that who takes it over finds it; whether."""
+        with self._sql():
+            self.disk.connection.execute("BEGIN IMMEDIATE")
+            self.disk.check_log()
+            self._check_last(last)
+            with suppress(OSError):
+                self._tail.make()
+            self.disk.connection.execute("ROLLBACK")
+        return self._tail.made
 
     def _insert(self, rows: Sequence[Waiting], last: Last) -> None:
         """Writes what waits, and rows behind ``last``, in one transaction."""
@@ -122,7 +137,8 @@ class FileStore:
         disk.check_log()
         if waiting or foreign:
             self._empty_tail((rows[-1].seq, rows[-1].hash) if rows else last)
-        self._has_written = True
+        # without a row nobody can tell by the database that it was taken over
+        self._has_written = self._has_written or bool(rows)
 
     def _empty_tail(self, last: Last) -> None:
         """Begins the tail anew, unless somebody else writes, who may be ending it just now."""
@@ -207,11 +223,12 @@ class FileStore:
         if self._tail.records:
             if found == self._before_tail:
                 return self._tail.records.copy()
-        elif found == last:
-            return []
-        elif not self._has_written:
+        elif self._has_written:
+            if found == last:
+                return []
+        else:  # the writer before may have gone on since the ledger was read
             rows = list(waiting_behind(self.path, *(found or (-1, GENESIS))))
-            if rows and (rows[-1].seq, rows[-1].hash) == last:
+            if ((rows[-1].seq, rows[-1].hash) if rows else found) == last:
                 return rows
         raise self._written_by_another()
 
@@ -247,8 +264,11 @@ class FileStore:
 
     def close(self) -> None:
         """Leaves one self-contained file."""
-        if not self._tail.records:
-            self._tail.remove()
+        if self._tail.made and not self._tail.records:
+            with suppress(sqlite3.Error), SQLITE:  # locked, as another process may make its own
+                self.disk.connection.execute("BEGIN IMMEDIATE")
+                self._tail.remove()
+                self.disk.connection.execute("ROLLBACK")
         self.disk.close()
 
 

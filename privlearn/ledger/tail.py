@@ -24,7 +24,9 @@ from typing import NamedTuple, final
 
 from privlearn._foreign_files import read_foreign
 from privlearn._new_names import new_name
+from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger.chain import MOST_BYTES, chain_hash
+from privlearn.ledger.values import unpacked
 
 TAIL = "-tail"
 """Behind the name of a ledger."""
@@ -34,6 +36,9 @@ _MOST_READ = LARGEST_TAIL + 2 * MOST_BYTES
 _HEAD = struct.Struct(">II32s32s")
 """Sizes of the entry and of its value, the entry's hash and the value's digest."""
 _END = bytes(_HEAD.size)
+_TO_END = os.O_WRONLY | os.O_APPEND
+for _flag in ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY"):  # no pipe is waited for, no link followed
+    _TO_END |= getattr(os, _flag, 0)
 
 
 class Waiting(NamedTuple):
@@ -87,12 +92,23 @@ def _parts(ledger: Path) -> Iterator[tuple[bytes, str, str, bytes]]:
         at = begin + size + more
         if not size or at > len(found):
             return
-        yield found[begin : begin + size], hash.hex(), digest.hex(), found[begin + size : at]
+        value = found[begin + size : at]
+        if value[-1:] == b"\0" and not any(memoryview(found)[at:]) and not _is(value, digest):
+            return  # it was torn, and its last bytes are those of an end
+        yield found[begin : begin + size], hash.hex(), digest.hex(), value
+
+
+def _is(value: bytes, digest: bytes) -> bool:
+    try:
+        unpacked(value, digest.hex())
+    except LedgerUnreadableError:
+        return False
+    return True
 
 
 @final
 class Tail:
-    """The file of the process that writes to a ledger, made when the first value waits.
+    """The file of the process that writes to a ledger, made before the first value waits.
 
     Attributes:
         records: that are not in the database yet.
@@ -103,6 +119,11 @@ class Tail:
         self.records: list[Waiting] = []
         self._file: int | None = None
         self._size = 0
+
+    @property
+    def made(self) -> bool:
+        """Whether this process made one."""
+        return self._file is not None
 
     def exists(self) -> bool:
         """Whether the file stands there, whoever made it."""
@@ -118,9 +139,7 @@ class Tail:
         Raises:
             OSError: it could not be written.
         """
-        if self._file is None:
-            self._make()
-            assert self._file is not None
+        assert self._file is not None
         sizes = len(record.data), len(record.value)
         head = _HEAD.pack(*sizes, bytes.fromhex(record.hash), bytes.fromhex(record.digest))
         whole = b"".join((head, record.data, record.value))
@@ -132,7 +151,12 @@ class Tail:
         found = os.fstat(self._file)
         return found.st_size == self._size and found.st_nlink == 1
 
-    def _make(self) -> None:
+    def make(self) -> None:
+        """Makes the file, with the database locked and nobody else's entries in it.
+
+        Raises:
+            OSError: it cannot be made.
+        """
         new = new_name(self._path)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self._file = os.open(new, flags, 0o600)
@@ -146,7 +170,7 @@ class Tail:
             OSError: it is no file, or cannot be written.
         """
         try:
-            left = os.open(self._path, os.O_WRONLY | os.O_APPEND | getattr(os, "O_NONBLOCK", 0))
+            left = os.open(self._path, _TO_END)
         except FileNotFoundError:
             return False
         try:

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from privlearn.errors import DataError
 from privlearn.learners.base import Learner
 from privlearn.learners.kept_rows import gaps
 from privlearn.ledger import Ledger
+from privlearn.ledger.reader import iterate_records
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.reporting.certificates import certificate_markdown
@@ -65,6 +67,7 @@ class Folders:
                 _check_settings(
                     out, json.loads(read_whole(settings, at_most=LARGEST_SETTINGS)), config
                 )
+                folders._remove_empty_ledger()
                 return folders
             out.mkdir(parents=True, exist_ok=True)
             if set(out.rglob("*")) - {folders.private, folders.private / LOOK}:
@@ -108,6 +111,12 @@ class Folders:
         """Whether an earlier process began the ledger, which this one goes on with."""
         return self.ledger.exists()
 
+    def _remove_empty_ledger(self) -> None:
+        """Of a process that ended before its first entry, so that the run is begun anew."""
+        if self.begun and next(iter(iterate_records(self.ledger, vouched=True)), None) is None:
+            for end in (".head", "-tail", "-shm", "-wal", ""):
+                self.ledger.with_name(self.ledger.name + end).unlink(missing_ok=True)
+
 
 def _check_settings(out: Path, before: dict[str, Any], config: RunConfig) -> None:
     """Raises DataError if a run was begun with other settings."""
@@ -128,6 +137,8 @@ def resumed(kind: Any, folders: Folders, noise: NoiseSource, people: People | No
         LedgerError: the ledger cannot be gone on with.
     """
     if any(isinstance(entry, CloseEntry) for entry in Ledger.open(folders.ledger).entries):
+        with suppress(OSError):  # of a process that ended just before it did
+            _remove_rows(folders)
         raise DataError(
             f"{folders.ledger} is closed: the run has learned from everybody, and nothing is left "
             "to go on with; it can be audited, and privlearn ledger export writes its entries"

@@ -15,10 +15,12 @@ from dropped_ledgers import begun, die, resumed
 from privlearn.accountants import audit
 from privlearn.budgets import ZCDP
 from privlearn.domains import Ball
-from privlearn.errors import LedgerBusyError, LedgerUnreadableError
+from privlearn.entries import RetireEntry
+from privlearn.errors import LedgerBusyError, LedgerError, LedgerUnreadableError
 from privlearn.learners import DPTOFW
-from privlearn.ledger import Ledger, read_records
+from privlearn.ledger import Ledger, Record, read_records
 from privlearn.ledger.backups import backup
+from privlearn.ledger.file_store import FileStore
 from privlearn.ledger.tail import tail_path
 from privlearn.mechanisms import PrefixSum
 from privlearn.rows import Rows
@@ -98,6 +100,79 @@ def test_a_stream_whose_ledger_was_taken_over_lets_nothing_out(tmp_path: Path) -
     new.close()
     assert kept(path)["publish"] == 204
     assert audit(path).problems == []
+
+
+def test_whoever_was_taken_over_before_its_first_value_lets_nothing_out_and_takes_nothing_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a process that stood still between a spend and the value, while another one resumed."""
+    path = tmp_path / "ledger"
+    stream = opened(path)[1]
+    write, new = FileStore.write, list[Any]()
+
+    def late(self: FileStore, record: Record, *args: Any, **settings: Any) -> None:
+        if record.body["entry"] == "publish" and not new:
+            new.append(resumed(path))
+            rest = new[0].rest("sums", range(USERS))
+            last = SUMS.for_last(rest)
+            new.append(last.open(new[0].issue(last.loss(), users=rest, label="sums")))
+            one_by_one(new[1], rest[:3])
+        write(self, record, *args, **settings)
+
+    monkeypatch.setattr(FileStore, "write", late)
+    with pytest.raises(LedgerBusyError, match="by another process; resume it to go on"):
+        one_by_one(stream, range(1))
+    assert kept(path)["publish"] == 3
+    start = new[0].ledger.entries[-1].upto
+    one_by_one(new[1], range(start, start + 1))
+    assert kept(path)["publish"] == 4
+    assert audit(path).problems == []
+
+
+def test_a_value_that_left_since_the_ledger_was_opened_is_not_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    account, stream = opened(path)
+    one_by_one(stream, range(203))
+    account.ledger.head  # noqa: B018  # nothing waits any more
+    token = next(e.token for e in account.ledger.entries if e.entry == "issue")
+    other = Ledger.open(path)
+    one_by_one(stream, range(203, 204))
+    assert tail_path(path).stat().st_size
+    with pytest.raises(LedgerBusyError):
+        other.append(RetireEntry(accountant=account.id, token=token, outcome="lost", digest=None))
+    assert kept(path)["publish"] == 204
+    one_by_one(stream, range(204, 205))
+    assert kept(path)["publish"] == 205
+
+
+@pytest.mark.parametrize("cut", [1, 8, 30, 71])
+def test_what_was_torn_is_not_made_whole_by_the_end_behind_it(cut: int, tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    account, stream = opened(path)
+    one_by_one(stream, range(203))
+    account.ledger.head  # noqa: B018  # nothing waits any more
+    one_by_one(stream, range(203, 206))
+    die(account)
+    tail = tail_path(path)
+    os.truncate(tail, tail.stat().st_size - cut)
+    tail.write_bytes(tail.read_bytes() + bytes(72))  # of somebody who died when taking it over
+    assert kept(path)["publish"] == 205
+    new = resumed(path)
+    assert len(new.released("sums")) == 205
+    new.close()
+    assert audit(path).problems == []
+
+
+def test_no_link_is_followed_to_a_file_that_is_no_part_of_the_ledger(tmp_path: Path) -> None:
+    path, other = tmp_path / "ledger", tmp_path / "other"
+    account = opened(path)[0]
+    die(account)
+    other.write_bytes(b"mine")
+    tail_path(path).unlink(missing_ok=True)
+    tail_path(path).symlink_to(other)
+    with pytest.raises(LedgerError, match="could not be written"):
+        resumed(path)
+    assert other.read_bytes() == b"mine"
 
 
 @pytest.mark.parametrize("cut", [1, 150, 4000])

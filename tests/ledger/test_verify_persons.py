@@ -25,10 +25,13 @@ from person_ledgers import (
     sound,
 )
 
+from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.persons import PersonCharges, Visits
-from privlearn.ledger import Record, write_export
+from privlearn.budgets import ZCDP
+from privlearn.ledger import Ledger, Record, write_export
 from privlearn.ledger.chain import chained
+from privlearn.noise import NoiseSource
 from privlearn.participation import Participation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -70,6 +73,21 @@ def test_a_sound_ledger_of_persons_is_verified_without_the_package(
     assert told["problems"] == []
     assert "how far all visits of a person move streams" in told["unchecked"]
     assert not [text for text in told["unchecked"] if "comes back" in text]
+
+
+@pytest.mark.parametrize("noise", [NoiseSource.simulation(0), NoiseSource.secure()])
+def test_a_simulation_is_said_to_protect_nobody(
+    noise: NoiseSource, tmp_path: Path, verifier: ModuleType
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger.memory()
+    account = CentralAccountant(ZCDP(1), users=range(4), noise=noise, ledger=ledger)
+    account.close()
+    write_export(path, ledger.records)
+    found = verifier.verify(path)
+    assert found["problems"] == []
+    told = [text for text in found["unchecked"] if "the noise is simulated" in text]
+    assert bool(told) is noise.simulated
 
 
 def test_the_other_verifier_says_that_it_left_the_totals(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger
+from privlearn.runs import common
 
 
 def run(*words: object) -> tuple[int, str]:
@@ -85,6 +86,49 @@ def test_a_run_on_a_file_goes_on(
     code, told = run(*choices, "--out", out, "--resume")
     assert code == BAD_INPUT
     assert "is closed: the run has learned from everybody" in told
+
+
+def test_a_run_that_ended_before_its_first_entry_is_begun_anew(
+    choices: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    create = Ledger.create
+
+    def dying(*args: Any, **settings: Any) -> None:
+        create(*args, **settings)._disk._end()  # type: ignore[union-attr]
+        raise _Ended
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Ledger, "create", dying)
+        with pytest.raises(_Ended):
+            run(*choices, "--out", out)
+    gc.collect()
+    assert (out / "public" / "ledger.db").exists()
+    code, told = run(*choices, "--out", out, "--resume")
+    assert code == 0, told
+    assert "cut off" not in told
+    assert audit(out / "public" / "ledger.db").problems == []
+
+
+def test_rows_that_were_kept_are_removed_though_the_run_ended_just_before_that(
+    choices: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+
+    def dying(folders: common.Folders) -> None:
+        if folders.begun:
+            raise _Ended
+
+    with monkeypatch.context() as patched:
+        patched.setattr(common, "_remove_rows", dying)
+        with pytest.raises(_Ended):
+            run(*choices, "--out", out)
+    gc.collect()
+    assert list((out / "private").glob("rows.*"))
+    code, told = run(*choices, "--out", out, "--resume")
+    assert code == BAD_INPUT
+    assert "is closed" in told
+    assert not list((out / "private").glob("rows.*"))
 
 
 def test_simulated_people_go_on_with_their_registry(

@@ -24,6 +24,8 @@ from privlearn.tokens import Token
 CanonicalValue = Any
 """None, bool, int, float, str, or a list whose first entry says what the others are."""
 
+MISSING: CanonicalValue = ["missing"]
+"""In place of what is not there."""
 _ATOMS = frozenset([bool, int, float, str, type(None)])
 _NUMBERS = frozenset([bool, int, float, type(None)])
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -46,6 +48,8 @@ class CanonicalForm:
         self._known = {id(item): (name, item) for name, item in known.items()}
         self._id = getattr(known.get("accountant"), "id", "accountant")
         self._objects, self._posts = objects, posts
+        self.left_out: set[str] = set()
+        """What inner learners declare to be the operator's, by class and name, and was met."""
 
     def of(self, item: Any, name: str) -> CanonicalValue:
         """The form of a value; what occurs in it a second time is named, not repeated.
@@ -102,6 +106,8 @@ class CanonicalForm:
             code = marshal.dumps(item.__code__).hex()
             return [code, item.__defaults__, item.__kwdefaults__, cells, item.__dict__]
         if callable(getattr(item, "public_state", None)):  # a learner inside another one
+            own = operator_only(item) & set(dir(item))
+            self.left_out |= {f"{type(item).__qualname__}.{name}" for name in own}
             return public_parts(item)
         try:
             parts = item.__reduce_ex__(4)[1:]  # as for a pickle; also of types written in C
@@ -260,4 +266,6 @@ def _text(form: CanonicalValue) -> str:
             return f"{form[1]}.{form[2]}"
         case "object":
             return f"{form[1]} with {_text(form[2])}"
+        case "missing":
+            return "no such attribute"
     return f"the {form[1]} (again)"

@@ -85,7 +85,8 @@ class Replay:
         runs: 2, or 3 with the rows put back.
         visits: how many of the users are the replaced person's; 1 without a rule of participation.
         operator_only: attributes that were not compared, as the learner's class declares them to be
-            for the operator only; whoever shows them to others shows data.
+            for the operator only, with those of learners inside it (by class and name); whoever
+            shows them to others shows data.
     """
 
     users: int
@@ -328,8 +329,9 @@ class Note:
     def look(self, observer: Recorder, *, last: bool = False) -> None:
         """Writes down what can be seen of the learner now."""
         if self.learner is not None:
-            state = _public_state(self.learner, self.accountant, posts=last)
+            state, left_out = _public_state(self.learner, self.accountant, posts=last)
             observer.run.states.append(state)
+            observer.run.operator_only |= left_out
 
 
 @dataclass(frozen=True)
@@ -380,7 +382,7 @@ class Setup:
             accountant = note.accountant = note.accountant or accountant
             if note.learner is not None:
                 note.look(observer, last=True)
-                run.operator_only = operator_only(note.learner) & set(dir(note.learner))
+                run.operator_only |= operator_only(note.learner) & set(dir(note.learner))
             if people is not None:
                 run.states.append({"the clock of the registry": marshalled(people.clock)})
         entries = accountant.ledger.entries
@@ -409,14 +411,17 @@ def _room(people: People, users: range) -> int:
     return rule.visits(len(users), len(people.batches(users)) if rule.batched else 1)
 
 
-def _public_state(learner: Any, accountant: Accountant[Any], *, posts: bool) -> PublicState:
-    """What can be seen of a learner, by name."""
+def _public_state(
+    learner: Any, accountant: Accountant[Any], *, posts: bool
+) -> tuple[PublicState, set[str]]:
+    """What can be seen of a learner, by name, and what was left out in learners inside it."""
     known = {"accountant": accountant, "learner": learner}
     json, objects = CanonicalForm(known), CanonicalForm(known, objects=True, posts=posts)
-    return {
+    state = {
         name: marshalled((json if name == "public_state()" else objects).of(value, name))
         for name, value in public_parts(learner).items()
     }
+    return state, objects.left_out
 
 
 def _check(

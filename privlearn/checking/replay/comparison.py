@@ -10,7 +10,7 @@ from itertools import zip_longest
 
 import numpy as np
 
-from privlearn.checking.replay.canonical import CanonicalForm, alike, difference, short
+from privlearn.checking.replay.canonical import MISSING, CanonicalForm, alike, difference, short
 from privlearn.checking.replay.recording import PublicState, RecordedRun, TokenEvent
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.domains import Array, PSDTrace, exponent_of
@@ -98,8 +98,7 @@ def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
         changed = []
         for name in sorted(mine.keys() | yours.keys()):
             x, y = (
-                marshal.loads(state[name]) if name in state else ["no such attribute"]
-                for state in (mine, yours)
+                marshal.loads(state[name]) if name in state else MISSING for state in (mine, yours)
             )
             if not alike(x, y):
                 changed.append((name, difference(x, y, name)))

@@ -355,6 +355,41 @@ def test_whatever_can_be_read_beside_the_public_state_is_compared(learner: Any, 
     assert caught.match("as it was before user 8 came")
 
 
+def test_an_attribute_that_only_some_data_bring_is_named() -> None:
+    class Appears(WithoutPublicState):
+        def select(self, features: Array, /) -> Items:
+            if features.max() > 1e3:
+                self.seen_ = ["something"]
+            return super().select(features)
+
+    pair = crowd_and_neighbour("large")
+    for data, neighbour in (pair, pair[::-1]):
+        with pytest.raises(InterferenceError, match=r"released: seen_\n.*no such attribute"):
+            assert_noninterference(Appears, data, neighbour)
+
+
+def test_what_a_learner_inside_another_one_declares_is_listed_too() -> None:
+    class Inner:
+        operator_only = frozenset({"total_", "never_there_"})
+        total_ = 0.0
+
+        def public_state(self) -> dict[str, Any]:
+            return {}
+
+    class Outer(WithoutPublicState):
+        def __init__(self, accountant: Accountant[Any]) -> None:
+            super().__init__(accountant)
+            self.inner_ = Inner()
+
+        def select(self, features: Array, /) -> Items:
+            self.inner_.total_ += float(features.max())
+            return super().select(features)
+
+    found = assert_noninterference(Outer, *crowd_and_neighbour("large"))
+    (name,) = found.operator_only
+    assert name.endswith("Inner.total_")
+
+
 def test_what_a_class_declares_to_be_the_operators_is_left_out_and_listed() -> None:
     class Declares(InAnAttribute):
         operator_only = frozenset({"total_", "never_there_"})
