@@ -560,6 +560,8 @@ class AccountState:
             )
         self._check_planned(account, entry, loss)
         check_binding(entry, loss, runs)
+        if entry.arithmetic == "sum" and entry.gain != 1:
+            raise BudgetError(f"{entry.mechanism}: the gain of a plain sum is 1, not {entry.gain}")
         check_exact(entry)
         if len(form[0]) <= _LONGEST_FORM and not by_arrival(loss):
             if len(self._good) >= 4096:

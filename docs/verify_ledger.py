@@ -269,6 +269,8 @@ class Account:
         need(not several or body["arithmetic"] == "each", "noise that several users share")
         stream = body.get("interactive") or body.get("profile")
         need(not stream or body["arithmetic"] != "sum", "a stream, or a profile, is no plain sum")
+        need("visits" not in kinds(body["loss"]) or body["arithmetic"] != "sum", "a sum of visits")
+        need(body["gain"] == 1 or body["arithmetic"] != "sum", "the gain of a plain sum is 1")
         if "lease" in body["parameters"]:
             form = fits("object", lease := body["parameters"]["lease"]) and fits("lease", lease)
             need(form and not body.get("interactive"), "lease")
@@ -290,6 +292,8 @@ class Account:
             need(fits("whole", largest) and int(largest) < 2**61 and 30 <= bits <= 40, "grid")
             within = kind != "ball" or int(largest) * Fraction(scale) / 2**bits <= domain["radius"]
             need(not fits("family", family) or (unit == scale and within), "not the noise's grid")
+        if body["derived"] and body["arithmetic"] != "sum":
+            self.unchecked.add("gains of what is no plain sum, which are a mechanism's word")
         if not body["derived"] or body.get("profile"):
             self.unchecked.add("losses, domains and noise that are a mechanism's word")
         elif (family, kind, domain.get("norm")) != ("gaussian", "ball", "l2"):

@@ -128,7 +128,6 @@ class Persons(verify_ledger.Account):
         item, shared = token["item"], self.divided(loss, users)
         wanted = self.divided(item["loss"], users) if item else token["shared"]
         need(shared or not wanted, "a token for what grows with visits, and this does not")
-        need("visits" not in kinds(loss) or body["arithmetic"] != "sum", "a sum of visits")
         over = "lease" not in body["parameters"] or body["told"]["clock"] >= users[1]
         need(over, "a lease is of slots that are over")
         self.sizes(body["parameters"], users)

@@ -29,10 +29,13 @@ from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.persons import PersonCharges, Visits
 from privlearn.budgets import ZCDP
+from privlearn.domains import Ball
 from privlearn.ledger import Ledger, Record, write_export
 from privlearn.ledger.chain import chained
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
 from privlearn.participation import Participation
+from privlearn.rows import Rows
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SEEN_ONLY_WITH_THE_PACKAGE = {
@@ -73,6 +76,40 @@ def test_a_sound_ledger_of_persons_is_verified_without_the_package(
     assert told["problems"] == []
     assert "how far all visits of a person move streams" in told["unchecked"]
     assert not [text for text in told["unchecked"] if "comes back" in text]
+
+
+def test_a_plain_sum_with_a_loss_for_all_visits_is_refused_without_a_rule_too(
+    tmp_path: Path, verifier: ModuleType
+) -> None:
+    account = CentralAccountant(ZCDP(1), users=range(4), noise=NoiseSource.simulation(0))
+    sums = NoisySum.calibrated(Ball(1.0, 2), ZCDP("1/4"))
+    token = account.issue(sums.loss(), users=range(4), label="sum")
+    sums.release(Rows.seal(np.zeros((4, 2)), users=range(4)), token)
+    records = account.ledger.records
+    assert verifier.verify(exported(tmp_path, records))["problems"] == []
+    bodies = [record.body for record in records]
+    loss = {"kind": "visits", "adjacency": "replace-one", "most": 1, "apart": 1}
+    bodies[2]["loss"] = {**loss, "loss": bodies[2]["loss"]}
+    found = verifier.verify(exported(tmp_path, list(chained(bodies))))
+    assert "entry 2: a sum of visits" in found["problems"]
+
+
+def test_the_gain_of_a_plain_sum_is_one(tmp_path: Path, verifier: ModuleType) -> None:
+    """A smaller one would make any noise cheap; of other arithmetic it is a mechanism's word."""
+    account = CentralAccountant(ZCDP(1), users=range(4), noise=NoiseSource.simulation(0))
+    sums = NoisySum.calibrated(Ball(1.0, 2), ZCDP("1/4"))
+    token = account.issue(sums.loss(), users=range(4), label="sum")
+    sums.release(Rows.seal(np.zeros((4, 2)), users=range(4)), token)
+    bodies = [record.body for record in account.ledger.records]
+    spend = {**bodies[2], "gain": 0.001, "loss": {**bodies[2]["loss"], "mu_squared": "0.000002"}}
+    records = list(chained([*bodies[:2], spend, *bodies[3:]]))
+    assert certify(records).problems
+    found = verifier.verify(exported(tmp_path, records))
+    assert "entry 2: the gain of a plain sum is 1" in found["problems"]
+    own = {**spend, "arithmetic": "own"}
+    found = verifier.verify(exported(tmp_path, list(chained([*bodies[:2], own, *bodies[3:]]))))
+    assert found["problems"] == []
+    assert [text for text in found["unchecked"] if text.startswith("gains of what")]
 
 
 @pytest.mark.parametrize("noise", [NoiseSource.simulation(0), NoiseSource.secure()])
