@@ -18,10 +18,10 @@ of draws or steps depends on data must go on from what `Receipt.publish` returns
 
 What it cannot see: whether the noise is of the stated law, and that it is in the release at all if
 no bound on its move is known (a black-box test does); public methods, what `__getattr__` makes up,
-other special methods than repr, str, len and iteration, and what a class holds that is a value; files, sockets and
-subprocesses, such as a public file that is written beside the billboard; the time taken; loggers
-that are switched off or do not propagate; faults that these data do not bring out, so give it many
-and malformed ones (`privlearn.checking.replay.populations`).
+other special methods than repr, str, len and iteration, and what a class holds that is a value;
+files, sockets and subprocesses, such as a public file that is written beside the billboard; the
+time taken; loggers that are switched off or do not propagate; faults that these data do not bring
+out, so give it many and malformed ones (`privlearn.checking.replay.populations`).
 """
 
 from __future__ import annotations
