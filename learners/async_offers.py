@@ -134,7 +134,7 @@ class AsyncOffers(Generic[L]):
             requests = [request for request, future in taken if not future.cancelled()]
             try:
                 self._offers.take(requests)
-            except BaseException as error:  # whoever waits must hear of it
+            except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
                 for request in requests:
                     if not request.is_done:
                         request.fail(error)

@@ -399,7 +399,7 @@ class Offers(Generic[L]):
             try:
                 self._open.close_what_is_due()
                 some = requests[at : at + self._open.room]
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - of the round, told to whoever called
                 some[0].fail(error)
             else:
                 self._select_some(some)
@@ -413,7 +413,7 @@ class Offers(Generic[L]):
         ids = None if learner._accountant.people is None else [each.person for each in requests]
         try:
             who = learner._who("person", ids, given(ids), len(requests))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - of the round, told to whoever called
             if len(requests) == 1:
                 requests[0].fail(error)
                 return
@@ -426,7 +426,7 @@ class Offers(Generic[L]):
         first = self._learner.clock_
         try:
             told = self._open.serve([request.sent for request in requests], ids, nobody)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - of the round, told to whoever called
             for request in requests:
                 request.fail(error)
             return
@@ -454,7 +454,7 @@ class Offers(Generic[L]):
                 if answer is FAILED:  # of a learner of somebody's own
                     raise TypeError("choice: the learner cannot read it; answer again")
                 heard[index] = answer
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - of the round, told to whoever called
                 request.fail(error)
             else:
                 answers[index] = request
@@ -462,7 +462,7 @@ class Offers(Generic[L]):
             return
         try:
             self._open.answer(heard)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - of the round, told to whoever called
             for request in answers.values():
                 request.fail(error)
         else:

@@ -154,7 +154,7 @@ def restored(data: Any) -> Any:
         return _restored(data)
     except LedgerUnreadableError:
         raise
-    except Exception as error:  # whatever a class says of its fields
+    except Exception as error:  # noqa: BLE001 - whatever a class says of its fields
         raise LedgerUnreadableError(
             f"the ledger's {reprlib.repr(data)} cannot be read as a value: {error}"
         ) from None

@@ -270,7 +270,9 @@ def _parquet(wanted: Wanted, rows: int) -> Table:
         raise
     except OSError as error:
         raise DataError(f"{wanted.data} cannot be read: {error.strerror or 'damaged'}") from None
-    except Exception:  # whatever pyarrow says may quote somebody's cells
+    except BaseException as error:  # whatever pyarrow says may quote somebody's cells
+        if from_outside(error):
+            raise
         raise DataError(f"{wanted.data}: not a Parquet file that pyarrow can read") from None
     return _assembled(wanted, names, [partial(_as_is, record) for record in records], rows, kept)
 

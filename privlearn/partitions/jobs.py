@@ -198,7 +198,7 @@ class SumJob(Generic[X]):
             key = self.job.key()
         except PartitionError as error:
             return Kind.KEYLESS.value + str(error).encode()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - of reading a key, with no row at hand
             return Kind.KEYLESS.value + type(error).__name__.encode()
         try:
             return self._sealed(self._sum(users, source, key), key)

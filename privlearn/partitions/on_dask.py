@@ -125,7 +125,7 @@ class OnDask:
                 f"the workers cannot import {error.name!r}, which a function over the rows needs: "
                 "install it there, or define the function in the main program"
             ) from None
-        except Exception as error:  # of a handle of the cluster, which may quote rows
+        except Exception as error:  # noqa: BLE001 - of a cluster, which may quote rows
             raise PartitionError(
                 f"the cluster did not add up {len(parts)} partitions: {type(error).__name__}; its "
                 "log says more"
