@@ -14,6 +14,8 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Sequence
+from datetime import date, time, timedelta
+from numbers import Number
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -25,7 +27,11 @@ from privlearn._user_code import FAILED, Failed, attempted
 
 T = TypeVar("T")
 
-_SENT = (type(None), str, bytes, bytearray, bool, int, float, complex, np.generic, dict)
+_SENT = (
+    *(type(None), str, bytes, bytearray, bool, int, float, dict, np.generic, Number),
+    *(date, time, timedelta),
+)
+"""What JSON holds, and cells of tables."""
 _PLAIN = (array, memoryview, range, deque)
 
 
@@ -90,20 +96,14 @@ def row_from(name: str, values: Any) -> Any:
         return values
     if isinstance(values, np.ndarray | list | tuple):
         return unmasked(values)
-    if isinstance(values, _SENT):
+    if issubclass(type(values), _SENT) or type(values).__name__ == "NAType":  # that of pandas
         return values
     if isinstance(values, _PLAIN):
         return np.asarray(values)
-    if not any(attempted(hasattr, values, table) is True for table in _TABLES):
-        return values  # a cell of somebody's table, such as a Decimal, a date or a missing one
     found = _from_frame(name, values)
     if found is None:
         found = _from_array_like(name, values)
     return found
-
-
-_TABLES = ("__array__", "__array_interface__", "__iter__", "__len__", "toarray", "collect")
-"""What whatever holds a table, or gives its rows one by one, has one of."""
 
 
 def _from_frame(name: str, values: Any) -> NDArray[Any] | None:

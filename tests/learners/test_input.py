@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,8 @@ from privlearn.mnl import NO_ITEM
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 from privlearn.rows.tabular import block_from, records_from, row_from
+
+pandas: Any = pytest.importorskip("pandas")
 
 N, DIM, ITEMS = 40, 3, 3
 X = np.random.default_rng(0).uniform(-0.5, 0.5, size=(N, DIM))
@@ -167,7 +171,8 @@ def test_a_signalling_nan_is_a_nan_and_nothing_is_said_about_it(bits: int, kind:
 
 
 def test_what_json_can_hold_is_one_users_business() -> None:
-    for sent in (None, "text", 3, 0.5, True, {"age": 3}, [1, "a"]):
+    cells = Decimal("NaN"), date(2026, 1, 1), pandas.NA, pandas.NaT  # of somebody's table
+    for sent in (None, "text", 3, 0.5, True, {"age": 3}, [1, "a"], *cells):
         assert row_from("x", sent) is sent
     for nothing in (None, "text", 3, {"age": [3]}):
         with pytest.raises(TypeError, match="x is a"):

@@ -139,7 +139,7 @@ def test_a_smuggled_second_token_object_is_refused_by_the_ledger(
     """Two objects, one token: what counts is the ledger's state, not the object's flag."""
     twin = mint_token(accountant, token.id, ZCDP(1), USERS, "twin")
     token.spend(SPEND)
-    with pytest.raises(TokenSpentError, match="was spent or retired before"):
+    with pytest.raises(TokenSpentError, match="was spent before: it stays charged"):
         twin.spend(SPEND)
     assert spends(accountant) == 1
 
