@@ -144,6 +144,10 @@ def is_output(error: BaseException) -> bool:
     return not (isinstance(error, _TimeUp | CheckError | InterferenceError) or from_outside(error))
 
 
+_GRACE = 0.1
+"""Seconds for an error to get out that says who is slow, before an outer limit ends it, too."""
+
+
 class TimeLimit:
     """Ends what takes too long, as a `CheckError`: a check that does not end is never a pass.
 
@@ -187,7 +191,7 @@ class TimeLimit:
             signal.signal(signal.SIGALRM, self._handler)
             if self._before[0]:  # somebody else's limit goes on
                 left = self._before[0] - (time.monotonic() - self._began)
-                signal.setitimer(signal.ITIMER_REAL, max(left, 1e-3), self._before[1])
+                signal.setitimer(signal.ITIMER_REAL, max(left, _GRACE), self._before[1])
         if kind is not None and issubclass(kind, _TimeUp):
             raise CheckError(
                 f"{self.what} did not end within {self.seconds:g} seconds{self.where}"
