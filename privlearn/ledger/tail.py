@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import struct
 import weakref
 from collections.abc import Iterator
@@ -115,7 +116,7 @@ class Tail:
     """
 
     def __init__(self, ledger: Path) -> None:
-        self._path = tail_path(ledger)
+        self._ledger, self._path = ledger, tail_path(ledger)
         self.records: list[Waiting] = []
         self._file: int | None = None
         self._size = 0
@@ -159,9 +160,11 @@ class Tail:
         """
         new = new_name(self._path)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-        self._file = os.open(new, flags, 0o600)
-        weakref.finalize(self, os.close, self._file).atexit = False
+        file = os.open(new, flags, 0o600)
+        weakref.finalize(self, os.close, file).atexit = False
+        os.chmod(new, stat.S_IMODE(os.stat(self._ledger).st_mode))  # who reads one reads the other
         os.replace(new, self._path)
+        self._file = file  # not before it stands where readers look
 
     def take_over(self) -> bool:
         """Ends what another process left there, with the database locked; whether anything was.

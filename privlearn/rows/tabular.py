@@ -6,7 +6,7 @@ program can have made (a frame, a tensor, a generator, a sparse matrix) is part 
 is taken as an array, or refused with a `TypeError`.  The types of a frame's columns are its form,
 as shapes and dtypes of arrays are; its cells are contents, and one that is missing or no number is
 NaN.  Whoever made a frame may have guessed a type from the cells, so a column of text or objects is
-read cell by cell, and refused only where none of two cells or more is a number.
+read cell by cell, and refused only where none of three cells or more is a number.
 """
 
 from __future__ import annotations

@@ -231,6 +231,32 @@ def test_a_copy_holds_the_values_that_wait(tmp_path: Path) -> None:
         assert not any("missing" in remark for remark in audit(each).remarks)
 
 
+def test_a_file_that_did_not_get_its_name_takes_no_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger"
+    account, stream = opened(path)
+
+    def fails(*_: object) -> None:
+        raise OSError(13, "Permission denied")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("privlearn.ledger.tail.os.replace", fails)
+        left = one_by_one(stream, range(20))
+    die(account)
+    assert kept(path)["publish"] == len(left)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
+def test_whoever_may_read_the_ledger_may_read_what_waits(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    account, stream = opened(path)
+    path.chmod(0o640)
+    one_by_one(stream, range(20))
+    assert tail_path(path).stat().st_mode & 0o777 == 0o640
+    account.close()
+
+
 def test_where_the_file_has_no_room_the_database_takes_the_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
