@@ -189,8 +189,8 @@ def test_the_form_of_results_does_not_follow_from_values() -> None:
 def test_what_a_function_makes_of_zeros_tells_nothing_if_it_says_that_they_are_no_use(
     function: Callable[[Any], Any],
 ) -> None:
-    rows = Rows.seal(np.full((6, 2), np.e), users=range(6))
-    right = 6 * function(np.full(2, np.e))
+    rows = Rows.seal(np.full((6, 2), 2.5), users=range(6))
+    right = 6 * function(np.full(2, 2.5))
     assert released(summing(TWO), rows.map(function)) == pytest.approx(right, abs=1e-3)
     with pytest.raises(DataError, match=r"a record is numbers of shape \(2,\)"):
         released(summing(ONE), rows.map(function))
