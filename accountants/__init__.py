@@ -3,7 +3,6 @@
 if __name__ != "privlearn.accountants":
     raise ImportError("import privlearn.accountants, not the folder: a second copy would not match")
 
-from privlearn._calls import explained
 from privlearn.accountants.accountant import CentralAccountant, JointAccountant
 from privlearn.accountants.arrivals import ArrivalSpend
 from privlearn.accountants.audit import audit
@@ -12,6 +11,7 @@ from privlearn.accountants.delegated import Delegated
 from privlearn.accountants.filters import Filter, Odometer, RunningBound
 from privlearn.accountants.guarantee import in_gaussian, in_zcdp
 from privlearn.accountants.local import LocalAccountant
+from privlearn.values.calls import explained
 
 __all__ = [
     "ArrivalSpend",

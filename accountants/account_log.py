@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
-from privlearn._exclusive import Exclusive
 from privlearn.accountants.spend_forms import OtherLosses
 from privlearn.accountants.state import Account, AccountState
 from privlearn.accountants.turn_lock import News, TurnLock
-from privlearn.entries import CloseEntry, Entry, OpenEntry, RetireEntry, ReturnEntry
+from privlearn.contract.tokens import Outcome, ReleasedValue
 from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError, PrivlearnError
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import CloseEntry, Entry, OpenEntry, RetireEntry, ReturnEntry
 from privlearn.ledger.values import packed
-from privlearn.tokens import Outcome, ReleasedValue
+from privlearn.storage.exclusive import Exclusive
 
 
 @final

@@ -14,7 +14,6 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, final
 
-from privlearn._validate import user_range
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
 from privlearn.accountants.audit import certify
@@ -41,17 +40,17 @@ from privlearn.accountants.retries import (
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.accountants.turn_lock import News
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ApproxDP, B
-from privlearn.domains import Array
-from privlearn.entries import (
-    BatchesEntry,
-    DelegateEntry,
-    IssueEntry,
-    LearnerEntry,
-    PlanEntry,
-    PlanItem,
-    ResumeEntry,
+from privlearn.contract.leases import Lease, check_leasable
+from privlearn.contract.protocols import Mechanism, Plan, Streaming
+from privlearn.contract.tokens import (
+    Outcome,
+    RecordedToken,
+    Released,
+    ReleasedValue,
+    ReleaseObserver,
+    Spend,
+    Token,
+    mint_token,
 )
 from privlearn.errors import (
     BudgetError,
@@ -64,23 +63,24 @@ from privlearn.errors import (
     TokenCopyError,
     TokenSpentError,
 )
-from privlearn.exact import Exact, exact, exact_text
-from privlearn.leases import Lease, check_leasable
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import (
+    BatchesEntry,
+    DelegateEntry,
+    IssueEntry,
+    LearnerEntry,
+    PlanEntry,
+    PlanItem,
+    ResumeEntry,
+)
 from privlearn.losses import Loss
+from privlearn.losses.budgets import ApproxDP, B
 from privlearn.noise import NoiseSource
 from privlearn.people import People
-from privlearn.protocols import Mechanism, Plan, Streaming
-from privlearn.tokens import (
-    Outcome,
-    RecordedToken,
-    Released,
-    ReleasedValue,
-    ReleaseObserver,
-    Spend,
-    Token,
-    mint_token,
-)
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.exact import Exact, exact, exact_text
+from privlearn.values.validate import user_range
 
 X = TypeVar("X")
 T = TypeVar("T")
@@ -1035,6 +1035,6 @@ class CentralAccountant(_Accountant[B]):
 
 @final
 class JointAccountant(_Accountant[B]):
-    """Promises joint differential privacy by the billboard lemma (see `privlearn.billboard`)."""
+    """Promises joint differential privacy by the billboard lemma (see `privlearn.contract.billboard`)."""
 
     trust = Trust.JOINT

@@ -7,9 +7,9 @@ from typing import final
 
 from privlearn.accountants.multiple_accountants import check_beside
 from privlearn.accountants.state import AccountState
-from privlearn.entries import Entry, OpenEntry, ResumeEntry, RetireEntry, ReturnEntry
 from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import Entry, OpenEntry, ResumeEntry, RetireEntry, ReturnEntry
 
 
 @final

@@ -16,9 +16,9 @@ from privlearn.accountants.filters import CONCURRENT, FAILURES, THEOREMS
 from privlearn.accountants.person_assumptions import person_assumptions
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.entries import EXACT
-from privlearn.exact import float_up, round_up
+from privlearn.ledger.entries import EXACT
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.exact import float_up, round_up
 
 _RECORD = (
     trusted(

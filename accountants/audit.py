@@ -15,8 +15,6 @@ from pydantic import (
     ValidationError,
 )
 
-from privlearn._validate import count as valid_count
-from privlearn._validate import probability
 from privlearn.accountants.assumptions import noise_text
 from privlearn.accountants.audited_accounts import AuditedAccount, Watcher
 from privlearn.accountants.certificate import (
@@ -50,17 +48,19 @@ from privlearn.accountants.stated_guarantees import (
     uncovered,
 )
 from privlearn.accountants.told_times import ToldTimes
-from privlearn.entries import (
-    Entry,
-    OpenEntry,
-    parse_entry,
-)
 from privlearn.errors import LedgerError, UsersError
 from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record, iterate_records
 from privlearn.ledger.addresses import is_address
 from privlearn.ledger.chain import this_minute
+from privlearn.ledger.entries import (
+    Entry,
+    OpenEntry,
+    parse_entry,
+)
 from privlearn.ledger.heads import Claimed
 from privlearn.ledger.recorded_values import RecordedValues
+from privlearn.values.validate import count as valid_count
+from privlearn.values.validate import probability
 
 
 @final

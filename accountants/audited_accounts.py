@@ -9,12 +9,12 @@ from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.recorded_visits import Restate, restated_visits
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
-from privlearn.entries import (
+from privlearn.ledger import Record
+from privlearn.ledger.entries import (
     Entry,
     RetireEntry,
     SpendEntry,
 )
-from privlearn.ledger import Record
 
 
 class Watcher(Protocol):

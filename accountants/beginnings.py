@@ -8,15 +8,15 @@ from typing import Any, Final
 
 from privlearn.accountants.guarantee import in_gaussian, in_renyi, in_zcdp, unless_failed
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Trust
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, Renyi
-from privlearn.entries import OpenEntry
 from privlearn.errors import BudgetError, LedgerError, PeopleError
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import OpenEntry
 from privlearn.losses import Loss
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, Renyi
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
+from privlearn.values.adjacency import Trust
+from privlearn.values.participation import Participation
 
 ON_DEVICES: Final = "drawn on the users' devices, as attested"
 

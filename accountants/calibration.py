@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TypeAlias, final
 
-from privlearn._validate import count as valid_count
 from privlearn.accountants.epsilon_delta import Order, RoundedNumber, evaluate
 from privlearn.accountants.tight_composition import THOROUGH
-from privlearn.budgets import ZCDP, ApproxDP, Budget, Currency
 from privlearn.errors import BudgetError
-from privlearn.exact import Exact, exact, float_down, float_up, round_up
 from privlearn.losses import Loss, compose
+from privlearn.losses.budgets import ZCDP, ApproxDP, Budget, Currency
 from privlearn.losses.conversion import gaussian_delta, gaussian_mu_squared
+from privlearn.values.exact import Exact, exact, float_down, float_up, round_up
+from privlearn.values.validate import count as valid_count
 
 CountedLosses: TypeAlias = Sequence[tuple[Loss, int]]
 LossFamily: TypeAlias = Callable[[Fraction], CountedLosses]

@@ -8,10 +8,10 @@ from fractions import Fraction
 
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.persons import PersonCharges, Visits
-from privlearn.budgets import Currency
-from privlearn.entries import DelegateEntry
 from privlearn.errors import BudgetError, InsufficientBudgetError
-from privlearn.exact import exact_text
+from privlearn.ledger.entries import DelegateEntry
+from privlearn.losses.budgets import Currency
+from privlearn.values.exact import exact_text
 
 
 @dataclass(slots=True)

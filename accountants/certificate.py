@@ -16,12 +16,12 @@ from pydantic import (
 
 from privlearn.accountants.assumption import Assumption
 from privlearn.accountants.declarations import Declaration
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.entries import (
+from privlearn.ledger import SCHEMA
+from privlearn.ledger.entries import (
     Users,
 )
-from privlearn.ledger import SCHEMA
-from privlearn.participation import Participation
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.participation import Participation
 
 
 def _or_infinite(value: object) -> object:

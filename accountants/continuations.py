@@ -11,11 +11,11 @@ from privlearn.accountants.replay import Replay
 from privlearn.accountants.spend_forms import OtherLosses
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.turn_lock import News
-from privlearn.adjacency import Trust
 from privlearn.errors import LedgerError, LedgerHeadError
 from privlearn.ledger import Ledger
 from privlearn.noise import NoiseSource
 from privlearn.people import People
+from privlearn.values.adjacency import Trust
 
 
 class Continuation(NamedTuple):

@@ -6,17 +6,24 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Generic, Never, Protocol, Self, cast, final
 
-from privlearn._validate import user_range
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import B
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import (
+    Outcome,
+    RecordedToken,
+    ReleasedValue,
+    ReleaseObserver,
+    Spend,
+    Token,
+)
 from privlearn.errors import BudgetError, TokenCopyError
-from privlearn.exact import Exact, exact
 from privlearn.losses import Loss
+from privlearn.losses.budgets import B
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
-from privlearn.tokens import Outcome, RecordedToken, ReleasedValue, ReleaseObserver, Spend, Token
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.exact import Exact, exact
+from privlearn.values.validate import user_range
 
 
 class _Parent(Protocol[B]):

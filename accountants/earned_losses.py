@@ -5,10 +5,10 @@ from __future__ import annotations
 from pydantic_core import to_json
 
 from privlearn.accountants.read_forms import flat
-from privlearn.domains import domain_from_dict
-from privlearn.entries import SpendEntry
+from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import Loss, PerArrivalLoss
 from privlearn.noise import noise_from_dict
+from privlearn.rows.domains import domain_from_dict
 
 SpendForm = tuple[bytes, str, str, bool, bool]
 

@@ -30,7 +30,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TypeGuard, final
 
-from privlearn._validate import probability
 from privlearn.accountants import tight_composition
 from privlearn.accountants.guarantee import (
     Composite,
@@ -39,11 +38,12 @@ from privlearn.accountants.guarantee import (
     group_epsilon,
     pure_of,
 )
-from privlearn.budgets import GaussianDP, PureDP
-from privlearn.exact import exact, float_down, float_up
 from privlearn.losses import Loss, SubsampledGaussian, compose, parts_of, without_visits
+from privlearn.losses.budgets import GaussianDP, PureDP
 from privlearn.losses.conversion import Bounded, RoundedNumber
 from privlearn.losses.steps import Order
+from privlearn.values.exact import exact, float_down, float_up
+from privlearn.values.validate import probability
 
 __all__ = [
     "Evaluated",

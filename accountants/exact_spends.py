@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from privlearn._json_forms import OBJECT, TEXT, check_form
-from privlearn.domains import domain_from_dict, has_integers, largest_number
-from privlearn.entries import SpendEntry
 from privlearn.errors import BudgetError
-from privlearn.exact_noise.tables import SAMPLER, SHA256
-from privlearn.grid import Grid
+from privlearn.ledger.entries import SpendEntry
 from privlearn.noise import noise_from_dict
+from privlearn.noise.exact.tables import SAMPLER, SHA256
+from privlearn.rows.domains import domain_from_dict, has_integers, largest_number
+from privlearn.values.grid import Grid
+from privlearn.values.json_forms import OBJECT, TEXT, check_form
 
 _FORMER_TABLES: dict[str, str] = {}
 """Those of versions that were released, as of this one; none is ever removed."""

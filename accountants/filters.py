@@ -18,16 +18,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, final
 
-from privlearn._exclusive import Exclusive
-from privlearn._validate import count as valid_count
 from privlearn.accountants.guarantee import Composite, as_loss, delta_of, epsilon_of
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, B, Currency, GaussianDP, PureDP, Renyi
 from privlearn.errors import AdjacencyError, BudgetError, InsufficientBudgetError
-from privlearn.exact import Exact, exact, exact_text, float_up
 from privlearn.losses import FailingLoss, Loss
+from privlearn.losses.budgets import ZCDP, B, Currency, GaussianDP, PureDP, Renyi
 from privlearn.losses.conversion import Bounded
+from privlearn.storage.exclusive import Exclusive
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact, exact_text, float_up
+from privlearn.values.validate import count as valid_count
 
 THEOREMS: dict[type[Currency], str] = {
     PureDP: "sums of ε (Rogers, Roth, Ullman & Vadhan 2016)",

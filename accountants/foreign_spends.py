@@ -8,14 +8,14 @@ from typing import Any, Literal, final
 from pydantic_core import to_json
 
 from privlearn.accountants.loss_structure import dominates
-from privlearn.domains import Domain, domain_from_dict
-from privlearn.domains.reading import announced_domain, is_shipped_kind
-from privlearn.entries import SpendEntry
 from privlearn.errors import PackageError
+from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import DeclaredLoss, Loss, PerArrivalLoss, VisitsLoss, recorded
 from privlearn.losses.above import is_above
 from privlearn.noise import Noise, noise_from_dict
 from privlearn.noise.reading import announced_noise
+from privlearn.rows.domains import Domain, domain_from_dict
+from privlearn.rows.domains.reading import announced_domain, is_shipped_kind
 
 _MOST_ASKED = 1000
 Found = Literal["not here", "follows", "does not follow", "unable"]

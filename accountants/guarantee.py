@@ -15,17 +15,12 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 
-from privlearn._validate import count as valid_count
-from privlearn._validate import probability
 from privlearn.accountants.loss_structure import total
 from privlearn.accountants.person_totals import person_total
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.tallies import Tallies
 from privlearn.accountants.tight_composition import step_of
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.errors import BudgetError
-from privlearn.exact import exact, exact_text, float_down, float_up
 from privlearn.losses import (
     BoundedRangeLoss,
     FailingLoss,
@@ -39,6 +34,7 @@ from privlearn.losses import (
     parts_of,
     without_visits,
 )
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.losses.conversion import (
     Bounded,
     gaussian_delta,
@@ -52,6 +48,10 @@ from privlearn.losses.conversion import (
     zcdp_rho,
 )
 from privlearn.losses.steps import CurveStep, Step
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import exact, exact_text, float_down, float_up
+from privlearn.values.validate import count as valid_count
+from privlearn.values.validate import probability
 
 Composite = Loss | Currency | None
 """Something with an (ε, δ) curve: a composed loss, a cap, or nothing."""

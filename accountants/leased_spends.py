@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from privlearn.entries import SpendEntry
+from privlearn.contract.spends import LEASE
 from privlearn.errors import BudgetError
+from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import Loss, compose
-from privlearn.spends import LEASE
 
 MOST_RUNS = 2**53 - 1
 

@@ -15,27 +15,27 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol, cast, final
 
-from privlearn._validate import count as valid_count
-from privlearn._validate import text, user_range
 from privlearn.accountants.accountant import _Accountant
 from privlearn.accountants.recorded_values import recorded_value, recorded_values
 from privlearn.accountants.streams import SEGMENT
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ApproxDP, B, Currency, GaussianDP, PureDP
-from privlearn.domains import Array
-from privlearn.entries import AttestEntry, SumsEntry
+from privlearn.contract.tokens import ReleasedValue, ReleaseObserver
 from privlearn.errors import CurrencyError, LedgerError
-from privlearn.exact import Exact
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import AttestEntry, SumsEntry
 from privlearn.ledger.values import digest_of
 from privlearn.losses import Loss
+from privlearn.losses.budgets import ApproxDP, B, Currency, GaussianDP, PureDP
 from privlearn.noise import NoiseSource
 from privlearn.people import People
-from privlearn.tokens import ReleasedValue, ReleaseObserver
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.exact import Exact
+from privlearn.values.validate import count as valid_count
+from privlearn.values.validate import text, user_range
 
 
 class LocalConfiguration(Protocol):
-    """What an account needs to know of a configuration, such as `privlearn.local`'s."""
+    """What an account needs to know of a configuration, such as `privlearn.learners.local`'s."""
 
     @property
     def users(self) -> range:

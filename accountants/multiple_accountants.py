@@ -35,11 +35,11 @@ from privlearn.accountants.guarantee import (
 from privlearn.accountants.loss_structure import total
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.tallies import Tallies
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import Currency
-from privlearn.entries import OpenEntry
 from privlearn.errors import AdjacencyError, BudgetError
+from privlearn.ledger.entries import OpenEntry
 from privlearn.losses import Loss, as_replace_one, compose, parts_of
+from privlearn.losses.budgets import Currency
+from privlearn.values.adjacency import Adjacency
 
 _MOST_SUMS = 4096
 """Combinations of users' totals that are looked at, one sum each."""

@@ -6,12 +6,12 @@ import re
 from fractions import Fraction
 from typing import Any
 
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import Budget, budget_from_dict
-from privlearn.entries import PARTICIPATION, RESUME, OpenEntry
 from privlearn.errors import AdjacencyError, BudgetError
-from privlearn.exact import exact
-from privlearn.participation import Participation
+from privlearn.ledger.entries import PARTICIPATION, RESUME, OpenEntry
+from privlearn.losses.budgets import Budget, budget_from_dict
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.exact import exact
+from privlearn.values.participation import Participation
 
 
 def rule_of(opened: OpenEntry) -> Participation | None:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Literal
 
 from privlearn import __version__
-from privlearn._validate import text, user_range
 from privlearn.accountants.beginnings import (
     ON_DEVICES,
     check_registry,
@@ -14,15 +13,16 @@ from privlearn.accountants.beginnings import (
     new_id,
     participation_form,
 )
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ApproxDP, Currency
-from privlearn.entries import EXACT, PARTICIPATION, RESUME, OpenEntry
 from privlearn.errors import BudgetError, LedgerError
-from privlearn.exact import Exact, exact, exact_text
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import EXACT, PARTICIPATION, RESUME, OpenEntry
 from privlearn.losses import Loss
+from privlearn.losses.budgets import ApproxDP, Currency
 from privlearn.noise import NoiseSource
 from privlearn.people import People
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.exact import Exact, exact, exact_text
+from privlearn.values.validate import text, user_range
 
 
 def opening_entry(

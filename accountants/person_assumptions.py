@@ -12,8 +12,8 @@ from privlearn.accountants.assumption import (
 )
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.participation import Participation
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.participation import Participation
 
 
 def relation_words(adjacency: Adjacency, rule: Participation | None) -> str:

@@ -14,10 +14,10 @@ from typing import Any, final
 
 from privlearn.accountants.persons import PersonCharges
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import Currency
-from privlearn.exact import round_up
 from privlearn.losses import FailingLoss, GaussianLoss, Loss, PureLoss, ZCDPLoss
+from privlearn.losses.budgets import Currency
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import round_up
 
 _DIGITS = 24
 """Of amounts that are added up, so that their common denominator stays short."""

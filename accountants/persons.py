@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from privlearn.accountants.per_user_charge import Amounts, Charges
 from privlearn.errors import BudgetError, UsersError
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 _MOST_PIECES = 1024
 """Pieces of slots for the dynamic programme, which takes their square; with more, a bound."""

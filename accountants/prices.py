@@ -10,9 +10,9 @@ from typing import Any, cast, final
 
 from privlearn.accountants.loss_structure import responses
 from privlearn.accountants.read_forms import read_budget
-from privlearn.budgets import Budget, Currency, Renyi
 from privlearn.errors import BudgetError
 from privlearn.losses import Loss, foreign_kinds
+from privlearn.losses.budgets import Budget, Currency, Renyi
 
 _MOST_SEEN = 1024
 _MOST_BITS = 4096

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from privlearn.budgets import Budget, budget_from_dict
-from privlearn.domains import Domain, domain_from_dict
 from privlearn.losses import Loss, loss_from_dict
+from privlearn.losses.budgets import Budget, budget_from_dict
 from privlearn.noise import Noise, noise_from_dict
+from privlearn.rows.domains import Domain, domain_from_dict
 
 T = TypeVar("T")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, cast
 
-from privlearn.domains import Array
-from privlearn.entries import Entry, IssueEntry, PublishEntry, RetireEntry
 from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import Entry, IssueEntry, PublishEntry, RetireEntry
 from privlearn.ledger.values import unpacked
+from privlearn.rows.domains import Array
 
 
 class RecordedValue(NamedTuple):

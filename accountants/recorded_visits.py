@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
-from privlearn.entries import SpendEntry
+from privlearn.contract.spends import Spend
+from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import Loss, VisitsLoss
-from privlearn.spends import Spend
 
 Restate = Callable[[SpendEntry], Spend | None]
 """Makes of domain, noise and parameters of a recorded spend what its mechanism would state; None

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import final
 
 from privlearn.accountants.recorded_values import recorded_value
-from privlearn.domains import Array
-from privlearn.entries import (
+from privlearn.errors import LedgerError
+from privlearn.ledger import Ledger
+from privlearn.ledger.entries import (
     Entry,
     IssueEntry,
     PublishEntry,
@@ -23,8 +24,7 @@ from privlearn.entries import (
     SpendEntry,
     Users,
 )
-from privlearn.errors import LedgerError
-from privlearn.ledger import Ledger
+from privlearn.rows.domains import Array
 
 
 @final

@@ -15,15 +15,15 @@ from typing import Any, NoReturn, TypeVar, cast, final
 
 from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.recorded_values import recorded_value
-from privlearn.domains import Array
-from privlearn.entries import Entry, IssueEntry, PublishEntry, RetireEntry, SpendEntry
+from privlearn.contract.protocols import Mechanism
+from privlearn.contract.tokens import Released, ReleasedValue, Token
 from privlearn.errors import NonceBusyError, NonceReusedError, SpendLostError
-from privlearn.exact import exact_text
 from privlearn.ledger import Ledger
-from privlearn.partitions import PartitionedRows
-from privlearn.protocols import Mechanism
+from privlearn.ledger.entries import Entry, IssueEntry, PublishEntry, RetireEntry, SpendEntry
 from privlearn.rows import PartialSum, Rows
-from privlearn.tokens import Released, ReleasedValue, Token
+from privlearn.rows.domains import Array
+from privlearn.rows.partitions import PartitionedRows
+from privlearn.values.exact import exact_text
 
 X = TypeVar("X")
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from queue import Queue
 from typing import Annotated, final
 
-from privlearn._local_sockets import Answerer, LocalServer, located_socket
-from privlearn._validate import Positive, check_fields, not_negative
 from privlearn.accountants.accounts import Accounts
 from privlearn.ledger import Ledger
 from privlearn.ledger.disk import located
@@ -24,6 +22,8 @@ from privlearn.ledger.owner_lock import OwnerLock
 from privlearn.ledger.socket_store import LIMITS
 from privlearn.people import People
 from privlearn.people.answers import PeopleAnswers, WithPeople
+from privlearn.storage.sockets import Answerer, LocalServer, located_socket
+from privlearn.values.validate import Positive, check_fields, not_negative
 
 _FINISH = 5.0
 """Seconds that a process has to end its turn when the owner is asked to end."""

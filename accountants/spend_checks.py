@@ -5,18 +5,18 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import cast
 
-from privlearn._json_forms import REAL, check_form
 from privlearn.accountants.earned_losses import earned_by
 from privlearn.accountants.leased_spends import of_all_runs
 from privlearn.accountants.loss_structure import dominates, gaussian_part, of_visits
 from privlearn.accountants.opening_checks import rule_in
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.read_forms import read_domain, read_noise
-from privlearn.adjacency import Trust
-from privlearn.entries import SpendEntry
 from privlearn.errors import BudgetError, UsersError
+from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import Loss, MinimizerLoss, VisitsLoss, gaussian_loss, leaves_of
 from privlearn.noise import GaussianNoise, noise_from_dict
+from privlearn.values.adjacency import Trust
+from privlearn.values.json_forms import REAL, check_form
 
 _MINIMIZER = {"ridge": REAL, "solver_error": REAL, "blur_std": REAL}
 

@@ -7,11 +7,11 @@ from typing import Any, final
 
 from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.state import AccountState
-from privlearn.entries import AttestEntry, Entry, PlanEntry, SpendEntry
+from privlearn.contract.spends import LEASE
+from privlearn.contract.tokens import Spend
 from privlearn.errors import BudgetError
+from privlearn.ledger.entries import AttestEntry, Entry, PlanEntry, SpendEntry
 from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded
-from privlearn.spends import LEASE
-from privlearn.tokens import Spend
 
 _Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]
 """Domain, noise and loss of a spend as they are written, and whether the loss follows from them."""

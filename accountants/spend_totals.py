@@ -18,8 +18,8 @@ from privlearn.accountants.person_totals import person_cost
 from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.streams import Stream
-from privlearn.adjacency import Calibration
-from privlearn.entries import (
+from privlearn.errors import BudgetError
+from privlearn.ledger.entries import (
     EXACT,
     AttestEntry,
     Entry,
@@ -28,9 +28,9 @@ from privlearn.entries import (
     RetireEntry,
     SpendEntry,
 )
-from privlearn.errors import BudgetError
 from privlearn.losses import Loss, foreign_kinds
 from privlearn.rows.functions import NOT_NAMED
+from privlearn.values.adjacency import Calibration
 
 Group = tuple[str, str]
 """Mechanism and label."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeVar, final
 
-from privlearn._validate import user_range
 from privlearn.accountants.ceilings import Allowance, Ceiling
 from privlearn.accountants.earned_losses import SpendForm, form_of
 from privlearn.accountants.exact_spends import check_exact
@@ -33,9 +32,18 @@ from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.spend_checks import check_binding, check_users
 from privlearn.accountants.streams import Stream, ends_early, freed_after, frees, kept_until
 from privlearn.accountants.tallies import Tallies
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ApproxDP, Currency, budget_from_dict
-from privlearn.entries import (
+from privlearn.errors import (
+    AdjacencyError,
+    BudgetError,
+    InsufficientBudgetError,
+    LedgerClosedError,
+    LedgerError,
+    LossExceedsTokenError,
+    TokenError,
+    TokenSpentError,
+    UsersError,
+)
+from privlearn.ledger.entries import (
     PARTICIPATION,
     RESUME,
     SHA256,
@@ -58,18 +66,6 @@ from privlearn.entries import (
     SumsEntry,
     Users,
 )
-from privlearn.errors import (
-    AdjacencyError,
-    BudgetError,
-    InsufficientBudgetError,
-    LedgerClosedError,
-    LedgerError,
-    LossExceedsTokenError,
-    TokenError,
-    TokenSpentError,
-    UsersError,
-)
-from privlearn.exact import exact, exact_text
 from privlearn.losses import (
     BoundedRangeLoss,
     GaussianLoss,
@@ -84,6 +80,10 @@ from privlearn.losses import (
     leaves_of,
     loss_from_dict,
 )
+from privlearn.losses.budgets import ApproxDP, Currency, budget_from_dict
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.exact import exact, exact_text
+from privlearn.values.validate import user_range
 
 T = TypeVar("T")
 _NEVER = Fraction(0)

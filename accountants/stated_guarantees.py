@@ -40,10 +40,10 @@ from privlearn.accountants.opening_checks import rule_of
 from privlearn.accountants.person_assumptions import relation_words
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import BudgetError
-from privlearn.exact import float_down, float_up
 from privlearn.losses import Loss
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.exact import float_down, float_up
 
 
 def stated_guarantee(

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from privlearn.accountants.persons import Visits
-from privlearn.adjacency import Adjacency
-from privlearn.entries import OpenEntry, SpendEntry
+from privlearn.ledger.entries import OpenEntry, SpendEntry
 from privlearn.losses import Loss
+from privlearn.values.adjacency import Adjacency
 
 SEGMENT = 256
 """The most users that a stream says it takes beyond those whose rows it is about to open."""

@@ -8,7 +8,8 @@ from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.retries import FirstTry, ValuesInMemory
 from privlearn.accountants.spend_forms import forms_of, parameters_of
-from privlearn.entries import (
+from privlearn.contract.tokens import Outcome, RecordedToken, ReleasedValue, Spend, Token
+from privlearn.ledger.entries import (
     EXACT,
     FunctionsEntry,
     PublishEntry,
@@ -18,7 +19,6 @@ from privlearn.entries import (
 )
 from privlearn.losses import Loss
 from privlearn.people import People
-from privlearn.tokens import Outcome, RecordedToken, ReleasedValue, Spend, Token
 
 
 @final

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from typing import final
 
-from privlearn._exclusive import Block, Exclusive
-from privlearn.entries import Entry
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import Entry
+from privlearn.storage.exclusive import Block, Exclusive
 
 
 @final

@@ -26,14 +26,14 @@ import numpy as np
 from reporting import Table, write
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.ledger import GENESIS, Ledger, Record
 from privlearn.ledger.chain import MerkleTree
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
 from privlearn.reporting.report import report
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 T = TypeVar("T")
 

@@ -22,15 +22,15 @@ import numpy as np
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.datasets.cars import car_features, load_car_choices, split
-from privlearn.domains import Array
 from privlearn.learners import OnePassNewtonMNL
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import MultinomialLogit, ObjectivePerturbation
-from privlearn.mnl import clip_items, fit_mle, log_likelihoods
+from privlearn.mechanisms.choice_model import clip_items, fit_mle, log_likelihoods
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
-from privlearn.simulation.choice import held_out_gain, logged_answers
+from privlearn.rows.domains import Array
+from privlearn.runs.cars import car_features, load_car_choices, split
+from privlearn.runs.simulated_choices import held_out_gain, logged_answers
 
 NOISE = 7001
 OBJECTIVE_NOISE = 7101

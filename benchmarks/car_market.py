@@ -11,11 +11,11 @@ from __future__ import annotations
 from reporting import Table, in_parallel, parser, summary, write
 
 from privlearn.accountants import JointAccountant
-from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
-from privlearn.budgets import ZCDP
-from privlearn.datasets.cars import CAR_MARKET_SIDE_INFORMATION, car_market
 from privlearn.learners import OnePassNewtonMNL
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
+from privlearn.runs.cars import CAR_MARKET_SIDE_INFORMATION, car_market
+from privlearn.runs.references import NonPrivateMNL, RandomAssortments
 
 SEED = 9001
 NOISE = 9_001_000

@@ -17,20 +17,20 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from faults.few_inputs import FEW_INPUT_FAULTS
 from reporting import Table, in_parallel, parser, write
 from scipy.stats import binom
 
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.faults.few_inputs import FEW_INPUT_FAULTS
 from privlearn.checking.replay.shipped_learners import LEARNER_CASES, replay_pairs
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.suite import shipped_mechanisms
 from privlearn.checking.targets import Claimable
-from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import LaplaceLoss
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
+from privlearn.rows.domains import Array
 
 SEED = 15_001
 Draw = Callable[[Any, np.random.Generator], Any]

@@ -27,7 +27,6 @@ from reporting import Table, parser, write
 
 from privlearn.accountants.calibration import least_noise
 from privlearn.accountants.epsilon_delta import Order, RoundedNumber, evaluate
-from privlearn.budgets import ApproxDP
 from privlearn.losses import (
     BoundedRangeLoss,
     GaussianLoss,
@@ -37,6 +36,7 @@ from privlearn.losses import (
     SubsampledGaussian,
     ZCDPLoss,
 )
+from privlearn.losses.budgets import ApproxDP
 
 DELTA = 1e-6
 Parts = list[tuple[Loss, int]]

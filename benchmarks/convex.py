@@ -17,14 +17,14 @@ import numpy as np
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
-from privlearn.papers.han2022 import competitors as convex
-from privlearn.simulation import regression
-from privlearn.simulation.regression import LinearStream, linear_stream
+from privlearn_studies.papers.han2022 import competitors as convex
+from privlearn_studies.simulated import regression
+from privlearn_studies.simulated.regression import LinearStream, linear_stream
 
 FIRST_SEED = 7300
 INF = math.inf

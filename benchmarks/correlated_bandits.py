@@ -17,14 +17,14 @@ import numpy as np
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import JointAccountant
-from privlearn.baselines.linear_bandits import PrivateLeastSquares
-from privlearn.budgets import GaussianDP
-from privlearn.domains import Array
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.hdb_epochs import GaussianEpochs
+from privlearn.losses.budgets import GaussianDP
 from privlearn.losses.conversion import gaussian_mu_squared
 from privlearn.noise import NoiseSource
-from privlearn.simulation.linear_bandit import ArmMarket
+from privlearn.rows.domains import Array
+from privlearn.runs.simulated_arms import ArmMarket
+from privlearn_studies.rivals.linear_bandits import PrivateLeastSquares
 
 FIRST_SEED = 7300
 HORIZON, DIM, ARMS, ENTRIES, NOISE = 10_000, 50, 2, 5, 0.05

@@ -19,17 +19,17 @@ from reporting import Summary, Table, in_parallel, parser, summary, write
 from scipy.optimize import minimize_scalar
 
 from privlearn.accountants import JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
-from privlearn.budgets import ZCDP, ApproxDP, Currency, Renyi
-from privlearn.domains import PSDTrace
-from privlearn.exact import Exact, exact
 from privlearn.learners import DPMNL, OnePassNewtonMNL, dpmnl_noise
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, Renyi
 from privlearn.mechanisms import BinaryTree, ObjectivePerturbation, PrefixSum
 from privlearn.mechanisms.published import Tilt
 from privlearn.noise import NoiseSource
-from privlearn.simulation.choice import Market, Player, gaussian_market
+from privlearn.rows.domains import PSDTrace
+from privlearn.runs.references import NonPrivateMNL, RandomAssortments
+from privlearn.runs.simulated_choices import Market, Player, gaussian_market
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact
 
 SEED = 12001
 NOISE = 12_001_000

@@ -23,12 +23,12 @@ import numpy as np
 from reporting import Table, parser, write
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 USERS = range(4)
 MECHANISM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))

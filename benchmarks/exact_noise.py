@@ -19,18 +19,18 @@ import numpy as np
 from scipy import stats
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.exact_noise.fast import floors
-from privlearn.exact_noise.pool import NoisePool
-from privlearn.exact_noise.slow import Bits, exact_floor
-from privlearn.exact_noise.tables import FLOOR_BITS, shipped_tables
-from privlearn.exact_noise.variates import Kind, variates
-from privlearn.exact_noise.words import Keystream, SeededWords
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
+from privlearn.noise.exact.fast import floors
+from privlearn.noise.exact.pool import NoisePool
+from privlearn.noise.exact.slow import Bits, exact_floor
+from privlearn.noise.exact.tables import FLOOR_BITS, shipped_tables
+from privlearn.noise.exact.variates import Kind, variates
+from privlearn.noise.exact.words import Keystream, SeededWords
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 SIZES = (15, 1000, 100_000)

@@ -17,17 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._validate import count
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import PureDP
 from privlearn.checking.sampling.claims import claim_of
 from privlearn.checking.sampling.event_bounds import event_bound
 from privlearn.checking.stream_runs import released_by
 from privlearn.checking.stub_accountant import StubAccountant
-from privlearn.domains import Array, Box
+from privlearn.losses.budgets import PureDP
 from privlearn.mechanisms import BinaryTree, NoisyReport, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Box
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.validate import count
 
 BITS = (1, 4, 8, 12)
 CONFIDENCE = 0.95

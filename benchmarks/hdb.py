@@ -15,13 +15,13 @@ import numpy as np
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import JointAccountant
-from privlearn.baselines.linear_bandits import RandomArms
-from privlearn.budgets import ZCDP, Currency, GaussianDP
 from privlearn.learners.hdb import DPHDB
+from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.noise import NoiseSource
-from privlearn.papers.han2022 import experiments
-from privlearn.simulation.linear_bandit import sparse_market
+from privlearn.runs.simulated_arms import sparse_market
+from privlearn_studies.papers.han2022 import experiments
+from privlearn_studies.rivals.linear_bandits import RandomArms
 
 FIRST_SEED = 7300
 HORIZON, DIM, ARMS = 10_000, 50, 2

@@ -25,14 +25,14 @@ import numpy as np
 from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
-from privlearn.domains import Ball
 from privlearn.errors import PrivlearnError
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 Rng = np.random.Generator
 Change = Callable[[Path, Rng], None]

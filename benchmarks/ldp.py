@@ -20,13 +20,13 @@ from reporting import RESULTS, Table, in_parallel, parser, write
 from privlearn.accountants import LocalAccountant
 from privlearn.learners.ldp_ols import LDPOLS
 from privlearn.learners.ldp_sgd import LDPSGD
+from privlearn.learners.local.batch_sums import BatchSums
+from privlearn.learners.local.client import LocalClient
+from privlearn.learners.local.protocol import LocalBanditConfig, LocalLearner, Model
 from privlearn.ledger import Ledger
-from privlearn.local.batch_sums import BatchSums
-from privlearn.local.client import LocalClient
-from privlearn.local.protocol import LocalBanditConfig, LocalLearner, Model
-from privlearn.papers.han2021 import experiments
-from privlearn.simulation import local_bandit as local
-from privlearn.simulation.local_bandit import LocalMarket
+from privlearn_studies.papers.han2021 import experiments
+from privlearn_studies.simulated import local_bandit as local
+from privlearn_studies.simulated.local_bandit import LocalMarket
 
 FIRST_SEED = 200
 """Tuning; 7400 to 7419 are for the evaluation."""

@@ -27,11 +27,10 @@ sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 from paid_again import asked
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import IssueEntry
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import IssueEntry
 from privlearn.ledger.nonces import IssueNonces
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     BallReport,
     CategoryReport,
@@ -44,6 +43,7 @@ from privlearn.mechanisms import (
 )
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 CAP = ZCDP(10**9)
 SUM: NoisySum[Any] = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))

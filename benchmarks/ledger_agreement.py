@@ -37,10 +37,19 @@ import numpy as np
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import (
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Token
+from privlearn.errors import (
+    InsufficientBudgetError,
+    LedgerError,
+    LedgerFeatureError,
+    PrivlearnError,
+    UsersError,
+)
+from privlearn.ledger import GENESIS, Ledger, Record, read_records, write_export
+from privlearn.ledger.canonical_json import canonical
+from privlearn.ledger.chain import MerkleTree, chain_hash, chained
+from privlearn.ledger.entries import (
     PARTICIPATION,
     RESUME,
     BatchesEntry,
@@ -56,22 +65,13 @@ from privlearn.entries import (
     RetireEntry,
     SpendEntry,
 )
-from privlearn.errors import (
-    InsufficientBudgetError,
-    LedgerError,
-    LedgerFeatureError,
-    PrivlearnError,
-    UsersError,
-)
-from privlearn.exact import exact
-from privlearn.ledger import GENESIS, Ledger, Record, read_records, write_export
-from privlearn.ledger.canonical_json import canonical
-from privlearn.ledger.chain import MerkleTree, chain_hash, chained
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.participation import Participation
-from privlearn.protocols import Plan
-from privlearn.tokens import Token
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import exact
+from privlearn.values.participation import Participation
 
 Body = dict[str, Any]
 Rng = np.random.Generator

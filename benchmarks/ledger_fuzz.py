@@ -23,16 +23,16 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import ZCDP, ApproxDP
-from privlearn.domains import Ball
+from privlearn.contract.protocols import Plan
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records, write_export
 from privlearn.ledger.chain import chained
 from privlearn.losses import BoundedRangeLoss, FailingLoss, GaussianLoss, LaplaceLoss, PureLoss
+from privlearn.losses.budgets import ZCDP, ApproxDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 Rng = np.random.Generator
 TOKENS = [

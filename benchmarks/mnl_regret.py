@@ -16,11 +16,11 @@ from typing import NamedTuple
 from reporting import Summary, Table, in_parallel, parser, summary, write
 
 from privlearn.accountants import JointAccountant
-from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
-from privlearn.budgets import ZCDP
 from privlearn.learners import OnePassNewtonMNL
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
-from privlearn.simulation.choice import Market, Player, gaussian_market, product_lines_market
+from privlearn.runs.references import NonPrivateMNL, RandomAssortments
+from privlearn.runs.simulated_choices import Market, Player, gaussian_market, product_lines_market
 
 SEED = 9001
 NOISE = 9_001_000

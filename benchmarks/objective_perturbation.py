@@ -22,22 +22,22 @@ import numpy as np
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.budgets import ZCDP, ApproxDP, Currency, Renyi
-from privlearn.domains import Array
 from privlearn.losses import compose
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, Renyi
 from privlearn.mechanisms import (
     LinearObjective,
     MultinomialLogit,
     ObjectivePerturbation,
     published,
 )
+from privlearn.mechanisms.choice_model import Answer, clip_items, fit_mle
 from privlearn.mechanisms.objective_perturbation import least_noise
 from privlearn.mechanisms.objectives import Objective
 from privlearn.mechanisms.regions import EuclideanBall, Region
 from privlearn.mechanisms.solver import Problem
-from privlearn.mnl import Answer, clip_items, fit_mle
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
 
 SEED = 12101
 NOISE = 12_101_000
@@ -266,7 +266,7 @@ def calibration_times() -> dict[str, tuple[float, float, float, float]]:
     code = (
         "import time\n"
         "{before}\n"
-        "from privlearn.budgets import ZCDP, Renyi\n"
+        "from privlearn.losses.budgets import ZCDP, Renyi\n"
         "from privlearn.mechanisms import MultinomialLogit, ObjectivePerturbation\n"
         "a = time.perf_counter()\n"
         "ObjectivePerturbation.calibrated("

@@ -28,13 +28,13 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants import JointAccountant
-from privlearn.budgets import ZCDP
 from privlearn.learners import DPMNL, AsyncOffers, Offers, OnePassNewtonMNL
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import RowStore
+from privlearn.values.participation import Participation
 
 FEATURES = np.random.default_rng(0).normal(size=(2_000, 10, 8)) / 4
 ROUNDS, AT_A_TIME = 6_000, 50

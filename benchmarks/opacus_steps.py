@@ -18,9 +18,9 @@ import torch
 from opacus import PrivacyEngine
 from opacus.accountants import PRVAccountant, RDPAccountant
 
-from privlearn.budgets import ApproxDP
 from privlearn.events.opacus import most_steps, opacus_accountant, spend_tokens
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ApproxDP
 
 SETTINGS = [
     (ApproxDP(1, "1e-5"), 1.5, 0.05),

@@ -26,7 +26,7 @@ from reporting import Table, parser, write
 
 from privlearn.mechanisms import BandedBLT
 from privlearn.mechanisms.banded_shapes import Errors, Objective
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 STEPS = 50
 MOST_NUMBERS = 2**17

@@ -23,12 +23,12 @@ import numpy as np
 from distributed import Client, LocalCluster
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball, PSDTrace
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import LinearObjective, NoisySum, ObjectivePerturbation
 from privlearn.noise import GaussianNoise
-from privlearn.partitions import Engine, InProcess, JobKey, OnDask, PartitionedRows
+from privlearn.rows.domains import Ball, PSDTrace
+from privlearn.rows.partitions import Engine, InProcess, JobKey, OnDask, PartitionedRows
 
 COLUMNS = 20
 Sources = tuple[list[str], list[int]]

@@ -20,8 +20,8 @@ import reporting
 
 from privlearn import Ledger
 from privlearn.accountants.serving import owning_ledger
-from privlearn.participation import Participation
 from privlearn.people import People
+from privlearn.values.participation import Participation
 
 Places = dict[str, People]
 PEOPLE, VISITS = 100_000, 300_000

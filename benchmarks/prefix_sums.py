@@ -22,9 +22,8 @@ import numpy as np
 from reporting import Table, parser, write
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Array, Ball, Domain, PSDTrace
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import PrefixSum
 from privlearn.mechanisms.binary_tree import BinaryTree
 from privlearn.mechanisms.buffered_toeplitz import AnytimeBLT, BufferedToeplitz
@@ -32,6 +31,7 @@ from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball, Domain, PSDTrace
 
 LOG_HORIZONS = (10, 14, 16, 20)
 DIMS = (15, 120, 1275)

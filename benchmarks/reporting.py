@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from joblib import Parallel, delayed
 
-from privlearn.papers.study import compact_json
+from privlearn_studies.papers.study import compact_json
 
 T = TypeVar("T")
 RESULTS = Path(__file__).parent / "results"

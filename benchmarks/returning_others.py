@@ -15,14 +15,14 @@ import numpy as np
 from reporting import Table, in_parallel, parser, summary, write
 
 from privlearn.accountants import JointAccountant
-from privlearn.budgets import ZCDP
-from privlearn.datasets.cars import Visits, returning_car_market
 from privlearn.learners import DPHDB, DPMNL
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
-from privlearn.simulation.linear_bandit import BLOCK, sparse_market
-from privlearn.simulation.returning import equally_often, heavy_tailed
+from privlearn.runs.cars import Visits, returning_car_market
+from privlearn.runs.simulated_arms import BLOCK, sparse_market
+from privlearn.runs.simulated_visits import equally_often, heavy_tailed
+from privlearn.values.participation import Participation
 
 SEED = 30_000
 PERSONS, HORIZON = 2_000, 10_000

@@ -21,18 +21,18 @@ import numpy as np
 from reporting import RESULTS, Table, in_parallel, parser, summary, write
 
 from privlearn.accountants import JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
-from privlearn.budgets import ZCDP
-from privlearn.datasets.cars import CAR_MARKET_SIDE_INFORMATION, Visits, returning_car_market
-from privlearn.domains import Array
 from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.serving import Arrival, Respond
-from privlearn.mnl import Items
+from privlearn.losses.budgets import ZCDP
+from privlearn.mechanisms.choice_model import Items
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation, Pattern
 from privlearn.people import People
-from privlearn.simulation.choice import Market
+from privlearn.rows.domains import Array
+from privlearn.runs.cars import CAR_MARKET_SIDE_INFORMATION, Visits, returning_car_market
+from privlearn.runs.references import NonPrivateMNL, RandomAssortments
+from privlearn.runs.simulated_choices import Market
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation, Pattern
 
 SEED = 20_000
 N_ITEMS, MAX_ITEMS = 100, 10

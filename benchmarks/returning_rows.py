@@ -17,15 +17,15 @@ import numpy as np
 from reporting import Table, in_parallel, parser, summary, write
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Array
 from privlearn.learners import DPPOFW, DPTOFW
 from privlearn.learners.streaming import StreamLearner
 from privlearn.learners.tofw import Method
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
+from privlearn.rows.domains import Array
+from privlearn.values.participation import Participation
 
 SEED = 30_000
 PERSONS, DIM, RADIUS, RHO = 400, 10, 1.5, "0.3"

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from privlearn.accountants import JointAccountant
-from privlearn.budgets import ZCDP
 from privlearn.learners import OnePassNewtonMNL
 from privlearn.ledger import Ledger
-from privlearn.mnl import Answer
+from privlearn.losses.budgets import ZCDP
+from privlearn.mechanisms.choice_model import Answer
 from privlearn.rows import Rows, RowStore
 
 

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants import audit
-from privlearn.datasets.cars import car_market
-from privlearn.domains import Array
 from privlearn.errors import ServiceError
+from privlearn.rows.domains import Array
+from privlearn.runs.cars import car_market
 from privlearn.service.client import AsyncClient
 from privlearn.service.example import write_example
 from privlearn.service.messages import packed

@@ -23,19 +23,19 @@ import numpy as np
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Array, Ball
+from privlearn.contract.protocols import Plan
 from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, OnePassNewtonMNL, assortment
 from privlearn.learners.serving import Arrival, Respond
 from privlearn.ledger import Ledger
 from privlearn.losses import GaussianLoss
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, ObjectivePerturbation, PrefixSumStream
+from privlearn.mechanisms.choice_model import Items
 from privlearn.mechanisms.constraint_sets import LpBall
-from privlearn.mnl import Items
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
-from privlearn.simulation.choice import Market, gaussian_market
+from privlearn.rows.domains import Array, Ball
+from privlearn.runs.simulated_choices import Market, gaussian_market
 
 SEED = 7001
 HORIZON, N_ITEMS, DIM, MAX_ITEMS = 10_000, 100, 5, 10
@@ -424,8 +424,8 @@ def composition_alone() -> None:
     from privlearn.accountants import tight_composition
     from privlearn.accountants.calibration import least_noise
     from privlearn.accountants.epsilon_delta import evaluate
-    from privlearn.budgets import ApproxDP
     from privlearn.losses import SubsampledGaussian
+    from privlearn.losses.budgets import ApproxDP
 
     def peer() -> Any:
         return PLDAccountant(dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE)

@@ -38,8 +38,8 @@ from mortal_subjects import RARER, SUBJECTS
 from privlearn import ZCDP
 from privlearn.accountants import JointAccountant, LocalAccountant, audit
 from privlearn.learners import DPMNL, LDPOLS, OnePassNewtonMNL
+from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer
 from privlearn.ledger import Ledger
-from privlearn.local import LocalBanditConfig, LocalClient, LocalServer
 from privlearn.noise import NoiseSource
 
 USERS = 100_000

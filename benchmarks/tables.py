@@ -18,14 +18,14 @@ import numpy as np
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import GaussianDP
-from privlearn.datasets.user_tables import CONSTANT
-from privlearn.domains import Array
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
+from privlearn.losses.budgets import GaussianDP
 from privlearn.losses.conversion import gaussian_mu_squared
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
+from privlearn.rows.domains import Array
+from privlearn.runs.user_tables import CONSTANT
 
 FIRST_SEED = 7300
 TUNED = ("dense", "binary", "heavy", "one-hot", "correlated", "mixed")

@@ -23,16 +23,16 @@ import numpy as np
 
 import privlearn
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant, audit
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.ldp_sgd import LDPSGD
+from privlearn.learners.local.client import LocalClient
+from privlearn.learners.local.protocol import LocalBanditConfig, Model
 from privlearn.ledger import Ledger
-from privlearn.local.client import LocalClient
-from privlearn.local.protocol import LocalBanditConfig, Model
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 T = TypeVar("T")
 _ROOT = os.path.dirname(privlearn.__file__) + os.sep

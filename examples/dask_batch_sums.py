@@ -15,10 +15,10 @@ from dask.delayed import delayed
 from distributed import Client, LocalCluster
 
 from privlearn.accountants import LocalAccountant
-from privlearn.baselines.local import LDPUCB
+from privlearn.learners.local import BatchSums, LocalBanditConfig, LocalClient, LocalServer
 from privlearn.ledger import Ledger
-from privlearn.local import BatchSums, LocalBanditConfig, LocalClient, LocalServer
 from privlearn.noise import NoiseSource
+from privlearn_studies.rivals.local import LDPUCB
 
 
 def sum_partition(config: str, batch: int, messages: Iterable[bytes]) -> bytes:

@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
 from privlearn.rows import PartialSum, Rows, merge
+from privlearn.rows.domains import Ball
 
 Data = NDArray[np.float64]
 USERS, DIM, PARTS = 10_000, 5, 4

@@ -12,14 +12,14 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from privlearn.accountants import JointAccountant, audit
-from privlearn.budgets import ZCDP
 from privlearn.learners import OnePassNewtonMNL
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
-from privlearn.simulation.choice import gaussian_market
-from privlearn.simulation.returning import equally_often
+from privlearn.runs.simulated_choices import gaussian_market
+from privlearn.runs.simulated_visits import equally_often
+from privlearn.values.participation import Participation
 
 PERSONS, VISITS = 400, 5
 RULE = Participation(most=1, pooled=True)

@@ -6,9 +6,9 @@ from typing import cast
 
 import numpy as np
 
-from privlearn._validate import count
-from privlearn.domains import Array
-from privlearn.mnl import NO_ITEM, Items
+from privlearn.mechanisms.choice_model import NO_ITEM, Items
+from privlearn.rows.domains import Array
+from privlearn.values.validate import count
 
 _MOST_PASSES = 200
 _BARELY_ABOVE = 1 + 1e-14

@@ -7,19 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar, cast
 
-from privlearn._packages import LEARNERS, look_up
-from privlearn._user_code import from_outside
-from privlearn._validate import count
-from privlearn.billboard import Billboard
-from privlearn.entries import LearnerEntry
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.errors import HorizonError, LedgerError, PackageError, ProvenanceError
 from privlearn.learners.inputs import absent
 from privlearn.learners.kept_rows import KeptRows, Recovered
 from privlearn.learners.messages import PrivateCounts, PrivateMessages
 from privlearn.learners.participation import declare_batches
 from privlearn.learners.stored import FORMER_NAMES, restored, stored
-from privlearn.protocols import Accountant, Plan
+from privlearn.ledger.entries import LearnerEntry
 from privlearn.rows import RowStore
+from privlearn.values.packages import LEARNERS, look_up
+from privlearn.values.user_code import from_outside
+from privlearn.values.validate import count
 
 T = TypeVar("T")
 

@@ -14,13 +14,13 @@ from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
-from privlearn.billboard import Billboard
-from privlearn.domains import Array
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
-from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
 
 X = TypeVar("X")
 

@@ -15,15 +15,15 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privlearn._records import copied
-from privlearn._validate import count, positive
-from privlearn.domains import Array
 from privlearn.learners.inputs import block_of, rows_of
 from privlearn.learners.participation import NOT_GIVEN, PersonId, given
 from privlearn.learners.served import Mask, Served
 from privlearn.mechanisms.scalar_objectives import ScalarObjective, code_of, named_objective
+from privlearn.rows.domains import Array
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import row_from
+from privlearn.values.records import copied
+from privlearn.values.validate import count, positive
 
 Arms = NDArray[np.int64]
 

@@ -16,8 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn._validate import count, positive
-from privlearn.domains import Array
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.learners.participation import rule_of
 from privlearn.learners.streaming import Example, StreamLearner, typical_length
 from privlearn.learners.successive_streams import SuccessiveStreams
@@ -28,10 +27,11 @@ from privlearn.mechanisms.constraint_sets import (
     exponent,
 )
 from privlearn.mechanisms.scalar_objectives import ScalarObjective
-from privlearn.participation import Participation
-from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
 from privlearn.rows.sealed import mean_of_visits
+from privlearn.values.participation import Participation
+from privlearn.values.validate import count, positive
 
 T = TypeVar("T")
 

@@ -38,13 +38,9 @@ from typing import Any, Literal, Self, cast, final
 
 import numpy as np
 
-from privlearn._records import frozen
-from privlearn._validate import count, not_negative, positive, within
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ZCDP, ApproxDP, Currency
-from privlearn.domains import Array
+from privlearn.contract.protocols import Accountant, Plan
+from privlearn.contract.tokens import Released, Token
 from privlearn.errors import ProvenanceError, UsersError
-from privlearn.exact import exact
 from privlearn.learners import dpmnl_noise
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape
 from privlearn.learners.logged_answers import LoggedAnswers
@@ -54,13 +50,17 @@ from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.served import ServedMNL, Visit
 from privlearn.learners.serving import optimistic_items, random_items
 from privlearn.losses import Loss, compose
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
-from privlearn.mnl import Answer, Items
-from privlearn.participation import Participation
-from privlearn.partitions.rows import PartitionedRows
-from privlearn.protocols import Accountant, Plan
+from privlearn.mechanisms.choice_model import Answer, Items
 from privlearn.rows import PartialSum, Rows
-from privlearn.tokens import Released, Token
+from privlearn.rows.domains import Array
+from privlearn.rows.partitions.rows import PartitionedRows
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.exact import exact
+from privlearn.values.participation import Participation
+from privlearn.values.records import frozen
+from privlearn.values.validate import count, not_negative, positive, within
 
 
 def offered_items(answer: Answer) -> Array:

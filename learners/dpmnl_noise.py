@@ -17,15 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
-from privlearn.adjacency import Adjacency, Calibration
-from privlearn.budgets import ZCDP, ApproxDP, Currency
-from privlearn.domains import Array, PSDTrace
-from privlearn.exact import Exact, exact, float_up
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency
 from privlearn.mechanisms import BinaryTree, MultinomialLogit, ObjectivePerturbation, PrefixSum
 from privlearn.mechanisms import published as paper
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
-from privlearn.mnl import Answer
-from privlearn.participation import Participation
+from privlearn.mechanisms.choice_model import Answer
+from privlearn.rows.domains import Array, PSDTrace
+from privlearn.values.adjacency import Adjacency, Calibration
+from privlearn.values.exact import Exact, exact, float_up
+from privlearn.values.participation import Participation
 
 
 class Shape(NamedTuple):

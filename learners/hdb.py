@@ -40,8 +40,7 @@ from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
-from privlearn._validate import count, positive, within
-from privlearn.domains import Array
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.learners.batches import BatchLearner, ranges
 from privlearn.learners.contextual import (
     Arms,
@@ -65,9 +64,10 @@ from privlearn.learners.participation import one_row_budget, rule_of
 from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.one_of_k import OneOfK
 from privlearn.mechanisms.scalar_objectives import ScalarObjective, code_of
-from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
 from privlearn.rows.functions import Calls
+from privlearn.values.validate import count, positive, within
 
 Increments = tuple[Array, Arms]
 """Blocks of increments (n, d), and the arms (n,) they belong to."""

@@ -14,14 +14,14 @@ from typing import NamedTuple, Protocol, cast, final
 
 import numpy as np
 
-from privlearn._validate import count, finite, not_negative, positive, within
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import Currency
-from privlearn.domains import Array, Ball, PSDTrace
+from privlearn.losses.budgets import Currency
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.one_of_k import OneOfK
 from privlearn.mechanisms.vertices import CrossPolytope
+from privlearn.rows.domains import Array, Ball, PSDTrace
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.validate import count, finite, not_negative, positive, within
 
 
 class EpochSetting(NamedTuple):

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._user_code import FAILED, attempted
-from privlearn.mnl import Items
+from privlearn.mechanisms.choice_model import Items
 from privlearn.rows.inputs import block_of as block_of
 from privlearn.rows.inputs import check_dtype as check_dtype
 from privlearn.rows.inputs import check_shape as check_shape
@@ -21,6 +20,7 @@ from privlearn.rows.inputs import entries_of
 from privlearn.rows.inputs import numbers_from as numbers_from
 from privlearn.rows.inputs import row_of as row_of
 from privlearn.rows.inputs import rows_of as rows_of
+from privlearn.values.user_code import FAILED, attempted
 
 
 def absent(users: range) -> str:

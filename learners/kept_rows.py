@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, final
 
+from privlearn.contract.protocols import Accountant
 from privlearn.errors import RowStoreError
-from privlearn.protocols import Accountant
 from privlearn.rows import Rows, RowStore
 from privlearn.rows.store import joined
 

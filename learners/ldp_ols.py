@@ -41,10 +41,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from privlearn.domains import Array, PSDTrace
 from privlearn.learners.links import least_gaussian
-from privlearn.local.protocol import Arrays, LocalLearner
+from privlearn.learners.local.protocol import Arrays, LocalLearner
 from privlearn.mechanisms import NoisyReport
+from privlearn.rows.domains import Array, PSDTrace
 
 _CLIP = 0.6
 """Where residuals are clipped, in predicted standard deviations."""

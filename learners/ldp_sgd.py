@@ -47,10 +47,10 @@ from typing import Annotated, Final, Literal, Self, final
 import numpy as np
 from pydantic import Field, model_validator
 
-from privlearn.domains import Array
 from privlearn.learners.links import Link, mean_of
-from privlearn.local.protocol import Arrays, LocalLearner
+from privlearn.learners.local.protocol import Arrays, LocalLearner
 from privlearn.mechanisms import BallReport
+from privlearn.rows.domains import Array
 
 _GAIN: Final = 0.6
 _DELAY: Final = 2.0

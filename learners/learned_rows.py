@@ -12,14 +12,14 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from privlearn.domains import Array, Ball
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.learners.base import Learner
 from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
-from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball
 
 Counting: TypeAlias = BatchedPrefixSum[Array] | NoisySum[Array]
 

@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 from scipy.special import expit
 
-from privlearn.budgets import GaussianDP
-from privlearn.domains import Array, PSDTrace
+from privlearn.losses.budgets import GaussianDP
 from privlearn.losses.conversion import gaussian_mu
 from privlearn.mechanisms import NoisyReport
+from privlearn.rows.domains import Array, PSDTrace
 
 Link = Literal["linear", "logistic", "poisson"]
 

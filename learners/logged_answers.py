@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from privlearn.mnl import NO_ITEM, Answer, clip_items
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer, clip_items
 
 
 @final

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 
-from privlearn._records import frozen
-from privlearn.domains import Array
+from privlearn.rows.domains import Array
+from privlearn.values.records import frozen
 
 
 @final

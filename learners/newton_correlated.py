@@ -19,8 +19,8 @@ from typing import Any, cast, final
 
 import numpy as np
 
-from privlearn.domains import Array
 from privlearn.learners.newton import Belief, shrunk
+from privlearn.rows.domains import Array
 
 _Batch = tuple[Array, Array, Array]
 """θ_j, g_j and H_j."""

@@ -18,14 +18,14 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, final
 
 from numpy.typing import ArrayLike
 
-from privlearn._exclusive import Exclusive
-from privlearn._user_code import FAILED, attempted
-from privlearn._validate import count
 from privlearn.errors import BatchError, OfferError
 from privlearn.learners.open_users import OpenUsers
 from privlearn.learners.participation import NOT_GIVEN, PersonId, check_given, given
 from privlearn.learners.served import Mask, Served
 from privlearn.people.identities import hashes, new_key
+from privlearn.storage.exclusive import Exclusive
+from privlearn.values.user_code import FAILED, attempted
+from privlearn.values.validate import count
 
 L = TypeVar("L", bound="Served[Any, Any, Any]")
 

@@ -35,12 +35,8 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn._validate import count, finite, not_negative, positive, within
-from privlearn.adjacency import Trust
-from privlearn.budgets import Currency
-from privlearn.domains import Array, Ball, Domain, PSDTrace
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.errors import ProvenanceError
-from privlearn.exact import exact
 from privlearn.learners.batch_sums import BatchSums, CorrelatedSums, IndependentSums
 from privlearn.learners.batches import BatchLearner
 from privlearn.learners.inputs import places_of
@@ -54,11 +50,15 @@ from privlearn.learners.serving import (
     Arrival,
     optimistic_items,
 )
+from privlearn.losses.budgets import Currency
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
-from privlearn.mnl import NO_ITEM, Answer, Items, gradients, hessian_factors
-from privlearn.protocols import Accountant, Plan
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer, Items, gradients, hessian_factors
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball, Domain, PSDTrace
+from privlearn.values.adjacency import Trust
+from privlearn.values.exact import exact
+from privlearn.values.validate import count, finite, not_negative, positive, within
 
 
 @final

@@ -17,13 +17,13 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from privlearn._user_code import from_outside
-from privlearn.billboard import Shown
+from privlearn.contract.billboard import Shown
 from privlearn.errors import ProvenanceError
 from privlearn.learners.served import Mask, Served
-from privlearn.mnl import Items
+from privlearn.mechanisms.choice_model import Items
 from privlearn.rows import Rows
 from privlearn.rows.functions import Calls
+from privlearn.values.user_code import from_outside
 
 Own = TypeVar("Own")
 Act = TypeVar("Act")

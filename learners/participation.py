@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, Final, TypeVar, final
 
-from privlearn.budgets import Currency, PureDP
-from privlearn.participation import Participation
+from privlearn.contract.protocols import Accountant
+from privlearn.losses.budgets import Currency, PureDP
 from privlearn.people import People
 from privlearn.people.given import not_as_ruled
-from privlearn.protocols import Accountant
+from privlearn.values.participation import Participation
 
 B = TypeVar("B", bound=Currency)
 

@@ -18,12 +18,12 @@ from fractions import Fraction
 from math import prod
 from typing import Any, TypeVar
 
-from privlearn.budgets import Currency
-from privlearn.domains import Domain
+from privlearn.contract.protocols import Accountant
 from privlearn.learners.participation import one_row_budget, rule_of
+from privlearn.losses.budgets import Currency
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
-from privlearn.participation import Participation
-from privlearn.protocols import Accountant
+from privlearn.rows.domains import Domain
+from privlearn.values.participation import Participation
 
 X = TypeVar("X")
 _ALL = Fraction(1)

@@ -12,13 +12,13 @@ from typing import Any, Generic, TypeVar, cast, final
 
 import numpy as np
 
-from privlearn.domains import Array
+from privlearn.contract.protocols import Accountant
+from privlearn.contract.tokens import Released
 from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream
-from privlearn.protocols import Accountant
 from privlearn.rows import PartialSum, Rows
-from privlearn.tokens import Released
+from privlearn.rows.domains import Array
 
 X = TypeVar("X")
 

@@ -46,9 +46,7 @@ from typing import Any, Literal, NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privlearn._validate import positive
-from privlearn.budgets import Currency
-from privlearn.domains import Array, Ball
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.errors import CurrencyError
 from privlearn.learners.convex import SealedEpochs, Strategy, StrategyLearner, scale_of
 from privlearn.learners.learned_rows import LearnedRows, learned_rows
@@ -62,6 +60,7 @@ from privlearn.learners.streaming import (
     epoch_sizes,
 )
 from privlearn.learners.successive_streams import SuccessiveStreams
+from privlearn.losses.budgets import Currency
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.constraint_sets import CornerSet, LpBall, Polytope, Simplex
@@ -69,8 +68,9 @@ from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
 from privlearn.mechanisms.scalar_objectives import ScalarObjective
 from privlearn.mechanisms.vertices import CrossPolytope, Vertices
-from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball
+from privlearn.values.validate import positive
 
 Method = Literal["auto", "thresholds", "projections", "choices", "vertices", "published"]
 

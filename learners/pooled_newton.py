@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from privlearn.domains import Array
-from privlearn.mnl import Answer, gradients, hessian_factors
+from privlearn.mechanisms.choice_model import Answer, gradients, hessian_factors
+from privlearn.rows.domains import Array
 
 
 class Contribution(NamedTuple):

@@ -18,11 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privlearn._records import copied
-from privlearn._validate import count, positive
-from privlearn.adjacency import Trust
-from privlearn.billboard import Shown
-from privlearn.domains import Array
+from privlearn.contract.billboard import Shown
+from privlearn.contract.protocols import Accountant
 from privlearn.errors import HorizonError, ProvenanceError, UsersError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import block_of, places_of, rows_of
@@ -34,13 +31,16 @@ from privlearn.learners.serving import (
     default_items,
     finite,
 )
-from privlearn.mnl import NO_ITEM, Answer, Items
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer, Items
 from privlearn.people.identities import hashes, id_list
-from privlearn.protocols import Accountant
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
 from privlearn.rows.functions import Calls, RowFunction
 from privlearn.rows.sealed import Slots, slots_within
 from privlearn.rows.tabular import row_from
+from privlearn.values.adjacency import Trust
+from privlearn.values.records import copied
+from privlearn.values.validate import count, positive
 
 if TYPE_CHECKING:
     from privlearn.learners.open_users import OpenUsers

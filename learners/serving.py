@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.domains import Array
 from privlearn.learners.assortment import ascending, best_assortments, largest_utilities
 from privlearn.learners.newton import Belief
-from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, utilities
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer, Items, clip_items, utilities
+from privlearn.rows.domains import Array
 
 
 class Arrival(NamedTuple):

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.budgets import Budget, budget_from_dict
 from privlearn.errors import LedgerUnreadableError
-from privlearn.exact import exact, exact_text
+from privlearn.losses.budgets import Budget, budget_from_dict
+from privlearn.values.exact import exact, exact_text
 
 _HOMES = {
     "adjacency": "Adjacency Calibration Trust",

@@ -17,11 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
-from privlearn._user_code import FAILED, attempted
-from privlearn._validate import count, positive
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import B
-from privlearn.domains import Array
+from privlearn.contract.protocols import Accountant
+from privlearn.contract.tokens import Released, Token
 from privlearn.errors import AdjacencyError, ProvenanceError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import (
@@ -33,6 +30,7 @@ from privlearn.learners.inputs import (
 )
 from privlearn.learners.participation import check_given, given, rule_of
 from privlearn.losses import Loss
+from privlearn.losses.budgets import B
 from privlearn.mechanisms.constraint_sets import norms
 from privlearn.mechanisms.scalar_objectives import (
     ScalarObjective,
@@ -40,12 +38,14 @@ from privlearn.mechanisms.scalar_objectives import (
     code_of,
     named_objective,
 )
-from privlearn.participation import Participation
-from privlearn.protocols import Accountant
 from privlearn.rows import Rows, RowStore
+from privlearn.rows.domains import Array
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import block_from, row_from
-from privlearn.tokens import Released, Token
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.participation import Participation
+from privlearn.values.user_code import FAILED, attempted
+from privlearn.values.validate import count, positive
 
 Example = tuple[Array, Array]
 """A block of rows: features, shape (n, d), and labels, shape (n,)."""

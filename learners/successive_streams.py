@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Generic, Protocol, TypeVar
 
+from privlearn.contract.protocols import Accountant, Plan
+from privlearn.contract.tokens import Token
 from privlearn.losses import Loss
-from privlearn.protocols import Accountant, Plan
-from privlearn.tokens import Token
 
 
 class OpenStream(Protocol):

@@ -50,7 +50,7 @@ from typing import Any, Literal, final
 
 from numpy.typing import ArrayLike
 
-from privlearn._validate import positive
+from privlearn.contract.protocols import Accountant
 from privlearn.learners.convex import LpLearner, Strategy, StrategyLearner, scale_of
 from privlearn.learners.streaming import checked_choice
 from privlearn.learners.tofw_buffered import Buffered
@@ -58,7 +58,7 @@ from privlearn.learners.tofw_plain import Plain
 from privlearn.learners.tofw_restarts import Restarts
 from privlearn.learners.tofw_whitened import Whitened
 from privlearn.mechanisms.constraint_sets import ConstraintSet, LpBall, exponent
-from privlearn.protocols import Accountant
+from privlearn.values.validate import positive
 
 Method = Literal["restarts", "plain", "buffered", "whitened"]
 _ROUNDING = 1 + 1e-9

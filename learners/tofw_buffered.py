@@ -14,14 +14,14 @@ from typing import Any, final
 
 import numpy as np
 
-from privlearn.domains import Array, Ball
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.learners.convex import TINY, LpLearner, SealedEpochs, Strategy
 from privlearn.learners.learned_rows import LearnedRows, learned_rows
 from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.streaming import Example
 from privlearn.mechanisms import NoisySum
-from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball
 
 _FIRST_EPOCH = 0.2
 """Part of all users; the second epoch is the rest."""

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
-from privlearn.domains import Array, Ball
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.learners.convex import TINY, LpLearner, Strategy
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.streaming import Example, Terms
 from privlearn.mechanisms import AnytimeBLT, ColumnNormalizedBLT, PrefixSum
 from privlearn.mechanisms.factorization import Factorization
-from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball
 
 _CLIP = 0.08
 """Level of residuals at which increments are clipped, as a part of the unit."""

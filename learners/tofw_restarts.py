@@ -17,15 +17,15 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from privlearn.domains import Array, Ball
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.learners.convex import TINY, LpLearner, Strategy
 from privlearn.learners.learned_rows import LearnedRows, learned_rows
 from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.streaming import Example, Terms, epoch_count, epoch_sizes
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, even_sizes
-from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball
 
 _EPOCHS, _BATCHES = 2, 12
 """At most so many epochs, and so many batches in each."""

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
-from privlearn.domains import Array, Ball, PSDTrace
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.learners.convex import TINY, LpLearner, SealedEpochs, Strategy
 from privlearn.learners.learned_rows import LearnedRows, learned_rows
 from privlearn.learners.person_budgets import PersonBudgets
@@ -47,8 +47,8 @@ from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.streaming import Example
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
-from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball, PSDTrace
 
 _FIRST_EPOCH = 0.2
 _NOISE_OF_FIRST_EPOCH = 0.05

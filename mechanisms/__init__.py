@@ -2,7 +2,8 @@
 
 import lazy_loader
 
-from privlearn import _calls, _former
+from privlearn import _former
+from privlearn.values import calls
 
 if __name__ != "privlearn.mechanisms":
     raise ImportError("import privlearn.mechanisms, not the folder: a second copy would not match")
@@ -12,4 +13,4 @@ _moved = _former.answer(__name__)
 
 
 def __getattr__(name: str) -> object:
-    return _calls.explained(_load(name)) if name in __all__ else _moved(name)
+    return calls.explained(_load(name)) if name in __all__ else _moved(name)

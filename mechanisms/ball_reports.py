@@ -23,14 +23,14 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import Count, assign, check_fields
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Ball, Bound
-from privlearn.exact import Exact
-from privlearn.exact_noise.caps import NORMAL_LIMIT, CapRows
+from privlearn.contract.tokens import Spend
 from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise
 from privlearn.noise import CapNoise
-from privlearn.tokens import Spend
+from privlearn.noise.exact.caps import NORMAL_LIMIT, CapRows
+from privlearn.rows.domains import Array, Ball, Bound
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact
+from privlearn.values.validate import Count, assign, check_fields
 
 _AT_ONCE = 2**14
 """Numbers of reports that are computed at once, in several copies."""

@@ -10,8 +10,6 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from privlearn._validate import assign, count, finite
-from privlearn.exact import float_up
 from privlearn.mechanisms.banded_errors import error_variances
 from privlearn.mechanisms.banded_outputs import BandedOutputs
 from privlearn.mechanisms.banded_parameters import (
@@ -41,7 +39,9 @@ from privlearn.mechanisms.participation_norms import falling_norm
 from privlearn.mechanisms.row_scales import check_column_scales, check_row_scales
 from privlearn.mechanisms.stream_price import root_up
 from privlearn.mechanisms.toeplitz_sums import rounded_up
-from privlearn.participation import Participation
+from privlearn.values.exact import float_up
+from privlearn.values.participation import Participation
+from privlearn.values.validate import assign, count, finite
 
 
 @final

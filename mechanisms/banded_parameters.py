@@ -30,7 +30,7 @@ from privlearn.mechanisms.banded_shapes import (
 from privlearn.mechanisms.banded_toeplitz import MOST_LAGS
 from privlearn.mechanisms.participation_norms import falling_norm
 from privlearn.mechanisms.row_scales import LEAST_SCALE
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 
 class BandedParameters(NamedTuple):

@@ -22,11 +22,11 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.exact import float_down, float_up
 from privlearn.mechanisms.banded_scales import BandedTerms, NextScales
 from privlearn.mechanisms.banded_toeplitz import powers
 from privlearn.mechanisms.block_products import BLOCK, RowProducts, product
 from privlearn.mechanisms.toeplitz_sums import rounded_up
+from privlearn.values.exact import float_down, float_up
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -10,12 +10,10 @@ from typing import Any, Generic, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import Positive, assign, check_fields, count
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency
-from privlearn.domains import Array, Domain
+from privlearn.contract.tokens import Released, Spend, Token, partial_sum
 from privlearn.errors import UsersError
 from privlearn.losses import Loss
+from privlearn.losses.budgets import B, Currency
 from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.least_error import least_error
@@ -24,9 +22,11 @@ from privlearn.mechanisms.receipt_stream import StreamAdjacency
 from privlearn.mechanisms.stream_terms import StreamTerms, least_std, stream_terms
 from privlearn.mechanisms.stream_visits import visits_in_batches
 from privlearn.noise import GaussianNoise
-from privlearn.participation import Participation
 from privlearn.rows import PartialSum, Rows
-from privlearn.tokens import Released, Spend, Token, partial_sum
+from privlearn.rows.domains import Array, Domain
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
+from privlearn.values.validate import Positive, assign, check_fields, count
 
 X = TypeVar("X")
 

@@ -11,7 +11,6 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count
 from privlearn.mechanisms.factorization import (
     JSON,
     NO_ROUNDING,
@@ -25,6 +24,7 @@ from privlearn.mechanisms.factorization import (
 )
 from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.mechanisms.participation_norms import tree_norm
+from privlearn.values.validate import count
 
 _BLOCK = 64
 """Rows; a power of two."""

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count
-from privlearn.exact import float_up
 from privlearn.mechanisms._blt_table import ANYTIME, TOEPLITZ, Decays
 from privlearn.mechanisms.block_products import BLOCK, RowProducts, product
 from privlearn.mechanisms.factorization import (
@@ -28,6 +26,8 @@ from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.mechanisms.participation_norms import most_visits, toeplitz_norm
 from privlearn.mechanisms.toeplitz import Toeplitz, check_decays, toeplitz
 from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, sums_error
+from privlearn.values.exact import float_up
+from privlearn.values.validate import count
 
 
 class _ToeplitzFactorization(ABC):

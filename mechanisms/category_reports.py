@@ -8,13 +8,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import assign
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Categories
-from privlearn.exact import Exact
+from privlearn.contract.tokens import Spend
 from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise
 from privlearn.noise import CategoryNoise, CategoryRows
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Array, Categories
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact
+from privlearn.values.validate import assign
 
 
 @final

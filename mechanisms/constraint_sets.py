@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Protocol, cast, final, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn._validate import count
-from privlearn.domains import Array
-from privlearn.domains.clipping import bound
 from privlearn.mechanisms.vertices import CrossPolytope, ExplicitVertices, SimplexVertices, Vertices
+from privlearn.rows.domains import Array
+from privlearn.rows.domains.clipping import bound
+from privlearn.values.validate import count
 
 _BISECTIONS = 80
 _LARGEST = 1e100

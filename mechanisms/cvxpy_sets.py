@@ -14,9 +14,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn.domains import Array
 from privlearn.mechanisms.constraint_sets import exponent, norms
 from privlearn.mechanisms.regions import Polyhedron
+from privlearn.rows.domains import Array
 
 _LARGEST = 1e50
 

@@ -47,11 +47,11 @@ from typing import Any, NamedTuple, TypeVar, cast, final
 
 import numpy as np
 
-from privlearn._validate import Positive, assign, check_fields
-from privlearn.domains import Array, Domain
 from privlearn.errors import SolverError
 from privlearn.mechanisms.linear_models import LinearObjective
 from privlearn.mechanisms.objectives import UNIT, Objective
+from privlearn.rows.domains import Array, Domain
+from privlearn.values.validate import Positive, assign, check_fields
 
 X = TypeVar("X")
 

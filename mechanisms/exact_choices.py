@@ -24,11 +24,11 @@ from typing import Any, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.domains import Array
 from privlearn.errors import NoiseSamplerError
-from privlearn.exact_noise.fast import Floors
-from privlearn.exact_noise.variates import STEP
 from privlearn.mechanisms.vertices import Vertices
+from privlearn.noise.exact.fast import Floors
+from privlearn.noise.exact.variates import STEP
+from privlearn.rows.domains import Array
 
 Picks = NDArray[np.int64]
 """Indices of points, the first pick first."""

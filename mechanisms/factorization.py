@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count
 from privlearn.errors import HorizonError
+from privlearn.values.validate import count
 
 if TYPE_CHECKING:
     from privlearn.mechanisms.noise_stream import NoiseStream

@@ -26,10 +26,10 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from privlearn.domains import Array
 from privlearn.mechanisms.objectives import UNIT, Objective
 from privlearn.mechanisms.regions import EuclideanBall, Region, RegionStep, WholeSpace
 from privlearn.mechanisms.solver import TILT_BITS, TILT_ERROR, Minimised, longest, minimise
+from privlearn.rows.domains import Array
 
 _HUGE = 2**52
 """In units of G: beyond, only the direction of a tilt matters."""

@@ -21,19 +21,19 @@ from typing import Generic, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn._user_code import from_outside
-from privlearn._validate import Positive, check_fields, count
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import B
-from privlearn.domains import Array, Domain
+from privlearn.contract.tokens import Receipt, Released, Spend, Token
 from privlearn.errors import TokenError
 from privlearn.losses import Loss
+from privlearn.losses.budgets import B
 from privlearn.mechanisms.least_noise import check_noise
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.noise import AdditiveNoise
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Domain
 from privlearn.rows.functions import user_code
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.user_code import from_outside
+from privlearn.values.validate import Positive, check_fields, count
 
 X = TypeVar("X")
 Draw = Callable[[tuple[int, ...]], Array]

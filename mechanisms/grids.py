@@ -5,9 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from privlearn.domains import Domain, has_integers, largest_number
-from privlearn.grid import Grid
 from privlearn.noise import Noise
+from privlearn.rows.domains import Domain, has_integers, largest_number
+from privlearn.values.grid import Grid
 
 
 def grid_of(domain: Domain[Any], noise: Noise, rows: float | Fraction = 1) -> Grid | None:

@@ -33,7 +33,7 @@ from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.participation_norms import falling_norm
 from privlearn.mechanisms.stream_visits import StreamVisits
 from privlearn.mechanisms.toeplitz_fitting import fit_toeplitz
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 LONGEST = 2**20
 """Rows of the longest banded BLTs that the table knows the error of."""

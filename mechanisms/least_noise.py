@@ -9,14 +9,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from privlearn._validate import count, positive
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, Currency, PureDP, check_currency
-from privlearn.domains import Ball, Domain, Norm, exponent_of
 from privlearn.errors import CurrencyError
-from privlearn.exact import float_up
 from privlearn.losses import gaussian_std
+from privlearn.losses.budgets import ZCDP, Currency, PureDP, check_currency
 from privlearn.noise import AdditiveNoise, GaussianNoise, GeneralizedGaussianNoise, LaplaceNoise
+from privlearn.rows.domains import Ball, Domain, Norm, exponent_of
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import float_up
+from privlearn.values.validate import count, positive
 
 Family = Literal["gaussian", "laplace", "generalized-gaussian"]
 """Of additive noise, as ledgers name it."""

@@ -8,10 +8,6 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from privlearn._validate import Count, check_fields
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Bound, Norm, Numbers, exponent_of
-from privlearn.domains.clipping import shaped, to_radius, with_norms
 from privlearn.mechanisms.objectives import UNIT, Objective
 from privlearn.mechanisms.scalar_objectives import (
     HuberObjective,
@@ -19,6 +15,10 @@ from privlearn.mechanisms.scalar_objectives import (
     PoissonObjective,
     SmoothObjective,
 )
+from privlearn.rows.domains import Array, Bound, Norm, Numbers, exponent_of
+from privlearn.rows.domains.clipping import shaped, to_radius, with_norms
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.validate import Count, check_fields
 
 
 @final

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, NamedTuple, cast, final
 
 import numpy as np
 
-from privlearn._validate import Checked, Count
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Norm, Numbers, exponent_of
-from privlearn.domains.clipping import shaped
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer, clip_items, shares
 from privlearn.mechanisms.objectives import UNIT, Objective
-from privlearn.mnl import NO_ITEM, Answer, clip_items, shares
+from privlearn.rows.domains import Array, Norm, Numbers, exponent_of
+from privlearn.rows.domains.clipping import shaped
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.validate import Checked, Count
 
 
 class _Layout(NamedTuple):
@@ -29,7 +29,7 @@ class _Layout(NamedTuple):
 class Choices(Checked):
     """What a user was offered and chose: up to K items of the unit ball in R^d, one or none chosen.
 
-    Takes `privlearn.mnl.Answer` blocks.  A contribution holds the features (K·d), which places were
+    Takes `privlearn.mechanisms.choice_model.Answer` blocks.  A contribution holds the features (K·d), which places were
     offered (K) and which one was chosen (K; all 0 for no purchase).  A choice that was not on
     offer, or none without an outside option, makes the record null: nothing offered.
     """
@@ -90,7 +90,7 @@ class Choices(Checked):
 @final
 @dataclass(frozen=True, slots=True)
 class MultinomialLogit(Objective[Answer]):
-    """−log of the probability of a choice among up to K items (see `privlearn.mnl`).
+    """−log of the probability of a choice among up to K items (see `privlearn.mechanisms.choice_model`).
 
     With x̄ = Σp_jx_j over the offered items, ∇ℓ = x̄ − x_chosen has norm at most 2 (at most 1 for
     K = 1 with an outside option, where it is (p − y)x), so s = 2L; for d, K >= 2 the value s = 4

@@ -7,10 +7,10 @@ from typing import final
 
 import numpy as np
 
-from privlearn._validate import count
 from privlearn.errors import HorizonError
 from privlearn.mechanisms.block_products import BLOCK
 from privlearn.mechanisms.factorization import Array, Decoder, DrawNumbers
+from privlearn.values.validate import count
 
 
 @final

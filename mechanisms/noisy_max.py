@@ -44,20 +44,20 @@ from typing import Any, Literal, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import assign, count, positive
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency, check_currency
-from privlearn.domains import Array, Ball, Norm, exponent_of
+from privlearn.contract.tokens import Receipt, Released, Spend, Token, partial_sum
 from privlearn.errors import BudgetError
-from privlearn.exact import float_up, round_up
-from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
+from privlearn.losses.budgets import B, Currency, check_currency
 from privlearn.mechanisms.exact_choices import NoisyScores, Picks
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.mechanisms.vertices import Vertices, check_vertices
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
 from privlearn.rows import PartialSum, Rows
-from privlearn.tokens import Receipt, Released, Spend, Token, partial_sum
+from privlearn.rows.domains import Array, Ball, Norm, exponent_of
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import float_up, round_up
+from privlearn.values.grid import Grid, sum_of_rows
+from privlearn.values.validate import assign, count, positive
 
 ChoiceNoise = Literal["gumbel", "laplace", "exponential"]
 _NOISES: dict[ChoiceNoise, type[GumbelNoise] | type[LaplaceNoise] | type[ExponentialNoise]] = {

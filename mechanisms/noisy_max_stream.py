@@ -11,14 +11,10 @@ from typing import cast, final
 
 import numpy as np
 
-from privlearn._validate import Count, Positive, assign, check_fields, count
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency, check_currency
-from privlearn.domains import Array
+from privlearn.contract.tokens import Released, Spend, Token
 from privlearn.errors import HorizonError
-from privlearn.exact import round_up
-from privlearn.grid import Grid
 from privlearn.losses import BoundedRangeLoss, Loss, VisitsLoss, ZCDPLoss
+from privlearn.losses.budgets import B, Currency, check_currency
 from privlearn.mechanisms.exact_choices import NoisyScores, Picks
 from privlearn.mechanisms.noisy_max import ReportNoisyMax, choice_grid
 from privlearn.mechanisms.prefix_sums import stated_rule
@@ -26,9 +22,13 @@ from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
 from privlearn.mechanisms.stream_visits import StreamVisits, visits_in_slots
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import GumbelNoise
-from privlearn.participation import Participation
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import round_up
+from privlearn.values.grid import Grid
+from privlearn.values.participation import Participation
+from privlearn.values.validate import Count, Positive, assign, check_fields, count
 
 _ROOT = Fraction(92682, 65536)
 """√2 and 1.1·10⁻⁶ of it more."""

@@ -16,17 +16,17 @@ from typing import Any, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import assign
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Domain, largest_number
+from privlearn.contract.tokens import Receipt, Spend
 from privlearn.errors import AdjacencyError
-from privlearn.grid import Grid
 from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import check_noise, family_of
 from privlearn.mechanisms.noisy_sum import Noisy
 from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise
 from privlearn.noise import noise_from_dict
-from privlearn.tokens import Receipt, Spend
+from privlearn.rows.domains import Array, Domain, largest_number
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.grid import Grid
+from privlearn.values.validate import assign
 
 X = TypeVar("X")
 

@@ -7,16 +7,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Generic, Self, TypeVar, final
 
-from privlearn._validate import assign
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency
-from privlearn.domains import Array, Domain
+from privlearn.contract.tokens import Released, Spend, Token, partial_sum
 from privlearn.losses import Loss
+from privlearn.losses.budgets import B, Currency
 from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import Family, check_noise, family_of, least_noise
 from privlearn.noise import AdditiveNoise
 from privlearn.rows import PartialSum, Rows
-from privlearn.tokens import Released, Spend, Token, partial_sum
+from privlearn.rows.domains import Array, Domain
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.validate import assign
 
 X = TypeVar("X")
 

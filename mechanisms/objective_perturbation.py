@@ -12,10 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, final
 
 import numpy as np
 
-from privlearn._validate import count, positive
-from privlearn.adjacency import Adjacency, Calibration
-from privlearn.budgets import ZCDP, B, Currency, Renyi
-from privlearn.domains import Array
+from privlearn.contract.tokens import Released, Spend, Token
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -23,10 +20,6 @@ from privlearn.errors import (
     HorizonError,
     SolverError,
 )
-from privlearn.exact import exact
-from privlearn.exact_noise.near import nearly
-from privlearn.exact_noise.variates import Variates
-from privlearn.grid import Grid
 from privlearn.losses import (
     Loss,
     MinimizerLoss,
@@ -36,6 +29,7 @@ from privlearn.losses import (
     gaussian_std,
     zcdp_rate,
 )
+from privlearn.losses.budgets import ZCDP, B, Currency, Renyi
 from privlearn.mechanisms.far_tilts import Reach, minimise_far
 from privlearn.mechanisms.objectives import Objective, check_objective, spot_check
 from privlearn.mechanisms.partitioned_objective import MOST_DIMENSIONS, AddedUp, ObjectiveSums
@@ -52,10 +46,16 @@ from privlearn.mechanisms.solver import (
     tail_of,
 )
 from privlearn.noise import GaussianNoise
-from privlearn.partitions.rows import PartitionedRows
+from privlearn.noise.exact.near import nearly
+from privlearn.noise.exact.variates import Variates
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
 from privlearn.rows.functions import user_code
-from privlearn.tokens import Released, Spend, Token
+from privlearn.rows.partitions.rows import PartitionedRows
+from privlearn.values.adjacency import Adjacency, Calibration
+from privlearn.values.exact import exact
+from privlearn.values.grid import Grid
+from privlearn.values.validate import count, positive
 
 X = TypeVar("X")
 
@@ -301,7 +301,7 @@ class ObjectivePerturbation(Generic[X]):
     def release_partitions(
         self, rows: PartitionedRows[X], token: Token[B], *, passes: int = PASSES
     ) -> Released[Array]:
-        """As `release`, over rows that lie in several processes (`privlearn.partitions`).
+        """As `release`, over rows that lie in several processes (`privlearn.rows.partitions`).
 
         The law is that of `release`, at the same price: both put out a point within the certified
         distance of the exact minimiser, blurred (`privlearn.mechanisms.partitioned_objective`).

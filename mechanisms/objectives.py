@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Domain
+from privlearn.rows.domains import Array, Domain
 from privlearn.rows.functions import RowFunction
+from privlearn.values.adjacency import Adjacency
 
 X = TypeVar("X")
 

@@ -40,14 +40,10 @@ from typing import Any, Generic, TypeVar, cast, final
 
 from numpy.typing import NDArray
 
-from privlearn._validate import AtLeastTwo, assign, check_fields
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import B, Currency
-from privlearn.domains import Array, Domain, OneOf
+from privlearn.contract.tokens import Receipt, Released, Spend, Token, partial_sum
 from privlearn.errors import AdjacencyError
-from privlearn.exact import Exact, exact, round_up
-from privlearn.grid import Grid, sum_of_rows
 from privlearn.losses import Loss, PureLoss
+from privlearn.losses.budgets import B, Currency
 from privlearn.mechanisms.least_noise import gaussian_noise
 from privlearn.mechanisms.noisy_max import (
     ReportNoisyMax,
@@ -58,7 +54,11 @@ from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.noise import noise_from_dict
 from privlearn.rows import PartialSum, Rows
-from privlearn.tokens import Receipt, Released, Spend, Token, partial_sum
+from privlearn.rows.domains import Array, Domain, OneOf
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact, round_up
+from privlearn.values.grid import Grid, sum_of_rows
+from privlearn.values.validate import AtLeastTwo, assign, check_fields
 
 X = TypeVar("X")
 Single = NoisySum[X] | ReportNoisyMax

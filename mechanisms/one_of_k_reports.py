@@ -13,17 +13,17 @@ from typing import Any, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import AtLeastTwo, assign, check_fields
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Domain, OneOf, domain_from_dict
+from privlearn.contract.protocols import Report
+from privlearn.contract.tokens import Receipt, Spend
 from privlearn.mechanisms.ball_reports import BallReport
 from privlearn.mechanisms.category_reports import CategoryReport
 from privlearn.mechanisms.noisy_report import NoisyReport
 from privlearn.mechanisms.projected_reports import ProjectedReport
 from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise
 from privlearn.noise import CapNoise, noise_from_dict
-from privlearn.protocols import Report
-from privlearn.tokens import Receipt, Spend
+from privlearn.rows.domains import Array, Domain, OneOf, domain_from_dict
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.validate import AtLeastTwo, assign, check_fields
 
 X = TypeVar("X")
 Part = BallReport | ProjectedReport | NoisyReport[X]

@@ -23,11 +23,11 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count
-from privlearn.exact import float_up
 from privlearn.mechanisms.row_scales import SLACK, Piece, row_scales
 from privlearn.mechanisms.stream_price import root_up
 from privlearn.mechanisms.toeplitz import Toeplitz
+from privlearn.values.exact import float_up
+from privlearn.values.validate import count
 
 _PLACES = 256
 _ONE = 1 << _PLACES

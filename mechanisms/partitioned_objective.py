@@ -23,12 +23,12 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.domains import Array, Domain
 from privlearn.errors import SolverError
 from privlearn.mechanisms.objectives import Objective, spot_check
-from privlearn.partitions.rows import OpenedPartitions
 from privlearn.rows import PartialSum
+from privlearn.rows.domains import Array, Domain
 from privlearn.rows.functions import user_code
+from privlearn.rows.partitions.rows import OpenedPartitions
 
 BITS = 61
 """Sums are counted in 2⁻⁶¹ of (a power of two above) what one record can add."""

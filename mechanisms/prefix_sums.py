@@ -7,12 +7,10 @@ from typing import Any, Generic, TypeVar, final
 
 from numpy.typing import NDArray
 
-from privlearn._validate import Positive, assign, check_fields
-from privlearn.adjacency import Adjacency, Calibration
-from privlearn.budgets import B, Currency
-from privlearn.domains import Array, Domain
+from privlearn.contract.tokens import Released, Spend, Token
 from privlearn.errors import HorizonError
 from privlearn.losses import Loss
+from privlearn.losses.budgets import B, Currency
 from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.least_error import least_error
@@ -25,9 +23,11 @@ from privlearn.mechanisms.running_sums import running_sums
 from privlearn.mechanisms.stream_terms import StreamTerms, least_std, stream_terms
 from privlearn.mechanisms.stream_visits import StreamVisits, visits_in_slots
 from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, SmoothExponent
-from privlearn.participation import Participation
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.rows.domains import Array, Domain
+from privlearn.values.adjacency import Adjacency, Calibration
+from privlearn.values.participation import Participation
+from privlearn.values.validate import Positive, assign, check_fields
 
 X = TypeVar("X")
 

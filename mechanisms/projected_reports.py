@@ -20,15 +20,15 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import Count, check_fields
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Ball, Bound
-from privlearn.exact import Exact
-from privlearn.exact_noise.caps import CapRows
+from privlearn.contract.tokens import Spend
 from privlearn.mechanisms.ball_reports import BallReport, in_blocks, on_surface, rounded
 from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise
 from privlearn.noise import CapNoise
-from privlearn.tokens import Spend
+from privlearn.noise.exact.caps import CapRows
+from privlearn.rows.domains import Array, Ball, Bound
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact
+from privlearn.values.validate import Count, check_fields
 
 _WORDS = 2
 """Numbers of a report that hold the seed, 24 bits each."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from privlearn._validate import count, positive, probability
+from privlearn.values.validate import count, positive, probability
 
 GRADIENT_BOUND = 2.0
 """L for the multinomial logit (right)."""

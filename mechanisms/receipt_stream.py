@@ -7,14 +7,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Annotated, Any, Generic, Self, TypeVar
 
-from privlearn import _processes
-from privlearn._exclusive import Exclusive
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array
+from privlearn.contract.tokens import Receipt, Released, Spend, Token
 from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
 from privlearn.mechanisms.wiping import wipe
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.rows.domains import Array
+from privlearn.storage import processes
+from privlearn.storage.exclusive import Exclusive
+from privlearn.values.adjacency import Adjacency
 
 T = TypeVar("T")
 X = TypeVar("X")
@@ -49,7 +49,7 @@ class ReceiptStream(ABC, Generic[X]):
         self._next = token.users.start
         self._in_step = self._next  # a stream of sums: users up to here were added up to the end
         self._lock = Exclusive("a stream")
-        _processes.INHERITED.add(self)
+        processes.INHERITED.add(self)
 
     def inherited(self) -> None:
         """Overwrites what it keeps of rows and noise, in a forked child."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final, final
 
-from privlearn.adjacency import Adjacency
-from privlearn.domains import domain_from_dict
-from privlearn.entries import SpendEntry
+from privlearn.contract.tokens import Spend
+from privlearn.ledger.entries import SpendEntry
 from privlearn.mechanisms.banded_blt import BandedBLT
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.binary_tree import BinaryTree
@@ -16,8 +15,9 @@ from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.prefix_sums import PrefixSum
 from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, noise_from_dict
-from privlearn.participation import Participation
-from privlearn.tokens import Spend
+from privlearn.rows.domains import domain_from_dict
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 _KINDS: Final = {
     kind.kind: kind

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import count, positive
-from privlearn.domains import Array
 from privlearn.mechanisms.objectives import UNIT
+from privlearn.rows.domains import Array
+from privlearn.values.validate import count, positive
 
 
 class RegionStep(NamedTuple):

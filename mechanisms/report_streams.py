@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import B
-from privlearn.domains import Array, Domain
-from privlearn.exact_noise.caps import REPORT_LEVELS
+from privlearn.contract.tokens import Receipt, Released, Spend, Token
 from privlearn.losses import Loss
+from privlearn.losses.budgets import B
 from privlearn.mechanisms.receipt_stream import ReceiptStream, check_adjacency
+from privlearn.noise.exact.caps import REPORT_LEVELS
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.rows.domains import Array, Domain
+from privlearn.values.adjacency import Adjacency
 
 X = TypeVar("X")
 RowsOfNoise = Callable[[int], Any]

@@ -7,13 +7,13 @@ from typing import Any, Protocol, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.domains import Array, IntegerDomain
+from privlearn.contract.tokens import Receipt, Spend
 from privlearn.errors import HorizonError
 from privlearn.mechanisms.block_products import BLOCK
 from privlearn.mechanisms.factorization import Factorization, Integers
 from privlearn.mechanisms.stream_terms import StreamTerms
 from privlearn.rows import PartialSum, Rows
-from privlearn.tokens import Receipt, Spend
+from privlearn.rows.domains import Array, IntegerDomain
 
 
 class RunningSums(Protocol):

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Protocol, final, runtime_checkable
 
 import numpy as np
 
-from privlearn._validate import Checked, Positive, check_fields, count, finite, positive
-from privlearn.domains import Array, Bound
-from privlearn.domains.clipping import bound
+from privlearn.rows.domains import Array, Bound
+from privlearn.rows.domains.clipping import bound
+from privlearn.values.validate import Checked, Positive, check_fields, count, finite, positive
 
 _SLACK = 1e-6
 """Relative slack of the checks on random points."""

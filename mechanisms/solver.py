@@ -28,11 +28,11 @@ from typing import Any, Protocol, TypeAlias, cast, final
 
 import numpy as np
 
-from privlearn.domains import Array
 from privlearn.errors import SolverError
-from privlearn.exact_noise.near import NEAR_BITS, NEAR_ERROR
 from privlearn.mechanisms.objectives import UNIT, Objective
 from privlearn.mechanisms.regions import EuclideanBall, Region, RegionStep, WholeSpace
+from privlearn.noise.exact.near import NEAR_BITS, NEAR_ERROR
+from privlearn.rows.domains import Array
 
 NEWTON_STEPS = 100
 TILT_TAIL = 9.0

@@ -25,8 +25,8 @@ import math
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from privlearn.exact import float_up
 from privlearn.mechanisms.factorization import NO_ROUNDING, Factorization, Rounding
+from privlearn.values.exact import float_up
 
 if TYPE_CHECKING:
     from privlearn.mechanisms.stream_visits import StreamVisits

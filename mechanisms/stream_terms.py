@@ -8,11 +8,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, final
 
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import Currency
-from privlearn.domains import Domain, largest_number
-from privlearn.exact import float_up
-from privlearn.grid import Grid
+from privlearn.contract.spends import is_ours
+from privlearn.losses.budgets import Currency
 from privlearn.mechanisms.banded_blt import BandedBLT
 from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz
 from privlearn.mechanisms.factorization import NO_ROUNDING, Factorization, Rounding
@@ -21,7 +18,10 @@ from privlearn.mechanisms.least_noise import gaussian_noise
 from privlearn.mechanisms.stream_price import gain_profile, largest_gain, root_up, visits_gain
 from privlearn.mechanisms.stream_visits import StreamVisits
 from privlearn.noise import Noise
-from privlearn.spends import is_ours
+from privlearn.rows.domains import Domain, largest_number
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import float_up
+from privlearn.values.grid import Grid
 
 _KEPT = BandedBLT, BufferedToeplitz
 

@@ -24,7 +24,7 @@ from typing import Any, final
 
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.participation_norms import most_visits
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 
 @final

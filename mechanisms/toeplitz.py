@@ -27,8 +27,8 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.exact import float_down, float_up
 from privlearn.mechanisms.block_products import BLOCK
+from privlearn.values.exact import float_down, float_up
 
 Array: TypeAlias = NDArray[np.float64]
 _POWER_BITS = 192

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz, fitted_decays
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 Array = NDArray[np.float64]
 MOST_VISITS = 2**14

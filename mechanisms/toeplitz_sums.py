@@ -23,9 +23,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.exact import float_down, float_up
 from privlearn.mechanisms.block_products import BLOCK, RowProducts, product
 from privlearn.mechanisms.toeplitz import Toeplitz
+from privlearn.values.exact import float_down, float_up
 
 Integers = NDArray[np.int64]
 _UNIT = Fraction(1, 2**53)

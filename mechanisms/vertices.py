@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import AtLeastTwo, Checked, Count, assign
-from privlearn.domains import Array, Bound, Norm, exponent_of
+from privlearn.rows.domains import Array, Bound, Norm, exponent_of
+from privlearn.values.validate import AtLeastTwo, Checked, Count, assign
 
 _PAIRS_AT_ONCE = 2**22
 """Numbers in a block of differences when a diameter is computed."""

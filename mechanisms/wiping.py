@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-_KEPT_IN = ("privlearn.mechanisms.", "privlearn.noise.", "privlearn.exact_noise.")
+_KEPT_IN = ("privlearn.mechanisms.", "privlearn.noise.", "privlearn.noise.exact.")
 """Where the classes are from that a stream keeps sums and noise in; receipts see to themselves."""
 
 

@@ -7,7 +7,8 @@ layers are `privlearn.accountants`, `privlearn.mechanisms` and `privlearn.learne
 
 import lazy_loader
 
-from privlearn import _calls, _former
+from privlearn import _former
+from privlearn.values import calls
 
 __version__ = "0.1.0"
 
@@ -21,4 +22,4 @@ _METHODS = {"Rows": ("seal",), "Token": (), "Released": ()}
 def __getattr__(name: str) -> object:
     if name not in __all__:
         return _moved(name)
-    return _calls.explained(_load(name), _METHODS.get(name, ("__init__",)))
+    return calls.explained(_load(name), _METHODS.get(name, ("__init__",)))

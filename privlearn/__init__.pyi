@@ -4,16 +4,16 @@ from . import learners as learners
 from . import losses as losses
 from . import mechanisms as mechanisms
 from . import noise as noise
-from .adjacency import Adjacency, Trust
-from .budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
-from .domains import Ball, Box, Categories, PSDTrace
+from .contract.protocols import Plan
+from .contract.tokens import Released, Spend, Token
 from .ledger import Ledger
+from .losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from .noise import NoiseSource
-from .participation import Participation
 from .people import People
-from .protocols import Plan
 from .rows import Rows
-from .tokens import Released, Spend, Token
+from .rows.domains import Ball, Box, Categories, PSDTrace
+from .values.adjacency import Adjacency, Trust
+from .values.participation import Participation
 
 __version__: str
 

@@ -20,7 +20,7 @@ import pytest
 if TYPE_CHECKING:
     from postgres import Server
 
-    from privlearn.local.protocol import Arrays, LocalBanditConfig
+    from privlearn.learners.local.protocol import Arrays, LocalBanditConfig
 
 # Modules are compiled once, not by every worker and every process that a test starts: that took a
 # tenth of all time where the environment forbids bytecode.  Git ignores what is written.
@@ -117,11 +117,11 @@ def bandit() -> Callable[..., LocalBanditConfig]:
     """Makes configurations of a local learner that averages reward times context."""
     import numpy as np
 
-    from privlearn.domains import Array, PSDTrace
-    from privlearn.local.protocol import LocalBanditConfig, LocalLearner
+    from privlearn.contract.protocols import Report
+    from privlearn.learners.local.protocol import LocalBanditConfig, LocalLearner
     from privlearn.mechanisms import BallReport, NoisyReport, ProjectedReport
     from privlearn.noise import GaussianNoise
-    from privlearn.protocols import Report
+    from privlearn.rows.domains import Array, PSDTrace
 
     class RunningMean(LocalLearner):
         kind: Literal["running-mean"] = "running-mean"

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 from ledgers_to_show import weeks
 from playwright.sync_api import sync_playwright
 
-from privlearn.papers.plots import few_colours
 from privlearn.reporting.page import write_page
 from privlearn.reporting.report import report
+from privlearn_studies.papers.plots import few_colours
 
 HERE = Path(__file__).parent
 WIDTH = 900

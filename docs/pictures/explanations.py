@@ -21,8 +21,8 @@ from privlearn.losses import GaussianLoss, LaplaceLoss
 from privlearn.losses.conversion import renyi_epsilon, zcdp_epsilon
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import LaplaceNoise
-from privlearn.papers.errata import errata
-from privlearn.papers.plots import drawn_png
+from privlearn_studies.papers.errata import errata
+from privlearn_studies.papers.plots import drawn_png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

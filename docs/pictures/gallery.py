@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from privlearn.papers.plots import few_colours
+from privlearn_studies.papers.plots import few_colours
 
 HERE = Path(__file__).resolve().parent
 PAGE = HERE.parent / "gallery.md"

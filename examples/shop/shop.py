@@ -26,13 +26,13 @@ from typing import Any, final
 import numpy as np
 
 from privlearn.accountants import audit
-from privlearn.datasets.cars import returning_car_market
 from privlearn.errors import ServiceError
 from privlearn.learners.serving import Arrival
-from privlearn.mnl import NO_ITEM
+from privlearn.mechanisms.choice_model import NO_ITEM
 from privlearn.rows import RowStore
+from privlearn.runs.cars import returning_car_market
+from privlearn.runs.simulated_choices import Market
 from privlearn.service import AsyncClient, access
-from privlearn.simulation.choice import Market
 
 HERE = Path(__file__).parent
 NEVER_ANSWERS = 0.1

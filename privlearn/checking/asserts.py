@@ -32,15 +32,6 @@ from privlearn.accountants.multiple_accountants import (
 )
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.tallies import Tallies
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import (
-    ZCDP,
-    ApproxDP,
-    Currency,
-    GaussianDP,
-    PureDP,
-    Renyi,
-)
 from privlearn.checking.accountant_usage import AccountantUsage, watch_accountants
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult, white_box
@@ -50,7 +41,6 @@ from privlearn.checking.sampling.check import black_box
 from privlearn.checking.session import current, note
 from privlearn.checking.targets import Claimable, SamplingTarget, sampling_target
 from privlearn.checking.told_in_full import told_in_full
-from privlearn.entries import OpenEntry, parse_entry
 from privlearn.errors import (
     BudgetError,
     CheckError,
@@ -59,9 +49,19 @@ from privlearn.errors import (
     PrivacyViolation,
 )
 from privlearn.ledger import Ledger, Record, read_records
+from privlearn.ledger.entries import OpenEntry, parse_entry
 from privlearn.losses import FailingLoss, Loss, compose, loss_from_dict
+from privlearn.losses.budgets import (
+    ZCDP,
+    ApproxDP,
+    Currency,
+    GaussianDP,
+    PureDP,
+    Renyi,
+)
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+from privlearn.values.adjacency import Adjacency, Trust
 
 __tracebackhide__ = told_in_full
 

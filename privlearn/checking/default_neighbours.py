@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._records import blanked, join, leaves, length, record_at
-from privlearn.adjacency import Adjacency
 from privlearn.checking.neighbours import extreme_records
 from privlearn.checking.stream_runs import (
     accepted_users,
@@ -29,10 +27,12 @@ from privlearn.checking.stream_runs import (
     released_by,
 )
 from privlearn.checking.stub_accountant import StubAccountant
-from privlearn.domains import Array, Ball, Box, Domain
+from privlearn.contract.tokens import Spend
 from privlearn.errors import CheckError
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Array, Ball, Box, Domain
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.records import blanked, join, leaves, length, record_at
 
 DataPair = tuple[Any, Any]
 """Two data sets, or two records as blocks of one."""

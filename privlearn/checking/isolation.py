@@ -15,9 +15,9 @@ from functools import wraps
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-from privlearn._user_code import FAILED, attempted, from_outside
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, InterferenceError
+from privlearn.values.user_code import FAILED, attempted, from_outside
 
 __tracebackhide__ = told_in_full
 

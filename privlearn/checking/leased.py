@@ -8,13 +8,13 @@ from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
-from privlearn._validate import count
-from privlearn.domains import Array
-from privlearn.leases import Lease
+from privlearn.contract.leases import Lease
+from privlearn.contract.protocols import Mechanism
+from privlearn.contract.tokens import Token
 from privlearn.losses import Loss, compose
-from privlearn.protocols import Mechanism
 from privlearn.rows import Rows
-from privlearn.tokens import Token
+from privlearn.rows.domains import Array
+from privlearn.values.validate import count
 
 X = TypeVar("X")
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._records import length, record_at
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Ball, Box, Categories, Counted, Domain, OneOf, PSDTrace
 from privlearn.errors import CheckError
 from privlearn.mechanisms import Objective
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer
 from privlearn.mechanisms.linear_models import Labelled
 from privlearn.mechanisms.multinomial import Choices
-from privlearn.mnl import NO_ITEM, Answer
+from privlearn.rows.domains import Array, Ball, Box, Categories, Counted, Domain, OneOf, PSDTrace
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.records import length, record_at
 
 _TOO_LARGE = 1e3
 """How many times too large records are before they are clipped."""

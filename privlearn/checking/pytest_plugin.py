@@ -17,9 +17,9 @@ from privlearn.checking import session as check_session
 
 if TYPE_CHECKING:
     from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
-    from privlearn.adjacency import Adjacency
-    from privlearn.budgets import ApproxDP, B, Currency
+    from privlearn.losses.budgets import ApproxDP, B, Currency
     from privlearn.noise import NoiseSource
+    from privlearn.values.adjacency import Adjacency
 
 _PROPERTY = "privacy"
 _MOST_LINES = 40

@@ -11,12 +11,12 @@ from typing import Never, Protocol, Self, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.domains import Array
 from privlearn.errors import CheckError
-from privlearn.exact_noise.fast import Floors
-from privlearn.exact_noise.pool import Pool
-from privlearn.exact_noise.tables import FLOOR_BITS
-from privlearn.exact_noise.variates import Kind, Variates
+from privlearn.noise.exact.fast import Floors
+from privlearn.noise.exact.pool import Pool
+from privlearn.noise.exact.tables import FLOOR_BITS
+from privlearn.noise.exact.variates import Kind, Variates
+from privlearn.rows.domains import Array
 
 _ODD = 0x9E3779B97F4A7C15
 _TAIL_BITS = 64

@@ -21,10 +21,10 @@ except ImportError as missing:  # pragma: no cover - the tests have it
         "privlearn.checking.strategies needs hypothesis: pip install privlearn[checking]"
     ) from missing
 
-from privlearn._records import join, leaves, record_at, stack
-from privlearn._validate import count, positive
 from privlearn.checking.replay.populations import Person, null_person, replaced, shopper, stranger
-from privlearn.domains import Array, Norm
+from privlearn.rows.domains import Array, Norm
+from privlearn.values.records import join, leaves, record_at, stack
+from privlearn.values.validate import count, positive
 
 Block = Any
 """Records of several users: an array, or a tuple of arrays, with users along the leading axis."""

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.adjacency import Adjacency
 from privlearn.checking.stub_accountant import StubAccountant
+from privlearn.contract.tokens import Token
 from privlearn.errors import CheckError
 from privlearn.rows import Rows
-from privlearn.tokens import Token
+from privlearn.values.adjacency import Adjacency
 
 
 def is_stream(mechanism: Any) -> bool:

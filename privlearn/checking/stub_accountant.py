@@ -9,17 +9,7 @@ from typing import Any, ClassVar, Self, cast, final
 
 import numpy as np
 
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import Currency
-from privlearn.domains import Array
-from privlearn.errors import CheckError
-from privlearn.exact_noise.fast import Floors
-from privlearn.exact_noise.pool import Pool
-from privlearn.exact_noise.variates import Variates
-from privlearn.losses import Loss
-from privlearn.noise import CapNoise, CategoryNoise, ExactNoise, Noise, NoiseSource
-from privlearn.people import People
-from privlearn.tokens import (
+from privlearn.contract.tokens import (
     Outcome,
     Past,
     RecordedToken,
@@ -29,6 +19,16 @@ from privlearn.tokens import (
     Token,
     mint_token,
 )
+from privlearn.errors import CheckError
+from privlearn.losses import Loss
+from privlearn.losses.budgets import Currency
+from privlearn.noise import CapNoise, CategoryNoise, ExactNoise, Noise, NoiseSource
+from privlearn.noise.exact.fast import Floors
+from privlearn.noise.exact.pool import Pool
+from privlearn.noise.exact.variates import Variates
+from privlearn.people import People
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency, Trust
 
 
 @final

@@ -22,15 +22,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from faults import FAULTS, CheckCase, Fault
 from pydantic import BaseModel, ConfigDict
 
-from privlearn._packages import MECHANISMS, look_up
-from privlearn._packages import announced as announced_names
-from privlearn._validate import count
-from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult
-from privlearn.checking.faults import FAULTS, CheckCase, Fault
 from privlearn.checking.laws.check import check_mechanism, target_of_samples
 from privlearn.checking.power import with_power
 from privlearn.checking.reduced_noise import FACTOR
@@ -43,8 +39,8 @@ from privlearn.checking.replay.shipped_learners import (
 )
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import SamplingTarget
-from privlearn.domains import Ball, Box, Counted, OneOf, PSDTrace
 from privlearn.errors import CheckError, InterferenceError
+from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms import (
     AnytimeBLT,
     BallReport,
@@ -71,6 +67,10 @@ from privlearn.mechanisms import (
     SimplexVertices,
 )
 from privlearn.mechanisms.factorization import Factorization
+from privlearn.rows.domains import Ball, Box, Counted, OneOf, PSDTrace
+from privlearn.values.packages import MECHANISMS, look_up
+from privlearn.values.packages import announced as announced_names
+from privlearn.values.validate import count
 
 Conclusion = Literal["holds", "VIOLATED", "not refuted", "caught", "MISSED", "ALARM", "not done"]
 BAD: frozenset[Conclusion] = frozenset({"VIOLATED", "MISSED", "ALARM", "not done"})

@@ -24,17 +24,17 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from privlearn._validate import count
 from privlearn.accountants import JointAccountant, audit
-from privlearn.budgets import ZCDP, Currency
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.canonical import CanonicalForm, CanonicalValue
 from privlearn.checking.replay.protocols import InteractionProtocol, serve
 from privlearn.checking.told_in_full import told_in_full
-from privlearn.entries import Entry, PublishEntry, RetireEntry, SpendEntry
 from privlearn.errors import CheckError, SurvivalError
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import Entry, PublishEntry, RetireEntry, SpendEntry
+from privlearn.losses.budgets import ZCDP, Currency
 from privlearn.noise import NoiseSource
+from privlearn.values.validate import count
 
 __tracebackhide__ = told_in_full
 

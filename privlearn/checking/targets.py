@@ -12,17 +12,17 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from privlearn._records import leaves, length, record_at
-from privlearn._user_code import FAILED, attempted
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ApproxDP, Currency
 from privlearn.checking.default_neighbours import default_pairs, run_once
 from privlearn.checking.isolation import own_copy
 from privlearn.checking.reduced_noise import FACTOR, ReducedNoiseGenerator
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
+from privlearn.losses.budgets import ApproxDP, Currency
 from privlearn.rows import Rows
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.records import leaves, length, record_at
+from privlearn.values.user_code import FAILED, attempted
 
 D = TypeVar("D")
 Claimable = Loss | Currency | ApproxDP

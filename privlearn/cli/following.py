@@ -14,9 +14,9 @@ from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.state import AccountState
 from privlearn.cli.interruption import termination_interrupts, undisturbed
 from privlearn.cli.output import BAD_INPUT, console, fail
-from privlearn.entries import AttestEntry, CloseEntry, Entry, OpenEntry, SpendEntry
 from privlearn.errors import LedgerUnreadableError, PrivlearnError
 from privlearn.ledger import Record, iterate_records
+from privlearn.ledger.entries import AttestEntry, CloseEntry, Entry, OpenEntry, SpendEntry
 from privlearn.ledger.reader import is_export
 from privlearn.reporting.audits import examination
 from privlearn.reporting.costs import unit_of

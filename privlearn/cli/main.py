@@ -30,12 +30,12 @@ from privlearn.cli.keys import key_app
 from privlearn.cli.ledger import ledger_app
 from privlearn.cli.output import BAD_INPUT, say_error, standard_output, unread
 from privlearn.cli.packages import packages
-from privlearn.cli.papers import errata, reproduce_app
 from privlearn.cli.people import people_app
 from privlearn.cli.price import calibrate, delta, epsilon
 from privlearn.cli.run import quickstart, run_app
 from privlearn.cli.serve import access_app, serve
 from privlearn.errors import LedgerError, PrivlearnError
+from privlearn_studies.commands import errata, reproduce_app
 
 app = typer.Typer(
     help="Private online learning that can be checked.",

@@ -11,8 +11,8 @@ from typing import Any, Final, NoReturn
 
 import typer
 
-from privlearn._addresses import without_passwords
 from privlearn.errors import LedgerError, LedgerFeatureError, PrivlearnError
+from privlearn.storage.addresses import without_passwords
 
 PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE, POWERLESS, UNKNOWN_FEATURE = 1, 2, 3, 4, 5, 6
 WRONG_SIGNATURE, OTHER_LEDGER, INCOMPLETE = 7, 8, 9

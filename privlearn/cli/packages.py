@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from privlearn._packages import (
+from privlearn.cli.output import BAD_INPUT, PROBLEMS, fail
+from privlearn.errors import PrivlearnError
+from privlearn.values.packages import (
     DOMAINS,
     GROUPS,
     LEARNERS,
@@ -21,8 +23,6 @@ from privlearn._packages import (
     look_up,
     unreadable,
 )
-from privlearn.cli.output import BAD_INPUT, PROBLEMS, fail
-from privlearn.errors import PrivlearnError
 
 
 def packages(
@@ -94,7 +94,7 @@ def _is_ours(group: str, name: str) -> bool:
 
         return is_shipped_family(name)
     if group == DOMAINS:
-        from privlearn.domains.reading import is_shipped_kind
+        from privlearn.rows.domains.reading import is_shipped_kind
 
         return is_shipped_kind(name)
     if group == MECHANISMS:

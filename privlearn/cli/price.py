@@ -69,8 +69,8 @@ def calibrate(
 
     Exit codes: 0 computed; 2 wrong use, or no noise is enough.
     """
-    from privlearn.budgets import ApproxDP
     from privlearn.events.pricing import calibrate_events
+    from privlearn.losses.budgets import ApproxDP
 
     with clear_errors():
         parts = None if shares is None else [share.strip() for share in shares.split(",")]

@@ -11,7 +11,6 @@ from typing import Annotated, Any, get_args
 import typer
 from pydantic.fields import FieldInfo
 
-from privlearn._foreign_files import LARGEST_SETTINGS, read_whole, toml_in
 from privlearn.cli.output import (
     BAD_INPUT,
     FORESEEN,
@@ -25,6 +24,7 @@ from privlearn.cli.output import (
 )
 from privlearn.runs.configs import ChoiceConfig, LocalConfig, RunConfig, TableConfig
 from privlearn.runs.persons import PersonConfig
+from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
 
 run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
 
@@ -157,7 +157,7 @@ def _work(form: type[RunConfig]) -> Callable[..., Any]:
         from privlearn.runs.tables import run_table
 
         return run_table
-    from privlearn.runs.local import run_local
+    from privlearn_studies.local_runs import run_local
 
     return run_local
 

@@ -106,7 +106,7 @@ def read_signed(path: Path, most: int) -> bytes:
     Raises:
         SigningError: it is missing, too large, or cannot be read.
     """
-    from privlearn._foreign_files import read_foreign
+    from privlearn.storage.foreign_files import read_foreign
 
     try:
         found = read_foreign(path, at_most=most)

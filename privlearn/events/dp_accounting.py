@@ -38,7 +38,7 @@ from privlearn.events.lists import (
     ZCDPEvent,
     event_list,
 )
-from privlearn.exact import exact, float_down, float_up, round_up
+from privlearn.values.exact import exact, float_down, float_up, round_up
 
 NeighbourRelation = Literal["replace-one", "add-remove", "zero-out"]
 

@@ -37,10 +37,7 @@ from pydantic import (
     model_validator,
 )
 
-from privlearn._foreign_files import read_whole
-from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import BudgetError, DataError
-from privlearn.exact import Exact, exact, float_down, float_up
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
@@ -58,6 +55,9 @@ from privlearn.losses import (
     compose,
     sampled_gaussian_loss,
 )
+from privlearn.storage.foreign_files import read_whole
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.exact import Exact, exact, float_down, float_up
 
 
 def _plain(value: Any) -> Fraction:

@@ -23,21 +23,21 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._validate import count as valid_count
-from privlearn._validate import finite
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import epsilon_of, in_renyi
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ApproxDP, Renyi
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.errors import AdjacencyError, BudgetError, DataError
 from privlearn.events.lists import EventList, event_list
-from privlearn.exact import exact_text, float_down, round_up
 from privlearn.ledger import Ledger
 from privlearn.losses import Loss, sampled_gaussian_loss
+from privlearn.losses.budgets import ApproxDP, Renyi
 from privlearn.losses.conversion import renyi_order
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Accountant, Plan
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import exact_text, float_down, round_up
+from privlearn.values.validate import count as valid_count
+from privlearn.values.validate import finite
 
 MECHANISM = "opacus-dp-sgd"
 LABEL = "dp-sgd"

@@ -15,12 +15,12 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from privlearn.domains import Ball
-from privlearn.exact import float_up
+from privlearn.contract.protocols import Accountant
+from privlearn.contract.tokens import Released, Spend
 from privlearn.losses import Loss
 from privlearn.noise import GaussianNoise
-from privlearn.protocols import Accountant
-from privlearn.tokens import Released, Spend
+from privlearn.rows.domains import Ball
+from privlearn.values.exact import float_up
 
 
 class Sample(NamedTuple):

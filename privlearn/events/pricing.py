@@ -9,15 +9,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from privlearn._validate import finite, probability
 from privlearn.accountants.calibration import least_noise, least_noise_by_shares
 from privlearn.accountants.epsilon_delta import Evaluated, RoundedNumber, evaluate
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ApproxDP
 from privlearn.errors import AdjacencyError, BudgetError, DataError
 from privlearn.events.lists import EventList, event_list
-from privlearn.exact import Exact, exact_text, float_down, float_up, round_up
 from privlearn.losses import as_replace_one
+from privlearn.losses.budgets import ApproxDP
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact_text, float_down, float_up, round_up
+from privlearn.values.validate import finite, probability
 
 _NOISE = {"noise_multiplier": 1, "scale": 1, "noise_std": 1, "epsilon": -1, "rho": -2}
 """The field that says how much noise there is, and the power of the factor it is multiplied by."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import final
 
-from privlearn.entries import CloseEntry, Entry, OpenEntry, ResumeEntry
+from privlearn.ledger.entries import CloseEntry, Entry, OpenEntry, ResumeEntry
 
 
 @final

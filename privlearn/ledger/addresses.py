@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from privlearn._addresses import is_address as is_address
 from privlearn.errors import LedgerError
+from privlearn.storage.addresses import is_address as is_address
 
 LEDGER = "ledger"
 """The parameter of an address that names one of the ledgers of a database."""

@@ -9,7 +9,6 @@ from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
-from privlearn._new_names import sync_directory
 from privlearn.errors import LedgerError, LedgerUnreadableError
 from privlearn.ledger.addresses import extra_needed, is_address, shown
 from privlearn.ledger.chain import GENESIS, SCHEMA, Chain
@@ -33,6 +32,7 @@ from privlearn.ledger.reader import (
 from privlearn.ledger.recorded_values import RecordedValues
 from privlearn.ledger.tail import waiting_behind
 from privlearn.ledger.values import unpacked
+from privlearn.storage.new_names import sync_directory
 
 
 def backup(

@@ -17,9 +17,9 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, final
 
-from privlearn.entries import EXACT, PARTICIPATION, RESUME
 from privlearn.errors import LedgerError
 from privlearn.ledger.canonical_json import canonical
+from privlearn.ledger.entries import EXACT, PARTICIPATION, RESUME
 from privlearn.ledger.nonces import IssueNonces
 
 SCHEMA = 2

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from privlearn.entries import Entry, OpenEntry, parse_entry
 from privlearn.errors import LedgerHeadError, LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.chain import SCHEMA, Chain
+from privlearn.ledger.entries import Entry, OpenEntry, parse_entry
 from privlearn.ledger.heads import Claimed, kept_elsewhere
 from privlearn.ledger.reader import is_export, iterate_records, readable
 

@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, final
 
-from privlearn import _held_lock, _processes
-from privlearn._new_names import sync_directory
-from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerBusyError, LedgerError, TokenCopyError
 from privlearn.ledger.addresses import is_address, shown
 from privlearn.ledger.reader import APPLICATION_ID
+from privlearn.storage import open_file_lock, processes
+from privlearn.storage.fork_gate import SQLITE
+from privlearn.storage.new_names import sync_directory
 
 TIMEOUT = 10
 """Seconds that another process may hold the file."""
@@ -125,12 +125,12 @@ class Disk:
         if self._logged:
             with suppress(FileNotFoundError):  # SQLite writes elsewhere, see `check_header`
                 self._files.append(os.open(self._log_name, os.O_RDWR))
-            _held_lock.hold(self._files[0])
+            open_file_lock.hold(self._files[0])
         self._own = [(each.st_dev, each.st_ino) for each in map(os.fstat, self._files)]
         """Which files are open: main and log; no other has that while they are."""
-        self._end = weakref.finalize(self, _close, connection, self._files, _processes.here())
+        self._end = weakref.finalize(self, _close, connection, self._files, processes.here())
         self._end.atexit = False
-        _processes.INHERITED.add(self)
+        processes.INHERITED.add(self)
         if self._logged:
             sync_directory(path.parent)  # the log's name: it may hold an entry alone for a while
 
@@ -176,7 +176,7 @@ class Disk:
     def check_log(self) -> None:
         """Raises LedgerBusyError if another process ended the log and may have begun a new one.
 
-        It can do so where `privlearn._held_lock` knows no lock that keeps it from that.
+        It can do so where `privlearn.storage.open_file_lock` knows no lock that keeps it from that.
         """
         if not self._logged:
             return
@@ -304,9 +304,9 @@ class Disk:
         if self._failed:
             # SQLite would remove the log, which may be the only whole copy
             self._end.detach()
-            _processes.never_end(self.connection)
+            processes.never_end(self.connection)
             return
-        _held_lock.let_go(self._files[0])
+        open_file_lock.let_go(self._files[0])
         with SQLITE:
             self._leave_to_sqlite(True)
             # while somebody else reads, the last entries stay in the log
@@ -319,16 +319,16 @@ class Disk:
 
         A child can be forked half-way in an entry, by a signal's handler, and go on with it.
         """
-        _processes.never_end(self.connection)
-        self.connection = _processes.Gone(TokenCopyError, "a ledger")
+        processes.never_end(self.connection)
+        self.connection = processes.Gone(TokenCopyError, "a ledger")
 
 
 def _close(connection: sqlite3.Connection, files: list[int], made_in: tuple[int, int]) -> None:
-    if _processes.here() == made_in:
+    if processes.here() == made_in:
         with SQLITE:
             with suppress(sqlite3.Error):
                 connection.execute("PRAGMA synchronous = FULL")
-            _held_lock.let_go(files[0])
+            open_file_lock.let_go(files[0])
             connection.close()
         for file in files:
             os.close(file)

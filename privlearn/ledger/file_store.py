@@ -9,14 +9,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, final
 
-from privlearn import _processes
-from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerBusyError, LedgerError
 from privlearn.ledger.chain import GENESIS, Record
 from privlearn.ledger.disk import Disk, connect
 from privlearn.ledger.large_values import LARGEST_IN_DATABASE, read_large, write_large
 from privlearn.ledger.stores import Value
 from privlearn.ledger.tail import Tail, Waiting, values_in_tail, waiting_behind
+from privlearn.storage import processes
+from privlearn.storage.fork_gate import SQLITE
 
 Last = tuple[int, str] | None
 """Position and hash of the last entry; None for none."""
@@ -32,7 +32,7 @@ class FileStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._made_in = _processes.here()
+        self._made_in = processes.here()
         self.doubtful = False
         """Whether the entry of the last `write` may stand, also if that raised."""
         self._committed = False
@@ -76,7 +76,7 @@ class FileStore:
         """Whether a value was written to the tail; where it cannot be, the database takes it."""
         if not (self._has_written and row.digest and self._tail.has_room(row.size)):
             return False
-        if self._made_in != _processes.here():
+        if self._made_in != processes.here():
             return False  # which says that a forked child has no database
         self.disk.check_sound()
         self.disk.check_place()
@@ -241,7 +241,7 @@ class FileStore:
             SQLITE.__enter__()
             yield
         except BaseException as error:
-            if self._made_in != _processes.here():
+            if self._made_in != processes.here():
                 raise  # the transaction is the parent's
             self.disk.note(error)
             if self.disk.connection.in_transaction:

@@ -20,11 +20,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, final
 
-from privlearn._foreign_files import read_foreign
-from privlearn._new_names import new_name, sync_directory
-from privlearn.entries import OpenEntry
 from privlearn.errors import LedgerHeadError
 from privlearn.ledger.chain import GENESIS, Chain, Record
+from privlearn.ledger.entries import OpenEntry
+from privlearn.storage.foreign_files import read_foreign
+from privlearn.storage.new_names import new_name, sync_directory
 
 HEAD = ".head"
 """Behind the name of a ledger, the file that keeps its head."""

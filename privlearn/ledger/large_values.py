@@ -9,9 +9,9 @@ import secrets
 from contextlib import suppress
 from pathlib import Path
 
-from privlearn._foreign_files import read_foreign
-from privlearn._new_names import sync_directory
 from privlearn.errors import LedgerUnreadableError
+from privlearn.storage.foreign_files import read_foreign
+from privlearn.storage.new_names import sync_directory
 
 LARGEST_IN_DATABASE = 2**20
 """Bytes of a value in the table ``released``."""

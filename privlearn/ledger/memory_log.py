@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import final
 
-from privlearn.entries import Entry
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import Record, this_minute
+from privlearn.ledger.entries import Entry
 from privlearn.ledger.reader import parse
 from privlearn.ledger.storable import storable
 from privlearn.ledger.tip import Tip

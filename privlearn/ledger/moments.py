@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self, final
 
-from privlearn._foreign_files import open_regular
+from privlearn.storage.foreign_files import open_regular
 
 CHANGED = "somebody writes to it, or replaced it, while it is read"
 _TRIES = 100

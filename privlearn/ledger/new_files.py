@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from privlearn._new_names import BESIDE, new_name, sync_directory
-from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import LedgerError
 from privlearn.ledger.chain import SCHEMA
 from privlearn.ledger.heads import HEAD, HeadFile, head_path, read_head
 from privlearn.ledger.reader import APPLICATION_ID, ENTRIES, RELEASED
 from privlearn.ledger.tail import TAIL
+from privlearn.storage.fork_gate import SQLITE
+from privlearn.storage.new_names import BESIDE, new_name, sync_directory
 
 
 @contextmanager

@@ -25,18 +25,6 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import Any, Protocol, final
 
-from privlearn._local_frames import Message
-from privlearn._local_sockets import Peer
-from privlearn.entries import (
-    DelegateEntry,
-    Entry,
-    IssueEntry,
-    PublishEntry,
-    RetireEntry,
-    ReturnEntry,
-    SumsEntry,
-    parse_entry,
-)
 from privlearn.errors import (
     LedgerBusyError,
     LedgerError,
@@ -46,12 +34,24 @@ from privlearn.errors import (
     PrivlearnError,
 )
 from privlearn.ledger.canonical_json import canonical
+from privlearn.ledger.entries import (
+    DelegateEntry,
+    Entry,
+    IssueEntry,
+    PublishEntry,
+    RetireEntry,
+    ReturnEntry,
+    SumsEntry,
+    parse_entry,
+)
 from privlearn.ledger.file_store import may_wait
 from privlearn.ledger.reader import record_of
 from privlearn.ledger.settling import Settling
 from privlearn.ledger.store import Ledger
 from privlearn.ledger.stores import Value
 from privlearn.ledger.values import unpacked
+from privlearn.storage.frames import Message
+from privlearn.storage.sockets import Peer
 
 TURN = 10.0
 """Seconds after which a process loses its turn, if others wait; public."""

@@ -15,8 +15,8 @@ from pathlib import Path
 from threading import get_ident
 from typing import Self, final
 
-from privlearn import _processes
 from privlearn.errors import LedgerBusyError, LedgerError, LedgerUnreadableError
+from privlearn.storage import processes
 
 try:
     import fcntl
@@ -51,7 +51,7 @@ class OwnerLock:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 raise served(self._ledger) from None
             raise LedgerError(f"{self._ledger} cannot be locked: {error.strerror}") from None
-        _processes.INHERITED.add(self)
+        processes.INHERITED.add(self)
         return self
 
     def _lock(self) -> None:
@@ -66,7 +66,7 @@ class OwnerLock:
                 return
 
     def __exit__(self, *_: object) -> None:
-        _processes.INHERITED.discard(self)
+        processes.INHERITED.discard(self)
         self.inherited()
 
     @contextmanager

@@ -32,8 +32,6 @@ from typing import Any, Literal, TypeVar, cast, final
 from sqlalchemy import bindparam, case, func, insert, select, text
 from sqlalchemy.dialects.postgresql import insert as insert_or_leave
 
-from privlearn import _processes
-from privlearn._exclusive import Block
 from privlearn.errors import (
     LedgerBusyError,
     LedgerError,
@@ -63,6 +61,8 @@ from privlearn.ledger.postgres_sessions import (
 )
 from privlearn.ledger.reader import record_of
 from privlearn.ledger.stores import Turn, Value
+from privlearn.storage import processes
+from privlearn.storage.exclusive import Block
 
 _TRIES = 20
 """Of a transaction that the server undoes for the sake of another one, of another ledger, say."""
@@ -108,8 +108,8 @@ class PostgresStore:
         self._closed = False
         self._held = Connections()
         self._turn_lock = TurnLock(self._held, ("turn", self._ledger), self._connected)
-        self._end = weakref.finalize(self, self._held.close, _processes.here())
-        _processes.INHERITED.add(self)
+        self._end = weakref.finalize(self, self._held.close, processes.here())
+        processes.INHERITED.add(self)
         self.writer, self.epoch = "", 0
         try:
             if how == "create":
@@ -540,8 +540,8 @@ class PostgresStore:
 
     def inherited(self) -> None:
         """Leaves the connections to the parent: a forked child must not end them, nor use them."""
-        _processes.never_end((self._held.session, self._held.reading, self._engine))
-        self._held.session = self._held.reading = _processes.Gone(TokenCopyError, "a ledger")  # type: ignore[assignment]
+        processes.never_end((self._held.session, self._held.reading, self._engine))
+        self._held.session = self._held.reading = processes.Gone(TokenCopyError, "a ledger")  # type: ignore[assignment]
 
 
 _OF_NONCE = select(

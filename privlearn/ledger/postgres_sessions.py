@@ -28,10 +28,10 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import NullPool
 
-from privlearn import _processes
-from privlearn._exclusive import Block
 from privlearn.errors import LedgerBusyError, LedgerError, LedgerUnreadableError
 from privlearn.ledger.addresses import LEDGER, is_address, shown, spelled_out
+from privlearn.storage import processes
+from privlearn.storage.exclusive import Block
 
 TIMEOUT = 10.0
 """Seconds that a connection, a lock or a statement may take."""
@@ -409,7 +409,7 @@ class Connections:
 
     def close(self, made_in: tuple[int, int]) -> None:
         """Ends both, unless they are a parent's."""
-        if _processes.here() == made_in:
+        if processes.here() == made_in:
             with suppress(Exception):
                 self.drop()
             with suppress(Exception):

@@ -23,7 +23,6 @@ from typing import Any, TypeVar, final
 
 from pydantic_core import from_json, to_json
 
-from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import (
     LedgerFeatureError,
     LedgerSchemaError,
@@ -36,6 +35,7 @@ from privlearn.ledger.chain import GENESIS, KNOWN_FEATURES, MOST_BYTES, SCHEMA, 
 from privlearn.ledger.heads import HEAD, head_path, is_head, read_head
 from privlearn.ledger.moments import CHANGED, Moment, Tries, log_path, real_path
 from privlearn.ledger.tail import tail_path, waiting_behind
+from privlearn.storage.fork_gate import SQLITE
 
 T = TypeVar("T")
 

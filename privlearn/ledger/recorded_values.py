@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import final
 
-from privlearn.entries import RESUME
 from privlearn.errors import LedgerError
 from privlearn.ledger.addresses import extra_needed
 from privlearn.ledger.chain import Record
+from privlearn.ledger.entries import RESUME
 from privlearn.ledger.large_values import read_large
 from privlearn.ledger.moments import real_path
 from privlearn.ledger.reader import Look, is_export, read_at_once, readable

@@ -14,9 +14,6 @@ from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import Any, final
 
-from privlearn._exclusive import Block
-from privlearn._local_frames import Limits, Message
-from privlearn._local_sockets import Client
 from privlearn.errors import (
     LedgerError,
     LedgerUnreadableError,
@@ -27,6 +24,9 @@ from privlearn.ledger.chain import Record
 from privlearn.ledger.large_values import LARGEST
 from privlearn.ledger.reader import record_of
 from privlearn.ledger.stores import Turn, Value
+from privlearn.storage.exclusive import Block
+from privlearn.storage.frames import Limits, Message
+from privlearn.storage.sockets import Client
 
 LIMITS = Limits(json=2**20, attached=LARGEST + 2**24)
 """Entries and values come attached, and are as large as a ledger takes them."""

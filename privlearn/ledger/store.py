@@ -29,15 +29,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal, Protocol, Self, final
 
-from privlearn import _processes
-from privlearn._exclusive import Block, Exclusive
-from privlearn._new_names import unlink_leftover_names
-from privlearn.entries import (
-    Entry,
-    IssueEntry,
-    OpenEntry,
-    parse_entry,
-)
 from privlearn.errors import (
     LedgerBusyError,
     LedgerClosedError,
@@ -56,6 +47,12 @@ from privlearn.ledger.chain import (
 )
 from privlearn.ledger.continued_files import read_to_continue
 from privlearn.ledger.disk import Disk, located
+from privlearn.ledger.entries import (
+    Entry,
+    IssueEntry,
+    OpenEntry,
+    parse_entry,
+)
 from privlearn.ledger.exports import write_export
 from privlearn.ledger.file_store import FileStore, unwritable
 from privlearn.ledger.file_systems import check_on_this_host
@@ -72,6 +69,9 @@ from privlearn.ledger.storable import storable
 from privlearn.ledger.stores import SharedStore, Turn, Value
 from privlearn.ledger.tip import Tip
 from privlearn.ledger.values import unpacked
+from privlearn.storage import processes
+from privlearn.storage.exclusive import Block, Exclusive
+from privlearn.storage.new_names import unlink_leftover_names
 
 
 class Queue(Protocol):
@@ -736,7 +736,7 @@ class Ledger:
         While somebody else reads the file, the last entries stay in the ``-wal`` file beside it.
         In a forked process the file is left alone, as it is the parent's.
         """
-        if self._lock.made_in != _processes.here():
+        if self._lock.made_in != processes.here():
             self._closed = True
             return
         with self._lock:

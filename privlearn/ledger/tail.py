@@ -23,11 +23,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, final
 
-from privlearn._foreign_files import read_foreign
-from privlearn._new_names import new_name
 from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger.chain import MOST_BYTES, chain_hash
 from privlearn.ledger.values import unpacked
+from privlearn.storage.foreign_files import read_foreign
+from privlearn.storage.new_names import new_name
 
 TAIL = "-tail"
 """Behind the name of a ledger."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import Self, final
 
-from privlearn.entries import CloseEntry, Entry
 from privlearn.ledger.chain import GENESIS, Chain, MerkleTree, Record, minute_of
+from privlearn.ledger.entries import CloseEntry, Entry
 from privlearn.ledger.nonces import IssueNonces
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import cast
 
-from privlearn.exact import exact_text, float_up, round_up
 from privlearn.losses.base import Loss
 from privlearn.losses.discrete import DiscreteLaplace
 from privlearn.losses.gaussian import GaussianLoss
@@ -15,6 +14,7 @@ from privlearn.losses.least import LeastLoss
 from privlearn.losses.pure import BoundedRangeLoss, LaplaceLoss, PureLoss, RandomizedResponse
 from privlearn.losses.stated import RenyiCurve, ZCDPLoss
 from privlearn.losses.subsampled import SubsampledGaussian
+from privlearn.values.exact import exact_text, float_up, round_up
 
 _SLACK = 1 + Fraction(1, 2**30)
 """Numbers that were computed in floating point may differ so much from one machine to another."""

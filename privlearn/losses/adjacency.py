@@ -4,7 +4,7 @@ Losses of different adjacencies are never mixed silently.  A conversion is an ob
 went in, what came out and why it holds:
 
 Examples:
-    >>> from privlearn.adjacency import Adjacency
+    >>> from privlearn.values.adjacency import Adjacency
     >>> from privlearn.losses import GaussianLoss
     >>> as_replace_one(GaussianLoss(1, adjacency=Adjacency.ADD_REMOVE)).loss.gaussian()
     Fraction(4, 1)
@@ -15,9 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
 from privlearn.losses.base import Loss, loss_from_dict
+from privlearn.values.adjacency import Adjacency
 
 
 @final

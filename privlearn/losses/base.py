@@ -25,7 +25,13 @@ from itertools import islice, product
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, ClassVar, TypeVar, cast, final, get_args, get_origin, get_type_hints
 
-from privlearn._json_forms import (
+from privlearn.errors import AdjacencyError, BudgetError, PackageError, UnknownKindError
+from privlearn.losses.numerics import up
+from privlearn.losses.output_laws import LawPair, Product
+from privlearn.losses.steps import BoundedRangeStep, CurveStep, GaussianStep, Step
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import exact_text, float_up, round_up
+from privlearn.values.json_forms import (
     LIST,
     OBJECT,
     REAL,
@@ -36,14 +42,8 @@ from privlearn._json_forms import (
     check_form,
     named,
 )
-from privlearn._packages import LOSSES, look_up
-from privlearn._validate import count as valid_count
-from privlearn.adjacency import Adjacency
-from privlearn.errors import AdjacencyError, BudgetError, PackageError, UnknownKindError
-from privlearn.exact import exact_text, float_up, round_up
-from privlearn.losses.numerics import up
-from privlearn.losses.output_laws import LawPair, Product
-from privlearn.losses.steps import BoundedRangeStep, CurveStep, GaussianStep, Step
+from privlearn.values.packages import LOSSES, look_up
+from privlearn.values.validate import count as valid_count
 
 _OURS = __name__.partition(".")[0] + "."
 _MOST_PAIRS = 256

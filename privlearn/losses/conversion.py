@@ -32,7 +32,7 @@ from decimal import (
 )
 from typing import NamedTuple
 
-from privlearn._validate import finite, probability
+from privlearn.values.validate import finite, probability
 
 _ROOT_TWO_PI = Decimal(
     "2.5066282746310005024157652848110452530069867406099383166299235763422936546078419749465958"

@@ -16,11 +16,7 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, final
 
-from privlearn._json_forms import OBJECT, TEXT, Form
-from privlearn._packages import LOSSES, look_up
-from privlearn.adjacency import Adjacency
 from privlearn.errors import LedgerError, PackageError, UnknownKindError
-from privlearn.exact import Exact, round_up
 from privlearn.losses.above import is_above
 from privlearn.losses.base import (
     ComposedLoss,
@@ -52,6 +48,10 @@ from privlearn.losses.steps import (
 )
 from privlearn.losses.subsampled import SubsampledGaussian
 from privlearn.losses.visits import VisitsLoss
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, round_up
+from privlearn.values.json_forms import OBJECT, TEXT, Form
+from privlearn.values.packages import LOSSES, look_up
 
 ORDERS = tuple(
     1 + Fraction(4 + part, 4) * Fraction(2) ** k for k in range(-3, 10) for part in range(4)

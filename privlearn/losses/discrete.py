@@ -23,9 +23,7 @@ from typing import final
 
 import numpy as np
 
-from privlearn.adjacency import Adjacency
 from privlearn.errors import CheckError
-from privlearn.exact import Exact, float_up
 from privlearn.losses.base import Loss, register
 from privlearn.losses.numerics import (
     MOST_STEPS,
@@ -42,6 +40,8 @@ from privlearn.losses.numerics import (
 from privlearn.losses.output_laws import Discrete, LawPair, Product
 from privlearn.losses.pure import response_renyi
 from privlearn.losses.steps import DiscreteLaplaceStep
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, float_up
 
 _MOST_SYMBOLS = 10**6
 

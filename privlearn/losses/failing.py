@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, final
 
-from privlearn._json_forms import OBJECT, TEXT, Form
-from privlearn.adjacency import Adjacency
-from privlearn.exact import Exact, exact, exact_text
 from privlearn.losses.base import Loss, loss_from_dict, of_relation, register
 from privlearn.losses.numerics import valid_order
 from privlearn.losses.stated import ApproxLoss
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact, exact_text
+from privlearn.values.json_forms import OBJECT, TEXT, Form
 
 
 @final

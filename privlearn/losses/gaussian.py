@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import final
 
-from privlearn._validate import finite
-from privlearn.adjacency import Adjacency
-from privlearn.exact import Exact, exact, exact_text, float_up, round_up
 from privlearn.losses.base import Loss, register
 from privlearn.losses.numerics import up, valid_number, valid_order
 from privlearn.losses.output_laws import LawPair, shifted
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact, exact_text, float_up, round_up
+from privlearn.values.validate import finite
 
 
 @final

@@ -8,10 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, final
 
-from privlearn._json_forms import LIST, Form
-from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
-from privlearn.exact import Exact, exact_text, float_up, round_up
 from privlearn.losses.base import Loss, loss_from_dict, of_relation, register
 from privlearn.losses.discrete import DiscreteLaplace
 from privlearn.losses.gaussian import GaussianLoss
@@ -19,6 +16,9 @@ from privlearn.losses.pure import BoundedRangeLoss, LaplaceLoss, PureLoss, Rando
 from privlearn.losses.stated import RenyiCurve, ZCDPLoss
 from privlearn.losses.steps import CurveStep, Step
 from privlearn.losses.subsampled import SubsampledGaussian
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact_text, float_up, round_up
+from privlearn.values.json_forms import LIST, Form
 
 BOUNDS: tuple[type[Loss], ...] = (
     GaussianLoss,

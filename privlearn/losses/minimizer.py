@@ -48,11 +48,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import final
 
-from privlearn._validate import count, positive
-from privlearn.adjacency import Adjacency
-from privlearn.exact import float_down, float_up, round_up
 from privlearn.losses.base import Loss, register
 from privlearn.losses.numerics import ULP
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import float_down, float_up, round_up
+from privlearn.values.validate import count, positive
 
 _MANY = 1_000
 """Directions beyond which the linear form of (B) is used: close by then, and quick."""

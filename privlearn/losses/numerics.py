@@ -5,8 +5,8 @@ from __future__ import annotations
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 
-from privlearn._validate import count, finite
-from privlearn.exact import Exact, exact
+from privlearn.values.exact import Exact, exact
+from privlearn.values.validate import count, finite
 
 ULP = 2.0**-52
 MOST_STEPS = 10**15

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, final
 
-from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
 from privlearn.losses.base import Loss, of_relation, read_parts, register
 from privlearn.losses.discrete import DiscreteGaussian
@@ -16,6 +15,7 @@ from privlearn.losses.numerics import MOST_STEPS, valid_count
 from privlearn.losses.output_laws import LawPair
 from privlearn.losses.pure import BoundedRangeLoss, LaplaceLoss, PureLoss, RandomizedResponse
 from privlearn.losses.stated import ZCDPLoss
+from privlearn.values.adjacency import Adjacency
 
 _ONE_NUMBER: frozenset[type[Loss]] = frozenset(
     {

@@ -24,8 +24,6 @@ from typing import final
 
 import numpy as np
 
-from privlearn.adjacency import Adjacency
-from privlearn.exact import Exact, float_up
 from privlearn.losses.base import Loss, register
 from privlearn.losses.numerics import (
     ROUNDING,
@@ -40,6 +38,8 @@ from privlearn.losses.numerics import (
 )
 from privlearn.losses.output_laws import Discrete, LawPair, laplace
 from privlearn.losses.steps import BoundedRangeStep, LaplaceStep, PureStep, RandomizedResponseStep
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, float_up
 
 _MOST_CATEGORIES = 10**15
 

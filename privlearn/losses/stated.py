@@ -13,14 +13,14 @@ from typing import Any, final
 
 import numpy as np
 
-from privlearn._json_forms import LIST, Form, check_curve
-from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
-from privlearn.exact import Exact, exact, exact_text, float_up, round_up
 from privlearn.losses.base import Loss, register
 from privlearn.losses.numerics import up, valid_epsilon, valid_number, valid_order
 from privlearn.losses.output_laws import Discrete, LawPair, shifted
 from privlearn.losses.pure import PureLoss, response_pair
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact, exact_text, float_up, round_up
+from privlearn.values.json_forms import LIST, Form, check_curve
 
 _MOST_TERMS = 64
 """Of the sum for a person with many rows."""

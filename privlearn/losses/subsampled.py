@@ -11,14 +11,14 @@ from typing import Any, final
 
 import numpy as np
 
-from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
-from privlearn.exact import Exact, exact, float_down, float_up
 from privlearn.losses.base import Loss, register
 from privlearn.losses.gaussian import GaussianLoss
 from privlearn.losses.numerics import ROUNDING, ULP, up, valid_number, valid_order
 from privlearn.losses.output_laws import Array, Density, LawPair, normal
 from privlearn.losses.steps import SubsampledGaussianStep
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact, float_down, float_up
 
 _LARGEST_ORDER = 4096
 """Above this order the subsampled Gaussian is priced by a simple bound (two Gaussians mixed)."""

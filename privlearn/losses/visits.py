@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, final
 
-from privlearn._json_forms import OBJECT, WHOLE, Form
-from privlearn._validate import count
-from privlearn.adjacency import Adjacency
 from privlearn.losses.base import ComposedLoss, Loss, compose, loss_from_dict, of_relation, register
 from privlearn.losses.output_laws import LawPair
 from privlearn.losses.steps import Step
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.json_forms import OBJECT, WHOLE, Form
+from privlearn.values.validate import count
 
 
 @final

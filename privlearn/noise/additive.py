@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, ClassVar, final
 
-from privlearn._validate import Checked, Positive, positive
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Norm
-from privlearn.exact import round_up
-from privlearn.exact_noise.fast import Floors
-from privlearn.exact_noise.pool import Pool
-from privlearn.exact_noise.variates import Variates
 from privlearn.losses import LaplaceLoss, Loss, gaussian_loss
 from privlearn.noise.drawing import doubles_of, integers_of
+from privlearn.noise.exact.fast import Floors
+from privlearn.noise.exact.pool import Pool
+from privlearn.noise.exact.variates import Variates
+from privlearn.rows.domains import Array, Norm
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import round_up
+from privlearn.values.validate import Checked, Positive, positive
 
 
 @final

@@ -8,15 +8,15 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, ClassVar, Literal, final
 
-from privlearn._validate import Count, Finite, assign, check_fields, count
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Norm
-from privlearn.exact import Exact, exact, float_down
-from privlearn.exact_noise.cap_mass import cap_mass
-from privlearn.exact_noise.caps import CapLaw, CapRows
-from privlearn.exact_noise.pool import NoisePool, Pool
 from privlearn.losses import Loss, PureLoss
+from privlearn.noise.exact.cap_mass import cap_mass
+from privlearn.noise.exact.caps import CapLaw, CapRows
+from privlearn.noise.exact.pool import NoisePool, Pool
 from privlearn.noise.reports import GRID, GridProbability, ReportFamily, local_price
+from privlearn.rows.domains import Norm
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact, float_down
+from privlearn.values.validate import Count, Finite, assign, check_fields, count
 
 _LEAST_MASS = 1e-200
 """Of a cap: doubles hold smaller ones with fewer digits, or not at all."""

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._validate import AtLeastTwo, check_fields, count
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Norm
-from privlearn.exact import Exact, exact, float_down
-from privlearn.exact_noise.pool import NoisePool, Pool, below, bernoulli
 from privlearn.losses import Loss, PureLoss, RandomizedResponse
+from privlearn.noise.exact.pool import NoisePool, Pool, below, bernoulli
 from privlearn.noise.reports import GRID, GridProbability, ReportFamily, local_price
+from privlearn.rows.domains import Norm
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact, float_down
+from privlearn.values.validate import AtLeastTwo, check_fields, count
 
 _MOST_CATEGORIES = 2**20
 

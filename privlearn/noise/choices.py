@@ -6,14 +6,14 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
-from privlearn._validate import Checked, Positive
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Norm
 from privlearn.errors import BudgetError
-from privlearn.exact_noise.pool import Pool
-from privlearn.exact_noise.variates import Variates
 from privlearn.losses import Loss
 from privlearn.noise.drawing import doubles_of
+from privlearn.noise.exact.pool import Pool
+from privlearn.noise.exact.variates import Variates
+from privlearn.rows.domains import Array, Norm
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.validate import Checked, Positive
 
 
 class _ForChoices(Checked, ABC):

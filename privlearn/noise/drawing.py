@@ -6,11 +6,11 @@ import math
 
 import numpy as np
 
-from privlearn.domains import Array
-from privlearn.exact_noise.fast import Floors
-from privlearn.exact_noise.pool import Pool
-from privlearn.exact_noise.tables import FLOOR_BITS
-from privlearn.exact_noise.variates import STEP, Kind
+from privlearn.noise.exact.fast import Floors
+from privlearn.noise.exact.pool import Pool
+from privlearn.noise.exact.tables import FLOOR_BITS
+from privlearn.noise.exact.variates import STEP, Kind
+from privlearn.rows.domains import Array
 
 
 def integers_of(pool: Pool, kind: Kind, shape: tuple[int, ...], bits: int) -> Floors:

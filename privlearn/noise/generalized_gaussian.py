@@ -9,15 +9,15 @@ from typing import Annotated, Any, ClassVar, final
 
 import numpy as np
 
-from privlearn._validate import Checked, Positive, count, finite, positive
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Norm
-from privlearn.exact import round_up
-from privlearn.exact_noise.fast import Floors
-from privlearn.exact_noise.pool import NoisePool, Pool
-from privlearn.exact_noise.tables import FLOOR_BITS
 from privlearn.losses import GeneralizedGaussian, Loss, gaussian_loss
 from privlearn.noise.drawing import integers_of
+from privlearn.noise.exact.fast import Floors
+from privlearn.noise.exact.pool import NoisePool, Pool
+from privlearn.noise.exact.tables import FLOOR_BITS
+from privlearn.rows.domains import Array, Norm
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import round_up
+from privlearn.values.validate import Checked, Positive, count, finite, positive
 
 
 def _at_least_two(**named: float) -> float:
@@ -43,7 +43,7 @@ class GeneralizedGaussianNoise(Checked):
     scale 2std²): std² times the sum of d squared normals.  The direction is independent of it, with
     the law of x/‖x‖ for any x of density f(‖x‖); take ∏exp(−|x_i|^p), where |x_i|^p is Gamma(1/p)
     with a random sign.  For p = 2 it is N(0, std²) on every coordinate, and drawn as such; else
-    `privlearn.exact_noise.powers` draws it, exactly; integers p take the least time.
+    `privlearn.noise.exact.powers` draws it, exactly; integers p take the least time.
 
     Args:
         std: σ; the mean of ‖z‖² is d·std², and the std of a coordinate is `coordinate_std`.
@@ -89,7 +89,7 @@ class GeneralizedGaussianNoise(Checked):
         """⌊2^bits·z⌋ of vectors at σ = 1 along the last axis, exactly, int64; bits <= 40."""
         if self.exponent == 2:
             return integers_of(pool, "normal", shape, bits)
-        from privlearn.exact_noise.powers import power_vectors
+        from privlearn.noise.exact.powers import power_vectors
 
         *vectors, dim = shape
         n, p = math.prod(vectors), self.exponent

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Norm
-from privlearn.exact_noise.fast import Floors
-from privlearn.exact_noise.pool import Pool
 from privlearn.losses import Loss
+from privlearn.noise.exact.fast import Floors
+from privlearn.noise.exact.pool import Pool
+from privlearn.rows.domains import Array, Norm
+from privlearn.values.adjacency import Adjacency
 
 
 class Noise(Protocol):

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from privlearn._json_forms import REAL, TEXT, WHOLE, Form, check_form, named
-from privlearn._packages import NOISES, Announced, made_from
 from privlearn.noise.additive import GaussianNoise, LaplaceNoise
 from privlearn.noise.caps import CapNoise
 from privlearn.noise.categories import CategoryNoise
 from privlearn.noise.choices import ExponentialNoise, GumbelNoise
 from privlearn.noise.generalized_gaussian import GeneralizedGaussianNoise
 from privlearn.noise.protocols import Noise
+from privlearn.values.json_forms import REAL, TEXT, WHOLE, Form, check_form, named
+from privlearn.values.packages import NOISES, Announced, made_from
 
 _READERS: dict[str, tuple[Form, Callable[..., Noise]]] = {
     "gaussian": ({"std": REAL}, GaussianNoise),

@@ -7,13 +7,13 @@ from abc import ABC, abstractmethod
 from fractions import Fraction
 from typing import Annotated, Any
 
-from privlearn._validate import probability
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array
 from privlearn.errors import AdjacencyError, TokenError
-from privlearn.exact import round_up
-from privlearn.exact_noise.cap_mass import log_above
-from privlearn.exact_noise.pool import Pool
+from privlearn.noise.exact.cap_mass import log_above
+from privlearn.noise.exact.pool import Pool
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import round_up
+from privlearn.values.validate import probability
 
 GRID = 2.0**-52
 """A probability on it is met exactly."""

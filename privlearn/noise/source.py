@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import final
 
-from privlearn._validate import count
 from privlearn.errors import TokenCopyError
-from privlearn.exact_noise.pool import NoisePool
-from privlearn.exact_noise.variates import check_sampler
-from privlearn.exact_noise.words import Keystream, SeededWords, Words
+from privlearn.noise.exact.pool import NoisePool
+from privlearn.noise.exact.variates import check_sampler
+from privlearn.noise.exact.words import Keystream, SeededWords, Words
+from privlearn.values.validate import count
 
 
 @final
@@ -17,7 +17,7 @@ class NoiseSource:
 
     `secure` draws from cryptographic keystreams, a fresh one for each spend.  `simulation` is
     reproducible; ledgers made with it are never certified.  Either way the same code turns words
-    into noise (`privlearn.exact_noise`), which is tried against its slow path before first use.
+    into noise (`privlearn.noise.exact`), which is tried against its slow path before first use.
 
     Raises:
         NoiseSamplerError: the tables are damaged, or this machine's arithmetic is not IEEE 754.

@@ -8,12 +8,12 @@ from typing import final
 
 import numpy as np
 
-from privlearn._local_frames import Message
-from privlearn._local_sockets import Answerer, Peer
 from privlearn.errors import LedgerFencedError
 from privlearn.people import frames
 from privlearn.people.keeper import Found
 from privlearn.people.registry import People
+from privlearn.storage.frames import Message
+from privlearn.storage.sockets import Answerer, Peer
 
 
 @final

@@ -8,12 +8,12 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._local_frames import Message
-from privlearn._local_sockets import Client
 from privlearn.errors import LocalSocketError, PeopleError
 from privlearn.people import frames
 from privlearn.people.identities import kind_of
 from privlearn.people.keeper import Found, Public
+from privlearn.storage.frames import Message
+from privlearn.storage.sockets import Client
 
 _REFUSED = {"TypeError": TypeError, "ValueError": ValueError}
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from privlearn.participation import Participation
 from privlearn.people.quotas import Standing
+from privlearn.values.participation import Participation
 
 
 @dataclass(frozen=True, slots=True)

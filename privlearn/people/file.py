@@ -1,7 +1,7 @@
 """A registry as one SQLite file, in which each change is on disk before it counts.
 
 A second registry at work would give everybody the whole of the rule again, and so would a copy or
-an older one: see `privlearn._held_file`.
+an older one: see `privlearn.storage.held_file`.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import sqlite3
 from collections.abc import Mapping
 from typing import Any, Self, final
 
-from privlearn._held_file import HeldFile, Kind
 from privlearn.errors import PeopleError
-from privlearn.participation import Participation
 from privlearn.people.contents import Contents, Head
 from privlearn.people.identities import HASH_BYTES, KEY_BYTES, KINDS
 from privlearn.people.quotas import FORGOTTEN, Standing
+from privlearn.storage.held_file import HeldFile, Kind
+from privlearn.values.participation import Participation
 
 APPLICATION_ID = 0x70704C50
 FORMAT = 1

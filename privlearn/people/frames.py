@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.errors import PeopleError
-from privlearn.participation import Participation
 from privlearn.people.identities import kind_of
 from privlearn.people.keeper import Found, Public
+from privlearn.values.participation import Participation
 
 ASK = "registry"
 """The field of a question that says what is asked of a registry."""

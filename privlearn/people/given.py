@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from privlearn.errors import ProvenanceError
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 
 def not_as_ruled(rule: Participation | None, name: str) -> ProvenanceError:

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.errors import PeopleError, UsersError
-from privlearn.participation import Participation
 from privlearn.people.contents import Head
 from privlearn.people.identities import hashes, kind_of
 from privlearn.people.quotas import Verdict, judge, tombstone
 from privlearn.people.turns import Turn, Turns
+from privlearn.values.participation import Participation
 
 
 class Public(NamedTuple):

@@ -11,9 +11,9 @@ import stat
 from hashlib import blake2b
 from pathlib import Path
 
-from privlearn._foreign_files import open_regular
 from privlearn.errors import PeopleError
 from privlearn.people.identities import KEY_BYTES
+from privlearn.storage.foreign_files import open_regular
 
 _PURPOSE = b"privlearn people"
 

@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import text
 
-from privlearn import _processes
 from privlearn.errors import LedgerError, LedgerFencedError, PeopleError
 from privlearn.ledger.postgres import PostgresStore
 from privlearn.ledger.postgres_sessions import (
@@ -35,13 +34,14 @@ from privlearn.ledger.postgres_sessions import (
     Taken,
     TurnLock,
 )
-from privlearn.participation import Participation
 from privlearn.people.contents import Head
 from privlearn.people.identities import KINDS
 from privlearn.people.key_files import known, read_key, write_key
 from privlearn.people.postgres_schema import statements
 from privlearn.people.quotas import FORGOTTEN, Standing
 from privlearn.people.turns import Turn
+from privlearn.storage import processes
+from privlearn.values.participation import Participation
 
 T = TypeVar("T")
 _LOST = "in place of one that is lost: People.postgres(ledger, 'replace_lost', ...)"
@@ -65,12 +65,12 @@ class PostgresTurns:
         self._called = f"{store.name}, registry of people {name!r}"
         self._held = Connections()
         self._turn_lock = TurnLock(self._held, ("people", store.ledger, name), self._connected)
-        self._end = weakref.finalize(self, self._held.close, _processes.here())
+        self._end = weakref.finalize(self, self._held.close, processes.here())
         self._reads = threading.Lock()
         self._closed = False
         self._seen: tuple[Head, tuple[int, ...] | None] | None = None
         self._forgotten: set[int] = set()
-        _processes.INHERITED.add(self)
+        processes.INHERITED.add(self)
 
     def create(self, head: Head, key: str | os.PathLike[str]) -> None:
         """A new registry, and a new file with its key; the tables, too, if the role may.
@@ -313,8 +313,8 @@ class PostgresTurns:
 
     def inherited(self) -> None:
         """Leaves the connections to the parent: a forked child must not end them, nor use them."""
-        _processes.never_end((self._held.session, self._held.reading))
-        gone: Any = _processes.Gone(PeopleError, "a registry of people")
+        processes.never_end((self._held.session, self._held.reading))
+        gone: Any = processes.Gone(PeopleError, "a registry of people")
         self._held.session = self._held.reading = gone
 
     def _said(self) -> _Errors:

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 FORGOTTEN: Final = -1
 """In place of the last slot: of this person nothing is learned any more."""

@@ -20,12 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privlearn import _processes
-from privlearn._exclusive import Exclusive
-from privlearn._records import length
-from privlearn._validate import count, text, user_range
 from privlearn.errors import LedgerError, PeopleError, ProvenanceError, UsersError
-from privlearn.participation import Participation
 from privlearn.people.contents import Contents, Head
 from privlearn.people.file import RegistryFile
 from privlearn.people.identities import id_list, kind_of, new_key
@@ -34,6 +29,11 @@ from privlearn.people.kept import Kept
 from privlearn.rows import Rows, Sealed
 from privlearn.rows.sealed import slots_within
 from privlearn.rows.tabular import records_from
+from privlearn.storage import processes
+from privlearn.storage.exclusive import Exclusive
+from privlearn.values.participation import Participation
+from privlearn.values.records import length
+from privlearn.values.validate import count, text, user_range
 
 if TYPE_CHECKING:
     from privlearn.ledger import Ledger
@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 @final
 class Admission(Sealed):
-    """What was found of the visits at slots ``users``; for `privlearn.billboard` and rows.
+    """What was found of the visits at slots ``users``; for `privlearn.contract.billboard` and rows.
 
     Attributes:
         users: the slots, public.
@@ -217,8 +217,8 @@ class People(Sealed):
             LocalSocketError: nobody serves there.
             PeopleError: the owner keeps no registry.
         """
-        from privlearn._local_sockets import Client
         from privlearn.people.asked import AskedKeeper
+        from privlearn.storage.sockets import Client
 
         client = Client(path)
         try:
@@ -606,7 +606,7 @@ class People(Sealed):
 
         In a forked process the file is left alone, as it is the parent's.
         """
-        if self.__lock.made_in != _processes.here():
+        if self.__lock.made_in != processes.here():
             self.__closed = True
             return
         with self.__lock:

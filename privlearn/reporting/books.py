@@ -8,7 +8,6 @@ from typing import final
 import numpy as np
 
 from privlearn.accountants.state import AccountState
-from privlearn.exact import float_up
 from privlearn.reporting.asked import Asked, minute_text
 from privlearn.reporting.costs import Costs
 from privlearn.reporting.model import (
@@ -21,6 +20,7 @@ from privlearn.reporting.spend_table import (
     SpendTable,
 )
 from privlearn.reporting.spent_lines import SpentLines
+from privlearn.values.exact import float_up
 
 
 @final

@@ -13,16 +13,16 @@ import numpy as np
 from privlearn.accountants.person_totals import person_cost
 from privlearn.accountants.prices import CurveWork, LossPrice
 from privlearn.accountants.state import AccountState
-from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
-from privlearn.domains import Array
 from privlearn.errors import PrivlearnError
-from privlearn.exact import float_up
 from privlearn.losses import Loss
+from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.reporting.spend_table import (
     Columns,
     SpendTable,
     add_up,
 )
+from privlearn.rows.domains import Array
+from privlearn.values.exact import float_up
 
 NO_PRICE = PrivlearnError, ValueError, TypeError, ArithmeticError
 """What is raised where a loss has no price."""

@@ -20,16 +20,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, final
 
-from privlearn._foreign_files import LARGEST_SETTINGS, read_foreign, toml_in
 from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.person_assumptions import relation_words, rule_words
-from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import DataError, IncompleteRecordError, UncertifiedRecordError
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.model import Balance, Report
 from privlearn.reporting.shown_numbers import counted, power_up, rounded_up, up
 from privlearn.reporting.visible import markdown, visible
 from privlearn.reporting.written_files import write_over_own
+from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_foreign, toml_in
+from privlearn.values.adjacency import Adjacency, Trust
 
 Tier = Literal[1, 2, 3]
 

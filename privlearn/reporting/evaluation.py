@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from privlearn.accountants.assumption import AssumptionKind
-from privlearn.adjacency import Trust
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.model import Report
 from privlearn.reporting.shown_numbers import counted, up
 from privlearn.reporting.visible import markdown
 from privlearn.reporting.written_files import write_over_own
+from privlearn.values.adjacency import Trust
 
 By = Literal["ledger", "person", "nobody"]
 """``ledger``: recomputed or declared there.  ``person``: somebody has to say it.  ``nobody``: this

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 
 from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.state import AccountState
-from privlearn.entries import Entry, IssueEntry, OpenEntry, RetireEntry, SpendEntry
 from privlearn.errors import PrivlearnError
-from privlearn.exact import float_up
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import Entry, IssueEntry, OpenEntry, RetireEntry, SpendEntry
 from privlearn.reporting.costs import unit_of
+from privlearn.values.exact import float_up
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient

@@ -9,10 +9,10 @@ from typing import Any, TypeVar, final
 from markupsafe import Markup
 
 from privlearn.accountants.certificate import Guarantee
-from privlearn.adjacency import Adjacency
 from privlearn.reporting.certificates import price_words
 from privlearn.reporting.model import Balance, Report, Spent
 from privlearn.reporting.page_values import count, minute, number, percent, users
+from privlearn.values.adjacency import Adjacency
 
 T = TypeVar("T")
 _MOST_POINTS = 20

@@ -6,9 +6,9 @@ import math
 
 from privlearn.accountants.certificate import Certificate, Guarantee
 from privlearn.accountants.person_assumptions import rule_words
-from privlearn.adjacency import Adjacency, Trust
 from privlearn.reporting.shown_numbers import counted, rounded_up, up
 from privlearn.reporting.visible import visible
+from privlearn.values.adjacency import Adjacency, Trust
 
 
 def certified(certificate: Certificate, guarantee: Guarantee) -> bool:

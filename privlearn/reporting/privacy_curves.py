@@ -11,10 +11,10 @@ import numpy as np
 
 from privlearn.accountants.epsilon_delta import Evaluated, Work, largest_delta, largest_epsilon
 from privlearn.accountants.guarantee import Composite
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array
 from privlearn.losses import Loss, parts_of
 from privlearn.reporting.shown_numbers import rounded_up
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
 
 _SMALLEST_DELTA = 1e-12
 FALSE_ALARMS = 0.01

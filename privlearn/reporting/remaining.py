@@ -13,10 +13,9 @@ from privlearn.accountants.guarantee import reached_in_zcdp
 from privlearn.accountants.person_totals import person_cost
 from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.state import AccountState
-from privlearn.budgets import ZCDP, Currency, PureDP
 from privlearn.errors import BudgetError, PrivlearnError
-from privlearn.exact import float_down, float_up
 from privlearn.losses import Loss
+from privlearn.losses.budgets import ZCDP, Currency, PureDP
 from privlearn.reporting.asked import minute_text
 from privlearn.reporting.costs import MOST_RUNS, NO_PRICE, Costs, total
 from privlearn.reporting.model import (
@@ -30,6 +29,7 @@ from privlearn.reporting.shown_numbers import counted, fixed, up
 from privlearn.reporting.spend_table import (
     Group,
 )
+from privlearn.values.exact import float_down, float_up
 
 _MOST_BOUGHT = 10
 

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from privlearn.accountants.loss_structure import pieces_of
 from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.state import AccountState
-from privlearn.domains import Array
-from privlearn.entries import (
+from privlearn.ledger import Record
+from privlearn.ledger.chain import minute_of
+from privlearn.ledger.entries import (
     AttestEntry,
     Entry,
     IssueEntry,
@@ -27,9 +28,8 @@ from privlearn.entries import (
     RetireEntry,
     SpendEntry,
 )
-from privlearn.ledger import Record
-from privlearn.ledger.chain import minute_of
 from privlearn.losses import Loss
+from privlearn.rows.domains import Array
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]

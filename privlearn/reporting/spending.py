@@ -7,12 +7,12 @@ from typing import final
 
 import numpy as np
 
-from privlearn.domains import Array
 from privlearn.reporting.costs import Costs
 from privlearn.reporting.spend_table import (
     UNKNOWN_TIME,
     Integers,
 )
+from privlearn.rows.domains import Array
 
 _MOST_DRAWN = 100
 """Mechanisms and labels that are drawn by themselves."""

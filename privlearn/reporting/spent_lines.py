@@ -9,7 +9,6 @@ from typing import final
 
 import numpy as np
 
-from privlearn.exact import float_up
 from privlearn.ledger.chain import text_of_minute
 from privlearn.reporting.asked import minute_text
 from privlearn.reporting.costs import Costs
@@ -24,6 +23,7 @@ from privlearn.reporting.spend_table import (
     Sums,
     add_up,
 )
+from privlearn.values.exact import float_up
 
 _DAY, _FIRST_MONDAY = 24 * 60, 4 * 24 * 60
 _PERIODS = tuple(

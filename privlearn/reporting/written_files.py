@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from privlearn._new_names import new_name, sync_directory
 from privlearn.errors import DataError
+from privlearn.storage.new_names import new_name, sync_directory
 
 
 def write_over_own(path: str | os.PathLike[str], text: str, *, beginning: str, what: str) -> None:

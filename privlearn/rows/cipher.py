@@ -13,8 +13,8 @@ from __future__ import annotations
 import os
 from typing import Any, final
 
-from privlearn import _processes
 from privlearn.errors import RowStoreError
+from privlearn.storage import processes
 
 KEY_BYTES = 32
 TAG_BYTES = 16
@@ -63,7 +63,7 @@ class Cipher:
                 "a store of rows needs AES-GCM-SIV, which OpenSSL has from 3.2 on: install a "
                 "version of cryptography that was built with it"
             ) from None
-        _processes.INHERITED.add(self)
+        processes.INHERITED.add(self)
 
     def encrypt(self, data: bytes, beside: bytes) -> bytes:
         """The record, of which the last `TAG_BYTES` are its tag; ``beside`` is authenticated."""

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._record_forms import LEAST, Form, cells_of, form_of, numbers_of, parsed
-from privlearn._records import rebuilt
-from privlearn._user_code import FAILED, Failed, attempted
+from privlearn.rows.record_forms import LEAST, Form, cells_of, form_of, numbers_of, parsed
 from privlearn.rows.tabular import objects
+from privlearn.values.records import rebuilt
+from privlearn.values.user_code import FAILED, Failed, attempted
 
 
 def own_records(block: Any) -> tuple[Any, Form]:

@@ -20,11 +20,11 @@ from typing import Any, Generic, ParamSpec, TypeVar, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._record_forms import Cells, Form, Forms, form_of, others_than, zeros_of
-from privlearn._records import copied, leaves, length, rebuilt, record_at
-from privlearn._user_code import FAILED, attempted
 from privlearn.errors import RowLocalityError
+from privlearn.rows.record_forms import Cells, Form, Forms, form_of, others_than, zeros_of
 from privlearn.rows.tabular import unmasked
+from privlearn.values.records import copied, leaves, length, rebuilt, record_at
+from privlearn.values.user_code import FAILED, attempted
 
 P = ParamSpec("P")
 R = TypeVar("R")

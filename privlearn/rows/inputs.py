@@ -23,9 +23,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._record_forms import LEAST
-from privlearn._user_code import FAILED, attempted
+from privlearn.rows.record_forms import LEAST
 from privlearn.rows.tabular import block_from, row_from, unmasked
+from privlearn.values.user_code import FAILED, attempted
 
 Array = NDArray[np.float64]
 Shape = tuple[int, ...]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._record_forms import Cells, Form, Forms
+from privlearn.rows.record_forms import Cells, Form, Forms
 
 PLAIN_KINDS = "biufcUSmM"
 """Kinds of NumPy's types whose bytes are the whole value."""

@@ -17,11 +17,11 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._json_forms import LIST, OBJECT, WHOLE, check_form, is_of
 from privlearn.errors import ProvenanceError, RowLocalityError, UsersError
-from privlearn.grid import added
 from privlearn.rows.sealed import Sealed
 from privlearn.rows.stamps import NOBODY, Registry, Stamp, check_registry, joined
+from privlearn.values.grid import added
+from privlearn.values.json_forms import LIST, OBJECT, WHOLE, check_form, is_of
 
 Ranges = tuple[range, ...]
 """Disjoint ranges of arrival indices in ascending order, none next to another."""
@@ -172,7 +172,7 @@ class PartialSum(Sealed):
 
     @staticmethod
     def _opened(partial: PartialSum) -> NDArray[Any]:
-        """A copy of the sum itself; for `privlearn.tokens` only.
+        """A copy of the sum itself; for `privlearn.contract.tokens` only.
 
         Raises:
             RowLocalityError: a function that the rows passed through failed its spot check.

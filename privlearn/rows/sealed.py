@@ -22,20 +22,11 @@ from typing import Any, Generic, Never, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privlearn._record_forms import Form, Forms
-from privlearn._records import (
-    blanked,
-    join,
-    length,
-    record_at,
-    runs,
-    stack,
-)
-from privlearn._validate import user_range
 from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
 from privlearn.rows.contents import own_records, single_records
 from privlearn.rows.functions import RowFunction
 from privlearn.rows.packing import PackedStamp, Parts
+from privlearn.rows.record_forms import Form, Forms
 from privlearn.rows.stamps import (
     NOBODY,
     Admitted,
@@ -47,6 +38,15 @@ from privlearn.rows.stamps import (
     joined,
 )
 from privlearn.rows.tabular import records_from
+from privlearn.values.records import (
+    blanked,
+    join,
+    length,
+    record_at,
+    runs,
+    stack,
+)
+from privlearn.values.validate import user_range
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -393,17 +393,17 @@ class Rows(Sealed, Generic[T]):
 
     @staticmethod
     def _shown(rows: Rows[T], policy: RowFunction[T, U]) -> Rows[U]:
-        """Maps rows to themselves with what they are shown; for `privlearn.billboard` only."""
+        """Maps rows to themselves with what they are shown; for `privlearn.contract.billboard` only."""
         return rows._mapped(policy, _map_chunk, rows.__board)
 
     @staticmethod
     def _delivered(rows: Rows[T], answer: RowFunction[T, U], board: object) -> Rows[U]:
-        """Maps real rows only and marks the result as served; for `privlearn.billboard` only."""
+        """Maps real rows only and marks the result as served; for `privlearn.contract.billboard` only."""
         return rows._mapped(answer, _map_real, board)
 
     @staticmethod
     def _unseal(rows: Rows[T]) -> tuple[_Chunk[T], ...]:
-        """The chunks themselves; for `privlearn.contributions` and `privlearn.billboard` only.
+        """The chunks themselves; for `privlearn.contract.partial_sums` and `privlearn.contract.billboard` only.
 
         Rows of persons who were forgotten since they were admitted are null.
 
@@ -468,7 +468,7 @@ class Rows(Sealed, Generic[T]):
 
     @staticmethod
     def _only(rows: Rows[T], some: NDArray[np.bool_]) -> Rows[T]:
-        """The rows with the others null; for `privlearn.billboard` only."""
+        """The rows with the others null; for `privlearn.contract.billboard` only."""
         return rows.__but(chunks=_kept(rows.__chunks, some))
 
     @staticmethod
@@ -483,14 +483,14 @@ class Rows(Sealed, Generic[T]):
 
     @staticmethod
     def _served_by(rows: Rows[T], board: object) -> Rows[T]:
-        """The same rows, marked as served by ``board``; for `privlearn.billboard` and learners."""
+        """The same rows, marked as served by ``board``; for `privlearn.contract.billboard` and learners."""
         return rows.__but(board=board)
 
     @staticmethod
     def _admitted(rows: Rows[T], registry: Registry, found: Admitted) -> Rows[T]:
         """The rows with those null that are not learned, and the registry's stamp.
 
-        For `privlearn.billboard` and `privlearn.people` only.
+        For `privlearn.contract.billboard` and `privlearn.people` only.
         """
         learned, calls = found.learned, (found.call, found.call)
         persons = np.where(learned, found.persons, -1)
@@ -503,7 +503,7 @@ class Rows(Sealed, Generic[T]):
     ) -> Rows[T]:
         """As `_admitted`, where it is not known whose rows they are.
 
-        For `privlearn.partitions` only.
+        For `privlearn.rows.partitions` only.
         """
         return rows.__but(chunks=_kept(rows.__chunks, learned), stamp=Stamp(registry, None))
 
@@ -514,7 +514,7 @@ class Rows(Sealed, Generic[T]):
 
     @staticmethod
     def _forms_of(rows: Rows[T]) -> Forms:
-        """The public forms of the records; for `privlearn.contributions` only."""
+        """The public forms of the records; for `privlearn.contract.partial_sums` only."""
         return rows.__forms
 
     @staticmethod

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.errors import PeopleError, ProvenanceError, UsersError
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 Persons = NDArray[np.int64]
 """Numbers of persons, for one registry; −1 is nobody."""

@@ -24,16 +24,16 @@ from typing import Any, NamedTuple, Self, TypeVar, final
 
 import numpy as np
 
-from privlearn import _processes
-from privlearn._exclusive import Exclusive
-from privlearn._held_file import HeldFile, Kind
-from privlearn._sqlite_gate import SQLITE
-from privlearn._validate import count, text
 from privlearn.errors import RowStoreError, UsersError
 from privlearn.rows.cipher import KEY_BYTES, TAG_BYTES, Cipher, check_key
 from privlearn.rows.packing import Parts, joins, packed, unpacked
 from privlearn.rows.sealed import Rows, Sealed
 from privlearn.rows.stamps import Registry
+from privlearn.storage import processes
+from privlearn.storage.exclusive import Exclusive
+from privlearn.storage.fork_gate import SQLITE
+from privlearn.storage.held_file import HeldFile, Kind
+from privlearn.values.validate import count, text
 
 T = TypeVar("T")
 
@@ -415,7 +415,7 @@ class RowStore(Sealed):
 
         In a forked process the file is left alone, as it is the parent's.
         """
-        if self.__lock.made_in != _processes.here():
+        if self.__lock.made_in != processes.here():
             return
         with self.__lock:
             self.__usable = False

@@ -21,9 +21,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._record_forms import parsed, readable
-from privlearn._records import rebuilt
-from privlearn._user_code import FAILED, Failed, attempted
+from privlearn.rows.record_forms import parsed, readable
+from privlearn.values.records import rebuilt
+from privlearn.values.user_code import FAILED, Failed, attempted
 
 T = TypeVar("T")
 

@@ -10,11 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._foreign_files import open_regular
-from privlearn._user_code import from_outside
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
-from privlearn.datasets.cars import (
+from privlearn.errors import DataError
+from privlearn.learners import OnePassNewtonMNL
+from privlearn.ledger import Ledger
+from privlearn.mechanisms.choice_model import NO_ITEM, Items, clip_items, fit_mle, log_likelihoods
+from privlearn.people import People
+from privlearn.reporting.figures import plot_regret
+from privlearn.rows.domains import Array
+from privlearn.runs import simulated_choices as experiments
+from privlearn.runs.cars import (
     CAR_MARKET_SIDE_INFORMATION,
     FEATURE_NAMES,
     SCALE,
@@ -24,15 +29,6 @@ from privlearn.datasets.cars import (
     returning_car_market,
     split,
 )
-from privlearn.datasets.csv_lines import cells_of, header_of, numbers, physical_lines, some_lines
-from privlearn.domains import Array
-from privlearn.errors import DataError
-from privlearn.learners import OnePassNewtonMNL
-from privlearn.ledger import Ledger
-from privlearn.mnl import NO_ITEM, Items, clip_items, fit_mle, log_likelihoods
-from privlearn.participation import Participation
-from privlearn.people import People
-from privlearn.reporting.figures import plot_regret
 from privlearn.runs.common import (
     CutOff,
     Folders,
@@ -47,9 +43,13 @@ from privlearn.runs.common import (
     write_public,
 )
 from privlearn.runs.configs import VISITS, ChoiceConfig
+from privlearn.runs.csv_lines import cells_of, header_of, numbers, physical_lines, some_lines
 from privlearn.runs.null_records import NullRecords, messages_of
 from privlearn.runs.persons import check_registry, registry_of, told
-from privlearn.simulation import choice as experiments
+from privlearn.runs.references import NonPrivateMNL, RandomAssortments
+from privlearn.storage.foreign_files import open_regular
+from privlearn.values.participation import Participation
+from privlearn.values.user_code import from_outside
 
 SHELF = 10
 """K, the cars shown to each simulated person."""

@@ -14,21 +14,21 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from privlearn._foreign_files import LARGEST_SETTINGS, read_whole
 from privlearn.accountants import Certificate
-from privlearn.domains import Array
-from privlearn.entries import CloseEntry, IssueEntry, PublishEntry, ReachEntry, RetireEntry
 from privlearn.errors import DataError
 from privlearn.learners.base import Learner
 from privlearn.learners.kept_rows import gaps
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import CloseEntry, IssueEntry, PublishEntry, ReachEntry, RetireEntry
 from privlearn.ledger.reader import iterate_records
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.reporting.certificates import certificate_markdown
 from privlearn.rows import RowStore
+from privlearn.rows.domains import Array
 from privlearn.rows.store import joined
 from privlearn.runs.settings import RunConfig
+from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole
 
 LOOK: Final = "look.txt"
 """What ``--look`` writes to the private folder."""

@@ -11,10 +11,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP
-from privlearn.datasets.user_tables import SHIPPED
-from privlearn.runs.persons import PersonConfig
-from privlearn.runs.public_numbers import (
+from privlearn.losses.budget_texts import (
     LARGEST,
     LEAST,
     MOST_SIMULATED,
@@ -28,7 +25,10 @@ from privlearn.runs.public_numbers import (
     parse_budget,
     parse_local_budget,
 )
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP
+from privlearn.runs.persons import PersonConfig
 from privlearn.runs.settings import RunConfig as RunConfig
+from privlearn.runs.user_tables import SHIPPED
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
     "tofw": ("whitened", "restarts", "plain", "buffered"),

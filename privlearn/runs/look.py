@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from privlearn.datasets.user_tables import Table
 from privlearn.errors import DataError
 from privlearn.runs import choices, tables
 from privlearn.runs.common import Folders
 from privlearn.runs.configs import ChoiceConfig, TableConfig
 from privlearn.runs.null_records import NullRecords
+from privlearn.runs.user_tables import Table
 
 _NOT_PROTECTED = """\
 NOT PROTECTED: this was computed from the records themselves, without noise, and is for the operator

@@ -13,9 +13,9 @@ from typing import Annotated, Final, Self
 from pydantic import Field, model_validator
 
 from privlearn.errors import DataError
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.runs.settings import RunConfig
+from privlearn.values.participation import Participation
 
 _NOT_COVERED: Final = (
     "not covered: what the order and number of rows tells, as to when and how often somebody came; "

@@ -21,9 +21,6 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.baselines.linear_bandits import LassoBandit, PrivateLeastSquares, RandomArms
-from privlearn.datasets.user_tables import CONSTANT, Table, Wanted, read_table
-from privlearn.domains import Array
 from privlearn.errors import DataError
 from privlearn.learners.contextual import RespondToArms
 from privlearn.learners.hdb import DPHDB
@@ -36,6 +33,7 @@ from privlearn.mechanisms.constraint_sets import LpBall, dual_exponent
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.reporting.figures import plot_running_averages
+from privlearn.rows.domains import Array
 from privlearn.runs.common import (
     CutOff,
     Folders,
@@ -52,7 +50,9 @@ from privlearn.runs.common import (
 from privlearn.runs.configs import TableConfig
 from privlearn.runs.null_records import Messages, NullRecords, messages_of
 from privlearn.runs.persons import check_registry, registry_of, told
-from privlearn.simulation.linear_bandit import ArmMarket
+from privlearn.runs.simulated_arms import ArmMarket
+from privlearn.runs.user_tables import CONSTANT, Table, Wanted, read_table
+from privlearn_studies.rivals.linear_bandits import LassoBandit, PrivateLeastSquares, RandomArms
 
 BLOCKS = 200
 """A stream is handed over in about so many blocks, which changes no result."""

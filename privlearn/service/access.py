@@ -1,7 +1,7 @@
 """Access tokens: made by the operator, kept as hashes, compared in constant time.
 
 A token is 256 random bits, so that a plain hash of it tells nothing; it is printed once.  (The
-budget's own tokens, `privlearn.tokens`, have nothing to do with them.)
+budget's own tokens, `privlearn.contract.tokens`, have nothing to do with them.)
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from privlearn._foreign_files import read_whole
-from privlearn._new_names import new_name, sync_directory
 from privlearn.errors import DataError
+from privlearn.storage.foreign_files import read_whole
+from privlearn.storage.new_names import new_name, sync_directory
 
 Role = Literal["serve", "watch", "operator"]
 """``serve``: offers and answers; ``watch``: status, budget, certificate, metrics; ``operator``:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from privlearn._foreign_files import LARGEST_SETTINGS, read_whole
 from privlearn.accountants import JointAccountant
 from privlearn.errors import DataError, LedgerUnreadableError
 from privlearn.learners.offers import Offers
@@ -27,6 +26,7 @@ from privlearn.rows.cipher import KEY_BYTES
 from privlearn.service.access import check_private
 from privlearn.service.config import PeopleTable, ServiceConfig
 from privlearn.service.visits import form_of_ids
+from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole
 
 Start = Literal["begin", "resume", "either"]
 """``begin``: there is no account yet, and files are made; ``resume``: there is one; ``either``: an

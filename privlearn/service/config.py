@@ -23,15 +23,15 @@ from pydantic import (
     model_validator,
 )
 
-from privlearn._foreign_files import LARGEST_SETTINGS, read_whole, toml_in
-from privlearn._local_sockets import LONGEST_PATH
-from privlearn.budgets import ApproxDP, Currency, GaussianDP
 from privlearn.errors import DataError
-from privlearn.participation import Participation
-from privlearn.runs.public_numbers import Horizon, parse_budget
+from privlearn.losses.budget_texts import Horizon, parse_budget
+from privlearn.losses.budgets import ApproxDP, Currency, GaussianDP
 from privlearn.service.exchange import Exchange, exchange_of
 from privlearn.service.learner_forms import Parameters, parameters_of, served_class, served_names
 from privlearn.service.quantities import Duration, Size
+from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
+from privlearn.storage.sockets import LONGEST_PATH
+from privlearn.values.participation import Participation
 
 PORT: Final = 8350
 _NUMBER: Final = 26

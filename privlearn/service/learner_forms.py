@@ -16,13 +16,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import BaseModel, ConfigDict, PlainValidator, create_model
 
 from privlearn import learners
-from privlearn._packages import LEARNERS, announced
-from privlearn.baselines import linear_bandits
-from privlearn.budgets import Budget
 from privlearn.errors import LedgerError, PackageError
 from privlearn.learners.base import class_of
-from privlearn.runs.public_numbers import parse_budget
+from privlearn.losses.budget_texts import parse_budget
+from privlearn.losses.budgets import Budget
 from privlearn.service.exchange import exchange_of
+from privlearn.values.packages import LEARNERS, announced
+from privlearn_studies.rivals import linear_bandits
 
 _NOTHING: Any = object()
 """The type of what no file can hold."""

@@ -2,7 +2,7 @@
 
 A question is ``{"do": "recommend", "with": {...}}`` with numbers as 64-bit floats beside it; its
 answer ``{"found": {...}}`` or ``{"refused": {...}}``.  The frames, their limits, and who may be at
-the other end are those of `privlearn._local_sockets`.
+the other end are those of `privlearn.storage.sockets`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from privlearn._local_frames import Limits, Message
-from privlearn._local_sockets import AsyncClient, Peer
 from privlearn.errors import (
     LedgerError,
     LocalSocketError,
@@ -24,6 +22,8 @@ from privlearn.errors import (
 )
 from privlearn.service.logs import log_error
 from privlearn.service.problems import problem
+from privlearn.storage.frames import Limits, Message
+from privlearn.storage.sockets import AsyncClient, Peer
 
 _SECONDS = 30.0
 """That a worker waits for an answer."""
@@ -46,7 +46,7 @@ def limits(largest: int) -> Limits:
 
 
 class OwnerEnd:
-    """The owner's end, as `privlearn._local_sockets.LocalServer` wants it.
+    """The owner's end, as `privlearn.storage.sockets.LocalServer` wants it.
 
     Args:
         desk: answers.

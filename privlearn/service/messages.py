@@ -196,7 +196,7 @@ class Status(_Form):
 
 
 class Budget(_Form):
-    """What the most charged user's budget is; exact, in the forms of `privlearn.budgets`."""
+    """What the most charged user's budget is; exact, in the forms of `privlearn.losses.budgets`."""
 
     cap: dict[str, Any]
     promise: dict[str, Any] | None

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final, cast
 
 from privlearn import __version__
-from privlearn._local_sockets import LocalServer
 from privlearn.errors import DataError, LedgerBusyError, LedgerFencedError, PrivlearnError
 from privlearn.service.books import Books, RunIsOverError, Start, open_books
 from privlearn.service.config import ServiceConfig, read_config
@@ -26,6 +25,7 @@ from privlearn.service.desk import Desk
 from privlearn.service.link import OwnerEnd, limits
 from privlearn.service.logs import log, log_crashes, log_error, log_to_stderr
 from privlearn.service.stopping import BAD_INPUT, FAILED, FENCED, OVER, when_told
+from privlearn.storage.sockets import LocalServer
 
 _PATIENCE: Final = 10.0
 """Seconds, beyond ``http.drain``, that an earlier owner has to end."""

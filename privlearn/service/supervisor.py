@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Final, final
 
 from privlearn import __version__
-from privlearn._local_sockets import located_socket
 from privlearn.errors import DataError
 from privlearn.service.access import AccessTokens, check_private
 from privlearn.service.books import check_files
 from privlearn.service.config import ServiceConfig
 from privlearn.service.logs import log, log_to_stderr
 from privlearn.service.stopping import BAD_INPUT, FENCED, OVER
+from privlearn.storage.sockets import located_socket
 
 _BACKLOG: Final = 1_024
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0

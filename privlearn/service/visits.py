@@ -17,10 +17,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from pydantic import ValidationError
 
-from privlearn._user_code import FAILED, attempted
 from privlearn.errors import DataError
 from privlearn.people import People
 from privlearn.service.messages import Recommend, unpacked
+from privlearn.values.user_code import FAILED, attempted
 
 _NO_RULE: Final = "person: the service has no rule of participation, so that nobody is named"
 _NOBODY: Final = (

@@ -19,9 +19,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from privlearn._foreign_files import read_foreign
-from privlearn._new_names import sync_directory
 from privlearn.errors import PassphraseError, SigningError
+from privlearn.storage.foreign_files import read_foreign
+from privlearn.storage.new_names import sync_directory
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from privlearn._new_names import sync_directory
-from privlearn._sqlite_gate import SQLITE
 from privlearn.errors import OtherLedgerError, SigningError
 from privlearn.ledger.proofs import MOST_HASHES, consistency_proof, entry_hashes, measure
 from privlearn.signing.checkpoints import MOST_SIZE, SIZE, Checkpoint, cosign
 from privlearn.signing.keys import PublicKey, SigningKey, strict_base64
 from privlearn.signing.notes import Note
+from privlearn.storage.fork_gate import SQLITE
+from privlearn.storage.new_names import sync_directory
 
 _APPLICATION = 0x70726C77  # "prlw"
 _FIRST = re.compile("[0-9a-f]{32}")

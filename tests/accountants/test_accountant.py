@@ -15,10 +15,8 @@ import pytest
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of, in_renyi, in_zcdp
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, ApproxDP, Budget, Currency, GaussianDP, PureDP, Renyi
-from privlearn.domains import Ball
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.protocols import Plan
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -31,10 +29,12 @@ from privlearn.errors import (
 )
 from privlearn.ledger import GENESIS, Ledger, Record, read_records
 from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss, Loss, MinimizerLoss
+from privlearn.losses.budgets import ZCDP, ApproxDP, Budget, Currency, GaussianDP, PureDP, Renyi
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency, Trust
 
 OLD = Path(__file__).resolve().parents[1] / "ledger" / "format1"
 

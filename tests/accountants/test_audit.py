@@ -23,10 +23,9 @@ from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, ApproxDP
 from privlearn.cli.main import app
-from privlearn.domains import Ball, PSDTrace
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.protocols import Plan
 from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger import (
     GENESIS,
@@ -40,10 +39,11 @@ from privlearn.ledger import (
 )
 from privlearn.ledger.chain import chained
 from privlearn.losses import GaussianLoss, LaplaceLoss
+from privlearn.losses.budgets import ZCDP, ApproxDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball, PSDTrace
 
 USERS = range(8)
 SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))  # rho = 0.005

@@ -23,20 +23,18 @@ from typer.testing import CliRunner
 from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Certificate
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, PureDP, Renyi
 from privlearn.cli.main import app
-from privlearn.domains import Ball
-from privlearn.entries import Entry, ResumeEntry
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Spend
 from privlearn.events.opacus import MECHANISM
 from privlearn.ledger import Ledger, Record, write_export
 from privlearn.ledger.chain import chained
+from privlearn.ledger.entries import Entry, ResumeEntry
 from privlearn.losses import GaussianLoss, PureLoss, SubsampledGaussian
+from privlearn.losses.budgets import ZCDP, PureDP, Renyi
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
-from privlearn.participation import Participation
 from privlearn.people import People
-from privlearn.protocols import Plan
 from privlearn.reporting.certificates import (
     certificate_markdown,
     print_certificate,
@@ -47,7 +45,9 @@ from privlearn.reporting.certificates import (
 from privlearn.reporting.figures import plot_spending
 from privlearn.reporting.visible import in_json, in_plot, markdown, visible
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 USERS = range(8)
 SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))  # rho = 0.005

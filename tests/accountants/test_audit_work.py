@@ -13,12 +13,12 @@ from privlearn.accountants import epsilon_delta
 from privlearn.accountants.audit import certify
 from privlearn.accountants.epsilon_delta import Work, largest_epsilon
 from privlearn.accountants.prices import CurveWork
-from privlearn.adjacency import Adjacency
 from privlearn.errors import BudgetError
 from privlearn.ledger import write_export
 from privlearn.ledger.chain import chained
 from privlearn.losses import LaplaceLoss, Loss, RandomizedResponse, SubsampledGaussian, compose
 from privlearn.reporting import figures as pictures
+from privlearn.values.adjacency import Adjacency
 
 OPEN: dict[str, Any] = {
     "entry": "open",

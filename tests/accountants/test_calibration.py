@@ -19,10 +19,7 @@ from privlearn.accountants.calibration import (
 )
 from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.errors import BudgetError, CurrencyError
-from privlearn.exact import float_down, float_up
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
@@ -43,7 +40,10 @@ from privlearn.losses import (
     compose,
     registered_kinds,
 )
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.losses.conversion import Bounded, gaussian_delta, gaussian_mu_squared
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import float_down, float_up
 
 MINIMIZER = MinimizerLoss(difference=4, trace=1, rank=5, directions=5, ridge=15, noise_std=12)
 KINDS: list[Loss] = [

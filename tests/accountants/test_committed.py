@@ -10,14 +10,14 @@ import pytest
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.audit import certify
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.contract.protocols import Plan
 from privlearn.errors import BudgetError, InsufficientBudgetError, UsersError
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 USERS = range(20)
 TOTAL = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.6"))

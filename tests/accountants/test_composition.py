@@ -18,9 +18,7 @@ from privlearn.accountants.epsilon_delta import evaluate, largest_delta, largest
 from privlearn.accountants.loss_grid import Mesh, block, curve_of_law
 from privlearn.accountants.step_curves import StepCurve
 from privlearn.accountants.tight_composition import in_order, step_of
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.exact import float_up
+from privlearn.contract.protocols import Plan
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
@@ -36,6 +34,7 @@ from privlearn.losses import (
     ZCDPLoss,
     compose,
 )
+from privlearn.losses.budgets import ZCDP
 from privlearn.losses.conversion import (
     RoundedNumber,
     gaussian_delta,
@@ -55,7 +54,8 @@ from privlearn.losses.steps import (
     SubsampledGaussianStep,
 )
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import float_up
 
 
 def encloses(answer: RoundedNumber, exact: float, slack: float = 1e-12) -> bool:

@@ -14,9 +14,9 @@ from one_line_faults import cases, is_found
 from privlearn.accountants.audited_accounts import AuditedAccount
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.streams import SEGMENT, Stream
-from privlearn.adjacency import Adjacency, Calibration, Trust
-from privlearn.budgets import ZCDP
-from privlearn.entries import (
+from privlearn.errors import BudgetError, InsufficientBudgetError, PrivlearnError, UsersError
+from privlearn.ledger.chain import GENESIS, Record
+from privlearn.ledger.entries import (
     PARTICIPATION,
     RESUME,
     BatchesEntry,
@@ -31,10 +31,10 @@ from privlearn.entries import (
     ReturnEntry,
     SpendEntry,
 )
-from privlearn.errors import BudgetError, InsufficientBudgetError, PrivlearnError, UsersError
-from privlearn.ledger.chain import GENESIS, Record
 from privlearn.losses import ApproxLoss, GaussianLoss, Loss, PerArrivalLoss
-from privlearn.participation import Participation
+from privlearn.losses.budgets import ZCDP
+from privlearn.values.adjacency import Adjacency, Calibration, Trust
+from privlearn.values.participation import Participation
 
 N = 12
 Rng = np.random.Generator

@@ -18,12 +18,11 @@ import pytest
 from reaching import far_ahead
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import PublishEntry, RetireEntry
 from privlearn.errors import LedgerBusyError, LedgerError, PrivlearnError, TokenSpentError
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import PublishEntry, RetireEntry
 from privlearn.ledger.tail import Tail
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     BinaryTree,
@@ -38,6 +37,7 @@ from privlearn.mechanisms import (
 )
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 USERS = range(8)
 BALL = Ball(1.0, 2)

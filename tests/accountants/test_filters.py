@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from privlearn.accountants import CentralAccountant, Filter, Odometer, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
-from privlearn.domains import Ball
-from privlearn.entries import parse_entry
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Spend
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -32,6 +30,7 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import chained
+from privlearn.ledger.entries import parse_entry
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
@@ -42,12 +41,13 @@ from privlearn.losses import (
     PureLoss,
     gaussian_loss,
 )
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.reporting.certificates import weaknesses
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
 
 USERS = range(10)
 CAPS: list[Currency] = [

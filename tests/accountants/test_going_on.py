@@ -14,18 +14,18 @@ from rich.console import Console
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.replay import Replay
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import IssueEntry, PublishEntry, RetireEntry, SpendEntry
+from privlearn.contract.protocols import Plan
+from privlearn.contract.spends import Spend
 from privlearn.errors import BudgetError, InsufficientBudgetError, LedgerError
 from privlearn.learners import DPTOFW
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import IssueEntry, PublishEntry, RetireEntry, SpendEntry
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.reporting.certificates import certificate_markdown, print_certificate
 from privlearn.rows import Rows
-from privlearn.spends import Spend
+from privlearn.rows.domains import Ball
 
 N, SEGMENT = 1000, 256
 SUMS = PrefixSum.calibrated(Ball(1.0, 2), ZCDP("1/2"), horizon=N)

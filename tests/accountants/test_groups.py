@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.guarantee import _renyi_group, delta_of, epsilon_of, group_epsilon
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
+from privlearn.contract.protocols import Plan
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
@@ -26,9 +25,10 @@ from privlearn.losses import (
     RenyiCurve,
     SubsampledGaussian,
 )
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.losses.conversion import gaussian_delta, zcdp_epsilon
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
+from privlearn.values.adjacency import Adjacency
 
 USERS = range(10)
 LOSSES: list[Any] = [

@@ -9,15 +9,15 @@ import pytest
 
 from privlearn.accountants import JointAccountant
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
-from privlearn.domains import Ball
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.tokens import Spend
 from privlearn.errors import InsufficientBudgetError, ProvenanceError
 from privlearn.losses import GaussianLoss, LaplaceLoss
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency, Trust
 
 USERS = range(8)
 LAPLACE = Spend("laplace", Ball(1.0, 1), LaplaceNoise(10.0), arithmetic="sum")

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import FunctionsEntry, SpendEntry
+from privlearn.contract.leases import Lease, _Run
+from privlearn.contract.tokens import Released, Token
 from privlearn.errors import LeaseError
-from privlearn.leases import Lease, _Run
+from privlearn.ledger.entries import FunctionsEntry, SpendEntry
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Token
+from privlearn.rows.domains import Ball
 
 USERS = range(6)
 SUM = NoisySum(Ball(1.0, 2, "l2"), GaussianNoise(20.0))

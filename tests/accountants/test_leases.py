@@ -18,15 +18,14 @@ from dropped_ledgers import begun, die, dying_at, resumed
 from rich.console import Console
 from shared_ledgers import MemoryStore, Place
 
-import privlearn.leases
+import privlearn.contract.leases
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import certify
-from privlearn.adjacency import Adjacency
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.cli.following import _told
-from privlearn.domains import Ball
-from privlearn.entries import IssueEntry, RetireEntry, SpendEntry
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.leases import Lease
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Released, Spend, Token
 from privlearn.errors import (
     BudgetError,
     InsufficientBudgetError,
@@ -37,9 +36,10 @@ from privlearn.errors import (
     TokenCopyError,
     UsersError,
 )
-from privlearn.leases import Lease
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import chained
+from privlearn.ledger.entries import IssueEntry, RetireEntry, SpendEntry
+from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms import (
     LinearObjective,
     NoisyReport,
@@ -48,12 +48,12 @@ from privlearn.mechanisms import (
     PrefixSum,
 )
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.reporting.certificates import certificate_markdown, print_certificate
 from privlearn.reporting.page import page_html
 from privlearn.reporting.report import report
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
 
 USERS = range(6)
 SUM = NoisySum(Ball(1.0, 2, "l2"), GaussianNoise(20.0))
@@ -293,7 +293,7 @@ def test_a_lease_ends_with_its_accountant() -> None:
 def test_a_lease_ends_when_another_process_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(privlearn.leases, "_LOOK_AFTER", 0.0)
+    monkeypatch.setattr(privlearn.contract.leases, "_LOOK_AFTER", 0.0)
     accountant = begun(tmp_path / "l.db", ZCDP(1), len(USERS))
     lease = leased(accountant, 5)
     lease.release(rows())
@@ -516,7 +516,7 @@ def test_a_mechanism_cannot_say_of_itself_that_it_is_a_lease() -> None:
 
 
 def test_a_lease_ends_with_the_epoch_of_a_shared_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(privlearn.leases, "_LOOK_AFTER", 0.0)
+    monkeypatch.setattr(privlearn.contract.leases, "_LOOK_AFTER", 0.0)
     place = Place()
     accountant = central(ledger=Ledger.over(place.open()))
     other = CentralAccountant[Any].join(

@@ -24,11 +24,9 @@ from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import certify
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.cli.main import app
-from privlearn.domains import Ball
-from privlearn.entries import AttestEntry, parse_entry
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Released, Spend, Token
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -41,9 +39,10 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger, Record, canonical, read_records
 from privlearn.ledger.chain import chained
+from privlearn.ledger.entries import AttestEntry, parse_entry
 from privlearn.losses import GaussianLoss, LaplaceLoss, Loss, PureLoss, RandomizedResponse
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.reporting.certificates import (
     certificate_markdown,
     guarantee_line,
@@ -51,7 +50,8 @@ from privlearn.reporting.certificates import (
     verdict,
 )
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency, Trust
 
 USERS = range(100)
 MESSAGE = PureLoss("0.5")
@@ -542,14 +542,14 @@ KILLED = """
     import os, signal, sys
     import numpy as np
     from privlearn.accountants import LocalAccountant
-    from privlearn.budgets import PureDP
-    from privlearn.domains import Ball
+    from privlearn.losses.budgets import PureDP
+    from privlearn.rows.domains import Ball
     from privlearn.ledger import Ledger
     from privlearn.losses import LaplaceLoss
     from privlearn.losses import PureLoss
     from privlearn.noise import LaplaceNoise
     from privlearn.rows import Rows
-    from privlearn.tokens import Receipt, Spend
+    from privlearn.contract.tokens import Receipt, Spend
 
     def die(*_, **__):
         os.kill(os.getpid(), signal.SIGKILL)

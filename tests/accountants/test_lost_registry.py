@@ -11,17 +11,17 @@ import pytest
 from postgres import Server
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.contract.billboard import Billboard
 from privlearn.errors import PeopleError
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
-from privlearn.participation import Clock, Participation
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Clock, Participation
 
 N = 20
 SUM = NoisySum.calibrated(Ball(1.0, 2), ZCDP("1/2"), adjacency=Adjacency.ZERO_OUT)

@@ -34,21 +34,21 @@ from privlearn.accountants import (
 from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.cli.main import app
-from privlearn.domains import Ball
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Spend
 from privlearn.errors import AdjacencyError, BudgetError, LedgerBusyError, LedgerError, UsersError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.chain import chained
 from privlearn.losses import GaussianLoss, LaplaceLoss, PureLoss
+from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.reporting.certificates import certificate_markdown, print_certificate, verdict
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency, Trust
 
 USERS = range(10)
 SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))  # rho = 0.005
@@ -363,14 +363,14 @@ KILLED = """
     import os, signal, sys
     import numpy as np
     from privlearn.accountants import CentralAccountant, LocalAccountant
-    from privlearn.budgets import ZCDP, PureDP
-    from privlearn.domains import Ball
+    from privlearn.losses.budgets import ZCDP, PureDP
+    from privlearn.rows.domains import Ball
     from privlearn.ledger import Ledger
     from privlearn.mechanisms import NoisySum
     from privlearn.losses import PureLoss
     from privlearn.noise import GaussianNoise
     from privlearn.rows import Rows
-    from privlearn.tokens import Receipt
+    from privlearn.contract.tokens import Receipt
 
     book = Ledger.create(sys.argv[1])
     users = range(10)

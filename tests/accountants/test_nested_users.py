@@ -25,16 +25,16 @@ from privlearn.accountants.audit import _Audit, certify
 from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.tallies import Tallies
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import Entry, parse_entry
 from privlearn.errors import InsufficientBudgetError
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import Record, chained
+from privlearn.ledger.entries import Entry, parse_entry
 from privlearn.losses import GaussianLoss, LaplaceLoss, Loss
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 USERS = range(1000)
 Body = dict[str, Any]

@@ -9,10 +9,8 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant, audit
-from privlearn.adjacency import Adjacency
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, PureDP
-from privlearn.domains import Ball
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.protocols import Plan
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -24,12 +22,14 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger
 from privlearn.losses import GaussianLoss, PureLoss, VisitsLoss
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 N = 40
 STARTS = (0, 10, 20, 30)

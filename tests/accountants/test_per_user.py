@@ -15,22 +15,22 @@ from hypothesis import strategies as st
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Spend
 from privlearn.errors import AdjacencyError, BudgetError, UsersError
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import chained
 from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss, PerArrivalLoss, loss_from_dict
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import PrefixSum
 from privlearn.mechanisms.binary_tree import BinaryTree
 from privlearn.mechanisms.buffered_toeplitz import AnytimeBLT, BufferedToeplitz
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.reporting import certificates as report
 from privlearn.reporting.figures import plot_arrivals
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
 
 USERS = range(16)
 PROFILE = PerArrivalLoss(

@@ -34,11 +34,9 @@ from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.multiple_accountants import remarks
 from privlearn.accountants.person_assumptions import rule_words
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, PureDP, Renyi
 from privlearn.checking.asserts import assert_budget
 from privlearn.cli.main import app
-from privlearn.domains import Ball
+from privlearn.contract.protocols import Plan
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -62,12 +60,11 @@ from privlearn.losses import (
     VisitsLoss,
     ZCDPLoss,
 )
+from privlearn.losses.budgets import ZCDP, PureDP, Renyi
 from privlearn.mechanisms import BinaryTree, PrefixSum
 from privlearn.mechanisms.recorded_streams import RecordedStreams
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
-from privlearn.protocols import Plan
 from privlearn.reporting.audits import audit
 from privlearn.reporting.certificates import (
     certificate_markdown,
@@ -76,6 +73,9 @@ from privlearn.reporting.certificates import (
     weaknesses,
 )
 from privlearn.reporting.figures import plot_spending
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 
 def certified(records: list[Record]) -> Certificate:

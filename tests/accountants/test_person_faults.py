@@ -11,24 +11,24 @@ import pytest
 from one_line_faults import cases, is_found
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant, person_totals
-from privlearn.adjacency import Adjacency
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import BatchesEntry, SpendEntry
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.protocols import Plan
 from privlearn.errors import (
     BudgetError,
     InsufficientBudgetError,
     ProvenanceError,
     UsersError,
 )
+from privlearn.ledger.entries import BatchesEntry, SpendEntry
 from privlearn.losses import FailingLoss, GaussianLoss, LaplaceLoss, VisitsLoss, ZCDPLoss
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import CrossPolytope, NoisySum, ReportNoisyMax
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation as Rule
 from privlearn.people import People
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation as Rule
 
 N = 20
 STARTS = (0, 5, 10, 15)
@@ -314,7 +314,7 @@ def test_failures_of_all_visits_are_within_those_that_are_allowed() -> None:
 PERSONS, STATE = "privlearn.accountants.persons", "privlearn.accountants.state"
 OF_PERSON = f"{STATE}:AccountState.of_person"
 TOTAL = "privlearn.accountants.person_totals:_most"
-STAMPS = "privlearn.openings:_check_stamp"
+STAMPS = "privlearn.contract.openings:_check_stamp"
 
 FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
     (
@@ -447,7 +447,7 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_sums_that_nobody_admitted_are_not_opened,
     ),
     (
-        "privlearn.openings:check_total",
+        "privlearn.contract.openings:check_total",
         "_check_stamp(issuer.people, PartialSum._stamp_of(total))",
         "pass",
         test_sums_that_nobody_admitted_are_not_opened,
@@ -495,13 +495,13 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_failures_of_all_visits_are_within_those_that_are_allowed,
     ),
     (
-        "privlearn.billboard:Billboard.skip",
+        "privlearn.contract.billboard:Billboard.skip",
         "self.issuer.people.skip_to(users.stop)",
         "pass",
         test_slots_that_are_skipped_are_skipped_in_the_registry,
     ),
     (
-        "privlearn.billboard:Billboard.serve",
+        "privlearn.contract.billboard:Billboard.serve",
         "self._check_next(users, going_on=timed)",
         "pass",
         test_who_is_out_of_order_is_not_debited,

@@ -14,10 +14,9 @@ from person_ledgers import a_lease_ahead, changed, leased_runs
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, GaussianDP, PureDP
-from privlearn.domains import Ball
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.leases import Lease
+from privlearn.contract.protocols import Plan
 from privlearn.errors import (
     LeaseError,
     LossExceedsTokenError,
@@ -25,14 +24,15 @@ from privlearn.errors import (
     ProvenanceError,
     UsersError,
 )
-from privlearn.leases import Lease
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms import LinearObjective, NoisyReport, NoisySum, ObjectivePerturbation
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 USERS = range(8)
 STD, RUNS = 20.0, 5

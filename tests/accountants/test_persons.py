@@ -14,7 +14,7 @@ from mutation import Edit, InspectionCase, Mutant
 from privlearn.accountants import persons
 from privlearn.accountants.persons import PatternWork, PersonCharges, Visits, check_starts
 from privlearn.errors import BudgetError, UsersError
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 Token = tuple[range, int, bool]
 """Slots, price for all visits in them, and whether the price is shared."""

@@ -23,8 +23,6 @@ import pytest
 from reaching import far_ahead
 from stepping import stepped
 
-from privlearn import _exclusive, billboard, tokens
-from privlearn._exclusive import Exclusive
 from privlearn.accountants import (
     CentralAccountant,
     JointAccountant,
@@ -39,11 +37,10 @@ from privlearn.accountants import (
 )
 from privlearn.accountants.audit import certify
 from privlearn.accountants.filters import Filter, Odometer
-from privlearn.adjacency import Adjacency
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import RetireEntry
+from privlearn.contract import billboard, tokens
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Receipt, Spend, Token
 from privlearn.errors import (
     InsufficientBudgetError,
     LedgerError,
@@ -61,8 +58,10 @@ from privlearn.ledger import (
     tip,
 )
 from privlearn.ledger import store as ledger
+from privlearn.ledger.entries import RetireEntry
 from privlearn.ledger.values import digest_of
 from privlearn.losses import FailingLoss, GaussianLoss, Loss
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     BinaryTree,
@@ -73,9 +72,11 @@ from privlearn.mechanisms import (
     receipt_stream,
 )
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Spend, Token
+from privlearn.rows.domains import Ball
+from privlearn.storage import exclusive
+from privlearn.storage.exclusive import Exclusive
+from privlearn.values.adjacency import Adjacency
 
 USERS = range(4)
 WHOLE = Spend("probe", Ball(1.0, 2), GaussianNoise(2**0.5))  # (2/√2)²/2 = 1
@@ -92,7 +93,7 @@ MODULES = (
     file_store,
     token_entries,
     tokens,
-    _exclusive,
+    exclusive,
 )
 
 
@@ -467,7 +468,7 @@ def spent_by_two(kind: str, second: Callable[[Callable[[], None]], None]) -> Ite
         def intrude(spend: Callable[[], None] = spend) -> None:
             second(spend)
 
-        more = stepped(spend, intrude, step, [filters, _exclusive])
+        more = stepped(spend, intrude, step, [filters, exclusive])
         wait_for_threads()
         assert counted(kind, found) or len(done) > 1
         yield len(done)
@@ -493,7 +494,7 @@ def beside(spend: Callable[[], None]) -> None:
     there = threading.Event()
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename == _exclusive.__file__:
+        if frame.f_code.co_filename == exclusive.__file__:
             there.set()
         return None
 
@@ -550,7 +551,7 @@ def test_a_user_is_served_once(
         def intrude(serve: Callable[[], None] = serve) -> None:
             second(serve)
 
-        more = stepped(serve, intrude, step, [billboard, _exclusive])
+        more = stepped(serve, intrude, step, [billboard, exclusive])
         wait_for_threads()
         served.add(len(done))
     assert served == ({1, 2} if broken else {1})

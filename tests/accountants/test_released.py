@@ -9,12 +9,12 @@ import pytest
 from dropped_ledgers import begun, die, resumed
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import BudgetError, LedgerError
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 USERS = 700
 SUMS = PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.5"), horizon=USERS)

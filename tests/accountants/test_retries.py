@@ -17,9 +17,8 @@ from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.retries import FirstTry, nonce_after
 from privlearn.accountants.serving import default_socket, owning_ledger
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import IssueEntry, SpendEntry
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Receipt, Released, Token
 from privlearn.errors import (
     InsufficientBudgetError,
     NonceBusyError,
@@ -28,11 +27,12 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import IssueEntry, SpendEntry
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import BinaryTree, NoisyReport, NoisySum, PrefixSum
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Token
+from privlearn.rows.domains import Ball
 
 USERS = range(20)
 MEAN = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.25"))

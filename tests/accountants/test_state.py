@@ -12,22 +12,22 @@ from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant, prices
 from privlearn.accountants.per_user_charge import Charges
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, PureDP
-from privlearn.domains import Ball
-from privlearn.entries import IssueEntry, SpendEntry
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Spend, Token
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
     InsufficientBudgetError,
     UsersError,
 )
+from privlearn.ledger.entries import IssueEntry, SpendEntry
 from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss, Loss, register
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
-from privlearn.tokens import Spend, Token
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
 
 N = 12
 USERS = range(5, 5 + N)

@@ -13,10 +13,10 @@ import pytest
 from privlearn import ZCDP, Adjacency, Ball, Ledger, NoiseSource, Rows
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.account_log import AccountLog
-from privlearn.budgets import ApproxDP, GaussianDP
 from privlearn.checking import assert_budget
 from privlearn.checking.accountant_usage import watch_accountants
 from privlearn.errors import CheckError, PrivacyViolation
+from privlearn.losses.budgets import ApproxDP, GaussianDP
 from privlearn.mechanisms import NoisyReport, NoisySum
 
 USERS = range(10)

@@ -14,8 +14,6 @@ from numpy.random import Generator
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking import asserts
 from privlearn.checking import session as check_session
 from privlearn.checking.asserts import CONFIDENCE, assert_budget, assert_private
@@ -23,7 +21,8 @@ from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import SamplingTarget
-from privlearn.domains import Array, Ball
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Released, Spend, Token
 from privlearn.errors import (
     CheckError,
     CurrencyError,
@@ -32,11 +31,12 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger
 from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss, Loss
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.rows.domains import Array, Ball
+from privlearn.values.adjacency import Adjacency, Trust
 
 PAIR = ([0.0, 0.0], [1.0, 0.0])
 

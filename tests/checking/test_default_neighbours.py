@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults.few_inputs import FEW_INPUT_FAULTS, ComputingMechanism, RunningSums
 from scipy.stats import binom
 
-from privlearn._records import length
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import PureDP
 from privlearn.checking import black_box
 from privlearn.checking.default_neighbours import (
     LONGEST,
@@ -23,14 +21,11 @@ from privlearn.checking.default_neighbours import (
 )
 from privlearn.checking.exact.check import white_box
 from privlearn.checking.exact.choices import _FAMILIES, _Choice
-from privlearn.checking.faults.few_inputs import FEW_INPUT_FAULTS, ComputingMechanism, RunningSums
 from privlearn.checking.sampling.distinguishers import repeats
 from privlearn.checking.sampling.encoding import Laid, layout, tabulate
-from privlearn.domains import Ball, Box
 from privlearn.errors import CheckError
-from privlearn.exact_noise.caps import CapLaw
-from privlearn.exact_noise.enclosures import Approx
 from privlearn.losses import PureLoss
+from privlearn.losses.budgets import PureDP
 from privlearn.mechanisms import (
     BallReport,
     BinaryTree,
@@ -45,6 +40,11 @@ from privlearn.mechanisms import (
     SimplexVertices,
 )
 from privlearn.noise import GaussianNoise, GumbelNoise, LaplaceNoise
+from privlearn.noise.exact.caps import CapLaw
+from privlearn.noise.exact.enclosures import Approx
+from privlearn.rows.domains import Ball, Box
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.records import length
 
 Rng = np.random.Generator
 

@@ -10,12 +10,10 @@ import pytest
 
 from privlearn import ZCDP, Ball
 from privlearn import mechanisms as public
-from privlearn.adjacency import Adjacency
 from privlearn.checking import assert_private, check_mechanism, targets
 from privlearn.checking.default_neighbours import LONGEST, default_pairs, run_once
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.suite import shipped_mechanisms
-from privlearn.domains import Array, Box
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     CrossPolytope,
@@ -26,6 +24,8 @@ from privlearn.mechanisms import (
 from privlearn.mechanisms.function_mechanism import Draw
 from privlearn.noise import LaplaceNoise
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Box
+from privlearn.values.adjacency import Adjacency
 
 RHO = ZCDP("0.5")
 

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults import third_party
 
 from privlearn import Ball, PureDP, Rows
-from privlearn.adjacency import Adjacency
 from privlearn.checking.asserts import assert_private
 from privlearn.checking.default_neighbours import run_once
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.faults import third_party
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.scripted_noise import LimitedSource, Script, ScriptedCalls
 from privlearn.checking.stub_accountant import StubAccountant
@@ -20,6 +19,7 @@ from privlearn.checking.targets import sampling_target
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, LaplaceNoise
+from privlearn.values.adjacency import Adjacency
 
 SUM = NoisySum(Ball(1.0, 1), GaussianNoise(2.0))
 

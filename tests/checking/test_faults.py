@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 import pytest
+from faults import FAULTS, CaseResult, Fault, fault
 
 from privlearn.checking import suite
-from privlearn.checking.faults import FAULTS, CaseResult, Fault, fault
 from privlearn.errors import CheckError
 
 CONFIDENCE = 1 - 0.025 / len(FAULTS)

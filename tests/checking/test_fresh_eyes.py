@@ -18,7 +18,6 @@ import pytest
 
 from privlearn import ZCDP, Adjacency, Ball, Box, PureDP, Released, Rows, Spend, Token
 from privlearn.accountants import CentralAccountant
-from privlearn.billboard import Billboard
 from privlearn.checking import (
     assert_budget,
     assert_noninterference,
@@ -29,13 +28,14 @@ from privlearn.checking import (
     generated_pairs,
 )
 from privlearn.checking.default_neighbours import default_pairs
-from privlearn.domains import Array
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.tokens import Receipt
 from privlearn.errors import InterferenceError, PrivacyViolation, UsersError
 from privlearn.ledger import Ledger
 from privlearn.losses import GaussianLoss, Loss, PureLoss
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, GumbelNoise, LaplaceNoise
-from privlearn.tokens import Receipt
+from privlearn.rows.domains import Array
 
 LOG = logging.getLogger("fresh_eyes")
 

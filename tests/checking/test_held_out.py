@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn.budgets import PureDP
 from privlearn.checking import black_box
 from privlearn.errors import CheckError
+from privlearn.losses.budgets import PureDP
 
 Rng = np.random.Generator
 ONE, NONE = [1.0], [0.0]

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults.leases import lends_one_more
 
 from privlearn.checking import UnderLease, black_box
-from privlearn.checking.faults.leases import lends_one_more
 from privlearn.checking.stub_accountant import StubAccountant
-from privlearn.domains import Ball
 from privlearn.errors import LeaseError
 from privlearn.mechanisms import NoisyReport, NoisySum
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 SUM: NoisySum[Any] = NoisySum(Ball(1.0, 1, "l2"), GaussianNoise(2.0))
 USERS = range(2)

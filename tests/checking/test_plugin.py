@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from privlearn.budgets import ZCDP
 from privlearn.checking.laws.check import check_mechanism
-from privlearn.domains import Ball
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
+from privlearn.rows.domains import Ball
 
 pytest_plugins = ("pytester",)
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,6 @@ import pytest
 from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
-from privlearn._records import leaves, record_at
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, PureDP
 from privlearn.checking import assert_noninterference, check_row_local
 from privlearn.checking.asserts import assert_private
 from privlearn.checking.replay.populations import Person
@@ -28,11 +25,14 @@ from privlearn.checking.strategies import (
     zero_out,
 )
 from privlearn.checking.targets import sampling_target
-from privlearn.domains import Array, Ball, Norm
 from privlearn.errors import InterferenceError
 from privlearn.learners import OnePassNewtonMNL
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import NoisySum, PrefixSum
-from privlearn.mnl import Answer
+from privlearn.mechanisms.choice_model import Answer
+from privlearn.rows.domains import Array, Ball, Norm
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.records import leaves, record_at
 
 VECTORS = bounded_vectors(2.0, 3)
 QUICK = settings(max_examples=25, derandomize=True, deadline=None)

@@ -12,15 +12,15 @@ import pytest
 
 from privlearn import Ball, Rows
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
 from privlearn.checking import Survival, assert_survives, generated_pairs
 from privlearn.checking.replay.protocols import examples
-from privlearn.domains import Array
+from privlearn.contract.protocols import Plan
 from privlearn.errors import BudgetError, CheckError, SurvivalError
 from privlearn.learners import DPMNL, DPTOFW, OnePassNewtonMNL
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
-from privlearn.protocols import Plan
+from privlearn.rows.domains import Array
 
 USERS, SIZE, DIM = 40, 8, 2
 DATA = list(np.random.default_rng(0).normal(size=(USERS, DIM)))

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from numpy.random import Generator
 
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ApproxDP, PureDP
 from privlearn.checking.targets import SamplingTarget, sampling_target
-from privlearn.domains import Ball
 from privlearn.errors import CheckError
 from privlearn.losses import GaussianLoss
+from privlearn.losses.budgets import ApproxDP, PureDP
 from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
 
 PAIR = ([0.0, 0.0], [1.0, 0.0])
 

@@ -19,19 +19,19 @@ from typer.testing import CliRunner, Result
 
 import privlearn.cli.following as following
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
 from privlearn.cli import main as cli_main
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, OTHER_LEDGER, PROBLEMS, UNKNOWN_FEATURE, UNREADABLE
-from privlearn.domains import Ball
 from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger import Ledger, Record, iterate_records, write_export
 from privlearn.ledger.chain import chained
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.report import report
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))  # rho = 0.005
 RECORD = {"url_slug": "ours", "status": "Draft"}
@@ -393,8 +393,8 @@ import sys, time
 import numpy as np
 from pathlib import Path
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.losses.budgets import ZCDP
+from privlearn.rows.domains import Ball
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise

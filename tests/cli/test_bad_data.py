@@ -29,18 +29,18 @@ from privlearn.cli import interruption
 from privlearn.cli import run as commands
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, INTERRUPTED
-from privlearn.datasets.csv_lines import cells_of, header_of
-from privlearn.datasets.user_tables import Wanted, read_table
-from privlearn.domains import Ball
 from privlearn.errors import DataError
 from privlearn.learners import DPTOFW
 from privlearn.ledger import Ledger
+from privlearn.losses.budget_texts import parse_budget, parse_local_budget
 from privlearn.mechanisms import NoisySum
 from privlearn.rows import Rows
-from privlearn.runs import local as local_runs
+from privlearn.rows.domains import Ball
 from privlearn.runs import tables as table_runs
+from privlearn.runs.csv_lines import cells_of, header_of
 from privlearn.runs.null_records import NullRecords
-from privlearn.runs.public_numbers import parse_budget, parse_local_budget
+from privlearn.runs.user_tables import Wanted, read_table
+from privlearn_studies import local_runs as local_runs
 
 runner = CliRunner()
 

@@ -19,11 +19,11 @@ from privlearn.accountants import audit
 from privlearn.cli import main as cli_main
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, PROBLEMS, SIMULATION, UNREADABLE
-from privlearn.datasets.csv_lines import LONGEST_LINE
 from privlearn.errors import DataError
-from privlearn.mnl import NO_ITEM
+from privlearn.mechanisms.choice_model import NO_ITEM
 from privlearn.runs.choices import _csv_log
 from privlearn.runs.configs import ChoiceConfig
+from privlearn.runs.csv_lines import LONGEST_LINE
 
 runner = CliRunner()
 

@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
 from privlearn.cli.main import app, main
 from privlearn.cli.output import BAD_INPUT, UNREAD
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.reporting.deployment_record import blank_about
 from privlearn.reporting.evaluation import BEGINNING
 

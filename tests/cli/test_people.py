@@ -14,9 +14,9 @@ from typer.testing import CliRunner, Result
 from privlearn.accountants import audit
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.runs import tables as table_runs
+from privlearn.values.participation import Participation
 
 runner = CliRunner()
 ROWS = 60
@@ -134,7 +134,7 @@ def test_rows_without_an_id_are_null_and_nobodys(tmp_path: Path) -> None:
 
 
 def test_text_that_is_none_is_told_apart(tmp_path: Path) -> None:
-    from privlearn.datasets.user_tables import Wanted, read_table
+    from privlearn.runs.user_tables import Wanted, read_table
 
     path = tmp_path / "t.csv"
     path.write_bytes(b"who,x,y\n\xff,1,1\n\xfe,1,1\n \xff ,1,1\nbroken,1\n,1,1\n")

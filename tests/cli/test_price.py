@@ -13,12 +13,12 @@ from typer.testing import CliRunner, Result
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.budgets import ZCDP, ApproxDP
 from privlearn.cli.main import app
 from privlearn.cli.output import SIMULATION
 from privlearn.events.lists import event_list
 from privlearn.events.pricing import calibrate_events, evaluated, to_dict, with_noise
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP, ApproxDP
 from privlearn.noise import NoiseSource
 
 runner = CliRunner()

@@ -10,8 +10,10 @@ import pytest
 from scipy.special import expit
 
 from privlearn.accountants import LocalAccountant
-from privlearn.budgets import PureDP
-from privlearn.datasets.auto_loans import (
+from privlearn.errors import DataError
+from privlearn.losses.budgets import PureDP
+from privlearn.noise import NoiseSource
+from privlearn_studies.data.auto_loans import (
     BOUNDS,
     FEATURES,
     SIDE_INFORMATION,
@@ -20,8 +22,6 @@ from privlearn.datasets.auto_loans import (
     fitted_demand,
     load_cprm,
 )
-from privlearn.errors import DataError
-from privlearn.noise import NoiseSource
 
 Row = dict[str, str]
 

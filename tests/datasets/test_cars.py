@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.datasets.cars import (
+from privlearn.learners import OnePassNewtonMNL
+from privlearn.losses.budgets import ZCDP
+from privlearn.mechanisms.choice_model import fit_mle, gradients, log_likelihoods, probabilities
+from privlearn.noise import NoiseSource
+from privlearn.rows.domains import Array
+from privlearn.runs.cars import (
     FEATURE_NAMES,
     SCALE,
     CarChoices,
@@ -24,11 +28,7 @@ from privlearn.datasets.cars import (
     published_features,
     split,
 )
-from privlearn.domains import Array
-from privlearn.learners import OnePassNewtonMNL
-from privlearn.mnl import fit_mle, gradients, log_likelihoods, probabilities
-from privlearn.noise import NoiseSource
-from privlearn.simulation.choice import held_out_gain, logged_answers
+from privlearn.runs.simulated_choices import held_out_gain, logged_answers
 
 # Conditional logit of Brownstone and Train (1999), in the order of FEATURE_NAMES; written down from
 # memory before the first fit, not re-read from the paper.
@@ -181,7 +181,7 @@ def test_people_and_cars_are_broadcast(survey: CarChoices) -> None:
 
 
 def test_the_file_is_the_one_its_readme_describes() -> None:
-    folder = resources.files("privlearn.datasets.files")
+    folder = resources.files("privlearn.runs.files")
     packed = folder.joinpath("car_choices.csv.gz").read_bytes()
     told = re.search(r"[0-9a-f]{64}", folder.joinpath("README.md").read_text("utf-8"))
     assert told is not None

@@ -9,9 +9,10 @@ from importlib import resources
 import numpy as np
 import pytest
 
-from privlearn.baselines.local_nonprivate import LinUCB
-from privlearn.datasets import electricity
-from privlearn.datasets.electricity import (
+from privlearn.mechanisms.choice_model import Answer, fit_mle, gradients, log_likelihoods
+from privlearn.rows.domains import Array
+from privlearn_studies.data import electricity
+from privlearn_studies.data.electricity import (
     Contracts,
     ElectricityChoices,
     contracts,
@@ -20,8 +21,7 @@ from privlearn.datasets.electricity import (
     load_electricity,
     other_answers,
 )
-from privlearn.domains import Array
-from privlearn.mnl import Answer, fit_mle, gradients, log_likelihoods
+from privlearn_studies.rivals.local_nonprivate import LinUCB
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_the_conditional_logit_has_its_known_fit(survey: ElectricityChoices) -> 
 
 
 def test_the_file_is_the_one_its_readme_describes() -> None:
-    folder = resources.files("privlearn.datasets.files")
+    folder = resources.files("privlearn.runs.files")
     packed = folder.joinpath("electricity_choices.csv.gz").read_bytes()
     told = folder.joinpath("README.md").read_text("utf-8").partition("# Electricity contracts")[2]
     (digest,) = re.findall(r"[0-9a-f]{64}", told)

@@ -11,21 +11,28 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import JointAccountant
-from privlearn.budgets import ZCDP
-from privlearn.datasets import expedia
-from privlearn.datasets.expedia import (
+from privlearn.errors import DataError
+from privlearn.learners import OnePassNewtonMNL
+from privlearn.learners.serving import Arrival
+from privlearn.losses.budgets import ZCDP
+from privlearn.mechanisms.choice_model import (
+    NO_ITEM,
+    Answer,
+    Items,
+    clip_items,
+    fit_mle,
+    probabilities,
+)
+from privlearn.noise import NoiseSource
+from privlearn.runs.simulated_choices import Market
+from privlearn_studies.data import expedia
+from privlearn_studies.data.expedia import (
     SCALE,
     SIDE_INFORMATION,
     ExpediaSearches,
     expedia_market,
     load_expedia,
 )
-from privlearn.errors import DataError
-from privlearn.learners import OnePassNewtonMNL
-from privlearn.learners.serving import Arrival
-from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, fit_mle, probabilities
-from privlearn.noise import NoiseSource
-from privlearn.simulation.choice import Market
 
 Row = dict[str, str]
 
@@ -320,7 +327,7 @@ def test_spellings_of_the_same_file(tmp_path: Path, dialect: str) -> None:
 def test_progress_tells_the_bytes_of_two_passes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("privlearn.datasets.csv_tables.LINES_PER_CALL", 50)
+    monkeypatch.setattr("privlearn_studies.data.csv_tables.LINES_PER_CALL", 50)
     path = write(tmp_path / "train.csv", synthetic())
     told: list[int] = []
     load_expedia(path, declare_public=True, progress=told.append)

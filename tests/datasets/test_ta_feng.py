@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import JointAccountant
-from privlearn.budgets import ZCDP
-from privlearn.datasets.ta_feng import (
+from privlearn.errors import DataError
+from privlearn.learners import OnePassNewtonMNL
+from privlearn.learners.serving import Arrival
+from privlearn.losses.budgets import ZCDP
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer, clip_items, fit_mle, probabilities
+from privlearn.noise import NoiseSource
+from privlearn.rows.domains import Array
+from privlearn_studies.data.ta_feng import (
     AGE_GROUPS,
     SCALE,
     SIDE_INFORMATION,
@@ -19,12 +25,6 @@ from privlearn.datasets.ta_feng import (
     load_ta_feng,
     ta_feng_market,
 )
-from privlearn.domains import Array
-from privlearn.errors import DataError
-from privlearn.learners import OnePassNewtonMNL
-from privlearn.learners.serving import Arrival
-from privlearn.mnl import NO_ITEM, Answer, clip_items, fit_mle, probabilities
-from privlearn.noise import NoiseSource
 
 Row = dict[str, str]
 

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow
 import pytest
 
-from privlearn.datasets import user_tables
-from privlearn.datasets.csv_lines import LONGEST_LINE, numbers
-from privlearn.datasets.user_tables import CONSTANT, SHIPPED, Column, Table, Wanted, read_table
 from privlearn.errors import DataError
+from privlearn.runs import user_tables
+from privlearn.runs.csv_lines import LONGEST_LINE, numbers
+from privlearn.runs.user_tables import CONSTANT, SHIPPED, Column, Table, Wanted, read_table
 
 N = 6
 TEXT = "age,name,dose,outcome\n" + "".join(

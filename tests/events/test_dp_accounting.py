@@ -13,7 +13,6 @@ from dp_accounting.pld import PLDAccountant, common, privacy_loss_distribution
 from dp_accounting.rdp import RdpAccountant
 
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.adjacency import Adjacency
 from privlearn.errors import DataError
 from privlearn.events.dp_accounting import from_dp_event, to_dp_event
 from privlearn.events.lists import EventList, event_list
@@ -29,6 +28,7 @@ from privlearn.losses import (
     SubsampledGaussian,
     ZCDPLoss,
 )
+from privlearn.values.adjacency import Adjacency
 
 Relation = Literal["replace-one", "add-remove", "zero-out"]
 THEIRS = {

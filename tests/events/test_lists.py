@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.adjacency import Adjacency, Trust
 from privlearn.errors import DataError
 from privlearn.events.lists import EventList, event_list, event_list_from_text, read_event_list
 from privlearn.losses import (
@@ -33,6 +32,7 @@ from privlearn.losses import (
     ZCDPLoss,
     compose,
 )
+from privlearn.values.adjacency import Adjacency, Trust
 
 GAUSSIAN = {"mechanism": "gaussian", "noise_multiplier": 1}
 TREE = {"mechanism": "tree-aggregation", "noise_multiplier": 3, "steps": [5, 64, 2]}

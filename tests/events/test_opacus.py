@@ -13,9 +13,7 @@ import pytest
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import epsilon_of, in_renyi
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, Renyi
-from privlearn.entries import RetireEntry, SpendEntry, parse_entry
+from privlearn.contract.protocols import Plan
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -33,9 +31,11 @@ from privlearn.events.opacus import (
     spend_tokens,
 )
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import RetireEntry, SpendEntry, parse_entry
 from privlearn.losses import GaussianLoss, SubsampledGaussian
+from privlearn.losses.budgets import ZCDP, ApproxDP, Renyi
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
+from privlearn.values.adjacency import Adjacency
 
 RECORDS, BATCH, MULTIPLIER, NORM = 64, 16, 1.3, 0.7
 
@@ -567,7 +567,7 @@ def test_training_goes_on_after_a_crash_with_what_is_left(private: Any, tmp_path
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:  # between the spend and the gradient
-        patch.setattr("privlearn.tokens.Receipt.draw", dies)
+        patch.setattr("privlearn.contract.tokens.Receipt.draw", dies)
         with pytest.raises(KeyboardInterrupt):
             one_step(model, optimizer, next(iter(loader)))
     book.ledger.close()

@@ -13,10 +13,10 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from privlearn.exact_noise import caps, enclosures
-from privlearn.exact_noise.cap_mass import cap_mass, log_above
-from privlearn.exact_noise.caps import NORMAL_LIMIT, REPORT_LEVELS, CapLaw, CapRows
-from privlearn.exact_noise.enclosures import (
+from privlearn.noise.exact import caps, enclosures
+from privlearn.noise.exact.cap_mass import cap_mass, log_above
+from privlearn.noise.exact.caps import NORMAL_LIMIT, REPORT_LEVELS, CapLaw, CapRows
+from privlearn.noise.exact.enclosures import (
     Approx,
     Interval,
     Undecided,
@@ -25,8 +25,8 @@ from privlearn.exact_noise.enclosures import (
     number,
     root,
 )
-from privlearn.exact_noise.pool import NoisePool
-from privlearn.exact_noise.words import SeededWords
+from privlearn.noise.exact.pool import NoisePool
+from privlearn.noise.exact.words import SeededWords
 
 Array = NDArray[np.float64]
 LAWS = [

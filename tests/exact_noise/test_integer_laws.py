@@ -11,11 +11,11 @@ import mpmath
 import pytest
 from scipy import stats
 
-from privlearn.exact import Exact
-from privlearn.exact_noise import integer_laws
-from privlearn.exact_noise.integer_laws import discrete_gaussian, discrete_laplace, geometric
-from privlearn.exact_noise.pool import NoisePool, Pool
-from privlearn.exact_noise.words import SeededWords
+from privlearn.noise.exact import integer_laws
+from privlearn.noise.exact.integer_laws import discrete_gaussian, discrete_laplace, geometric
+from privlearn.noise.exact.pool import NoisePool, Pool
+from privlearn.noise.exact.words import SeededWords
+from privlearn.values.exact import Exact
 
 Law = Callable[[Pool, Exact, int], list[int]]
 HEIGHTS: dict[Law, Callable[[int, float], float]] = {

@@ -16,11 +16,11 @@ import pytest
 from scipy import stats
 
 from privlearn.errors import TokenCopyError
-from privlearn.exact_noise import words
-from privlearn.exact_noise.pool import NoisePool, below, bernoulli, uniform
-from privlearn.exact_noise.variates import variates
-from privlearn.exact_noise.words import Keystream, SeededWords
 from privlearn.noise import CategoryNoise, NoiseSource
+from privlearn.noise.exact import words
+from privlearn.noise.exact.pool import NoisePool, below, bernoulli, uniform
+from privlearn.noise.exact.variates import variates
+from privlearn.noise.exact.words import Keystream, SeededWords
 
 
 def test_sizes_of_calls_do_not_matter() -> None:

@@ -12,20 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from privlearn.exact_noise import powers
-from privlearn.exact_noise.near import NEAR_BITS, TOO_LARGE, near, nearly
-from privlearn.exact_noise.pool import NoisePool, below
-from privlearn.exact_noise.powers import (
+from privlearn.noise import GeneralizedGaussianNoise
+from privlearn.noise.exact import powers
+from privlearn.noise.exact.near import NEAR_BITS, TOO_LARGE, near, nearly
+from privlearn.noise.exact.pool import NoisePool, below
+from privlearn.noise.exact.powers import (
     Sizes,
     _Vectors,
     as_doubles,
     pairwise,
     power_vectors,
 )
-from privlearn.exact_noise.real_powers import RealPower, integer_power, real_power
-from privlearn.exact_noise.variates import Kind, Variates, variates
-from privlearn.exact_noise.words import SeededWords, WordArray
-from privlearn.noise import GeneralizedGaussianNoise
+from privlearn.noise.exact.real_powers import RealPower, integer_power, real_power
+from privlearn.noise.exact.variates import Kind, Variates, variates
+from privlearn.noise.exact.words import SeededWords, WordArray
 
 SHAPES: list[tuple[int, int, float]] = [
     (30, 1, 3),

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privlearn.exact_noise.real_powers import (
+from privlearn.noise.exact.real_powers import (
     RealPower,
     integer_root,
     real_power,
     root_above,
 )
-from privlearn.exact_noise.tails import Bounds
+from privlearn.noise.exact.tails import Bounds
 
 EXPONENTS = st.one_of(st.floats(1, 4), st.floats(1, 1000), st.integers(1, 1000).map(float))
 ORACLE = 2.0**-1000

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from privlearn.errors import NoiseSamplerError
-from privlearn.exact_noise import tables, variates
-from privlearn.exact_noise.building import cell_place, fitted_cell, proved_error
-from privlearn.exact_noise.tables import CELLS, OCTAVES, SHA256, Table, shipped_tables, table_bytes
+from privlearn.noise.exact import tables, variates
+from privlearn.noise.exact.building import cell_place, fitted_cell, proved_error
+from privlearn.noise.exact.tables import CELLS, OCTAVES, SHA256, Table, shipped_tables, table_bytes
 
 NAMES = [table.family.name for table in shipped_tables()]
 

@@ -7,8 +7,8 @@ import random
 import flint
 import pytest
 
-from privlearn.exact_noise.building import BALL_TAILS
-from privlearn.exact_noise.tails import FAMILIES, Family, exp_minus
+from privlearn.noise.exact.building import BALL_TAILS
+from privlearn.noise.exact.tails import FAMILIES, Family, exp_minus
 
 WORK = 700
 

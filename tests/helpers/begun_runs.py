@@ -21,18 +21,18 @@ import numpy as np
 
 from privlearn import ZCDP, Ball
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
-from privlearn.baselines.convex import NoisySFW
-from privlearn.baselines.linear_bandits import PrivateLeastSquares
-from privlearn.domains import Array
+from privlearn.contract.protocols import Plan
 from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPOLS, OnePassNewtonMNL
 from privlearn.learners.hdb_epochs import GaussianEpochs, NoisyMaxEpochs
+from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer, Model
 from privlearn.ledger import Ledger
-from privlearn.local import LocalBanditConfig, LocalClient, LocalServer, Model
 from privlearn.mechanisms import BinaryTree, PrefixSum
 from privlearn.mechanisms.constraint_sets import LpBall, Simplex
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
+from privlearn_studies.rivals.convex import NoisySFW
+from privlearn_studies.rivals.linear_bandits import PrivateLeastSquares
 
 USERS = 240
 DIED = 150

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.domains import Array
-from privlearn.entries import FunctionsEntry
 from privlearn.learners.serving import Arrival
-from privlearn.mnl import NO_ITEM, Items
+from privlearn.ledger.entries import FunctionsEntry
+from privlearn.mechanisms.choice_model import NO_ITEM, Items
+from privlearn.rows.domains import Array
 
 N_ITEMS, DIM, SHOWN, HORIZON = 6, 2, 3, 60
 PREFERENCES = np.array([1.5, -1.0])

@@ -30,12 +30,12 @@ from mortal_faults import FAULTS
 from mortal_subjects import RARER, SUBJECTS, Now, Subject
 
 from privlearn.accountants import audit
-from privlearn.domains import Array
+from privlearn.contract.tokens import Receipt
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.values import digest_of
 from privlearn.noise import NoiseSource
-from privlearn.tokens import Receipt
+from privlearn.rows.domains import Array
 
 SEED = 7
 EVERYTHING = SUBJECTS | RARER

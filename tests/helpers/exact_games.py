@@ -24,15 +24,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.accountants import JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.billboard import Billboard
-from privlearn.budgets import PureDP
-from privlearn.domains import Ball
+from privlearn.contract.billboard import Billboard
+from privlearn.losses.budgets import PureDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 Array = NDArray[np.float64]
 NULL = float("nan")

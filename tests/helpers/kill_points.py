@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants.state import AccountState
-from privlearn.exact_noise.pool import NoisePool
+from privlearn.contract.tokens import Receipt, Token
 from privlearn.ledger import Ledger
-from privlearn.tokens import Receipt, Token
+from privlearn.noise.exact.pool import NoisePool
 
 LEDGER = "ledger.db"
 """The name of a ledger's file, which others beside it do not begin with."""

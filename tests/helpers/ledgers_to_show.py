@@ -14,16 +14,16 @@ from person_ledgers import APART, SLOTS, STREAM, admitted
 from person_ledgers import SUM as PERSON_SUM
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
-from privlearn.budgets import ZCDP, ApproxDP, PureDP
-from privlearn.domains import Ball
+from privlearn.contract.protocols import Plan
 from privlearn.ledger import Ledger, iterate_records
 from privlearn.ledger.chain import chained
 from privlearn.losses import PureLoss
+from privlearn.losses.budgets import ZCDP, ApproxDP, PureDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.people import People
-from privlearn.protocols import Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 FIRST_MINUTE = 29_870_000
 """Of the clock: 2026-10-17, 03:20."""

@@ -13,8 +13,8 @@ from privlearn.accountants import state
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.streams import Stream, kept_until
+from privlearn.contract.tokens import Receipt
 from privlearn.ledger import Ledger
-from privlearn.tokens import Receipt
 
 Left = Callable[[str, Any], None]
 """Tells that a value left, with the token that is to pay."""

@@ -17,9 +17,7 @@ import numpy as np
 
 from privlearn import ZCDP, Ball
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
-from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
-from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
-from privlearn.domains import Array
+from privlearn.contract.protocols import Plan
 from privlearn.errors import HorizonError, OfferError
 from privlearn.learners import (
     DPHDB,
@@ -32,8 +30,8 @@ from privlearn.learners import (
     Offers,
     OnePassNewtonMNL,
 )
+from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer, Model
 from privlearn.ledger import Ledger
-from privlearn.local import LocalBanditConfig, LocalClient, LocalServer, Model
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     CrossPolytope,
@@ -43,10 +41,12 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.constraint_sets import LpBall, Simplex
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
-from privlearn.protocols import Plan
 from privlearn.rows import Rows, RowStore
+from privlearn.rows.domains import Array
+from privlearn.values.participation import Participation
+from privlearn_studies.rivals.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
+from privlearn_studies.rivals.linear_bandits import DPUCB, PrivateLeastSquares
 
 Now = Callable[[], tuple[int, tuple[Array, ...]]]
 Program = Callable[[Any], tuple[Now, Iterator[None]]]

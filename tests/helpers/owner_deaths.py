@@ -29,15 +29,15 @@ from kill_points import LEDGER, Disk, Points, die, tell, watch
 from privlearn import Rows
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.serving import default_socket, serve_ledger
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.owner import LedgerOwner
 from privlearn.ledger.settling import Settling
 from privlearn.ledger.values import digest_of
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
+from privlearn.rows.domains import Ball
 
 USERS = range(8)
 SUM = NoisySum(Ball(1.0, 2, "l2"), GaussianNoise(20.0))

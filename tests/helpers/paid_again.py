@@ -21,19 +21,19 @@ from typing import Any
 import numpy as np
 from kill_points import LEDGER, Points, tell, watch
 
-from privlearn import leases
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.audit import certify
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import RetireEntry, SpendEntry, parse_entry
+from privlearn.contract import leases
+from privlearn.contract.tokens import Receipt
 from privlearn.errors import SpendLostError
 from privlearn.ledger import Ledger, read_records
+from privlearn.ledger.entries import RetireEntry, SpendEntry, parse_entry
 from privlearn.ledger.values import digest_of
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt
+from privlearn.rows.domains import Ball
 
 USERS = range(4)
 SUM: NoisySum[Any] = NoisySum(Ball(1.0, 2, "l2"), GaussianNoise(20.0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 
 @dataclass

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.ledger import Ledger, Record
 from privlearn.ledger.chain import chained
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import BatchedPrefixSum, BinaryTree, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 SLOTS = range(12)
 STARTS = (0, 3, 6, 9)

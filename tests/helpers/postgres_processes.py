@@ -12,13 +12,13 @@ from kill_points import Points, tell, watch
 
 from privlearn import NoiseSource, Rows
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.ledger import Ledger, Record, iterate_records
 from privlearn.ledger.postgres import PostgresStore
 from privlearn.ledger.postgres_sessions import Session
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
+from privlearn.rows.domains import Ball
 
 Account = CentralAccountant[ZCDP]
 USERS = range(10)

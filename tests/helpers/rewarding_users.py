@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.domains import Array
 from privlearn.learners.contextual import Visitor
+from privlearn.rows.domains import Array
 
 
 class RewardingCrowd:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from privlearn._local_frames import Message
-from privlearn._local_sockets import LocalServer, Peer
 from privlearn.people import People
 from privlearn.people.answers import PeopleAnswers
+from privlearn.storage.frames import Message
+from privlearn.storage.sockets import LocalServer, Peer
 
 
 class _Answerer:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import httpx2 as httpx
 import numpy as np
 
-from privlearn.domains import Array
+from privlearn.rows.domains import Array
 from privlearn.service import access
 from privlearn.service.access import AccessTokens
 from privlearn.service.app import create_app

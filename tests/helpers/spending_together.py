@@ -22,12 +22,12 @@ import numpy as np
 
 from privlearn import Rows
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import InsufficientBudgetError
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
+from privlearn.rows.domains import Ball
 
 USERS = range(4)
 SUM = NoisySum(Ball(1.0, 2), GaussianNoise(2000.0))

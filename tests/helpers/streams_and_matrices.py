@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     AnytimeBLT,
     BandedBLT,

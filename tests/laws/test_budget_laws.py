@@ -7,7 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privlearn.budgets import (
+from privlearn.losses.budgets import (
     ZCDP,
     ApproxDP,
     Budget,
@@ -17,7 +17,7 @@ from privlearn.budgets import (
     Renyi,
     budget_from_dict,
 )
-from privlearn.exact import float_up, round_up
+from privlearn.values.exact import float_up, round_up
 
 AMOUNTS = st.fractions(min_value=0, max_value=100, max_denominator=10**6)
 ORDERS = (Fraction(3, 2), Fraction(2), Fraction(64))

@@ -12,8 +12,6 @@ import pytest
 from privlearn import ZCDP, GaussianDP, NoiseSource, Plan, PureDP, Renyi
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.accountants.epsilon_delta import evaluate
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import Currency
 from privlearn.errors import CurrencyError, InsufficientBudgetError
 from privlearn.losses import (
     ApproxLoss,
@@ -33,7 +31,9 @@ from privlearn.losses import (
     SubsampledGaussian,
     ZCDPLoss,
 )
+from privlearn.losses.budgets import Currency
 from privlearn.losses.conversion import RoundedNumber
+from privlearn.values.adjacency import Adjacency
 
 USERS = range(3)
 DELTA = 1e-6

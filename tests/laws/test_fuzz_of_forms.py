@@ -16,12 +16,10 @@ import numpy as np
 import polars
 import pytest
 
-from privlearn._record_forms import LEAST
 from privlearn.accountants import CentralAccountant, LocalAccountant
-from privlearn.budgets import ZCDP, PureDP
-from privlearn.domains import Ball, Box, Categories, OneOf, PSDTrace
 from privlearn.errors import PrivlearnError
 from privlearn.learners import DPTOFW
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import (
     BallReport,
     CategoryReport,
@@ -34,6 +32,8 @@ from privlearn.mechanisms import (
 )
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball, Box, Categories, OneOf, PSDTrace
+from privlearn.rows.record_forms import LEAST
 
 pandas: Any = pytest.importorskip("pandas")
 N = 6

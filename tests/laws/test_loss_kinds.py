@@ -13,7 +13,6 @@ import pytest
 
 from privlearn.accountants.composition import Composition
 from privlearn.accountants.tight_composition import step_of
-from privlearn.adjacency import Adjacency
 from privlearn.checking.exact.distributions import hockey_stick, renyi
 from privlearn.errors import AdjacencyError, BudgetError, CheckError
 from privlearn.losses import (
@@ -42,6 +41,7 @@ from privlearn.losses import (
 from privlearn.losses.base import register
 from privlearn.losses.output_laws import Distribution
 from privlearn.losses.steps import CurveStep
+from privlearn.values.adjacency import Adjacency
 
 OUT = Adjacency.ZERO_OUT
 ORDERS = (1.5, 2.0, 8.0)

@@ -18,9 +18,6 @@ import pytest
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, PureDP
-from privlearn.domains import Ball
 from privlearn.errors import (
     AdjacencyError,
     DataError,
@@ -51,9 +48,12 @@ from privlearn.losses import (
     compose,
     gaussian_loss,
 )
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
 
 USERS = range(4)
 ADD_REMOVE = Adjacency.ADD_REMOVE

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privlearn.domains import Array
 from privlearn.learners import assortment
 from privlearn.learners.assortment import ascending, best_assortments, largest_utilities
-from privlearn.mnl import NO_ITEM, Items
+from privlearn.mechanisms.choice_model import NO_ITEM, Items
+from privlearn.rows.domains import Array
 
 
 def value(utilities: Array, revenues: Array, items: Items) -> float:

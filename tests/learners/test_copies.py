@@ -21,23 +21,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-import privlearn.baselines
 import privlearn.learners
-import privlearn.local
+import privlearn.learners.local
+import privlearn_studies.rivals
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
-from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
-from privlearn.baselines.convex import (
-    ConstantAnswer,
-    LocalMD,
-    NoisySFW,
-    NoisySGD,
-    OnlineFrankWolfe,
-    PublishedTOFW,
-)
-from privlearn.baselines.linear_bandits import DPUCB, LassoBandit, PrivateLeastSquares, RandomArms
-from privlearn.baselines.local_nonprivate import GreedyLeastSquares, GreedySGD, LinUCB, RandomPlay
-from privlearn.budgets import ZCDP, PureDP
-from privlearn.entries import RetireEntry
 from privlearn.learners import (
     DPHDB,
     DPMNL,
@@ -48,11 +35,34 @@ from privlearn.learners import (
     Offers,
     OnePassNewtonMNL,
 )
-from privlearn.local import LocalBanditConfig, LocalClient
-from privlearn.local.protocol import Model
+from privlearn.learners.local import LocalBanditConfig, LocalClient
+from privlearn.learners.local.protocol import Model
+from privlearn.ledger.entries import RetireEntry
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import LpBall
 from privlearn.noise import NoiseSource
 from privlearn.rows import inputs
+from privlearn.runs.references import NonPrivateMNL, RandomAssortments
+from privlearn_studies.rivals.convex import (
+    ConstantAnswer,
+    LocalMD,
+    NoisySFW,
+    NoisySGD,
+    OnlineFrankWolfe,
+    PublishedTOFW,
+)
+from privlearn_studies.rivals.linear_bandits import (
+    DPUCB,
+    LassoBandit,
+    PrivateLeastSquares,
+    RandomArms,
+)
+from privlearn_studies.rivals.local_nonprivate import (
+    GreedyLeastSquares,
+    GreedySGD,
+    LinUCB,
+    RandomPlay,
+)
 
 USERS, ITEMS, DIM, ARMS, SHOWN = 24, 5, 3, 2, 2
 VERBS = ("select", "observe", "play", "partial_fit", "choose", "randomize")
@@ -111,7 +121,7 @@ LEARNERS: dict[type, list[Callable[[], Any]]] = {
 
 
 def classes_that_take_data() -> Iterator[type]:
-    for room in (privlearn.learners, privlearn.baselines, privlearn.local):
+    for room in (privlearn.learners, privlearn_studies.rivals, privlearn.learners.local):
         for found in pkgutil.iter_modules(room.__path__):
             module = importlib.import_module(f"{room.__name__}.{found.name}")
             for kind in vars(module).values():

@@ -19,12 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.baselines.choice import RandomAssortments
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking import User, assert_noninterference
-from privlearn.domains import Array
-from privlearn.entries import FunctionsEntry, IssueEntry, PlanEntry, RetireEntry, SpendEntry
+from privlearn.contract.protocols import Accountant
 from privlearn.errors import (
     BudgetError,
     CheckError,
@@ -37,12 +33,16 @@ from privlearn.errors import (
 )
 from privlearn.learners import DPMNL
 from privlearn.learners.serving import Arrival
+from privlearn.ledger.entries import FunctionsEntry, IssueEntry, PlanEntry, RetireEntry, SpendEntry
 from privlearn.losses import Loss, compose, loss_from_dict
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.mechanisms import ObjectivePerturbation, PrefixSumStream
-from privlearn.mnl import Items
+from privlearn.mechanisms.choice_model import Items
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Accountant
-from privlearn.simulation.choice import Market, gaussian_market
+from privlearn.rows.domains import Array
+from privlearn.runs.references import RandomAssortments
+from privlearn.runs.simulated_choices import Market, gaussian_market
+from privlearn.values.adjacency import Adjacency
 
 TRIGGERS = ["public", "determinant"]
 by_trigger = pytest.mark.parametrize("trigger", TRIGGERS)

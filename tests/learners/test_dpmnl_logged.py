@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn._records import record_at
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.budgets import ZCDP
 from privlearn.errors import HorizonError, PartitionError, ProvenanceError, UsersError
 from privlearn.learners import DPMNL
 from privlearn.learners.logged_answers import LoggedAnswers
 from privlearn.ledger import Ledger
-from privlearn.mnl import NO_ITEM, Answer, probabilities
+from privlearn.losses.budgets import ZCDP
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer, probabilities
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
-from privlearn.partitions import InProcess, JobKey, PartitionedRows
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.rows.partitions import InProcess, JobKey, PartitionedRows
+from privlearn.values.participation import Participation
+from privlearn.values.records import record_at
 
 USERS, ITEMS, DIM = 300, 3, 2
 THETA = np.array([2.0, -1.0])

@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 
 from privlearn.accountants import JointAccountant
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.adjacency import Adjacency
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, ApproxDP, Currency, Renyi
-from privlearn.domains import Array
+from privlearn.contract.billboard import Billboard
 from privlearn.errors import CurrencyError
 from privlearn.learners import DPMNL
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape, benchmark, proved, published
 from privlearn.losses import Loss, compose
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, Renyi
 from privlearn.losses.conversion import renyi_order
 from privlearn.noise import NoiseSource
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
 
 REPLACE = Adjacency.REPLACE_ONE
 TIMES = [1, 2, 10, 500, 10_000]

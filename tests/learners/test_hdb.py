@@ -20,15 +20,10 @@ from rewarding_users import RewardingCrowd
 
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.accountants.audit import audit
-from privlearn.adjacency import Adjacency
-from privlearn.baselines.linear_bandits import RandomArms
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP
 from privlearn.checking import assert_noninterference
 from privlearn.checking.isolation import muted
 from privlearn.checking.replay.populations import replaced
 from privlearn.checking.replay.protocols import InteractionProtocol
-from privlearn.domains import Array
-from privlearn.entries import PlanEntry, SpendEntry
 from privlearn.errors import (
     BudgetError,
     CurrencyError,
@@ -48,9 +43,14 @@ from privlearn.learners.hdb_epochs import (
     soft,
 )
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import PlanEntry, SpendEntry
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP
 from privlearn.mechanisms.scalar_objectives import SquaredObjective
 from privlearn.noise import NoiseSource
-from privlearn.simulation.linear_bandit import ArmMarket, classification_market, sparse_market
+from privlearn.rows.domains import Array
+from privlearn.runs.simulated_arms import ArmMarket, classification_market, sparse_market
+from privlearn.values.adjacency import Adjacency
+from privlearn_studies.rivals.linear_bandits import RandomArms
 
 DIM, ARMS, HORIZON, FIRST = 3, 3, 40, 8
 METHODS: list[Any] = ["gaussian", "noisy_max"]

@@ -15,10 +15,6 @@ import scipy.sparse
 
 from privlearn import PureDP
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
-from privlearn.baselines.convex import OnlineFrankWolfe
-from privlearn.baselines.linear_bandits import DPUCB
-from privlearn.budgets import ZCDP
-from privlearn.domains import Array, Ball
 from privlearn.learners import (
     DPHDB,
     DPMNL,
@@ -27,14 +23,18 @@ from privlearn.learners import (
     OnePassNewtonMNL,
 )
 from privlearn.learners.inputs import places_of, row_of
+from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer
 from privlearn.learners.pofw import DPPOFW
-from privlearn.local import LocalBanditConfig, LocalClient, LocalServer
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms.choice_model import NO_ITEM
 from privlearn.mechanisms.constraint_sets import LpBall
-from privlearn.mnl import NO_ITEM
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball
 from privlearn.rows.tabular import block_from, records_from, row_from
+from privlearn_studies.rivals.convex import OnlineFrankWolfe
+from privlearn_studies.rivals.linear_bandits import DPUCB
 
 pandas: Any = pytest.importorskip("pandas")
 

@@ -18,17 +18,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn._held_file import HeldFile
 from privlearn.accountants import JointAccountant, audit
-from privlearn.budgets import ZCDP
+from privlearn.contract.tokens import Receipt
 from privlearn.errors import OfferError, RowStoreError
 from privlearn.learners import DPHDB, DPMNL, AsyncOffers, Offers, OnePassNewtonMNL
 from privlearn.learners.kept_rows import KeptRows, Recovered
 from privlearn.ledger import Ledger
-from privlearn.participation import Participation
+from privlearn.losses.budgets import ZCDP
 from privlearn.people import People
 from privlearn.rows import Rows, RowStore
-from privlearn.tokens import Receipt
+from privlearn.storage.held_file import HeldFile
+from privlearn.values.participation import Participation
 
 KEY = bytes(range(32))
 USERS, DIM, ITEMS = 50, 3, 4

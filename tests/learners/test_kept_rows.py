@@ -18,16 +18,16 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
-from privlearn.budgets import ZCDP
+from privlearn.contract.tokens import Receipt
 from privlearn.errors import PeopleError, RowStoreError
 from privlearn.learners import DPHDB, DPMNL, DPTOFW, OnePassNewtonMNL
 from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.learners.kept_rows import Recovered, gaps
 from privlearn.ledger import Ledger
-from privlearn.participation import Participation
+from privlearn.losses.budgets import ZCDP
 from privlearn.people import People
 from privlearn.rows import Rows, RowStore
-from privlearn.tokens import Receipt
+from privlearn.values.participation import Participation
 
 KEY = bytes(range(32))
 USERS, DIM, ITEMS = 120, 3, 4

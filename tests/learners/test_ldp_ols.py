@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from privlearn.baselines.local import PublishedOLS
-from privlearn.budgets import GaussianDP
-from privlearn.domains import Ball
 from privlearn.learners.ldp_ols import LDPOLS
-from privlearn.local.protocol import Arrays, LocalBanditConfig
+from privlearn.learners.local.protocol import Arrays, LocalBanditConfig
+from privlearn.losses.budgets import GaussianDP
 from privlearn.losses.conversion import gaussian_mu
 from privlearn.mechanisms import NoisyReport, OneOfKReport
-from privlearn.simulation.local_bandit import LocalMarket, arm_market, serve, shared_market
+from privlearn.rows.domains import Ball
+from privlearn_studies.rivals.local import PublishedOLS
+from privlearn_studies.simulated.local_bandit import LocalMarket, arm_market, serve, shared_market
 
 
 def ols(**changed: Any) -> LDPOLS:

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privlearn.baselines.local import PublishedSGD
-from privlearn.domains import Array
 from privlearn.learners.ldp_sgd import LDPSGD
 from privlearn.learners.links import mean_of
-from privlearn.local.protocol import Arrays, LocalBanditConfig
-from privlearn.simulation import local_bandit as local
-from privlearn.simulation.local_bandit import LocalMarket
+from privlearn.learners.local.protocol import Arrays, LocalBanditConfig
+from privlearn.rows.domains import Array
+from privlearn_studies.rivals.local import PublishedSGD
+from privlearn_studies.simulated import local_bandit as local
+from privlearn_studies.simulated.local_bandit import LocalMarket
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "linear": (-1.0, 1.0),

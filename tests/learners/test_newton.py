@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privlearn.domains import Array
 from privlearn.learners.newton import (
     BatchStatistics,
     Belief,
@@ -17,7 +16,7 @@ from privlearn.learners.newton import (
     default_first_batch,
     shrunk,
 )
-from privlearn.mnl import (
+from privlearn.mechanisms.choice_model import (
     NO_ITEM,
     Answer,
     clip_items,
@@ -26,6 +25,7 @@ from privlearn.mnl import (
     hessian_factors,
     utilities,
 )
+from privlearn.rows.domains import Array
 
 THETA = np.array([0.8, -0.4, 0.3])
 

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.baselines.linear_bandits import PrivateLeastSquares
-from privlearn.budgets import ZCDP
 from privlearn.errors import (
     HorizonError,
     OfferError,
@@ -25,10 +23,12 @@ from privlearn.errors import (
 from privlearn.learners import DPHDB, DPMNL, DPTOFW, AsyncOffers, Offers, OnePassNewtonMNL
 from privlearn.learners.offers import Observing, Selecting
 from privlearn.learners.participation import NOT_GIVEN
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.values.participation import Participation
+from privlearn_studies.rivals.linear_bandits import PrivateLeastSquares
 
 USERS, DIM, ITEMS = 60, 3, 4
 RNG = np.random.default_rng(0)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import JointAccountant
-from privlearn.budgets import ZCDP
 from privlearn.errors import OfferError
 from privlearn.learners import Offers, OnePassNewtonMNL
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
 
 BATCH, USERS = 5, 12

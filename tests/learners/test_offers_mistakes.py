@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import JointAccountant
-from privlearn.budgets import ZCDP
 from privlearn.errors import OfferError, UsersError
 from privlearn.learners import AsyncOffers, Offers, OnePassNewtonMNL
 from privlearn.learners.offers import Observing
 from privlearn.learners.participation import NOT_GIVEN
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows, RowStore
+from privlearn.values.participation import Participation
 
 DIM, ITEMS = 3, 4
 

@@ -17,11 +17,7 @@ from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.accountants.audit import audit
-from privlearn.adjacency import Adjacency
-from privlearn.baselines.choice import NonPrivateMNL, RandomAssortments
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
-from privlearn.domains import Array, Ball, Box, PSDTrace
-from privlearn.entries import IssueEntry, PlanEntry, SpendEntry
+from privlearn.contract.protocols import Plan
 from privlearn.errors import (
     BudgetError,
     CurrencyError,
@@ -33,11 +29,22 @@ from privlearn.errors import (
 from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.serving import Arrival
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import IssueEntry, PlanEntry, SpendEntry
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.mechanisms import NoisySum
-from privlearn.mnl import NO_ITEM, Answer, Items, clip_items, gradients, hessian_factors
+from privlearn.mechanisms.choice_model import (
+    NO_ITEM,
+    Answer,
+    Items,
+    clip_items,
+    gradients,
+    hessian_factors,
+)
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
-from privlearn.simulation.choice import gaussian_market
+from privlearn.rows.domains import Array, Ball, Box, PSDTrace
+from privlearn.runs.references import NonPrivateMNL, RandomAssortments
+from privlearn.runs.simulated_choices import gaussian_market
+from privlearn.values.adjacency import Adjacency
 
 
 def joint(

@@ -16,13 +16,13 @@ import pytest
 from streams_and_matrices import matrix_c
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
 from privlearn.learners import DPPOFW, DPTOFW
 from privlearn.learners.streaming import StreamLearner
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation as Rule
 from privlearn.people import People
+from privlearn.values.participation import Participation as Rule
 
 N, DIM = 48, 3
 CASES: dict[str, Callable[[], Any]] = {

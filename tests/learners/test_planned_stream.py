@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privlearn.accountants import audit, streams
-from privlearn.budgets import ZCDP
-from privlearn.domains import Array, Ball, PSDTrace
 from privlearn.errors import BudgetError, HorizonError, UsersError
 from privlearn.learners.planned_stream import PlannedStream
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import AnytimeBLT, BinaryTree, ColumnNormalizedBLT, PrefixSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball, PSDTrace
 
 SEGMENT = 8
 USERS = 60

@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking import assert_noninterference
 from privlearn.checking.scripted_noise import ScriptedVariates
-from privlearn.domains import Array, Ball
 from privlearn.errors import CurrencyError, InterferenceError
-from privlearn.grid import Grid
 from privlearn.learners import base, pofw
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex, norms
 from privlearn.noise import GumbelNoise, NoiseSource
+from privlearn.rows.domains import Array, Ball
+from privlearn.values.grid import Grid
 
 DIM, HORIZON = 4, 150
 BALL = LpBall(DIM, 1, 2.0)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.budgets import ZCDP
 from privlearn.learners import DPHDB, DPMNL, DPTOFW, OnePassNewtonMNL, messages
 from privlearn.learners.messages import PrivateMessages
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
 
 
@@ -114,8 +114,8 @@ def test_memory_per_user(make: Any, grows: bool) -> None:
             ours = tracemalloc.take_snapshot().filter_traces(
                 [
                     tracemalloc.Filter(True, "*/learners/*"),
-                    tracemalloc.Filter(True, "*/privlearn/billboard.py"),
-                    tracemalloc.Filter(True, "*/privlearn/_records.py"),
+                    tracemalloc.Filter(True, "*/privlearn/contract/billboard.py"),
+                    tracemalloc.Filter(True, "*/privlearn/values/records.py"),
                     tracemalloc.Filter(True, "*/privlearn/rows/*"),
                 ]
             )

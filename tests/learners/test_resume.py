@@ -25,22 +25,22 @@ from resuming import (
 
 from privlearn.accountants import JointAccountant, audit
 from privlearn.accountants.replay import Replay
-from privlearn.baselines import linear_bandits
-from privlearn.budgets import ZCDP
-from privlearn.entries import LearnerEntry, RetireEntry, SpendEntry
 from privlearn.errors import BudgetError, LedgerError
 from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL, dpmnl, hdb, one_pass_newton
 from privlearn.learners.base import Learner
 from privlearn.learners.batch_sums import CorrelatedSums
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.stored import restored, stored
+from privlearn.ledger.entries import LearnerEntry, RetireEntry, SpendEntry
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, ObjectivePerturbation, PrefixSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.one_of_k import OneOfK
 from privlearn.mechanisms.scalar_objectives import SquaredObjective
-from privlearn.participation import Participation
 from privlearn.people import People
+from privlearn.values.participation import Participation
+from privlearn_studies.rivals import linear_bandits
 
 ALL = pytest.mark.parametrize("name", LEARNERS)
 

@@ -14,13 +14,7 @@ import numpy as np
 import pytest
 from choosing_users import DIM, N_ITEMS, SHOWN, Crowd, bodies, choose, users
 
-from privlearn._records import record_at
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
-from privlearn.budgets import ZCDP
-from privlearn.datasets.cars import returning_car_market
-from privlearn.domains import Ball
 from privlearn.errors import ProvenanceError
 from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL
 from privlearn.learners.batch_sums import CorrelatedSums
@@ -31,13 +25,19 @@ from privlearn.learners.participation import one_row_budget
 from privlearn.learners.pooled_newton import contributions, pooled, scaled
 from privlearn.learners.serving import Arrival
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
-from privlearn.mnl import Answer, gradients, hessian_sum
+from privlearn.mechanisms.choice_model import Answer, gradients, hessian_sum
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation as Rule
 from privlearn.people import People
-from privlearn.simulation.choice import gaussian_market
-from privlearn.simulation.returning import equally_often, heavy_tailed
+from privlearn.rows.domains import Ball
+from privlearn.runs.cars import returning_car_market
+from privlearn.runs.simulated_choices import gaussian_market
+from privlearn.runs.simulated_visits import equally_often, heavy_tailed
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation as Rule
+from privlearn.values.records import record_at
+from privlearn_studies.rivals.linear_bandits import DPUCB, PrivateLeastSquares
 
 T = 60
 IDS = [int(i) for i in np.random.default_rng(5).integers(0, 15, T)]

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, GaussianDP
-from privlearn.domains import Ball
 from privlearn.errors import LedgerUnreadableError
 from privlearn.learners.hdb_epochs import EpochSetting, GaussianEpochs
 from privlearn.learners.stored import _HOME_OF, restored, stored
 from privlearn.ledger.canonical_json import canonical
+from privlearn.losses.budgets import ZCDP, GaussianDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.mechanisms.scalar_objectives import HuberObjective
 from privlearn.noise import GaussianNoise
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
 
 
 def round_trip(value: Any) -> Any:

@@ -13,9 +13,6 @@ import pytest
 from dropped_ledgers import begun, die, dying_at, resumed
 
 from privlearn.accountants import audit, streams
-from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
-from privlearn.domains import Array
 from privlearn.errors import LedgerError, TokenError
 from privlearn.learners import tofw_buffered, tofw_plain, tofw_whitened
 from privlearn.learners.planned_stream import PlannedStream
@@ -23,6 +20,7 @@ from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
 from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.learners.tofw import DPTOFW
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     ColumnNormalizedBLT,
@@ -32,9 +30,11 @@ from privlearn.mechanisms import (
     ReportNoisyMax,
 )
 from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
+from privlearn.values.participation import Participation
+from privlearn_studies.rivals.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
 
 DIM, USERS, SEGMENT = 3, 240, 16
 THETA = np.array([0.5, -0.3, 0.2])
@@ -183,7 +183,7 @@ def test_nothing_is_worked_out_twice(
     rules = ("tofw.scale_of", "pofw.scale_of", "pofw.epoch_sizes", "tofw_restarts.restart_plan")
     for rule in rules:
         monkeypatch.setattr(f"privlearn.learners.{rule}", refuse)
-    monkeypatch.setattr("privlearn.baselines.convex.scale_of", refuse)
+    monkeypatch.setattr("privlearn_studies.rivals.convex.scale_of", refuse)
     with pytest.raises(AssertionError, match="anew"):  # it would be seen
         LEARNERS[name]().start(begun(tmp_path / "other.db", budget(name), USERS))
     accountant, learner = again(name, path, 1)

@@ -10,9 +10,6 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import GaussianDP, PureDP
-from privlearn.domains import Array
 from privlearn.errors import (
     AdjacencyError,
     CurrencyError,
@@ -22,8 +19,11 @@ from privlearn.errors import (
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner, epoch_count, epoch_sizes, typical_length
 from privlearn.learners.tofw import DPTOFW
+from privlearn.losses.budgets import GaussianDP, PureDP
 from privlearn.mechanisms.constraint_sets import LpBall, norms
 from privlearn.noise import NoiseSource
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
 
 DIM, HORIZON = 3, 60
 THETA = np.array([0.6, -0.3, 0.1])

@@ -12,15 +12,15 @@ from choosing_users import DIM, N_ITEMS, SHOWN, Crowd, choose
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, PureDP
+from privlearn.contract.billboard import Billboard
 from privlearn.errors import HorizonError, ProvenanceError, UsersError
 from privlearn.learners import DPHDB, DPMNL, DPTOFW, OnePassNewtonMNL
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.noise import NoiseSource
-from privlearn.participation import Clock, Participation
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.values.participation import Clock, Participation
 
 SLOTS = 20
 POOLED = Participation(1, pooled=True, clock="timetable")

@@ -17,20 +17,20 @@ from numpy.typing import NDArray
 from scipy.special import expit
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, Renyi
 from privlearn.checking import assert_noninterference
-from privlearn.domains import Array, Ball, Norm
 from privlearn.errors import InterferenceError
-from privlearn.grid import Grid
 from privlearn.learners import base, tofw_buffered, tofw_plain, tofw_restarts, tofw_whitened
 from privlearn.learners.streaming import Example, StreamLearner, Terms, typical_length
 from privlearn.learners.tofw import DPTOFW
 from privlearn.learners.tofw_restarts import restart_plan
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, Renyi
 from privlearn.mechanisms import ColumnNormalizedBLT, PrefixSum
 from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex, dual_exponent, norms
 from privlearn.mechanisms.scalar_objectives import CustomObjective
 from privlearn.noise import NoiseSource
+from privlearn.rows.domains import Array, Ball, Norm
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.grid import Grid
 
 METHODS: tuple[Any, ...] = ("restarts", "plain", "buffered", "whitened")
 DIM, HORIZON = 3, 130

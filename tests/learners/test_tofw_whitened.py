@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import GaussianDP
-from privlearn.domains import Array
-from privlearn.entries import SpendEntry
 from privlearn.learners import tofw_whitened
 from privlearn.learners.tofw import DPTOFW
 from privlearn.learners.tofw_whitened import Whitening
+from privlearn.ledger.entries import SpendEntry
+from privlearn.losses.budgets import GaussianDP
 from privlearn.noise import NoiseSource
+from privlearn.rows.domains import Array
 
 CONSTANT = 0.5
 MU = GaussianDP("0.22")  # about ε = 1 at δ = 1e-6

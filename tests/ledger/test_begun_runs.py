@@ -20,14 +20,14 @@ from begun_runs import BEGUN, PASSING, RUNS, USERS, LearnerRun, copied, die, rea
 
 import privlearn.learners.stored
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import LedgerError, LedgerHeadError
 from privlearn.learners import DPTOFW, OnePassNewtonMNL
 from privlearn.ledger import Ledger, canonical, read_records
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 CALIBRATIONS = """
 mechanisms.objective_perturbation: ObjectivePerturbation.calibrated _least_noise _best_ridge

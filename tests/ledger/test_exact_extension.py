@@ -16,21 +16,21 @@ from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.exact_spends import KNOWN_TABLES
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, PureDP
-from privlearn.domains import Ball, Box, Categories, Domain, OneOf, PSDTrace
-from privlearn.entries import EXACT, SpendEntry, parse_entry
+from privlearn.contract.tokens import Spend
 from privlearn.errors import BudgetError
-from privlearn.exact_noise.tables import SAMPLER, SHA256
-from privlearn.grid import Grid
 from privlearn.ledger import Ledger, Record, chain_problems, read_records, write_export
 from privlearn.ledger.chain import chained
+from privlearn.ledger.entries import EXACT, SpendEntry, parse_entry
 from privlearn.losses import PureLoss
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import BallReport, NoisySum
 from privlearn.noise import CapNoise, GaussianNoise, LaplaceNoise, NoiseSource
+from privlearn.noise.exact.tables import SAMPLER, SHA256
 from privlearn.reporting.certificates import weaknesses
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball, Box, Categories, Domain, OneOf, PSDTrace
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.grid import Grid
 
 ROOT = Path(__file__).resolve().parents[2]
 FORMER = Path(__file__).parent / "format2"

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.contract.tokens import Released
 from privlearn.errors import LedgerBusyError, LedgerError, LedgerUnreadableError
 from privlearn.ledger import Ledger, iterate_records, read_records, reader
 from privlearn.ledger import disk as disks
 from privlearn.ledger import new_files as making
 from privlearn.ledger.disk import Disk
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.tokens import Released
+from privlearn.rows.domains import Ball
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs"
 VERIFIER = SimpleNamespace(**runpy.run_path(str(_DOCS / "verify_ledger.py")))

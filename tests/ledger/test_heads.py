@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.contract.tokens import Released
 from privlearn.errors import LedgerHeadError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.heads import Claimed, Head, HeadFile, head_path, read_head
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.reporting.certificates import weaknesses
 from privlearn.rows import Rows
-from privlearn.tokens import Released
+from privlearn.rows.domains import Ball
 
 USERS = range(4)
 MECHANISM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))

@@ -13,8 +13,6 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import LedgerError, LedgerHeadError, LedgerUnreadableError, TokenCopyError
 from privlearn.ledger import Ledger, large_values, read_records
 from privlearn.ledger import new_files as making
@@ -22,9 +20,11 @@ from privlearn.ledger.disk import Disk
 from privlearn.ledger.heads import head_path, read_head
 from privlearn.ledger.large_values import LARGEST, read_large, values_path, write_large
 from privlearn.ledger.values import digest_of, packed
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 USERS = range(4)
 MECHANISM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))

@@ -16,11 +16,8 @@ from postgres import Server
 from postgres_processes import NOISE, USERS, Account, run
 from stepping import stepped
 
-from privlearn import _exclusive, _local_sockets
-from privlearn._exclusive import Block
 from privlearn.accountants import CentralAccountant, account_log, turn_lock
 from privlearn.accountants.serving import owning_ledger
-from privlearn.budgets import ZCDP
 from privlearn.errors import LedgerBusyError, LedgerError
 from privlearn.ledger import (
     Ledger,
@@ -32,15 +29,18 @@ from privlearn.ledger import (
     store,
     tip,
 )
-from privlearn.participation import Participation
+from privlearn.losses.budgets import ZCDP
 from privlearn.people import People
 from privlearn.people import postgres as people_postgres
+from privlearn.storage import exclusive, sockets
+from privlearn.storage.exclusive import Block
+from privlearn.values.participation import Participation
 
 MODULES = (
     contextlib,
     threading,
-    _exclusive,
-    _local_sockets,
+    exclusive,
+    sockets,
     turn_lock,
     store,
     replica,

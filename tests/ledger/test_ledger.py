@@ -21,10 +21,6 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import CloseEntry, Entry, IssueEntry, OpenEntry, RetireEntry, SpendEntry
 from privlearn.errors import (
     LedgerBusyError,
     LedgerClosedError,
@@ -44,10 +40,21 @@ from privlearn.ledger import (
     read_records,
 )
 from privlearn.ledger import disk as disks
+from privlearn.ledger.entries import (
+    CloseEntry,
+    Entry,
+    IssueEntry,
+    OpenEntry,
+    RetireEntry,
+    SpendEntry,
+)
 from privlearn.losses import GaussianLoss
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency, Trust
 
 USERS = range(4)
 MECHANISM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
@@ -176,8 +183,8 @@ def test_the_system_is_asked_for_no_other_sync(tmp_path: Path) -> None:
         import os, sys
         import numpy as np
         from privlearn.accountants import CentralAccountant
-        from privlearn.budgets import ZCDP
-        from privlearn.domains import Ball
+        from privlearn.losses.budgets import ZCDP
+        from privlearn.rows.domains import Ball
         from privlearn.ledger import Ledger
         from privlearn.mechanisms import NoisySum
         from privlearn.noise import GaussianNoise, NoiseSource
@@ -381,13 +388,13 @@ KILLED = """
     from pathlib import Path
     from privlearn.accountants import CentralAccountant
     from privlearn.accountants.state import AccountState
-    from privlearn.budgets import ZCDP
-    from privlearn.domains import Ball
+    from privlearn.losses.budgets import ZCDP
+    from privlearn.rows.domains import Ball
     from privlearn.ledger import Ledger
     from privlearn.mechanisms import NoisySum
     from privlearn.noise import GaussianNoise
     from privlearn.rows import Rows
-    from privlearn.tokens import Receipt
+    from privlearn.contract.tokens import Receipt
 
     path, out, when, how = sys.argv[1:]
 

@@ -24,12 +24,8 @@ from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.audit import certify
-from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
-from privlearn.domains import Ball
-from privlearn.entries import CloseEntry, OpenEntry
 from privlearn.errors import LedgerFeatureError, LedgerSchemaError, LedgerUnreadableError
-from privlearn.exact import exact
 from privlearn.ledger import (
     GENESIS,
     Ledger,
@@ -42,9 +38,13 @@ from privlearn.ledger import (
     write_export,
 )
 from privlearn.ledger.chain import MOST_BYTES, chain_hash, chained
+from privlearn.ledger.entries import CloseEntry, OpenEntry
 from privlearn.ledger.reader import MOST_DEPTH, parse
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
+from privlearn.rows.domains import Ball
+from privlearn.values.exact import exact
 
 ROOT = Path(__file__).resolve().parents[2]
 OLD = Path(__file__).parent / "format1"

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from privlearn import _held_lock
 from privlearn.accountants import audit
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.entries import IssueEntry, OpenEntry, RetireEntry
 from privlearn.errors import LedgerBusyError, LedgerError
 from privlearn.ledger import Ledger, disk, read_records
+from privlearn.ledger.entries import IssueEntry, OpenEntry, RetireEntry
+from privlearn.storage import open_file_lock
+from privlearn.values.adjacency import Adjacency, Trust
 
 OPEN = OpenEntry(
     accountant="a",
@@ -106,7 +106,7 @@ def book(tmp_path: Path) -> Ledger:
     return made
 
 
-@pytest.mark.skipif(_held_lock._SET is None, reason="needs locks of open files")
+@pytest.mark.skipif(open_file_lock._SET is None, reason="needs locks of open files")
 @pytest.mark.parametrize("between", [read_by_somebody, audited, resumed, resumed_and_forgotten])
 def test_nobody_writes_between_the_check_and_the_commit(
     between: Callable[[Path], None], book: Ledger
@@ -122,7 +122,7 @@ def test_nobody_writes_between_the_check_and_the_commit(
 def test_an_audit_lets_go_of_no_lock_on_systems_without_such_locks(
     book: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_held_lock, "_SET", None)
+    monkeypatch.setattr(open_file_lock, "_SET", None)
     book.close()
     again = Ledger.open(tmp_path / "ledger.db")
     assert append_with(again, audited) == ["database is locked"]
@@ -132,7 +132,7 @@ def test_an_audit_lets_go_of_no_lock_on_systems_without_such_locks(
 def test_an_entry_in_a_log_that_was_removed_is_not_taken_for_written(
     book: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_held_lock, "_SET", None)
+    monkeypatch.setattr(open_file_lock, "_SET", None)
     book.close()
     again = Ledger.open(tmp_path / "ledger.db")
     with pytest.raises(LedgerBusyError, match="was closed by another process"):

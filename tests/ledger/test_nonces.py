@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import ZCDP
-from privlearn.entries import IssueEntry
 from privlearn.errors import NonceReusedError
 from privlearn.ledger import Ledger, Record
 from privlearn.ledger.chain import GENESIS, minute_of
+from privlearn.ledger.entries import IssueEntry
 from privlearn.ledger.exports import write_export
 from privlearn.ledger.nonces import IssueNonces
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
 
 USERS = range(10)

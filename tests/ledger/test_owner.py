@@ -16,13 +16,9 @@ import numpy as np
 import pytest
 
 from privlearn import NoiseSource, Rows
-from privlearn._local_sockets import Client
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.accountants.accounts import Accounts
 from privlearn.accountants.serving import default_socket, owning_ledger
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import IssueEntry, PublishEntry, RetireEntry
 from privlearn.errors import (
     BudgetError,
     InsufficientBudgetError,
@@ -37,9 +33,13 @@ from privlearn.learners import OnePassNewtonMNL
 from privlearn.ledger import Ledger, Record, read_records
 from privlearn.ledger.chain import this_minute
 from privlearn.ledger.disk import Disk
+from privlearn.ledger.entries import IssueEntry, PublishEntry, RetireEntry
 from privlearn.ledger.settling import Settling
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
+from privlearn.rows.domains import Ball
+from privlearn.storage.sockets import Client
 
 USERS = range(10)
 SUM = NoisySum(Ball(1.0, 2, "l2"), GaussianNoise(20.0))
@@ -664,7 +664,7 @@ def test_nobody_serves_there(path: Path) -> None:
 def test_an_owner_of_another_user_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with owned(path) as socket:
         monkeypatch.setattr(
-            "privlearn._local_sockets.user_of", lambda end: (os.getpid(), os.geteuid() + 1)
+            "privlearn.storage.sockets.user_of", lambda end: (os.getpid(), os.geteuid() + 1)
         )
         with pytest.raises(LedgerError, match="both must be the same"):
             Ledger.connect(socket)

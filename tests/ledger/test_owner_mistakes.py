@@ -12,14 +12,9 @@ import numpy as np
 import pytest
 
 from privlearn import NoiseSource, Rows
-from privlearn._local_frames import Limits, Message
-from privlearn._local_sockets import Client, Peer, located_socket
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.accounts import Accounts
 from privlearn.accountants.serving import _answerer, default_socket, owning_ledger
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import IssueEntry
 from privlearn.errors import (
     LedgerBusyError,
     LedgerError,
@@ -29,11 +24,16 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger, Record, read_records
 from privlearn.ledger.chain import this_minute
+from privlearn.ledger.entries import IssueEntry
 from privlearn.ledger.owner import LedgerOwner
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
-from privlearn.participation import Participation
 from privlearn.people import People
+from privlearn.rows.domains import Ball
+from privlearn.storage.frames import Limits, Message
+from privlearn.storage.sockets import Client, Peer, located_socket
+from privlearn.values.participation import Participation
 
 USERS = range(10)
 SUM = NoisySum(Ball(1.0, 2, "l2"), GaussianNoise(20.0))

@@ -20,12 +20,12 @@ from postgres_processes import NOISE, ROWS, SUM, USERS, Account, forked, live, r
 from postgres_proxy import Cut, proxy_of
 from sqlalchemy import text
 
-from privlearn import Rows, leases
+from privlearn import Rows
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import audit
 from privlearn.accountants.certificate import Certificate
-from privlearn.budgets import ZCDP
-from privlearn.entries import PlanEntry, PlanItem
+from privlearn.contract import leases
+from privlearn.contract.tokens import Receipt
 from privlearn.errors import (
     BudgetError,
     InsufficientBudgetError,
@@ -41,9 +41,10 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger, Record
 from privlearn.ledger import postgres_sessions as sessions
+from privlearn.ledger.entries import PlanEntry, PlanItem
 from privlearn.ledger.postgres import PostgresStore
 from privlearn.ledger.postgres_sessions import Session
-from privlearn.tokens import Receipt
+from privlearn.losses.budgets import ZCDP
 
 PLANNED = PlanItem(label="sum", users=(0, 10), loss=SUM.loss().to_dict(), count=1)
 

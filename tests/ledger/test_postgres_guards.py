@@ -14,7 +14,6 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
 from privlearn.errors import (
     LedgerBusyError,
     LedgerError,
@@ -26,6 +25,7 @@ from privlearn.ledger import Ledger
 from privlearn.ledger.postgres import PostgresStore
 from privlearn.ledger.postgres_schema import statements
 from privlearn.ledger.postgres_sessions import Conflict, LostConnection, Session
+from privlearn.losses.budgets import ZCDP
 from privlearn.people import postgres_schema as of_people
 
 

@@ -28,7 +28,6 @@ from typer.testing import CliRunner
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import audit
 from privlearn.accountants.serving import serve_ledger
-from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
 from privlearn.errors import (
     LedgerError,
@@ -44,8 +43,9 @@ from privlearn.ledger.postgres import PostgresStore
 from privlearn.ledger.postgres_schema import script
 from privlearn.ledger.postgres_sessions import Address, Session, engine_of
 from privlearn.ledger.proofs import measure
-from privlearn.participation import Participation
+from privlearn.losses.budgets import ZCDP
 from privlearn.people import People
+from privlearn.values.participation import Participation
 
 
 @pytest.fixture

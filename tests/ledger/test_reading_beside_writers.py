@@ -15,16 +15,16 @@ import pytest
 from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
-from privlearn.domains import Ball
 from privlearn.errors import LedgerError, LedgerUnreadableError
 from privlearn.ledger import Ledger, iterate_records, moments, reader
 from privlearn.ledger import disk as disks
 from privlearn.ledger.moments import Moment
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 USERS = range(4)
 MECHANISM = NoisySum(Ball(1.0, 2), GaussianNoise(200.0))

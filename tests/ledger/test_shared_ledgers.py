@@ -15,8 +15,6 @@ from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.turn_lock import News
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import (
     InsufficientBudgetError,
     LedgerBusyError,
@@ -28,8 +26,10 @@ from privlearn.errors import (
 from privlearn.ledger import Ledger, Record
 from privlearn.ledger.account_index import AccountIndex
 from privlearn.ledger.chain import Chain
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
+from privlearn.rows.domains import Ball
 
 USERS = range(10)
 SUM = NoisySum(Ball(1.0, 2, "l2"), GaussianNoise(20.0))

@@ -13,17 +13,17 @@ import pytest
 from dropped_ledgers import begun, die, resumed
 
 from privlearn.accountants import audit
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import RetireEntry
 from privlearn.errors import LedgerBusyError, LedgerError, LedgerUnreadableError
 from privlearn.learners import DPTOFW
 from privlearn.ledger import Ledger, Record, read_records
 from privlearn.ledger.backups import backup
+from privlearn.ledger.entries import RetireEntry
 from privlearn.ledger.file_store import FileStore
 from privlearn.ledger.tail import tail_path
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import PrefixSum
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 USERS = 400
 SUMS = PrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), horizon=USERS)

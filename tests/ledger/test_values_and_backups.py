@@ -16,17 +16,17 @@ import pytest
 from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
-from privlearn.domains import Ball
+from privlearn.contract.tokens import Released
 from privlearn.errors import LedgerError, LedgerHeadError, LedgerUnreadableError
 from privlearn.ledger import Ledger, backup, file_store, read_records
 from privlearn.ledger import large_values as large
 from privlearn.ledger.values import digest_of, packed, unpacked
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.tokens import Released
+from privlearn.rows.domains import Ball
 
 USERS = range(4)
 
@@ -219,8 +219,8 @@ WRITER = """
     import os, sys
     import numpy as np
     from privlearn.accountants import CentralAccountant
-    from privlearn.budgets import ZCDP
-    from privlearn.domains import Ball
+    from privlearn.losses.budgets import ZCDP
+    from privlearn.rows.domains import Ball
     from privlearn.ledger import Ledger
     from privlearn.mechanisms import NoisySum
     from privlearn.noise import GaussianNoise, NoiseSource

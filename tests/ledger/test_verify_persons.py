@@ -28,14 +28,14 @@ from person_ledgers import (
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.persons import PersonCharges, Visits
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.ledger import Ledger, Record, write_export
 from privlearn.ledger.chain import chained
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.participation import Participation
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SEEN_ONLY_WITH_THE_PACKAGE = {

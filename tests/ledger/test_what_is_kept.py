@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ZCDP
-from privlearn.domains import Array, Ball, Norm
-from privlearn.entries import IssueEntry, OpenEntry
+from privlearn.contract.tokens import Spend
 from privlearn.errors import LossExceedsTokenError
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import IssueEntry, OpenEntry
 from privlearn.losses import GaussianLoss
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Array, Ball, Norm
+from privlearn.values.adjacency import Adjacency, Trust
 
 ONE = range(1)
 REPLACE = Adjacency.REPLACE_ONE

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.contract.tokens import Released, Token
 from privlearn.ledger import Ledger
 from privlearn.ledger.file_store import may_wait
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Token
+from privlearn.rows.domains import Ball
 
 USERS = range(4)
 SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))

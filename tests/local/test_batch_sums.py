@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn.accountants import LocalAccountant
-from privlearn.budgets import ZCDP
 from privlearn.errors import DataError, UsersError
-from privlearn.local.batch_sums import BatchSums
-from privlearn.local.client import LocalClient
-from privlearn.local.form import GRID
-from privlearn.local.protocol import LocalBanditConfig, Model
+from privlearn.learners.local.batch_sums import BatchSums
+from privlearn.learners.local.client import LocalClient
+from privlearn.learners.local.form import GRID
+from privlearn.learners.local.protocol import LocalBanditConfig, Model
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
 
 Make = Callable[..., LocalBanditConfig]

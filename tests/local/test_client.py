@@ -13,10 +13,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import GaussianDP, PureDP
-from privlearn.domains import Array
-from privlearn.entries import IssueEntry, RetireEntry, SpendEntry
+from privlearn.contract.protocols import Plan
 from privlearn.errors import (
     AdjacencyError,
     InsufficientBudgetError,
@@ -24,16 +21,19 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.learners.ldp_sgd import LDPSGD
+from privlearn.learners.local import client as local_client
+from privlearn.learners.local.client import LocalClient
+from privlearn.learners.local.messages import Message
+from privlearn.learners.local.protocol import LocalBanditConfig, Model
+from privlearn.learners.local.server import LocalServer
 from privlearn.ledger import Ledger
-from privlearn.local import client as local_client
-from privlearn.local.client import LocalClient
-from privlearn.local.messages import Message
-from privlearn.local.protocol import LocalBanditConfig, Model
-from privlearn.local.server import LocalServer
+from privlearn.ledger.entries import IssueEntry, RetireEntry, SpendEntry
+from privlearn.losses.budgets import GaussianDP, PureDP
 from privlearn.mechanisms import report_streams
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
+from privlearn.rows.domains import Array
 from privlearn.rows.inputs import block_of
+from privlearn.values.adjacency import Adjacency, Trust
 
 Make = Callable[..., LocalBanditConfig]
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from privlearn.accountants import LocalAccountant
-from privlearn.baselines.local import LDPUCB
 from privlearn.errors import UsersError
+from privlearn.learners.local import BatchSums, LocalBanditConfig
 from privlearn.ledger import Ledger
-from privlearn.local import BatchSums, LocalBanditConfig
 from privlearn.noise import NoiseSource
+from privlearn_studies.rivals.local import LDPUCB
 
 distributed: Any = pytest.importorskip("distributed")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "dask_batch_sums.py"

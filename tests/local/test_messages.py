@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from privlearn.accountants import LocalAccountant
-from privlearn.budgets import ZCDP
 from privlearn.errors import DataError
-from privlearn.local.form import GRID
-from privlearn.local.messages import REJECTION_REASONS, Message, MessageFilter
-from privlearn.local.protocol import LocalBanditConfig, Model
+from privlearn.learners.local.form import GRID
+from privlearn.learners.local.messages import REJECTION_REASONS, Message, MessageFilter
+from privlearn.learners.local.protocol import LocalBanditConfig, Model
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 

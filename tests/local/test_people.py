@@ -10,14 +10,14 @@ import pytest
 
 from privlearn.accountants import LocalAccountant
 from privlearn.errors import AdjacencyError, ProvenanceError, UsersError
+from privlearn.learners.local.client import LocalClient
+from privlearn.learners.local.messages import Message
+from privlearn.learners.local.protocol import LocalBanditConfig, Model
+from privlearn.learners.local.server import LocalServer
 from privlearn.ledger import Ledger
-from privlearn.local.client import LocalClient
-from privlearn.local.messages import Message
-from privlearn.local.protocol import LocalBanditConfig, Model
-from privlearn.local.server import LocalServer
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
+from privlearn.values.participation import Participation
 
 Make = Callable[..., LocalBanditConfig]
 TWICE = Participation(2, pattern="public")

@@ -11,11 +11,11 @@ import pytest
 from pydantic import ValidationError
 
 from privlearn.accountants import LocalAccountant, audit
-from privlearn.budgets import GaussianDP, PureDP
 from privlearn.errors import InsufficientBudgetError, LedgerError, TokenSpentError
 from privlearn.learners import LDPOLS, LDPSGD
+from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer
 from privlearn.ledger import Ledger
-from privlearn.local import LocalBanditConfig, LocalClient, LocalServer
+from privlearn.losses.budgets import GaussianDP, PureDP
 from privlearn.noise import NoiseSource
 
 Make = Callable[..., LocalBanditConfig]

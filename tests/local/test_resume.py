@@ -22,8 +22,7 @@ from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.state import Account, AccountState
 from privlearn.accountants.streams import SEGMENT
-from privlearn.budgets import ZCDP, PureDP
-from privlearn.entries import IssueEntry, SumsEntry
+from privlearn.contract.protocols import Plan
 from privlearn.errors import (
     InsufficientBudgetError,
     LedgerError,
@@ -32,16 +31,17 @@ from privlearn.errors import (
 )
 from privlearn.learners.ldp_ols import LDPOLS
 from privlearn.learners.ldp_sgd import LDPSGD
+from privlearn.learners.local.client import LocalClient
+from privlearn.learners.local.protocol import Arrays, LocalBanditConfig, Model
+from privlearn.learners.local.server import LocalServer
 from privlearn.ledger import Ledger, iterate_records, write_export
 from privlearn.ledger.chain import chained
+from privlearn.ledger.entries import IssueEntry, SumsEntry
 from privlearn.ledger.values import digest_of
-from privlearn.local.client import LocalClient
-from privlearn.local.protocol import Arrays, LocalBanditConfig, Model
-from privlearn.local.server import LocalServer
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
-from privlearn.protocols import Plan
+from privlearn.values.participation import Participation
 
 Make = Callable[..., LocalBanditConfig]
 Tell = Callable[[bytes], None]

@@ -17,20 +17,20 @@ from rich.console import Console
 
 from privlearn.accountants import LocalAccountant
 from privlearn.accountants.audit import audit, certify
-from privlearn.budgets import GaussianDP, PureDP
-from privlearn.entries import AttestEntry
+from privlearn.contract.protocols import Plan
 from privlearn.errors import BudgetError, DataError, UsersError
+from privlearn.learners.local.batch_sums import BatchSums
+from privlearn.learners.local.client import LocalClient
+from privlearn.learners.local.form import GRID
+from privlearn.learners.local.messages import REJECTION_REASONS
+from privlearn.learners.local.protocol import Arrays, LocalBanditConfig
+from privlearn.learners.local.server import UNSEEN, LocalServer
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import chained
-from privlearn.local.batch_sums import BatchSums
-from privlearn.local.client import LocalClient
-from privlearn.local.form import GRID
-from privlearn.local.messages import REJECTION_REASONS
-from privlearn.local.protocol import Arrays, LocalBanditConfig
-from privlearn.local.server import UNSEEN, LocalServer
+from privlearn.ledger.entries import AttestEntry
 from privlearn.losses import PureLoss
+from privlearn.losses.budgets import GaussianDP, PureDP
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Plan
 from privlearn.reporting.certificates import certificate_markdown, print_certificate
 
 Make = Callable[..., LocalBanditConfig]

@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import pytest
 
-from privlearn.adjacency import Adjacency
 from privlearn.losses import FailingLoss, GaussianLoss, Loss, PerArrivalLoss, PureLoss, RenyiCurve
 from privlearn.losses import ZCDPLoss as ZCDP
 from privlearn.losses.above import is_above
 from privlearn.losses.discrete import DiscreteLaplace
 from privlearn.losses.pure import BoundedRangeLoss, LaplaceLoss, RandomizedResponse
 from privlearn.losses.subsampled import SubsampledGaussian
+from privlearn.values.adjacency import Adjacency
 
 USERS = range(4)
 OUT = Adjacency.ADD_REMOVE

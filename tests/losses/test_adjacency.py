@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array
 from privlearn.errors import AdjacencyError
-from privlearn.exact import Exact
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
@@ -34,6 +31,9 @@ from privlearn.losses import (
     as_zero_out,
     compose,
 )
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact
 
 AR, ZO = Adjacency.ADD_REMOVE, Adjacency.ZERO_OUT
 PAIRS: list[tuple[Loss, Loss]] = [

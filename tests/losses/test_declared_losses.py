@@ -14,11 +14,9 @@ import pytest
 
 from privlearn.accountants import CentralAccountant, audit, spend_forms
 from privlearn.accountants.loss_structure import dominates
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, PureDP, Renyi
-from privlearn.domains import Ball, Box
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Spend
 from privlearn.errors import BudgetError, PackageError, UnknownKindError
-from privlearn.exact import Exact, exact
 from privlearn.ledger import Ledger
 from privlearn.losses import (
     BoundedRangeLoss,
@@ -45,10 +43,12 @@ from privlearn.losses import (
 )
 from privlearn.losses.above import is_above
 from privlearn.losses.asked_again import ask_again
+from privlearn.losses.budgets import ZCDP, PureDP, Renyi
 from privlearn.losses.steps import CurveStep
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
-from privlearn.protocols import Plan
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball, Box
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, exact
 
 OUT = Adjacency.ZERO_OUT
 USERS = range(4)

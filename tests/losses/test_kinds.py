@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from privlearn.accountants.guarantee import delta_of, epsilon_of
-from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError
 from privlearn.losses import (
     ApproxLoss,
@@ -35,6 +34,7 @@ from privlearn.losses import (
 )
 from privlearn.losses.discrete import _discrete_laplace_rho
 from privlearn.losses.pure import _response_rho
+from privlearn.values.adjacency import Adjacency
 
 mp.dps = 50
 ORDERS = (1.0001, 1.01, 1.5, 2.0, 3.7, 8.0, 64.0, 1000.0)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from privlearn.adjacency import Adjacency
 from privlearn.errors import AdjacencyError, UnknownKindError
 from privlearn.losses import (
     BoundedRangeLoss,
@@ -27,6 +26,7 @@ from privlearn.losses import (
     loss_from_dict,
     register,
 )
+from privlearn.values.adjacency import Adjacency
 
 mp.dps = 50
 ORDERS = (1.0001, 1.01, 1.5, 2.0, 3.7, 8.0, 64.0, 1000.0)

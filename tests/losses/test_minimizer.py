@@ -22,13 +22,13 @@ from mpmath import mp, mpf
 from numpy.typing import NDArray
 from scipy import integrate, special
 
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array
 from privlearn.errors import AdjacencyError
 from privlearn.losses import GaussianLoss, MinimizerLoss, loss_from_dict
 from privlearn.losses.minimizer import _log_moment
 from privlearn.mechanisms import published
-from privlearn.mnl import NO_ITEM, Answer, gradients, hessian_factors
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer, gradients, hessian_factors
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
 
 DIGITS = 50
 

@@ -15,12 +15,10 @@ import pytest
 from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.calibration import least_noise
 from privlearn.accountants.epsilon_delta import evaluate
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ApproxDP, PureDP, Renyi
 from privlearn.checking.exact.check import check_loss
-from privlearn.domains import Box
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Spend
 from privlearn.errors import BudgetError
-from privlearn.exact import Exact, float_up
 from privlearn.ledger import Ledger
 from privlearn.losses import (
     BoundedRangeLoss,
@@ -33,12 +31,14 @@ from privlearn.losses import (
     loss_from_dict,
     register,
 )
+from privlearn.losses.budgets import ApproxDP, PureDP, Renyi
 from privlearn.losses.numerics import valid_epsilon, valid_number
 from privlearn.losses.output_laws import Discrete, LawPair
 from privlearn.losses.steps import BoundedRangeStep, Order, PureStep
 from privlearn.noise import LaplaceNoise, NoiseSource
-from privlearn.protocols import Plan
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Box
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, float_up
 
 
 @final

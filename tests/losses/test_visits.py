@@ -18,12 +18,9 @@ from privlearn import Ball, PureDP
 from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.guarantee import delta_of, epsilon_of
 from privlearn.accountants.loss_structure import dominates
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, Currency, Renyi
 from privlearn.checking.exact.check import ExactResult, compare, white_box
 from privlearn.checking.exact.minimisers import minimiser_pairs
 from privlearn.checking.neighbours import worst_pairs
-from privlearn.domains import Array
 from privlearn.errors import AdjacencyError
 from privlearn.losses import (
     ApproxLoss,
@@ -53,6 +50,7 @@ from privlearn.losses import (
     register,
     without_visits,
 )
+from privlearn.losses.budgets import ZCDP, Currency, Renyi
 from privlearn.mechanisms import (
     CrossPolytope,
     LinearObjective,
@@ -65,6 +63,8 @@ from privlearn.mechanisms import (
     ReportNoisyMax,
 )
 from privlearn.noise import GaussianNoise, LaplaceNoise
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
 
 L = TypeVar("L", bound=Loss)
 OUT = Adjacency.ZERO_OUT

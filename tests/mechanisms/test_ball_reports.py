@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from privlearn.accountants import LocalAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import PureDP
 from privlearn.errors import AdjacencyError
-from privlearn.exact_noise.caps import CapRows
+from privlearn.losses.budgets import PureDP
 from privlearn.mechanisms import (
     BallReport,
     OneOfKReport,
@@ -30,7 +28,9 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.report_streams import LEVELS
 from privlearn.noise import CapNoise, NoiseSource, Surface, noise_from_dict
+from privlearn.noise.exact.caps import CapRows
 from privlearn.rows import Rows
+from privlearn.values.adjacency import Adjacency
 
 Array = NDArray[np.float64]
 MAKERS: list[Callable[..., BallReport]] = [

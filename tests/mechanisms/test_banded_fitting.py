@@ -44,7 +44,7 @@ from privlearn.mechanisms.banded_shapes import (
     row_knots,
 )
 from privlearn.mechanisms.row_scales import knot_times
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 OBJECTIVES: tuple[Objective, ...] = ("max", "mean")
 CURVES: tuple[Curves, ...] = ("max", "mean", "visits")

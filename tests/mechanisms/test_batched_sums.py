@@ -12,17 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.checking import assert_pipeline_noninterference
-from privlearn.domains import Array, Ball, Box, Domain, PSDTrace
 from privlearn.errors import AdjacencyError, CurrencyError, UsersError
 from privlearn.losses import GaussianLoss
+from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream, even_sizes
 from privlearn.mechanisms.binary_tree import BinaryTree
 from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
 from privlearn.noise import NoiseSource
 from privlearn.rows import PartialSum, Rows, merge
+from privlearn.rows.domains import Array, Ball, Box, Domain, PSDTrace
+from privlearn.values.adjacency import Adjacency
 
 SIZES = (3, 1, 4, 2)
 USERS = range(10, 20)

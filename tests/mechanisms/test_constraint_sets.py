@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privlearn.domains import Array
 from privlearn.mechanisms.constraint_sets import (
     ConstraintSet,
     LpBall,
@@ -21,6 +20,7 @@ from privlearn.mechanisms.constraint_sets import (
     dual_exponent,
     norms,
 )
+from privlearn.rows.domains import Array
 
 cp: Any = cvxpy
 DIM = 4

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.learners import DPTOFW
+from privlearn.losses.budgets import ZCDP, GaussianDP
 from privlearn.mechanisms import (
     ConstraintSet,
     CvxpySet,

@@ -15,15 +15,15 @@ from mpmath import mp, mpf
 from scipy import integrate, optimize
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Array, Domain
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import LinearObjective, MultinomialLogit, ObjectivePerturbation
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer
 from privlearn.mechanisms.envelope import LipschitzEnvelope
 from privlearn.mechanisms.objectives import Objective, check_objective
 from privlearn.mechanisms.regions import EuclideanBall
-from privlearn.mnl import NO_ITEM, Answer
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Domain
 
 cp: Any = cvxpy
 MARGIN = 0.01

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from privlearn.errors import NoiseSamplerError
-from privlearn.exact_noise.variates import Kind, Variates, variates
-from privlearn.exact_noise.words import SeededWords
 from privlearn.mechanisms import exact_choices
 from privlearn.mechanisms.exact_choices import NoisyScores, Refinable
 from privlearn.mechanisms.vertices import (
@@ -27,6 +25,8 @@ from privlearn.mechanisms.vertices import (
     SimplexVertices,
     Vertices,
 )
+from privlearn.noise.exact.variates import Kind, Variates, variates
+from privlearn.noise.exact.words import SeededWords
 
 KINDS: tuple[Kind, ...] = ("gumbel", "laplace", "exponential")
 DEEP = 400

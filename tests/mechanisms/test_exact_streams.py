@@ -20,10 +20,8 @@ from streams_and_matrices import (
     true_sums,
 )
 
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, GaussianDP
-from privlearn.domains import Array, Ball, Box, Categories, Domain
 from privlearn.errors import HorizonError
+from privlearn.losses.budgets import ZCDP, GaussianDP
 from privlearn.mechanisms import (
     AnytimeBLT,
     BandedBLT,
@@ -40,8 +38,10 @@ from privlearn.mechanisms.stream_price import gain_profile, largest_gain, visits
 from privlearn.mechanisms.stream_terms import stream_terms
 from privlearn.mechanisms.stream_visits import StreamVisits, visits_in_batches, visits_in_slots
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.participation import Participation
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball, Box, Categories, Domain
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 T = 70
 STEPS = 2**38

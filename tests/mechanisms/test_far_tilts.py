@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from mpmath import mpf
 
-from privlearn.domains import Array
 from privlearn.errors import SolverError
 from privlearn.mechanisms import ObjectivePerturbation
 from privlearn.mechanisms.far_tilts import Reach, minimise_far
@@ -22,6 +21,7 @@ from privlearn.mechanisms.objectives import Objective
 from privlearn.mechanisms.regions import EuclideanBall, Region, WholeSpace, box
 from privlearn.mechanisms.scalar_objectives import HuberObjective, PoissonObjective
 from privlearn.mechanisms.solver import TILT_BITS, Problem, attainable, minimise
+from privlearn.rows.domains import Array
 
 SIZES = [1e-3, 1.0, 8.0, 20.0, 41.0, 1e4, 1e7, 1e12, 1e16, 1e25, 1e150, 1e300, 10**400]
 OBJECTIVES: list[Objective[Any]] = [

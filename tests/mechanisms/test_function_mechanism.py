@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, PureDP
 from privlearn.checking import check_mechanism, sampling_target
-from privlearn.domains import Array, Ball, Box
-from privlearn.entries import FunctionsEntry, RetireEntry, SpendEntry
 from privlearn.errors import AdjacencyError, TokenError, TokenSpentError
+from privlearn.ledger.entries import FunctionsEntry, RetireEntry, SpendEntry
 from privlearn.losses import LaplaceLoss
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import FunctionMechanism, mechanism
 from privlearn.mechanisms.function_mechanism import Draw
 from privlearn.noise import (
@@ -26,6 +24,8 @@ from privlearn.noise import (
     NoiseSource,
 )
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball, Box
+from privlearn.values.adjacency import Adjacency
 
 COUNT: Any = {"domain": Box(0, 1, 1), "noise": LaplaceNoise(4.0)}
 

@@ -16,13 +16,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, GaussianDP
 from privlearn.checking import assert_private, check_domain, check_mechanism, white_box
-from privlearn.domains import Ball, Box, Norm, OneOf, PSDTrace, domain_from_dict, exponent_of
-from privlearn.entries import SpendEntry
 from privlearn.errors import CurrencyError, PrivacyViolation
+from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import GaussianLoss, GeneralizedGaussian
+from privlearn.losses.budgets import ZCDP, GaussianDP
 from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
@@ -33,6 +31,8 @@ from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.least_noise import regular_exponent, regularity, whole_exponent
 from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, NoiseSource, noise_from_dict
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball, Box, Norm, OneOf, PSDTrace, domain_from_dict, exponent_of
+from privlearn.values.adjacency import Adjacency
 
 Grid = tuple[NDArray[np.float64], NDArray[np.float64], float]
 EXPONENTS = st.one_of(st.floats(2, 60), st.just(math.inf))

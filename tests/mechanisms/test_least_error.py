@@ -7,9 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import GaussianDP
-from privlearn.domains import Ball
+from privlearn.losses.budgets import GaussianDP
 from privlearn.mechanisms import (
     BandedBLT,
     BatchedPrefixSum,
@@ -22,7 +20,9 @@ from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.least_error import LONGEST, banded, least_error
 from privlearn.mechanisms.stream_visits import StreamVisits, visits_in_slots
-from privlearn.participation import Participation
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 OBJECTIVES: tuple[Objective, ...] = ("max", "mean")
 

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 
 from privlearn import ApproxDP, Ledger
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import CurrencyError
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     CrossPolytope,
@@ -28,6 +26,8 @@ from privlearn.mechanisms import (
     ReportNoisyMax,
 )
 from privlearn.mechanisms.least_noise import gaussian_noise
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
 
 
 @given(st.floats(0.01, 100), st.floats(1, 4))

@@ -17,11 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking import assert_private, check_mechanism, white_box
-from privlearn.domains import Norm
-from privlearn.entries import SpendEntry
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -29,9 +25,9 @@ from privlearn.errors import (
     CurrencyError,
     PrivacyViolation,
 )
-from privlearn.exact import round_up
-from privlearn.grid import Grid
+from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
+from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.mechanisms import (
     CrossPolytope,
     ExplicitVertices,
@@ -51,6 +47,10 @@ from privlearn.noise import (
 )
 from privlearn.noise import noise_from_dict as rebuilt
 from privlearn.rows import Rows
+from privlearn.rows.domains import Norm
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import round_up
+from privlearn.values.grid import Grid
 
 Vector = NDArray[np.float64]
 ORDERS = (1.001, 1.1, 1.5, 2.0, 4.0, 16.0, 64.0)

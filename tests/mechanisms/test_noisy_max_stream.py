@@ -9,12 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from privlearn import tokens
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, GaussianDP, PureDP, Renyi
 from privlearn.checking import assert_pipeline_noninterference
-from privlearn.domains import Array
+from privlearn.contract import tokens
 from privlearn.errors import (
     AdjacencyError,
     CurrencyError,
@@ -22,14 +19,17 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
-from privlearn.exact import round_up
-from privlearn.grid import Grid
 from privlearn.losses import BoundedRangeLoss
+from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP, Renyi
 from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_max_stream import NoisyMaxPicks, NoisyMaxStream
 from privlearn.mechanisms.vertices import CrossPolytope
 from privlearn.noise import GumbelNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import round_up
+from privlearn.values.grid import Grid
 
 LINE = CrossPolytope(1)
 

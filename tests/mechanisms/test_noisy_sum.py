@@ -11,12 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking import check_mechanism
-from privlearn.domains import Ball, Box, Domain, PSDTrace
-from privlearn.entries import RetireEntry, SpendEntry
 from privlearn.errors import CurrencyError, LossExceedsTokenError
+from privlearn.ledger.entries import RetireEntry, SpendEntry
+from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.least_noise import least_noise
 from privlearn.noise import (
@@ -29,6 +27,8 @@ from privlearn.noise import (
     NoiseSource,
 )
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball, Box, Domain, PSDTrace
+from privlearn.values.adjacency import Adjacency
 
 SAMPLE_SIZE = 20_000
 STD_TOLERANCE = 0.015

@@ -20,12 +20,8 @@ from scipy.stats import kstest
 
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.accountants.audit import certify
-from privlearn.adjacency import Adjacency
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi, budget_from_dict
-from privlearn.domains import Array
-from privlearn.domains.reading import OF_OBJECTIVES, is_shipped_kind
-from privlearn.entries import RetireEntry, SpendEntry
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.protocols import Mechanism
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -39,7 +35,9 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.chain import chained
+from privlearn.ledger.entries import RetireEntry, SpendEntry
 from privlearn.losses import MinimizerLoss, VisitsLoss, gaussian_loss, loss_from_dict
+from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi, budget_from_dict
 from privlearn.mechanisms import (
     LinearObjective,
     LogisticObjective,
@@ -49,6 +47,7 @@ from privlearn.mechanisms import (
     objective_perturbation,
     published,
 )
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer
 from privlearn.mechanisms.far_tilts import Reach
 from privlearn.mechanisms.linear_models import Labelled
 from privlearn.mechanisms.multinomial import Choices
@@ -56,10 +55,11 @@ from privlearn.mechanisms.objective_perturbation import BLUR_SHARE, least_noise
 from privlearn.mechanisms.published import Tilt
 from privlearn.mechanisms.regions import EuclideanBall, Region, WholeSpace, box, simplex
 from privlearn.mechanisms.solver import Problem, attainable, minimise
-from privlearn.mnl import NO_ITEM, Answer
 from privlearn.noise import NoiseSource
-from privlearn.protocols import Mechanism
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
+from privlearn.rows.domains.reading import OF_OBJECTIVES, is_shipped_kind
+from privlearn.values.adjacency import Adjacency
 
 LOGIT = MultinomialLogit(10, 5)
 OBJECTIVES: list[Objective[Any]] = [

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from mpmath import MPContext
 from scipy import special
 
-from privlearn.adjacency import Adjacency
 from privlearn.checking import check_row_local
-from privlearn.domains import Array, Domain
 from privlearn.mechanisms import LinearObjective, MultinomialLogit
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer
 from privlearn.mechanisms.envelope import LipschitzEnvelope
 from privlearn.mechanisms.linear_models import Labelled
 from privlearn.mechanisms.multinomial import Choices
@@ -26,7 +25,8 @@ from privlearn.mechanisms.scalar_objectives import (
     LogisticObjective,
     PoissonObjective,
 )
-from privlearn.mnl import NO_ITEM, Answer
+from privlearn.rows.domains import Array, Domain
+from privlearn.values.adjacency import Adjacency
 
 mp: Any = MPContext()
 mp.dps = 50

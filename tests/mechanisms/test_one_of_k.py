@@ -17,25 +17,11 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.checking import assert_private, check_domain, check_mechanism, white_box
-from privlearn.domains import (
-    Array,
-    Ball,
-    Box,
-    Domain,
-    Norm,
-    OneOf,
-    PSDTrace,
-    domain_from_dict,
-    exponent_of,
-)
-from privlearn.entries import SpendEntry
 from privlearn.errors import AdjacencyError, PrivacyViolation, UsersError
-from privlearn.exact_noise.variates import Kind
-from privlearn.grid import Grid
+from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import GaussianLoss, LaplaceLoss, PureLoss
+from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms import (
     CrossPolytope,
     ExplicitVertices,
@@ -51,7 +37,21 @@ from privlearn.mechanisms import (
 from privlearn.mechanisms.noisy_max import ChoiceNoise, choice_loss
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, LaplaceNoise, NoiseSource
+from privlearn.noise.exact.variates import Kind
 from privlearn.rows import Rows
+from privlearn.rows.domains import (
+    Array,
+    Ball,
+    Box,
+    Domain,
+    Norm,
+    OneOf,
+    PSDTrace,
+    domain_from_dict,
+    exponent_of,
+)
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.grid import Grid
 
 ORDERS = (1.01, 1.5, 2.0, 4.0, 16.0)
 RHO = ZCDP("0.5")

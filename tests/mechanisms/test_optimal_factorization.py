@@ -13,14 +13,14 @@ import pytest
 from privlearn.mechanisms import BandedBLT, BinaryTree, BufferedToeplitz, ColumnNormalizedBLT
 from privlearn.mechanisms.banded_parameters import fitted_parameters
 from privlearn.mechanisms.banded_shapes import Array, Objective
-from privlearn.mechanisms.optimal_factorization import (
+from privlearn.values.participation import Participation
+from privlearn_studies.optimal_factorization import (
     Certificate,
     OptimalFactorization,
     heaviest,
     one_visit_certificate,
     optimal_factorization,
 )
-from privlearn.participation import Participation
 
 pytest.importorskip("cvxpy")
 

@@ -14,14 +14,12 @@ import pytest
 from numpy.typing import NDArray
 from scipy import optimize, stats
 
-from privlearn import tokens
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.checking import white_box
-from privlearn.domains import Ball, Box, Categories, OneOf, PSDTrace
-from privlearn.entries import SpendEntry
+from privlearn.contract import tokens
+from privlearn.contract.protocols import Report
+from privlearn.contract.tokens import Spend
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -30,12 +28,11 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
-from privlearn.exact_noise.caps import CapRows
-from privlearn.exact_noise.tables import SAMPLER, SHA256
-from privlearn.grid import Grid
+from privlearn.learners.local.form import MessageForm
 from privlearn.ledger import Ledger
-from privlearn.local.form import MessageForm
+from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import LaplaceLoss, PureLoss, RandomizedResponse
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.mechanisms import (
     BallReport,
     CategoryReport,
@@ -54,9 +51,12 @@ from privlearn.noise import (
     LaplaceNoise,
     NoiseSource,
 )
-from privlearn.protocols import Report
+from privlearn.noise.exact.caps import CapRows
+from privlearn.noise.exact.tables import SAMPLER, SHA256
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball, Box, Categories, OneOf, PSDTrace
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.grid import Grid
 
 Array = NDArray[np.float64]
 MU = GaussianDP.from_mu_squared("0.5")

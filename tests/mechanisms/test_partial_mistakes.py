@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import JointAccountant
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.contract.billboard import Billboard
 from privlearn.errors import ProvenanceError
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.partitions import JobKey, PartitionedRows
-from privlearn.partitions.frames import Kind, framed, numbers_from
-from privlearn.partitions.rows import _bounded
 from privlearn.rows import PartialSum, Rows, merge
+from privlearn.rows.domains import Ball
+from privlearn.rows.partitions import JobKey, PartitionedRows
+from privlearn.rows.partitions.frames import Kind, framed, numbers_from
+from privlearn.rows.partitions.rows import _bounded
 
 SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
 KEY = secrets.token_bytes(32)

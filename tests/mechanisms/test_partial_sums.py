@@ -13,9 +13,6 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball, Box, PSDTrace
 from privlearn.errors import (
     LossExceedsTokenError,
     ProvenanceError,
@@ -25,9 +22,12 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import CrossPolytope, NoisySum, OneOfK, ReportNoisyMax
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import PartialSum, Rows, merge, partial_sums
+from privlearn.rows.domains import Ball, Box, PSDTrace
+from privlearn.values.adjacency import Adjacency
 
 USERS = 400
 MECHANISMS: list[NoisySum[Any]] = [

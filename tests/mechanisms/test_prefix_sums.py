@@ -12,13 +12,11 @@ import pytest
 from numpy.typing import NDArray
 from streams_and_matrices import banded, matrix_c, open_stream
 
-from privlearn import tokens
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, GaussianDP
-from privlearn.domains import Ball, Domain, PSDTrace
-from privlearn.entries import RetireEntry, SpendEntry
+from privlearn.contract import tokens
 from privlearn.errors import AdjacencyError, HorizonError, TokenSpentError, UsersError
+from privlearn.ledger.entries import RetireEntry, SpendEntry
+from privlearn.losses.budgets import ZCDP, GaussianDP
 from privlearn.mechanisms import (
     AnytimeBLT,
     BinaryTree,
@@ -31,6 +29,8 @@ from privlearn.mechanisms import (
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball, Domain, PSDTrace
+from privlearn.values.adjacency import Adjacency
 
 Array = NDArray[np.float64]
 T = 40

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, GaussianDP
-from privlearn.domains import Ball
-from privlearn.entries import RetireEntry
 from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
+from privlearn.ledger.entries import RetireEntry
+from privlearn.losses.budgets import ZCDP, GaussianDP
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     CrossPolytope,
@@ -23,6 +21,8 @@ from privlearn.mechanisms import (
 from privlearn.mechanisms.receipt_stream import ReceiptStream
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
 
 USERS = range(5, 13)
 MADE: dict[str, Any] = {

@@ -7,10 +7,8 @@ from typing import Any
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import SpendEntry, parse_entry
+from privlearn.ledger.entries import SpendEntry, parse_entry
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     AnytimeBLT,
     BatchedPrefixSum,
@@ -22,8 +20,10 @@ from privlearn.mechanisms import (
 from privlearn.mechanisms.banded_blt import BandedBLT
 from privlearn.mechanisms.recorded_streams import RecordedStreams
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 SLOTS = range(64)
 RULE = Participation(3, apart=16)

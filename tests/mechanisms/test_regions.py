@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from privlearn.domains import Array
 from privlearn.mechanisms.objectives import UNIT
 from privlearn.mechanisms.regions import (
     EuclideanBall,
@@ -20,6 +19,7 @@ from privlearn.mechanisms.regions import (
     box,
     simplex,
 )
+from privlearn.rows.domains import Array
 
 cp: Any = cvxpy
 

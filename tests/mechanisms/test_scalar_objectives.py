@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Array
 from privlearn.learners import DPTOFW
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms.scalar_objectives import (
     CustomObjective,
     HuberObjective,
@@ -26,6 +25,7 @@ from privlearn.mechanisms.scalar_objectives import (
     try_out,
 )
 from privlearn.noise import NoiseSource
+from privlearn.rows.domains import Array
 
 SCORES = np.linspace(-8, 8, 401)
 

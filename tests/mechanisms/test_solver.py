@@ -15,12 +15,10 @@ from mpmath import MPContext
 from scipy.special import ndtr
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Array
+from privlearn.contract.tokens import Spend
 from privlearn.errors import BudgetError, SolverError
-from privlearn.exact_noise.pool import Pool
 from privlearn.losses import MinimizerLoss, gaussian_loss
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     LinearObjective,
     MultinomialLogit,
@@ -28,6 +26,7 @@ from privlearn.mechanisms import (
     objective_perturbation,
     solver,
 )
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer
 from privlearn.mechanisms.linear_models import Labelled
 from privlearn.mechanisms.objectives import UNIT, Objective
 from privlearn.mechanisms.regions import (
@@ -45,9 +44,10 @@ from privlearn.mechanisms.scalar_objectives import (
     PoissonObjective,
 )
 from privlearn.mechanisms.solver import Problem, attainable, longest, minimise
-from privlearn.mnl import NO_ITEM, Answer
 from privlearn.noise import GaussianNoise, LaplaceNoise, Noise, NoiseSource
-from privlearn.tokens import Spend
+from privlearn.noise.exact.pool import Pool
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
 
 cp: Any = cvxpy
 mp: Any = MPContext()

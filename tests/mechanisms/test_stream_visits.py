@@ -15,12 +15,10 @@ from streams_and_matrices import matrix_c, open_stream
 from visit_patterns import patterns
 
 from privlearn.accountants import JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, GaussianDP
-from privlearn.domains import Ball
-from privlearn.entries import SpendEntry
 from privlearn.errors import UsersError
+from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import BoundedRangeLoss, GaussianLoss, VisitsLoss
+from privlearn.losses.budgets import ZCDP, GaussianDP
 from privlearn.mechanisms import (
     AnytimeBLT,
     BandedBLT,
@@ -38,9 +36,11 @@ from privlearn.mechanisms.noisy_max_stream import growth
 from privlearn.mechanisms.stream_price import largest_gain, visits_gain
 from privlearn.mechanisms.stream_visits import StreamVisits, visits_in_batches, visits_in_slots
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]

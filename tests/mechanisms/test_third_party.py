@@ -10,10 +10,8 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, GaussianDP, PureDP
-from privlearn.domains import Array, Ball, Box
-from privlearn.entries import RetireEntry, SpendEntry
+from privlearn.contract.protocols import Mechanism, Plan
+from privlearn.contract.tokens import Released, Spend, Token
 from privlearn.errors import (
     BudgetError,
     CurrencyError,
@@ -23,12 +21,14 @@ from privlearn.errors import (
     TokenSpentError,
     UsersError,
 )
+from privlearn.ledger.entries import RetireEntry, SpendEntry
 from privlearn.losses import LaplaceLoss, Loss
+from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import LaplaceNoise, NoiseSource
-from privlearn.protocols import Mechanism, Plan
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.rows.domains import Array, Ball, Box
+from privlearn.values.adjacency import Adjacency
 
 USERS = range(100)
 

@@ -18,7 +18,7 @@ from privlearn.mechanisms.toeplitz_fitting import (
     residues,
     variance,
 )
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 
 def coefficients(decay: Array, output_decay: Array, size: int) -> Array:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from privlearn.domains import Norm, exponent_of
 from privlearn.mechanisms import CrossPolytope, ExplicitVertices, SimplexVertices
 from privlearn.mechanisms.vertices import Vertices
+from privlearn.rows.domains import Norm, exponent_of
 
 NORMS: tuple[Norm, ...] = ("l1", "l2", "linf", 1.5, 3.0)
 ENTRIES = st.floats(-1e3, 1e3).map(lambda x: round(x, 3))

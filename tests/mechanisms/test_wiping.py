@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.contract.tokens import Receipt
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     AnytimeBLT,
     BandedBLT,
@@ -29,9 +29,9 @@ from privlearn.mechanisms import (
 from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.mechanisms.wiping import wipe
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
-from privlearn.participation import Participation
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt
+from privlearn.rows.domains import Ball
+from privlearn.values.participation import Participation
 
 USERS = range(80)
 BALL = Ball(1.0, 3)

@@ -7,7 +7,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from privlearn._packages import GROUPS
+from privlearn.values.packages import GROUPS
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ def test_names_of_modules_and_objects_in_documents_exist() -> None:
     named -= set(GROUPS)  # of entry points
     assert len(named) > 10
     assert [name for name in sorted(named) if not exists(name)] == []
-    assert not exists("privlearn.datasets.unicorns")
+    assert not exists("privlearn_studies.data.unicorns")
 
 
 def anchors(path: Path) -> set[str]:

@@ -39,7 +39,7 @@ def imported(statement: str) -> set[str]:
 
 def test_importing_privlearn_brings_nothing_heavy() -> None:
     loaded = imported("import privlearn; privlearn.Token, privlearn.Ledger, privlearn.Rows")
-    assert "privlearn.tokens" in loaded
+    assert "privlearn.contract.tokens" in loaded
     assert not [name for name in HEAVY if name in loaded]
 
 
@@ -110,7 +110,7 @@ def test_the_wheel_ships_types_data_and_licences() -> None:
     settings = project()
     data = settings["tool"]["setuptools"]["package-data"]
     assert "py.typed" in data["privlearn"]
-    assert data["privlearn.datasets.files"]
+    assert data["privlearn.runs.files"]
     assert (ROOT / "privlearn" / "py.typed").is_file()
     for pattern in settings["project"]["license-files"]:
         if pattern != "LICENSE":
@@ -164,21 +164,21 @@ def test_what_looks_into_sealed_rows_is_a_short_list() -> None:
         if f"Rows.{name}(" in file.read_text(encoding="utf-8")
     }
     assert found == {
-        ("_unseal", "privlearn/billboard.py"),
-        ("_unseal", "privlearn/contributions.py"),
+        ("_unseal", "privlearn/contract/billboard.py"),
+        ("_unseal", "privlearn/contract/partial_sums.py"),
         ("_parts_of", "privlearn/rows/store.py"),
         ("_parts_of", "privlearn/rows/travel.py"),
         ("_of_parts", "privlearn/rows/store.py"),
         ("_of_parts", "privlearn/rows/travel.py"),
-        ("_admitted", "privlearn/billboard.py"),
-        ("_admitted", "privlearn/local/client.py"),
+        ("_admitted", "privlearn/contract/billboard.py"),
+        ("_admitted", "learners/local/client.py"),
         ("_admitted", "privlearn/people/registry.py"),
-        ("_admitted_elsewhere", "privlearn/partitions/jobs.py"),
+        ("_admitted_elsewhere", "privlearn/rows/partitions/jobs.py"),
         ("_of_own", "learners/served.py"),
         ("_of_own", "learners/streaming.py"),
-        ("_of_own", "privlearn/local/client.py"),
-        ("_of_own", "privlearn/partitions/jobs.py"),
-        ("_served_by", "privlearn/billboard.py"),
+        ("_of_own", "learners/local/client.py"),
+        ("_of_own", "privlearn/rows/partitions/jobs.py"),
+        ("_served_by", "privlearn/contract/billboard.py"),
         ("_served_by", "learners/served.py"),
     }
 
@@ -199,15 +199,15 @@ def test_what_opens_or_makes_up_partial_sums_is_a_short_list() -> None:
         if call in file.read_text(encoding="utf-8")
     }
     assert found == {
-        ("PartialSum._opened(", "privlearn/tokens.py"),
-        ("PartialSum._opened(", "privlearn/partitions/rows.py"),
-        ("PartialSum._opened(", "privlearn/checking/faults/partials.py"),
-        ("PartitionedRows._opened(", "privlearn/tokens.py"),
-        ("._asked(", "privlearn/partitions/rows.py"),
+        ("PartialSum._opened(", "privlearn/contract/tokens.py"),
+        ("PartialSum._opened(", "privlearn/rows/partitions/rows.py"),
+        ("PartialSum._opened(", "tests/helpers/faults/partials.py"),
+        ("PartitionedRows._opened(", "privlearn/contract/tokens.py"),
+        ("._asked(", "privlearn/rows/partitions/rows.py"),
         ("._asked(", "mechanisms/objective_perturbation.py"),
-        (" PartialSum(", "privlearn/contributions.py"),
+        (" PartialSum(", "privlearn/contract/partial_sums.py"),
         (" PartialSum(", "privlearn/rows/partial_sums.py"),
-        (" PartialSum(", "privlearn/partitions/rows.py"),
-        (" PartialSum(", "privlearn/checking/faults/partials.py"),
-        (" OpenedPartitions(", "privlearn/partitions/rows.py"),
+        (" PartialSum(", "privlearn/rows/partitions/rows.py"),
+        (" PartialSum(", "tests/helpers/faults/partials.py"),
+        (" OpenedPartitions(", "privlearn/rows/partitions/rows.py"),
     }

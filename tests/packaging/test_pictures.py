@@ -10,7 +10,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from privlearn.papers.plots import drawn_png
+from privlearn_studies.papers.plots import drawn_png
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ["errata.md", *(f"explanations/{page.name}" for page in (DOCS / "explanations").iterdir())]

@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from privlearn._packages import DOMAINS, GROUPS, LOSSES, announced, look_up, made_from
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.budgets import PureDP
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, PROBLEMS
-from privlearn.domains import Box
+from privlearn.contract.tokens import Spend
 from privlearn.errors import LedgerError, PackageError, UnknownKindError
 from privlearn.learners.base import Learner
 from privlearn.ledger import Ledger
 from privlearn.losses import DeclaredLoss, Loss, PureLoss, loss_from_dict
+from privlearn.losses.budgets import PureDP
 from privlearn.noise import LaplaceNoise, NoiseSource
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Box
+from privlearn.values.packages import DOMAINS, GROUPS, LOSSES, announced, look_up, made_from
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "third_party"
@@ -105,7 +105,7 @@ def declared(kind: str, distribution: str | None = None) -> DeclaredLoss:
 STUB = """
 from dataclasses import dataclass
 from fractions import Fraction
-from privlearn.adjacency import Adjacency
+from privlearn.values.adjacency import Adjacency
 from privlearn.losses import Loss, PureLoss, register
 from privlearn.losses.numerics import valid_epsilon
 

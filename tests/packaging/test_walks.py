@@ -38,7 +38,7 @@ def test_a_call_changes_file_no_more_often_than_it_did(walks: Any) -> None:
 
 def test_changes_are_counted_in_the_order_of_calls(walks: Any) -> None:
     from privlearn import ZCDP
-    from privlearn.exact import exact_text
+    from privlearn.values.exact import exact_text
 
     _, one = walks.walk(lambda: exact_text(ZCDP("0.1").rho))
     files = [line.split()[-1] for line in one.functions]

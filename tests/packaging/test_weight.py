@@ -30,7 +30,7 @@ def test_no_file_is_heavy() -> None:
 
 def test_raw_numbers_are_compact() -> None:
     lines = sum(len(path.read_bytes().splitlines()) for path in FILES if "json" in path.name)
-    assert 0 < lines <= 5_000, "see `privlearn.papers.study.compact_json`"
+    assert 0 < lines <= 5_000, "see `privlearn_studies.papers.study.compact_json`"
 
 
 def test_benchmarks_write_compact_numbers(

@@ -18,11 +18,9 @@ from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.serving import owning_ledger
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import PartitionError, ProvenanceError, UsersError
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     BatchedPrefixSum,
     LinearObjective,
@@ -31,10 +29,12 @@ from privlearn.mechanisms import (
     OneOfK,
 )
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.participation import Participation
-from privlearn.partitions import InProcess, JobKey, PartitionedRows, SumJob
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows, merge, rows_from_bytes, rows_to_bytes
+from privlearn.rows.domains import Ball
+from privlearn.rows.partitions import InProcess, JobKey, PartitionedRows, SumJob
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 SLOTS = 24
 STARTS = (0, 8, 16)

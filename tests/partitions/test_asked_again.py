@@ -11,12 +11,11 @@ import pytest
 from dropped_ledgers import begun, die, dying_at, resumed
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import SpendEntry
+from privlearn.contract.tokens import Released, Token
 from privlearn.errors import NonceReusedError, PartitionError, SpendLostError, UsersError
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import SpendEntry
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     CrossPolytope,
     LinearObjective,
@@ -26,11 +25,12 @@ from privlearn.mechanisms import (
     ReportNoisyMax,
 )
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.participation import Participation
-from privlearn.partitions import InProcess, JobKey, PartitionedRows
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
-from privlearn.tokens import Released, Token
+from privlearn.rows.domains import Ball
+from privlearn.rows.partitions import InProcess, JobKey, PartitionedRows
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 USERS = range(30)
 NONCE = "0123456789abcdef" * 2

@@ -14,9 +14,6 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import (
     AdjacencyError,
     HorizonError,
@@ -27,20 +24,23 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     LinearObjective,
     MultinomialLogit,
     Objective,
     ObjectivePerturbation,
 )
+from privlearn.mechanisms.choice_model import Answer
 from privlearn.mechanisms.partitioned_objective import AddedUp, ObjectiveSums
 from privlearn.mechanisms.regions import EuclideanBall, box
 from privlearn.mechanisms.scalar_objectives import HuberObjective
-from privlearn.mnl import Answer
 from privlearn.noise import NoiseSource
-from privlearn.partitions import InProcess, JobKey, PartitionedRows
-from privlearn.partitions.rows import OpenedPartitions
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.domains import Ball
+from privlearn.rows.partitions import InProcess, JobKey, PartitionedRows
+from privlearn.rows.partitions.rows import OpenedPartitions
+from privlearn.values.adjacency import Adjacency
 
 USERS, DIM = 48, 3
 

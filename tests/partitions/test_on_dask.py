@@ -17,17 +17,17 @@ import pytest
 from fatal_reads import Fatal
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import PartitionError
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import LinearObjective, NoisySum, ObjectivePerturbation
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.participation import Participation
-from privlearn.partitions import JobKey, OnDask, PartitionedRows
-from privlearn.partitions.rows import Part
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.rows.partitions import JobKey, OnDask, PartitionedRows
+from privlearn.rows.partitions.rows import Part
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 dask: Any = pytest.importorskip("dask")
 distributed: Any = pytest.importorskip("distributed")

@@ -18,9 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball, PSDTrace
 from privlearn.errors import (
     PartitionError,
     ProvenanceError,
@@ -29,13 +26,16 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import CrossPolytope, NoisySum, OneOfK, ReportNoisyMax
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.participation import Participation
-from privlearn.partitions import InProcess, JobKey, Part, PartitionedRows, SumJob
-from privlearn.partitions.jobs import Steps
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.domains import Ball, PSDTrace
+from privlearn.rows.partitions import InProcess, JobKey, Part, PartitionedRows, SumJob
+from privlearn.rows.partitions.jobs import Steps
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 USERS = 60
 BALL = NoisySum(Ball(1.0, 3), GaussianNoise(2.0))
@@ -131,8 +131,8 @@ def test_gaps_and_parts_of_partitions(key: JobKey) -> None:
 def test_a_large_partition_is_added_up_in_pieces(
     key: JobKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("privlearn.partitions.jobs._PIECE", 7)
-    monkeypatch.setattr("privlearn.contributions._PIECE", 6)
+    monkeypatch.setattr("privlearn.rows.partitions.jobs._PIECE", 7)
+    monkeypatch.setattr("privlearn.contract.partial_sums._PIECE", 6)
     total = PartitionedRows.of_blocks([data()], key=key).partial(BALL)
     released = BALL.release_partial(total, token_for(BALL, account())).value
     assert released.tobytes() == whole(BALL, data()).tobytes()

@@ -17,17 +17,17 @@ from privlearn import Ledger, NoiseSource
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.serving import owning_ledger
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT
-from privlearn.domains import Ball
 from privlearn.errors import InsufficientBudgetError, LedgerError, PeopleError
 from privlearn.ledger.postgres_schema import statements as ledger_tables
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 RULE = Participation(2)
 SUM = NoisySum.calibrated(Ball(1.0, 2), ZCDP("1/2"), adjacency=Adjacency.ZERO_OUT)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 STORY = textwrap.dedent("""
     import json, os, sys
-    from privlearn.participation import Participation
+    from privlearn.values.participation import Participation
     from privlearn.people import People, kept
 
     path, twin = sys.argv[1:]

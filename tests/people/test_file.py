@@ -18,9 +18,9 @@ import pytest
 
 from privlearn.errors import PeopleError, UsersError
 from privlearn.ledger import Ledger
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.people.file import FORMAT, RegistryFile
+from privlearn.values.participation import Participation
 
 ONCE = Participation(1)
 TWICE = Participation(2, apart=3)
@@ -398,7 +398,7 @@ def test_a_forked_process_cannot_use_it(tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import os, sys
         from privlearn.errors import PeopleError
-        from privlearn.participation import Participation
+        from privlearn.values.participation import Participation
         from privlearn.people import People
         both = People.memory(Participation(1)), People.create(sys.argv[1], Participation(1))
         for people in both:
@@ -437,7 +437,7 @@ def test_a_forked_process_cannot_use_it(tmp_path: Path) -> None:
 def test_however_a_process_ends_the_next_one_goes_on(end: str, tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
         import os, sys
-        from privlearn.participation import Participation
+        from privlearn.values.participation import Participation
         from privlearn.people import People
         people = People.create(sys.argv[1], Participation(1))
         people.bind("me", range(9))

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.learners import DPTOFW
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.participation import Participation
 
 IDS = ["a", "b", "a", "c", "a", "b"]
 

@@ -28,14 +28,14 @@ from exact_games import (
 from mutation import Edit
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import PureDP
 from privlearn.errors import BudgetError, PrivlearnError, ProvenanceError, UsersError
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import PureDP
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation as Rule
 from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation as Rule
 
 PAIRS = [(range(0, 2), 1), (range(2, 4), 1)]
 COME_OR_NOT = [nulled("i"), nulled("i", -1.0), other("q")]

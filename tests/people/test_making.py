@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from privlearn import _held_file
-from privlearn._held_file import HeldFile
 from privlearn.errors import PeopleError, PrivlearnError, RowStoreError
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import RowStore
+from privlearn.storage import held_file
+from privlearn.storage.held_file import HeldFile
+from privlearn.values.participation import Participation
 
 RULE, KEY = Participation(2), bytes(range(32))
 MAKES: dict[str, Callable[[Path], Any]] = {
@@ -51,7 +51,7 @@ def test_a_crash_while_one_is_made_leaves_all_of_it_or_nothing(
     path, (when, at) = tmp_path / "file.db", stop.split()
     child = os.fork()
     if not child:
-        place: Any = HeldFile if at.startswith("_") else _held_file if "_" in at else os
+        place: Any = HeldFile if at.startswith("_") else held_file if "_" in at else os
         done = getattr(place, at)
 
         def dies(*told: Any, **named: Any) -> Any:
@@ -190,7 +190,7 @@ def test_who_is_forgotten_while_somebody_reads_is_not_said_to_be_gone(
     reads: bool, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "file.db"
-    monkeypatch.setattr(_held_file, "_READERS", 0.01)
+    monkeypatch.setattr(held_file, "_READERS", 0.01)
     with MAKES[kind](path) as made:
         forget = made.forget if kind == "rows" else lambda: made.forget("maria")
         if kind == "rows":

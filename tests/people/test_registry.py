@@ -18,9 +18,9 @@ from served_registries import served
 
 from privlearn import Ledger
 from privlearn.errors import PeopleError, ReentryError, SealedError, UsersError
-from privlearn.participation import Participation
 from privlearn.people import People, kept
 from privlearn.people.identities import KEY_BYTES, hashes
+from privlearn.values.participation import Participation
 
 POOLED = Participation(2, pooled=True)
 ONCE = Participation(1)

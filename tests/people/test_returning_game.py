@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 SLOTS, CLAMP, MOST = 6, 4, 2
 OUTPUTS = range(-CLAMP, CLAMP + 1)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from mutation import Edit, InspectionCase, Mutant
 from participation_oracle import Visits, rules
 
-from privlearn.participation import Participation
 from privlearn.people import People, quotas
+from privlearn.values.participation import Participation
 
 ME = "accountant"
 

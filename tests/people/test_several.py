@@ -21,7 +21,7 @@ from psycopg.errors import UniqueViolation
 from served_registries import served
 from sqlalchemy import text
 
-from privlearn import Ledger, _processes
+from privlearn import Ledger
 from privlearn.errors import (
     LedgerError,
     LedgerFencedError,
@@ -33,12 +33,13 @@ from privlearn.errors import (
 from privlearn.ledger import postgres_sessions
 from privlearn.ledger.postgres import PostgresStore
 from privlearn.ledger.postgres_sessions import LostConnection, Session
-from privlearn.participation import Participation
 from privlearn.people import Admission, People, kept, postgres, registry
 from privlearn.people.answers import PeopleAnswers
 from privlearn.people.key_files import read_key, write_key
 from privlearn.people.postgres import PostgresTurns
 from privlearn.rows import Rows
+from privlearn.storage import processes
+from privlearn.values.participation import Participation
 
 SLOTS = 400
 STARTS = (0, 7, 20, 150)
@@ -248,7 +249,7 @@ def test_an_owner_that_judges_two_at_once_would_be_found(
     calls = both_read_before_either_writes(monkeypatch, kept.Kept, place.make(ONCE))
     assert [call.learned.item() for _, call in calls] == [True, True]
     assert problems(ONCE, calls)
-    monkeypatch.setattr(_NoLock, "made_in", _processes.here(), raising=False)
+    monkeypatch.setattr(_NoLock, "made_in", processes.here(), raising=False)
     place.close()
 
 
@@ -469,7 +470,7 @@ def test_an_owner_that_ends_takes_no_visit_along(tmp_path: Path) -> None:
 def test_questions_that_are_not_of_their_form_are_refused(
     fields: dict[str, Any], attached: bytes
 ) -> None:
-    from privlearn._local_frames import Message
+    from privlearn.storage.frames import Message
 
     people = People.memory(ONCE)
     people.bind("me", range(9))

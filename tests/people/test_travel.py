@@ -14,16 +14,16 @@ from served_registries import served
 
 from privlearn import NoiseSource
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import PeopleError, ProvenanceError, UsersError
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows, merge, rows_from_bytes, rows_to_bytes, travel
+from privlearn.rows.domains import Ball
 from privlearn.rows.partial_sums import cipher_of
 from privlearn.rows.sealed import mean_of_visits
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 KEY = bytes(range(32))
 SUM = NoisySum.calibrated(Ball(1.0, 2), ZCDP("1/2"), adjacency=Adjacency.ZERO_OUT)

@@ -19,7 +19,7 @@ import pytest
 from participation_oracle import Visits
 from postgres import Server
 
-from privlearn.participation import Participation
+from privlearn.values.participation import Participation
 
 STORY = textwrap.dedent("""
     import json, os, sys, threading, time
@@ -27,9 +27,9 @@ STORY = textwrap.dedent("""
     from privlearn import Ledger, NoiseSource, Participation, People, Rows
     from privlearn.accountants import CentralAccountant
     from privlearn.cli.main import app
-    from privlearn.budgets import ZCDP
-    from privlearn.domains import Ball
-    from privlearn.adjacency import Adjacency
+    from privlearn.losses.budgets import ZCDP
+    from privlearn.rows.domains import Ball
+    from privlearn.values.adjacency import Adjacency
     from privlearn.mechanisms import NoisySum
     from privlearn.people import kept
     from privlearn.rows import PartialSum, merge, rows_from_bytes, rows_to_bytes
@@ -181,11 +181,11 @@ def expected(told: dict[str, Any], rule: Participation) -> tuple[list[int], int]
     import numpy as np
 
     from privlearn import Rows
-    from privlearn.adjacency import Adjacency
-    from privlearn.budgets import ZCDP
-    from privlearn.domains import Ball
+    from privlearn.losses.budgets import ZCDP
     from privlearn.mechanisms import NoisySum
     from privlearn.rows import PartialSum
+    from privlearn.rows.domains import Ball
+    from privlearn.values.adjacency import Adjacency
 
     mechanism = NoisySum.calibrated(Ball(1.0, 2), ZCDP("1/2"), adjacency=Adjacency.ZERO_OUT)
     calls = sorted(told["calls"], key=lambda call: call["users"])

@@ -16,8 +16,8 @@ from ledgers_to_show import KINDS
 
 from privlearn import ZCDP, Ball, Ledger, NoiseSource, Rows
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.budgets import ApproxDP, Budget
 from privlearn.errors import DataError, IncompleteRecordError, UncertifiedRecordError
+from privlearn.losses.budgets import ApproxDP, Budget
 from privlearn.mechanisms import NoisySum
 from privlearn.reporting.deployment_record import (
     blank_about,

@@ -12,18 +12,18 @@ import pytest
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.epsilon_delta import evaluate
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
 from privlearn.errors import DataError, LedgerUnreadableError
 from privlearn.ledger import Ledger
 from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss, PureLoss
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
 from privlearn.reporting import figures
 from privlearn.reporting.figures import plot_guarantee, plot_spending, spending
 from privlearn.reporting.privacy_curves import curve_of, reading
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
 
 PNG = b"\x89PNG\r\n\x1a\n"
 NORMAL = NormalDist()

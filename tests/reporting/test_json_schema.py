@@ -13,7 +13,7 @@ import pytest
 
 from privlearn import ZCDP, Ball, Ledger, Rows
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
-from privlearn.budgets import PureDP
+from privlearn.losses.budgets import PureDP
 from privlearn.mechanisms import NoisySum
 from privlearn.reporting.json_schema import audit_schema
 from privlearn.reporting.report import report

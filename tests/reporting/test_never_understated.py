@@ -15,11 +15,9 @@ from ledgers_to_show import KINDS, clock
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.certificate import Guarantee, Running
-from privlearn.adjacency import Adjacency, Trust
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.cli import interruption
 from privlearn.cli.price import _price_line
-from privlearn.domains import Ball
+from privlearn.contract.tokens import Spend
 from privlearn.errors import InsufficientBudgetError, PrivlearnError
 from privlearn.events.lists import event_list
 from privlearn.events.pricing import epsilon_price
@@ -33,13 +31,15 @@ from privlearn.losses import (
     PureLoss,
     compose,
 )
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.noise import GaussianNoise
 from privlearn.reporting.certificates import guarantee_line, running_line
 from privlearn.reporting.evaluation import evaluation
 from privlearn.reporting.page import page_html
 from privlearn.reporting.page_charts import time_chart
 from privlearn.reporting.report import report
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency, Trust
 
 # Rounding -----------------------------------------------------------------------------------------
 

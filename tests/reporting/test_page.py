@@ -23,10 +23,10 @@ from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.certificate import Attestation
-from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
 from privlearn.errors import DataError
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP
 from privlearn.reporting.model import Report, Spent
 from privlearn.reporting.page import MOST_BYTES, page_html, standing, write_page
 from privlearn.reporting.page_values import rounded

@@ -33,13 +33,12 @@ from visit_patterns import patterns
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.state import AccountState
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.cli.main import app
 from privlearn.errors import BudgetError
 from privlearn.ledger import GENESIS, Ledger, Record, write_export
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import chain_hash, chained, text_of_minute
+from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.noise import NoiseSource
 from privlearn.reporting.figures import draw_spending
 from privlearn.reporting.model import MOST_LISTED, Balance, Report, Spent
@@ -48,6 +47,7 @@ from privlearn.reporting.shown_numbers import down, part, up
 from privlearn.reporting.spending import Spending
 from privlearn.reporting.terminal import print_report
 from privlearn.reporting.visible import visible
+from privlearn.values.adjacency import Adjacency
 
 SEEDS = (0, 2, 3, 4, 5, 8, 11, 13)
 """Together they have every kind of cap, plans, allowances, streams, failures and claims."""

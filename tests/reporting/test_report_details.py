@@ -15,14 +15,14 @@ from person_ledgers import APART, SLOTS, admitted
 from person_ledgers import SUM as PERSON_SUM
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP, ApproxDP, Currency, GaussianDP, Renyi
-from privlearn.domains import Ball
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Spend
 from privlearn.ledger import Ledger
 from privlearn.losses import FailingLoss, GaussianLoss, Loss, PerArrivalLoss, RenyiCurve
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, Renyi
 from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
 from privlearn.people import People
-from privlearn.protocols import Plan
 from privlearn.reporting.certificates import verdict, weaknesses
 from privlearn.reporting.differences import difference
 from privlearn.reporting.model import MOST_LISTED, Balance, Report
@@ -30,7 +30,7 @@ from privlearn.reporting.privacy_curves import PrivacyCurve, chances
 from privlearn.reporting.report import exit_code, report
 from privlearn.reporting.shown_numbers import rounded_up
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball
 
 
 def opened(path: Path, cap: Currency, users: int = 10, **named: Any) -> CentralAccountant[Any]:

@@ -14,9 +14,8 @@ import pyarrow
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball, Box, Categories, Domain, OneOf, PSDTrace
 from privlearn.errors import DataError, UsersError
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     LinearObjective,
     MultinomialLogit,
@@ -25,13 +24,14 @@ from privlearn.mechanisms import (
     PrefixSum,
     mechanism,
 )
-from privlearn.mnl import Answer
+from privlearn.mechanisms.choice_model import Answer
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.participation import Participation
-from privlearn.partitions import JobKey, PartitionedRows
 from privlearn.people import People
 from privlearn.rows import Rows, rows_from_bytes, rows_to_bytes
+from privlearn.rows.domains import Ball, Box, Categories, Domain, OneOf, PSDTrace
+from privlearn.rows.partitions import JobKey, PartitionedRows
 from privlearn.rows.sealed import mean_of_visits
+from privlearn.values.participation import Participation
 
 pandas: Any = pytest.importorskip("pandas")
 ONE, TWO = Ball(1e3, 1), Ball(1e3, 2)

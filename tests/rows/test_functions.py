@@ -14,19 +14,19 @@ import pytest
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
-from privlearn.adjacency import Adjacency
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball, Norm
-from privlearn.entries import FunctionsEntry, RetireEntry, SpendEntry
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.tokens import Receipt, Released, Spend
 from privlearn.errors import LedgerError, RowLocalityError, TokenError
 from privlearn.learners.contextual import usable_contexts as ours
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import FunctionsEntry, RetireEntry, SpendEntry
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
+from privlearn.rows.domains import Ball, Norm
 from privlearn.rows.functions import Calls, user_code
-from privlearn.tokens import Receipt, Released, Spend
+from privlearn.values.adjacency import Adjacency
 
 Array = NDArray[np.float64]
 BALL = Ball(100.0, 2)

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball, Domain, PSDTrace
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.tokens import Spend
 from privlearn.errors import ProvenanceError, SealedError, UsersError
+from privlearn.losses.budgets import ZCDP
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows, Sealed, Source
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball, Domain, PSDTrace
 
 Array = NDArray[np.float64]
 SECRET = 123456.789

@@ -19,11 +19,11 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from numpy.typing import NDArray
 
 from privlearn.errors import ProvenanceError, RowLocalityError, RowStoreError, UsersError
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows, RowStore
 from privlearn.rows.cipher import Cipher
 from privlearn.rows.packing import Parts, packed, unpacked
+from privlearn.values.participation import Participation
 
 KEY = bytes(range(32))
 

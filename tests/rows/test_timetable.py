@@ -9,25 +9,25 @@ import pytest
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, PureDP
-from privlearn.contributions import Clipping
-from privlearn.domains import Ball, Box, PSDTrace
+from privlearn.contract.partial_sums import Clipping
+from privlearn.contract.tokens import Token
 from privlearn.errors import (
     BudgetError,
     ProvenanceError,
     RowLocalityError,
     UsersError,
 )
-from privlearn.grid import Grid
 from privlearn.losses import GaussianLoss
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import CrossPolytope, NoisySum, OneOfK, PrefixSum, ReportNoisyMax
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows, merge
+from privlearn.rows.domains import Ball, Box, PSDTrace
 from privlearn.rows.functions import NOT_NAMED, RowFunction
-from privlearn.tokens import Token
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.grid import Grid
+from privlearn.values.participation import Participation
 
 N = 12
 BATCH = range(6)
@@ -540,7 +540,7 @@ def test_what_is_without_forgotten_persons_holds_nothing_of_them() -> None:
 
 def test_an_open_offer_of_who_is_forgotten_is_null() -> None:
     from privlearn.accountants import JointAccountant
-    from privlearn.billboard import Billboard
+    from privlearn.contract.billboard import Billboard
 
     people = People.memory(Participation(2))
     made = JointAccountant(

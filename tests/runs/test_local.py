@@ -17,14 +17,14 @@ from typer.testing import CliRunner, Result
 from privlearn.accountants import LocalAccountant, audit
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, SIMULATION
-from privlearn.datasets.electricity import electricity_market
+from privlearn.learners.local.client import LocalClient
+from privlearn.learners.local.protocol import LocalBanditConfig
+from privlearn.learners.local.server import LocalServer
 from privlearn.ledger import Ledger
-from privlearn.local.client import LocalClient
-from privlearn.local.protocol import LocalBanditConfig
-from privlearn.local.server import LocalServer
+from privlearn.losses.budget_texts import parse_local_budget
 from privlearn.runs.configs import LocalConfig
-from privlearn.runs.local import reference, run_local
-from privlearn.runs.public_numbers import parse_local_budget
+from privlearn_studies.data.electricity import electricity_market
+from privlearn_studies.local_runs import reference, run_local
 
 runner = CliRunner()
 

@@ -13,14 +13,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from privlearn.accountants import audit
-from privlearn.baselines.linear_bandits import PrivateLeastSquares
 from privlearn.checking import suite
 from privlearn.checking.replay.shipped_learners import LEARNER_CASES
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, SIMULATION
-from privlearn.datasets.user_tables import read_table
 from privlearn.runs.configs import TableConfig
 from privlearn.runs.tables import _learner, _wanted
+from privlearn.runs.user_tables import read_table
+from privlearn_studies.rivals.linear_bandits import PrivateLeastSquares
 
 runner = CliRunner()
 

@@ -14,7 +14,6 @@ import pytest
 from services import PEOPLE, SHOWN, TEXT, USERS, Local, features, local, run_with, write_config
 
 from privlearn.accountants import Certificate, audit
-from privlearn.participation import Participation
 from privlearn.people import People
 from privlearn.rows import Rows
 from privlearn.service import access, worker
@@ -25,6 +24,7 @@ from privlearn.service.connections import Places
 from privlearn.service.link import OwnerLink
 from privlearn.service.messages import packed
 from privlearn.service.visits import as_id, form_of_ids
+from privlearn.values.participation import Participation
 
 
 def code(answer: Any) -> tuple[int, str]:

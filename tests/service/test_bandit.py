@@ -27,8 +27,7 @@ from services import (
     write_config,
 )
 
-from privlearn.baselines.linear_bandits import PrivateLeastSquares
-from privlearn.billboard import Billboard
+from privlearn.contract.billboard import Billboard
 from privlearn.learners import DPHDB
 from privlearn.learners import offers as offers_module
 from privlearn.learners.served import Served
@@ -41,6 +40,7 @@ from privlearn.service.learner_forms import served_class, served_names
 from privlearn.service.link import OwnerLink
 from privlearn.service.messages import OfferedArm
 from privlearn.service.owner import serve
+from privlearn_studies.rivals.linear_bandits import PrivateLeastSquares
 
 
 def subclasses(kind: type[Any]) -> Iterator[type[Any]]:
@@ -53,7 +53,7 @@ def test_whatever_serves_users_in_this_package_is_served() -> None:
     shipped = {
         each.__name__
         for each in subclasses(Served)
-        if each.__module__.startswith(("privlearn.learners.", "privlearn.baselines."))
+        if each.__module__.startswith(("privlearn.learners.", "privlearn_studies.rivals."))
         and not inspect.isabstract(each)
     }
     assert {DPHDB.__name__, PrivateLeastSquares.__name__} < shipped

@@ -8,10 +8,10 @@ import pytest
 from services import PEOPLE, TEXT, write_config
 
 from privlearn.errors import DataError
-from privlearn.participation import Participation
 from privlearn.service.config import read_config
 from privlearn.service.example import write_example
 from privlearn.service.quantities import octets, seconds
+from privlearn.values.participation import Participation
 
 
 def test_example_is_what_its_comments_say(tmp_path: Path) -> None:

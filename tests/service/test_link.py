@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from services import Local, run_with, write_config
 
-from privlearn._local_frames import Message
-from privlearn._local_sockets import LocalServer, Peer
 from privlearn.accountants import JointAccountant
 from privlearn.errors import DataError, ServiceError
 from privlearn.noise import NoiseSource
@@ -20,6 +18,8 @@ from privlearn.service.link import OwnerEnd, OwnerLink, limits
 from privlearn.service.owner import alone
 from privlearn.service.problems import problem
 from privlearn.service.stopping import FAILED, FENCED
+from privlearn.storage.frames import Message
+from privlearn.storage.sockets import LocalServer, Peer
 
 LARGEST = 2_000
 

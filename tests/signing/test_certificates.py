@@ -16,7 +16,6 @@ from typer.testing import CliRunner, Result
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import Examination
-from privlearn.budgets import ZCDP
 from privlearn.cli.main import app
 from privlearn.cli.output import (
     BAD_INPUT,
@@ -28,6 +27,7 @@ from privlearn.cli.output import (
 )
 from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
 from privlearn.ledger import Ledger, Record, canonical, read_records, write_export
+from privlearn.losses.budgets import ZCDP
 from privlearn.reporting.audits import examine
 from privlearn.signing import (
     Note,

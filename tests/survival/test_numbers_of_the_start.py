@@ -15,12 +15,13 @@ import pytest
 import resuming
 from dropped_ledgers import begun, die, resumed
 
-from privlearn import baselines, learners
+from privlearn import learners
 from privlearn.accountants import streams
-from privlearn.budgets import ZCDP
 from privlearn.learners import DPPOFW, DPTOFW
 from privlearn.learners.base import Learner
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import LpBall
+from privlearn_studies import rivals
 
 USERS, DIM = 240, 3
 LOGGED: dict[str, Callable[[], Any]] = {
@@ -36,7 +37,7 @@ LOGGED: dict[str, Callable[[], Any]] = {
 def _modules() -> list[ModuleType]:
     return [
         importlib.import_module(found.name)
-        for package in (learners, baselines)
+        for package in (learners, rivals)
         for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")
     ]
 

@@ -19,10 +19,10 @@ from spending_together import asked as spent_together
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.serving import default_socket, owning_ledger
-from privlearn.budgets import ZCDP
 from privlearn.cli.main import main
 from privlearn.errors import LedgerBusyError, LedgerFencedError
 from privlearn.ledger import Ledger, read_records
+from privlearn.losses.budgets import ZCDP
 
 DEATHS = 50
 MEMORY = Path("/dev/shm")

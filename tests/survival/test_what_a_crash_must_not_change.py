@@ -13,18 +13,18 @@ from dropped_ledgers import begun, die, resumed
 
 from privlearn.accountants import CentralAccountant, streams
 from privlearn.accountants.state import AccountState
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
-from privlearn.entries import SpendEntry
+from privlearn.contract.protocols import Plan
+from privlearn.contract.tokens import Spend
 from privlearn.errors import BudgetError, LedgerError, LedgerHeadError, RowStoreError
 from privlearn.learners import DPTOFW
 from privlearn.learners.kept_rows import KeptRows
 from privlearn.ledger import Ledger
+from privlearn.ledger.entries import SpendEntry
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import BatchedPrefixSum, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
-from privlearn.protocols import Plan
 from privlearn.rows import PartialSum, Rows, RowStore
-from privlearn.tokens import Spend
+from privlearn.rows.domains import Ball
 
 USERS = 60
 DOMAIN = Ball(1.0, 2)

@@ -6,20 +6,20 @@ import numpy as np
 from numpy.random import Generator
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.billboard import Billboard
-from privlearn.budgets import ZCDP, ApproxDP, B, GaussianDP, PureDP
 from privlearn.checking.asserts import assert_budget, assert_private
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.laws.check import check_mechanism
 from privlearn.checking.pytest_plugin import AccountantFactory
-from privlearn.domains import Array, Ball, PSDTrace
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.protocols import Accountant, Mechanism
+from privlearn.contract.tokens import Released, Token
 from privlearn.losses import GaussianLoss
+from privlearn.losses.budgets import ZCDP, ApproxDP, B, GaussianDP, PureDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
-from privlearn.protocols import Accountant, Mechanism
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Token
+from privlearn.rows.domains import Array, Ball, PSDTrace
+from privlearn.values.adjacency import Adjacency
 
 
 def same_currency(a: ZCDP, b: ZCDP) -> ZCDP:

@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from example_coins.mechanisms import CoinCount
-from privlearn._validate import count
-from privlearn.adjacency import Trust
-from privlearn.domains import Array
+from privlearn.contract.protocols import Accountant, Plan
 from privlearn.errors import ProvenanceError
 from privlearn.learners.base import Learner
-from privlearn.protocols import Accountant, Plan
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Trust
+from privlearn.values.validate import count
 
 
 class CoinRates(Learner):

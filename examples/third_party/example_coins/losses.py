@@ -10,12 +10,12 @@ from typing import final
 
 import numpy as np
 
-from privlearn.adjacency import Adjacency
-from privlearn.exact import Exact, round_up
 from privlearn.losses import Loss, register
 from privlearn.losses.numerics import up, valid_number, valid_order
 from privlearn.losses.output_laws import Discrete, LawPair
 from privlearn.losses.steps import RandomizedResponseStep
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import Exact, round_up
 
 
 @final

@@ -9,11 +9,11 @@ from typing import Any, final
 import numpy as np
 
 from example_coins.noises import CoinNoise
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Box
+from privlearn.contract.tokens import Released, Spend, Token
 from privlearn.losses import Loss
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.rows.domains import Array, Box
+from privlearn.values.adjacency import Adjacency
 
 
 @final

@@ -11,10 +11,10 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from example_coins.losses import CoinLoss
-from privlearn.adjacency import Adjacency
-from privlearn.domains import Array, Norm
-from privlearn.exact import exact_text
-from privlearn.exact_noise.pool import Pool
+from privlearn.noise.exact.pool import Pool
+from privlearn.rows.domains import Array, Norm
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.exact import exact_text
 
 
 @final

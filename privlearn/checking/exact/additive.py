@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from privlearn._records import join, length, record_at
 from privlearn.checking.exact.distributions import (
     DistributionPair,
     whitened,
@@ -32,7 +31,6 @@ from privlearn.checking.stream_runs import (
     released_by,
 )
 from privlearn.checking.stub_accountant import StubAccountant
-from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import (
@@ -44,6 +42,8 @@ from privlearn.losses.output_laws import (
 )
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
+from privlearn.values.records import join, length, record_at
 
 _REPORTS = 24
 """Users of local reports, where none are asked for."""

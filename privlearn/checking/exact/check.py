@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking.exact.additive import additive_distributions
 from privlearn.checking.exact.choices import ERROR as CHOICE_ERROR
 from privlearn.checking.exact.choices import choice_pairs
@@ -34,8 +33,8 @@ from privlearn.checking.isolation import own_copy, silenced
 from privlearn.checking.targets import Claimable, name_of
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, PrivacyViolation
-from privlearn.exact import exact_text, float_up
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.losses.output_laws import (
     Discrete,
     Distribution,
@@ -44,6 +43,7 @@ from privlearn.losses.output_laws import (
     normal,
 )
 from privlearn.mechanisms import ObjectivePerturbation
+from privlearn.values.exact import exact_text, float_up
 
 __tracebackhide__ = told_in_full
 

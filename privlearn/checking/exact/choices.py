@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._records import join, length, record_at
 from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
 from privlearn.checking.exact.distributions import (
     DistributionPair,
@@ -34,15 +33,16 @@ from privlearn.checking.exact.distributions import (
 )
 from privlearn.checking.exact.probe import check_sampler, released_on
 from privlearn.checking.scripted_noise import ScriptedCalls
-from privlearn.domains import Array, Ball
+from privlearn.contract.tokens import Spend
 from privlearn.errors import CheckError
-from privlearn.exact_noise.variates import Kind
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import (
     Discrete,
 )
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
-from privlearn.tokens import Spend
+from privlearn.noise.exact.variates import Kind
+from privlearn.rows.domains import Array, Ball
+from privlearn.values.records import join, length, record_at
 
 _PAIRS = 6
 """Pairs of records."""

@@ -22,10 +22,10 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from privlearn._validate import finite
-from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses.output_laws import Density, Discrete, Distribution, Normal, Product, normal
+from privlearn.rows.domains import Array
+from privlearn.values.validate import finite
 
 _NODES = 12
 _DEPTH = 50.0

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._records import length
 from privlearn.checking.exact.distributions import (
     DistributionPair,
     rough_renyi,
@@ -21,12 +20,13 @@ from privlearn.checking.exact.distributions import (
 from privlearn.checking.exact.probe import run
 from privlearn.checking.neighbours import worst_pairs
 from privlearn.checking.scripted_noise import Script
-from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses.output_laws import (
     Density,
 )
 from privlearn.mechanisms import Objective, ObjectivePerturbation
+from privlearn.rows.domains import Array
+from privlearn.values.records import length
 
 _TRIED, _TRIED_AT = 6, (2.0, 16.0)
 """Pairs of records, and orders at which they are compared before the worst are looked at."""

@@ -14,9 +14,9 @@ import numpy as np
 
 from privlearn.checking.exact.probe import Affine, centre, run
 from privlearn.checking.scripted_noise import Script
-from privlearn.domains import Array
-from privlearn.grid import Grid
 from privlearn.losses import Loss
+from privlearn.rows.domains import Array
+from privlearn.values.grid import Grid
 
 _FAR = 2.0**48
 """Steps that are found from doubles with digits to spare."""

@@ -12,17 +12,17 @@ from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 
-from privlearn._records import length
 from privlearn.checking.scripted_noise import LimitedSource, Script
 from privlearn.checking.stream_runs import released_by
 from privlearn.checking.stub_accountant import StubAccountant
-from privlearn.domains import Array
 from privlearn.errors import CheckError
-from privlearn.exact_noise.tables import FLOOR_BITS
-from privlearn.exact_noise.variates import Kind, variates
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
+from privlearn.noise.exact.tables import FLOOR_BITS
+from privlearn.noise.exact.variates import Kind, variates
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
+from privlearn.values.records import length
 
 _MOST_NUMBERS = 4096
 _GRID = 1 << 14

@@ -21,24 +21,24 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, ndtr
 
-from privlearn._records import length, record_at
 from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
 from privlearn.checking.exact.distributions import (
     DistributionPair,
 )
 from privlearn.checking.exact.probe import released_on
 from privlearn.checking.neighbours import extreme_records
-from privlearn.domains import Array
 from privlearn.errors import CheckError
-from privlearn.exact_noise.fast import Floors
-from privlearn.exact_noise.pool import NoisePool
-from privlearn.exact_noise.variates import Kind, Variates
-from privlearn.exact_noise.words import SeededWords
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import (
     Discrete,
 )
 from privlearn.noise import CapNoise, CategoryNoise
+from privlearn.noise.exact.fast import Floors
+from privlearn.noise.exact.pool import NoisePool
+from privlearn.noise.exact.variates import Kind, Variates
+from privlearn.noise.exact.words import SeededWords
+from privlearn.rows.domains import Array
+from privlearn.values.records import length, record_at
 
 ERROR = 1e-8
 """Of a log probability."""

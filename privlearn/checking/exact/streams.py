@@ -21,11 +21,11 @@ from scipy.linalg import solve_triangular
 
 from privlearn.checking.exact.probe import centre, run
 from privlearn.checking.scripted_noise import Script
-from privlearn.domains import Array, Domain
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.noise_stream import NoiseStream
+from privlearn.rows.domains import Array, Domain
 
 MOST_ARRIVALS = 2**16
 """Arrivals of a longer stream that are looked at."""

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._records import length, record_at
 from privlearn.checking.asserts import SAMPLES
 from privlearn.checking.isolation import own_copy, silenced
 from privlearn.checking.laws.domains import check_domain, example_records
@@ -38,6 +37,7 @@ from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.targets import Claimable, SamplingTarget, name_of, sampling_target
 from privlearn.checking.told_in_full import told_in_full
+from privlearn.contract.tokens import Spend
 from privlearn.errors import (
     CheckError,
     HorizonError,
@@ -45,7 +45,7 @@ from privlearn.errors import (
 )
 from privlearn.losses import Loss
 from privlearn.rows import Rows
-from privlearn.tokens import Spend
+from privlearn.values.records import length, record_at
 
 __tracebackhide__ = told_in_full
 

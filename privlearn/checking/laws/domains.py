@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._records import join, leaves, length, record_at
-from privlearn.adjacency import Adjacency
 from privlearn.checking.laws.report import Broken, LawFinding, LawReport, NotApplicable, perform_all
 from privlearn.checking.neighbours import each_float, extreme_records
 from privlearn.checking.session import note
 from privlearn.checking.told_in_full import told_in_full
-from privlearn.domains import (
+from privlearn.errors import CheckError
+from privlearn.rows.domains import (
     Array,
     Domain,
     IntegerDomain,
@@ -29,8 +28,9 @@ from privlearn.domains import (
     is_shipped,
     largest_number,
 )
-from privlearn.errors import CheckError
-from privlearn.grid import Grid
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.grid import Grid
+from privlearn.values.records import join, leaves, length, record_at
 
 __tracebackhide__ = told_in_full
 

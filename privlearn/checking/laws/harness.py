@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._records import length, rebuilt, record_at
 from privlearn.accountants import CentralAccountant, LocalAccountant
-from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking.stream_runs import is_stream, released_by
 from privlearn.checking.targets import Claimable
-from privlearn.domains import Array, Domain
+from privlearn.contract.tokens import Spend, Token
 from privlearn.errors import (
     CheckError,
     CurrencyError,
 )
 from privlearn.losses import Loss
+from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
-from privlearn.tokens import Spend, Token
+from privlearn.rows.domains import Array, Domain
+from privlearn.values.records import length, rebuilt, record_at
 
 CAPS: tuple[Currency, ...] = (
     PureDP(10**9),

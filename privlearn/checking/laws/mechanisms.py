@@ -12,9 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._records import blanked, leaves, length, record_at
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.checking.asserts import level_of, time_of
 from privlearn.checking.default_neighbours import default_pairs, informative_records
 from privlearn.checking.exact.check import white_box
@@ -27,18 +24,21 @@ from privlearn.checking.power import noted
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.targets import SamplingTarget, has_own_equality, sampling_target
-from privlearn.domains import Array, PSDTrace, exponent_of
-from privlearn.entries import IssueEntry, RetireEntry, SpendEntry
+from privlearn.contract.tokens import Released
 from privlearn.errors import (
     CheckError,
     HorizonError,
     LossExceedsTokenError,
     TokenSpentError,
 )
+from privlearn.ledger.entries import IssueEntry, RetireEntry, SpendEntry
 from privlearn.losses import loss_from_dict
+from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.noise import GumbelNoise
 from privlearn.rows import Rows
-from privlearn.tokens import Released
+from privlearn.rows.domains import Array, PSDTrace, exponent_of
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.records import blanked, leaves, length, record_at
 
 _ORDERS = (1.01, 1.1, 1.5, 2.0, 3.0, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _PAIRS = 3

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._records import length, record_at
 from privlearn.checking.laws.harness import Case
 from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable
 from privlearn.errors import UsersError
 from privlearn.rows import PartialSum, Rows, merge
+from privlearn.values.records import length, record_at
 
 _KEY = bytes(range(32))
 _LOOKS: dict[str, Callable[[Any], Any]] = {
@@ -85,7 +85,7 @@ def _partial(case: Case, rows: Rows[Any]) -> PartialSum:
     if type(found) is not PartialSum:
         raise Broken(
             f"partial(rows) is a {type(found).__name__}: must be a PartialSum, which only a "
-            "receipt opens (privlearn.tokens.partial_sum)"
+            "receipt opens (privlearn.contract.tokens.partial_sum)"
         )
     return found
 

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn._records import join, leaves, length, record_at
 from privlearn.checking.isolation import own_copy
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import InterferenceError
+from privlearn.values.records import join, leaves, length, record_at
 
 __tracebackhide__ = told_in_full
 

@@ -15,11 +15,11 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.billboard import Billboard
 from privlearn.checking.isolation import is_output
+from privlearn.contract.billboard import Billboard
+from privlearn.contract.tokens import Token
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.rows import Sealed
-from privlearn.tokens import Token
 
 CanonicalValue = Any
 """None, bool, int, float, str, or a list whose first entry says what the others are."""

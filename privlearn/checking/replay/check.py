@@ -36,10 +36,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from privlearn._records import leaves, length
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.adjacency import Trust
-from privlearn.budgets import ZCDP, Currency
 from privlearn.checking.isolation import OutputCapture, TimeLimit, is_output
 from privlearn.checking.replay.canonical import (
     CanonicalForm,
@@ -59,13 +56,16 @@ from privlearn.checking.replay.recording import (
     Transplanter,
 )
 from privlearn.checking.told_in_full import told_in_full
+from privlearn.contract.protocols import Accountant
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.ledger import Ledger
+from privlearn.losses.budgets import ZCDP, Currency
 from privlearn.noise import NoiseSource
-from privlearn.participation import Participation
 from privlearn.people import People
-from privlearn.protocols import Accountant
 from privlearn.rows import Rows
+from privlearn.values.adjacency import Trust
+from privlearn.values.participation import Participation
+from privlearn.values.records import leaves, length
 
 __tracebackhide__ = told_in_full
 

@@ -17,9 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._validate import count
 from privlearn.accountants import JointAccountant
-from privlearn.budgets import ZCDP, Currency
 from privlearn.checking.isolation import TimeLimit, is_output, muted
 from privlearn.checking.replay.canonical import CanonicalForm
 from privlearn.checking.replay.check import Note, Setup
@@ -29,7 +27,9 @@ from privlearn.checking.replay.recording import Recorder
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, HorizonError, InterferenceError
 from privlearn.learners import Offers
-from privlearn.participation import Participation
+from privlearn.losses.budgets import ZCDP, Currency
+from privlearn.values.participation import Participation
+from privlearn.values.validate import count
 
 __tracebackhide__ = told_in_full
 

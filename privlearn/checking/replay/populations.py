@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from privlearn._validate import count
-from privlearn.mnl import NO_ITEM, Items
+from privlearn.mechanisms.choice_model import NO_ITEM, Items
+from privlearn.values.validate import count
 
 U = TypeVar("U")
 

@@ -23,11 +23,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from privlearn._validate import count
 from privlearn.checking.isolation import is_output, muted
-from privlearn.domains import Array
 from privlearn.errors import CheckError
-from privlearn.mnl import NO_ITEM, Items
+from privlearn.mechanisms.choice_model import NO_ITEM, Items
+from privlearn.rows.domains import Array
+from privlearn.values.validate import count
 
 
 class User(Protocol):

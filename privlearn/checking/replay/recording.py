@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.adjacency import Adjacency
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.canonical import CanonicalValue
 from privlearn.checking.told_in_full import told_in_full
-from privlearn.domains import Array
+from privlearn.contract.tokens import Spend, Token
 from privlearn.ledger import Ledger
-from privlearn.tokens import Spend, Token
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
 
 __tracebackhide__ = told_in_full
 

@@ -7,12 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from privlearn._validate import count
 from privlearn.accountants import CentralAccountant
-from privlearn.baselines.choice import RandomAssortments
-from privlearn.baselines.convex import LocalMD, NoisySFW, NoisySGD
-from privlearn.baselines.linear_bandits import DPUCB, PrivateLeastSquares
-from privlearn.budgets import ZCDP, Renyi
 from privlearn.checking.replay.check import assert_noninterference
 from privlearn.checking.replay.populations import Person, generated_pairs, returning_pair
 from privlearn.checking.replay.protocols import (
@@ -28,8 +23,13 @@ from privlearn.learners import DPMNL, OnePassNewtonMNL
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
+from privlearn.losses.budgets import ZCDP, Renyi
 from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex
-from privlearn.participation import Participation
+from privlearn.runs.references import RandomAssortments
+from privlearn.values.participation import Participation
+from privlearn.values.validate import count
+from privlearn_studies.rivals.convex import LocalMD, NoisySFW, NoisySGD
+from privlearn_studies.rivals.linear_bandits import DPUCB, PrivateLeastSquares
 
 Pair = tuple[list[Person], list[Person]]
 N_ITEMS, DIM, SHOWN, USERS = 6, 2, 3, 10

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from privlearn._validate import count, positive
-from privlearn.adjacency import Adjacency
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.isolation import TimeLimit, is_output, silenced
 from privlearn.checking.sampling.claims import Claim, claim_of
@@ -47,8 +45,10 @@ from privlearn.checking.sampling.encoding import (
 from privlearn.checking.sampling.event_bounds import PRUDENCE, Cut, best_cut, event_bound
 from privlearn.checking.sampling.sequential import EProcess, best_moment, moment_bound
 from privlearn.checking.targets import Claimable, SamplingTarget, alike, sampling_target
-from privlearn.domains import Array
 from privlearn.errors import CheckError
+from privlearn.rows.domains import Array
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.validate import count, positive
 
 Distinguisher = Callable[[Any], float]
 Drawn = tuple[list[Any], list[Any]]

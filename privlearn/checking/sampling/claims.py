@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, ndtr, ndtri
 
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
-from privlearn.domains import Array
 from privlearn.errors import CheckError
-from privlearn.exact import float_up
 from privlearn.losses import Loss
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
+from privlearn.rows.domains import Array
+from privlearn.values.exact import float_up
 
 ORDERS = np.concatenate([1 + np.geomspace(0.01, 1, 8), np.geomspace(2.5, 256, 12)])
 """Where Rényi curves are asked; fewer orders only make a check more lenient."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.checking.sampling.encoding import OutputTable
-from privlearn.domains import Array
+from privlearn.rows.domains import Array
 
 Keyed = NDArray[np.int64]
 Scorer = Callable[[OutputTable], Array]

@@ -38,8 +38,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.domains import Array
 from privlearn.errors import CheckError
+from privlearn.rows.domains import Array
 
 Codes = NDArray[np.int64]
 

@@ -20,7 +20,7 @@ from scipy.optimize import brentq
 from scipy.special import betaincinv, ndtr
 
 from privlearn.checking.sampling.claims import Claim
-from privlearn.domains import Array
+from privlearn.rows.domains import Array
 
 THRESHOLDS = 160
 

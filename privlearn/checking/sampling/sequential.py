@@ -18,7 +18,7 @@ import numpy as np
 from scipy.optimize import nnls
 
 from privlearn.checking.sampling.claims import Claim
-from privlearn.domains import Array
+from privlearn.rows.domains import Array
 
 CLIPS = (1.0, 2.0, 4.0)
 """Bounds on the log ratios that moments are taken of."""

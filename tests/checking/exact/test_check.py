@@ -12,8 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking.exact import probe
 from privlearn.checking.exact.check import ORDERS, check_loss, compare, white_box
 from privlearn.checking.exact.distributions import (
@@ -25,11 +23,8 @@ from privlearn.checking.exact.distributions import (
 from privlearn.checking.exact.loss_pairs import distribution_pairs
 from privlearn.checking.exact.minimisers import minimiser_density, minimiser_pairs
 from privlearn.checking.neighbours import extreme_records, worst_pairs
-from privlearn.domains import Ball, Box, Domain, PSDTrace
+from privlearn.contract.tokens import Released, Spend, Token
 from privlearn.errors import CheckError, PrivacyViolation
-from privlearn.exact_noise import variates as sampler
-from privlearn.exact_noise.near import nearly
-from privlearn.exact_noise.variates import Kind
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
@@ -46,6 +41,7 @@ from privlearn.losses import (
     SubsampledGaussian,
     ZCDPLoss,
 )
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.losses.output_laws import (
     Density,
     Discrete,
@@ -68,8 +64,12 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.regions import box
 from privlearn.noise import GaussianNoise, LaplaceNoise
+from privlearn.noise.exact import variates as sampler
+from privlearn.noise.exact.near import nearly
+from privlearn.noise.exact.variates import Kind
 from privlearn.rows import Rows
-from privlearn.tokens import Released, Spend, Token
+from privlearn.rows.domains import Ball, Box, Domain, PSDTrace
+from privlearn.values.adjacency import Adjacency
 
 DOMAINS: list[Domain[Any]] = [
     Ball(2.0, 3),

@@ -9,10 +9,10 @@ import pytest
 from privlearn import Box, Released, Rows, Spend, Token
 from privlearn.checking import assert_private, check_mechanism, white_box
 from privlearn.checking.exact.check import ExactResult
-from privlearn.domains import Array
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import PureLoss
 from privlearn.noise import GumbelNoise
+from privlearn.rows.domains import Array
 
 AGES = np.array([0.0, 20.0, 40.0, 60.0, 80.0])
 

@@ -15,7 +15,6 @@ from privlearn.checking import assert_private, check_mechanism, suite, white_box
 from privlearn.checking.exact.additive import additive_distributions
 from privlearn.checking.exact.streams import solved, tried_places
 from privlearn.checking.stream_runs import accepted_users, declared_users
-from privlearn.domains import Array, OneOf
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.mechanisms import (
@@ -31,6 +30,7 @@ from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.mechanisms.toeplitz import toeplitz
 from privlearn.noise import GaussianNoise
+from privlearn.rows.domains import Array, OneOf
 
 RHO = ZCDP("0.5")
 ORDERS = (2.0,)

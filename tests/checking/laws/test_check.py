@@ -16,13 +16,11 @@ import pytest
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, PureDP
 from privlearn.checking import assert_private, check_row_local
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.laws.check import check_domain, check_mechanism, mechanism_checks
 from privlearn.checking.laws.report import LawReport
-from privlearn.domains import Array, Ball, Box, Norm, PSDTrace
+from privlearn.contract.tokens import Receipt, Released, Spend, Token
 from privlearn.errors import (
     CheckError,
     InterferenceError,
@@ -30,8 +28,8 @@ from privlearn.errors import (
     PrivacyViolation,
     TokenError,
 )
-from privlearn.grid import Grid
 from privlearn.losses import GaussianLoss, Loss
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import (
     BallReport,
     CategoryReport,
@@ -43,7 +41,9 @@ from privlearn.mechanisms import (
 )
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.tokens import Receipt, Released, Spend, Token
+from privlearn.rows.domains import Array, Ball, Box, Norm, PSDTrace
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.grid import Grid
 
 GUIDE = Path(__file__).parents[3] / "CONTRIBUTING.md"
 NAMES = [param.id for param in mechanism_checks(None)]

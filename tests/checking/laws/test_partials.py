@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults.partials import FAULTS, MadeApart
 
-from privlearn.budgets import ZCDP
-from privlearn.checking.faults.partials import FAULTS, MadeApart
 from privlearn.checking.laws import partials
 from privlearn.checking.laws.check import check_one_law
-from privlearn.domains import Ball, PSDTrace
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.noise import GaussianNoise
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.domains import Ball, PSDTrace
 
 RECORDS = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, -0.5], [9.0, 0.1], [-1.0, 0.0], [0.2, 0.3]])
 LAWS = (partials.check_partials_tell_nothing, partials.check_partials_add_up)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from privlearn.checking import check_mechanism
-from privlearn.domains import Array, Ball
 from privlearn.errors import PrivacyViolation
 from privlearn.mechanisms import mechanism
 from privlearn.noise import LaplaceNoise
+from privlearn.rows.domains import Array, Ball
 
 BALL, NOISE = Ball(1.0, 1, "l1"), LaplaceNoise(4.0)
 

@@ -11,8 +11,8 @@ import pytest
 
 from privlearn.checking import check_row_local
 from privlearn.checking.laws.row_maps import mentioned, odd_rows, untouched
-from privlearn.domains import Array
 from privlearn.errors import InterferenceError
+from privlearn.rows.domains import Array
 
 LIMIT = 3.7e7
 WEIGHTS = np.random.default_rng(3).normal(size=(9, 31))

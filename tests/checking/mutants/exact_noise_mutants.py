@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from faults.cases import ExactCase
 from mutant_cases import LawsOfDomain, against_own_loss, buffered, gaussian_sum, record
 from mutation import Edit, InspectionCase, Mutant
 
-from privlearn.checking.faults.cases import ExactCase
-from privlearn.domains import Ball
 from privlearn.errors import NoiseSamplerError
-from privlearn.exact_noise import building, fast, variates
-from privlearn.exact_noise.pool import NoisePool
-from privlearn.exact_noise.words import Keystream, SeededWords
 from privlearn.mechanisms.exact_choices import NoisyScores
 from privlearn.mechanisms.vertices import SimplexVertices
+from privlearn.noise.exact import building, fast, variates
+from privlearn.noise.exact.pool import NoisePool
+from privlearn.noise.exact.words import Keystream, SeededWords
+from privlearn.rows.domains import Ball
 
 # What is looked at --------------------------------------------------------------------------------
 
@@ -203,7 +203,7 @@ MUTANTS = (
         "The fast path rounds where the floor is certain.",
         (
             Edit(
-                "privlearn.exact_noise.fast:_tile",
+                "privlearn.noise.exact.fast:_tile",
                 "np.floor(y, out=t)\n    y -= t\n    w[:] = t\n",
                 "np.floor(y, out=t)\n    w[:] = np.rint(y)\n    y -= t\n",
             ),
@@ -215,7 +215,7 @@ MUTANTS = (
         "One of 36,864 coefficients is off by one part in 2^30.",
         (
             Edit(
-                "privlearn.exact_noise.variates:shipped_tables",
+                "privlearn.noise.exact.variates:shipped_tables",
                 'return read_tables(np.frombuffer(raw, dtype="<i8").astype(np.int64, copy=False))',
                 "tables = read_tables(np.frombuffer(raw, dtype=np.int64).copy())\n"
                 f"    tables[0].coefficients[1, {_CELL}] *= 1 + 2.0**-30\n"
@@ -239,7 +239,7 @@ MUTANTS = (
     Mutant(
         "bits reused after a slow draw",
         "Further bits come from the stream that the words come from.",
-        (Edit("privlearn.exact_noise.words:Keystream.more", "_SECOND_STREAM", "0"),),
+        (Edit("privlearn.noise.exact.words:Keystream.more", "_SECOND_STREAM", "0"),),
         InspectionCase(words_come_again),
     ),
     Mutant(
@@ -247,7 +247,7 @@ MUTANTS = (
         "The stream of further bits begins anew each time.",
         (
             Edit(
-                "privlearn.exact_noise.words:Keystream.more",
+                "privlearn.noise.exact.words:Keystream.more",
                 "self._second.get(None) or",
                 "_encryptor(self._key, _SECOND_STREAM) or",
             ),
@@ -257,7 +257,7 @@ MUTANTS = (
     Mutant(
         "bits dropped after a slow draw",
         "What a slow draw appended to its word is forgotten, so that refining draws other bits.",
-        (Edit("privlearn.exact_noise.fast:_decided", "extended[at] = bits", "pass"),),
+        (Edit("privlearn.noise.exact.fast:_decided", "extended[at] = bits", "pass"),),
         InspectionCase(draws_contradict),
     ),
     Mutant(
@@ -265,11 +265,11 @@ MUTANTS = (
         "Integers are kept without a check that they are in the ball.",
         (
             Edit(
-                "privlearn.domains:Ball.integers",
+                "privlearn.rows.domains:Ball.integers",
                 "drop(steps[tile], inside(steps[tile], radius, exponent))",
                 "pass",
             ),
-            Edit("privlearn.domains.clipping:shrunk", "return", "return 1.0 or"),
+            Edit("privlearn.rows.domains.clipping:shrunk", "return", "return 1.0 or"),
         ),
         LawsOfDomain(Ball(1.0, 4)),
     ),
@@ -278,7 +278,7 @@ MUTANTS = (
         "Two threads that draw at once write to the same arrays.",
         (
             Edit(
-                "privlearn.exact_noise.fast:_Scratch.__init__",
+                "privlearn.noise.exact.fast:_Scratch.__init__",
                 "self) -> None:\n    self.integers = np.empty((2, _TILE), np.int64)\n",
                 "self, shared=np.empty((2, _TILE), np.int64)) -> None:\n"
                 "    self.integers = shared\n",
@@ -291,7 +291,7 @@ MUTANTS = (
         "Two threads that draw at once from one pool may get the same noise.",
         (
             Edit(
-                "privlearn.exact_noise.pool:NoisePool.floors",
+                "privlearn.noise.exact.pool:NoisePool.floors",
                 "with self._lock:",
                 "if True:",
             ),

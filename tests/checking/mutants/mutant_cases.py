@@ -8,11 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from mutation import Deferred
-
-from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
-from privlearn.checking.faults.cases import (
+from faults.cases import (
     CaseResult,
     CheckCase,
     ReplayCase,
@@ -20,17 +16,22 @@ from privlearn.checking.faults.cases import (
     SamplingCase,
     sampling_case,
 )
-from privlearn.checking.faults.learners_leaking import BadData, crowd_and_neighbour
-from privlearn.checking.faults.learners_learning import DIM, N_ITEMS, SHOWN
+from faults.learners_leaking import BadData, crowd_and_neighbour
+from faults.learners_learning import DIM, N_ITEMS, SHOWN
+from mutation import Deferred
+
+from privlearn.accountants import CentralAccountant
 from privlearn.checking.laws.domains import check_domain
 from privlearn.checking.targets import SamplingTarget
-from privlearn.domains import Array, Ball, PSDTrace
-from privlearn.entries import SpendEntry
+from privlearn.contract.protocols import Accountant
+from privlearn.contract.tokens import Spend, Token
 from privlearn.errors import LossExceedsTokenError
 from privlearn.learners import OnePassNewtonMNL, serving
 from privlearn.learners.newton import Belief
 from privlearn.learners.serving import Arrival
+from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import GaussianLoss
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
@@ -40,9 +41,8 @@ from privlearn.mechanisms import (
     PrefixSum,
 )
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
-from privlearn.protocols import Accountant
 from privlearn.rows import Rows
-from privlearn.tokens import Spend, Token
+from privlearn.rows.domains import Array, Ball, PSDTrace
 
 # What is run --------------------------------------------------------------------------------------
 

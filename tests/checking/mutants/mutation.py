@@ -12,8 +12,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from faults.cases import CaseResult, CheckCase
+
 from privlearn.accountants import earned_losses, prices, spend_forms, state
-from privlearn.checking.faults.cases import CaseResult, CheckCase
 from privlearn.errors import CheckError
 
 

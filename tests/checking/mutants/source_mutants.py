@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from faults.cases import ExactCase
 from mutant_cases import (
     FITTED,
     LawsOfDomain,
@@ -23,11 +24,10 @@ from mutant_cases import (
 )
 from mutation import Deferred, Edit, InspectionCase, Mutant
 
-from privlearn.budgets import ZCDP
-from privlearn.checking.faults.cases import ExactCase
-from privlearn.domains import Ball, Box
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise
+from privlearn.rows.domains import Ball, Box
 
 MUTANTS = (
     # Clipping
@@ -36,7 +36,7 @@ MUTANTS = (
         "Records are not scaled into the ball.",
         (
             Edit(
-                "privlearn.domains:Ball.integers",
+                "privlearn.rows.domains:Ball.integers",
                 "np.minimum(aim / norms, 1.0) / grid.step\n"
                 "            steps[tile] = part * factors[:, None]  # toward zero\n"
                 "            drop(steps[tile], inside(steps[tile], radius, exponent))",
@@ -50,7 +50,7 @@ MUTANTS = (
         "Entries are not clamped.",
         (
             Edit(
-                "privlearn.domains:Box.integers",
+                "privlearn.rows.domains:Box.integers",
                 "part = np.clip(usable_rows(values[tile]), self.low, self.high)\n"
                 "            steps[tile] = np.divide(part, grid.step, out=part)  # toward zero\n"
                 "            np.clip(steps[tile], low, high, out=steps[tile])",
@@ -66,7 +66,7 @@ MUTANTS = (
         "Rows that are no numbers are not set to 0.",
         (
             Edit(
-                "privlearn.domains.clipping:usable_rows",
+                "privlearn.rows.domains.clipping:usable_rows",
                 "return np.where(usable.reshape(-1, *(1,) * (values.ndim - 1)), values, 0.0)",
                 "return values",
             ),
@@ -78,7 +78,7 @@ MUTANTS = (
         "Factors are held to the square of the trace.",
         (
             Edit(
-                "privlearn.domains.matrices:_trace_in_steps",
+                "privlearn.rows.domains.matrices:_trace_in_steps",
                 "radius_in_steps(domain.trace, grid)",
                 "radius_in_steps(domain.trace**2, grid)",
             ),
@@ -91,7 +91,7 @@ MUTANTS = (
         "Replace-one sensitivity is that of add-remove.",
         (
             Edit(
-                "privlearn.domains:Ball.sensitivity",
+                "privlearn.rows.domains:Ball.sensitivity",
                 "(2 if adjacency is Adjacency.REPLACE_ONE else 1)",
                 "1",
             ),
@@ -103,7 +103,7 @@ MUTANTS = (
         "√(2·trace) in place of √2·trace.",
         (
             Edit(
-                "privlearn.domains:PSDTrace.sensitivity",
+                "privlearn.rows.domains:PSDTrace.sensitivity",
                 "self.trace * (math.sqrt(2) if",
                 "math.sqrt(self.trace) * (math.sqrt(2) if",
             ),
@@ -154,7 +154,7 @@ MUTANTS = (
         "All signs are negative.",
         (
             Edit(
-                "privlearn.exact_noise.pool:variates",
+                "privlearn.noise.exact.pool:variates",
                 "found ^= -(words & _ONE).view(np.int64)",
                 "found ^= np.int64(-1)",
             ),
@@ -191,7 +191,7 @@ MUTANTS = (
         "The receipt adds up and forgets the noise.",
         (
             Edit(
-                "privlearn.tokens:Receipt._noisy",
+                "privlearn.contract.tokens:Receipt._noisy",
                 "total + self._integers(total.shape)",
                 "total + 0 * self._integers(total.shape)",
             ),
@@ -203,12 +203,12 @@ MUTANTS = (
         "The spend is recorded when the token is retired, which a crash may prevent.",
         (
             Edit(
-                "privlearn.tokens:Token.spend",
+                "privlearn.contract.tokens:Token.spend",
                 "self._issuer.record_spend(self, spend, loss)",
                 "self._issuer._state.accounts[self.id]",
             ),
             Edit(
-                "privlearn.tokens:Receipt._retire",
+                "privlearn.contract.tokens:Receipt._retire",
                 "self._done = True\n",
                 "self._done = True\n"
                 "    loss = self._spend.loss(self._token.adjacency)\n"
@@ -221,7 +221,11 @@ MUTANTS = (
         "a token that pays for anything",
         "The price is compared with what the token holds neither by the token nor by the ledger.",
         (
-            Edit("privlearn.tokens:Token._check_price", "not self.budget.covers(price)", "False"),
+            Edit(
+                "privlearn.contract.tokens:Token._check_price",
+                "not self.budget.covers(price)",
+                "False",
+            ),
             Edit(
                 "privlearn.accountants.state:AccountState._check_holds",
                 "held is not price.budget and not held.covers(price.budget)",

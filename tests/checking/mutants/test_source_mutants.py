@@ -8,10 +8,10 @@ import pytest
 import source_mutants
 from mutation import Edit, InspectionCase, Mutant
 
-from privlearn.domains import Ball, PSDTrace, matrices
 from privlearn.errors import CheckError
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
+from privlearn.rows.domains import Ball, PSDTrace, matrices
 
 MUTANTS = (*source_mutants.MUTANTS, *exact_noise_mutants.MUTANTS)
 CONFIDENCE = 1 - 0.025 / len(MUTANTS)
@@ -36,13 +36,13 @@ def test_names_are_unique_and_everything_is_described() -> None:
 @pytest.mark.parametrize(
     ("target", "old", "message"),
     [
-        ("privlearn.domains:Ball.clip", "no such text", "occurs 0 times"),
-        ("privlearn.domains:Ball.clip", "values", r"occurs \d+ times"),
-        ("privlearn.domains:Ball.no_such_method", "x", "nothing of that name"),
-        ("privlearn.domains:NoSuchClass.clip", "x", "nothing of that name"),
+        ("privlearn.rows.domains:Ball.clip", "no such text", "occurs 0 times"),
+        ("privlearn.rows.domains:Ball.clip", "values", r"occurs \d+ times"),
+        ("privlearn.rows.domains:Ball.no_such_method", "x", "nothing of that name"),
+        ("privlearn.rows.domains:NoSuchClass.clip", "x", "nothing of that name"),
         ("privlearn.no_such_module:f", "x", "nothing of that name"),
         # inherited: a change there would not be undone in the class it belongs to
-        ("privlearn.domains:Ball.diameter", "return", "nothing of that name"),
+        ("privlearn.rows.domains:Ball.diameter", "return", "nothing of that name"),
     ],
 )
 def test_a_mutant_whose_text_is_gone_raises(target: str, old: str, message: str) -> None:
@@ -55,8 +55,10 @@ def test_a_mutant_whose_text_is_gone_raises(target: str, old: str, message: str)
 
 def test_a_second_edit_that_fails_undoes_the_first() -> None:
     clip = vars(Ball)["clip"]
-    good = Edit("privlearn.domains:Ball.clip", "to_radius(values, norms, self.radius)", "values")
-    bad = Edit("privlearn.domains:Box.clip", "no such text", "")
+    good = Edit(
+        "privlearn.rows.domains:Ball.clip", "to_radius(values, norms, self.radius)", "values"
+    )
+    bad = Edit("privlearn.rows.domains:Box.clip", "no such text", "")
     with pytest.raises(CheckError):
         Mutant("half", "Nothing.", (good, bad), InspectionCase(lambda: "caught")).check()
     assert vars(Ball)["clip"] is clip
@@ -64,7 +66,9 @@ def test_a_second_edit_that_fails_undoes_the_first() -> None:
 
 def test_a_function_is_changed_by_one_edit_at_a_time() -> None:
     clip = vars(Ball)["clip"]
-    edit = Edit("privlearn.domains:Ball.clip", "to_radius(values, norms, self.radius)", "values")
+    edit = Edit(
+        "privlearn.rows.domains:Ball.clip", "to_radius(values, norms, self.radius)", "values"
+    )
     with pytest.raises(CheckError, match="source cannot be read"):
         Mutant("twice", "Nothing.", (edit, edit), InspectionCase(lambda: "caught")).check()
     assert vars(Ball)["clip"] is clip
@@ -75,7 +79,9 @@ def test_the_original_comes_back_after_an_error() -> None:
         assert Ball(1.0, 1).clip(np.array([[3.0]])) == 3
         raise RuntimeError("in the check")
 
-    edit = Edit("privlearn.domains:Ball.clip", "to_radius(values, norms, self.radius)", "values")
+    edit = Edit(
+        "privlearn.rows.domains:Ball.clip", "to_radius(values, norms, self.radius)", "values"
+    )
     with pytest.raises(RuntimeError, match="in the check"):
         Mutant("fails", "Nothing.", (edit,), InspectionCase(fails)).check()
     assert Ball(1.0, 1).clip(np.array([[3.0]])) <= 1
@@ -84,10 +90,12 @@ def test_the_original_comes_back_after_an_error() -> None:
 def test_all_kinds_of_functions_can_be_changed() -> None:
     noise = NoiseSource.simulation(0)
     edits = (
-        Edit("privlearn.domains:PSDTrace.size", "// 2", "// 1"),  # a property
+        Edit("privlearn.rows.domains:PSDTrace.size", "// 2", "// 1"),  # a property
         Edit("privlearn.noise:NoiseSource.simulation", "simulated=True", "simulated=False"),
         Edit(
-            "privlearn.domains.matrices:_upper", "np.triu_indices(dim)", "np.triu_indices(dim + 1)"
+            "privlearn.rows.domains.matrices:_upper",
+            "np.triu_indices(dim)",
+            "np.triu_indices(dim + 1)",
         ),
     )
 
@@ -105,7 +113,7 @@ def test_all_kinds_of_functions_can_be_changed() -> None:
 def test_cached_results_are_not_carried_over() -> None:
     sensitivity = (
         Edit(
-            "privlearn.domains:Ball.sensitivity",
+            "privlearn.rows.domains:Ball.sensitivity",
             "(2 if adjacency is Adjacency.REPLACE_ONE else 1)",
             "1",
         ),

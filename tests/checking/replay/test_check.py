@@ -15,16 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from privlearn.budgets import ZCDP, GaussianDP
-from privlearn.checking import (
-    AssortmentLearner,
-    User,
-    assert_noninterference,
-    check_row_local,
-    generated_pairs,
-)
-from privlearn.checking.faults.learners_leaking import (
+from faults.learners_leaking import (
     BadData,
     Logs,
     Prints,
@@ -41,7 +32,7 @@ from privlearn.checking.faults.learners_leaking import (
     Wrapped,
     crowd_and_neighbour,
 )
-from privlearn.checking.faults.learners_learning import (
+from faults.learners_learning import (
     BatchStatistic,
     ChangesTheLabel,
     DataDependentBatchEnd,
@@ -62,16 +53,25 @@ from privlearn.checking.faults.learners_learning import (
     SkipsBadRowsSilently,
     UnderstatedSensitivity,
 )
+
+from privlearn.checking import (
+    AssortmentLearner,
+    User,
+    assert_noninterference,
+    check_row_local,
+    generated_pairs,
+)
 from privlearn.checking.replay.populations import Person, replaced, shopper, stranger
-from privlearn.domains import Array, Ball
+from privlearn.contract.protocols import Accountant
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.newton import Belief
 from privlearn.learners.serving import Arrival, answered, default_items, optimistic_items
+from privlearn.losses.budgets import ZCDP, GaussianDP
 from privlearn.mechanisms import PrefixSum
-from privlearn.mnl import Answer, Items, clip_items, gradients, hessian_factors
-from privlearn.protocols import Accountant
+from privlearn.mechanisms.choice_model import Answer, Items, clip_items, gradients, hessian_factors
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball
 
 N_ITEMS, DIM, SHOWN = 6, 2, 3
 

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults import offers_leaking as broken
 
-from privlearn.baselines.linear_bandits import DPUCB
-from privlearn.budgets import ZCDP
 from privlearn.checking import assert_noninterference
-from privlearn.checking.faults import offers_leaking as broken
 from privlearn.checking.replay.interleavings import (
     Tardy,
     assert_answers_in_any_order,
@@ -25,7 +23,9 @@ from privlearn.errors import CheckError, HorizonError, InterferenceError
 from privlearn.learners import DPHDB, DPMNL, Offers, OnePassNewtonMNL
 from privlearn.learners.offers import Observing, Selecting
 from privlearn.learners.participation import NOT_GIVEN
-from privlearn.participation import Participation
+from privlearn.losses.budgets import ZCDP
+from privlearn.values.participation import Participation
+from privlearn_studies.rivals.linear_bandits import DPUCB
 
 USERS, ITEMS, DIM = 30, 6, 2
 

@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from faults.learners_learning import Honest
 
 from privlearn.checking import assert_noninterference
-from privlearn.checking.faults.learners_learning import Honest
 from privlearn.checking.replay.populations import Person, null_person, replaced, returning_pair
 from privlearn.checking.replay.protocols import serve_people
 from privlearn.checking.replay.shipped_learners import PEOPLE_CASES, LearnerCase, replay_people
-from privlearn.domains import Array
 from privlearn.errors import CheckError, InterferenceError
-from privlearn.mnl import Items
-from privlearn.participation import Participation
+from privlearn.mechanisms.choice_model import Items
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
+from privlearn.values.participation import Participation
 
 RULE = Participation(2)
 PUBLIC = Participation(2, pattern="public")

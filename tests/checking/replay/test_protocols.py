@@ -16,8 +16,6 @@ import pytest
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.local import LocalAccountant
-from privlearn.adjacency import Adjacency
-from privlearn.budgets import ZCDP, PureDP
 from privlearn.checking import (
     Replay,
     assert_noninterference,
@@ -25,14 +23,16 @@ from privlearn.checking import (
 )
 from privlearn.checking.replay.comparison import minimiser_moves
 from privlearn.checking.replay.populations import null_person, replaced, shopper, stranger
-from privlearn.domains import Array, Ball
+from privlearn.contract.tokens import Spend
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses import GaussianLoss, LaplaceLoss
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import LinearObjective, NoisySum, ObjectivePerturbation, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball
 from privlearn.rows.functions import RowFunction
-from privlearn.tokens import Spend
+from privlearn.values.adjacency import Adjacency
 
 DIM, USERS = 2, 12
 

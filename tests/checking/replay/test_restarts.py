@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from privlearn.accountants import streams
-from privlearn.budgets import ZCDP
 from privlearn.checking import assert_noninterference
 from privlearn.checking.replay.populations import generated_pairs, returning_pair
 from privlearn.checking.replay.protocols import played, pulled, serve
 from privlearn.errors import InterferenceError
 from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL
 from privlearn.learners.newton import Belief
-from privlearn.participation import Participation
+from privlearn.losses.budgets import ZCDP
+from privlearn.values.participation import Participation
 
 USERS, FIRST = 12, 4
 

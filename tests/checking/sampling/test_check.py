@@ -16,12 +16,12 @@ import pytest
 from numpy.random import Generator
 from scipy.stats import binom
 
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import SamplingTarget
 from privlearn.errors import CheckError
 from privlearn.losses import GaussianLoss, LaplaceLoss
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 
 DIRECTION = np.random.default_rng(1).normal(size=15)
 DIRECTION /= np.linalg.norm(DIRECTION)

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking.sampling.claims import (
     ORDERS,
     ApproxClaim,
@@ -20,9 +19,10 @@ from privlearn.checking.sampling.claims import (
     claim_of,
 )
 from privlearn.checking.sampling.sequential import moments
-from privlearn.domains import Array
 from privlearn.errors import CheckError
 from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
+from privlearn.rows.domains import Array
 
 RHO = RenyiClaim(0.5, "zCDP", "rho", tuple(ORDERS), tuple(ORDERS))
 CLAIMS = [

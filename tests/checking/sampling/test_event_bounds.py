@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.checking.sampling.claims import Claim, claim_of
 from privlearn.checking.sampling.event_bounds import best_cut, border, event_bound
 from privlearn.losses import ApproxLoss
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 
 EVENTS = [
     (claim_of(PureDP(1)), math.e / (1 + math.e), 1 / (1 + math.e)),

@@ -9,7 +9,6 @@ import pytest
 from numpy.random import Generator
 from scipy.stats import binom
 
-from privlearn.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.checking.sampling.claims import Claim, claim_of
 from privlearn.checking.sampling.event_bounds import event_bound
 from privlearn.checking.sampling.sequential import (
@@ -20,7 +19,8 @@ from privlearn.checking.sampling.sequential import (
     calibrated,
     moment_bound,
 )
-from privlearn.domains import Array
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
+from privlearn.rows.domains import Array
 
 E = float(math.e)
 RESPONSE = np.array([1, E]) / (1 + E)

@@ -1,6 +1,6 @@
 # expect: operator
 """Budgets of different currencies do not add up."""
 
-from privlearn.budgets import ZCDP, PureDP
+from privlearn.losses.budgets import ZCDP, PureDP
 
 total = ZCDP(1) + PureDP(1)

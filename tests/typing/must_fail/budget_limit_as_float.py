@@ -2,8 +2,8 @@
 """A number is no budget."""
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
 from privlearn.checking.asserts import assert_budget
+from privlearn.losses.budgets import ZCDP
 
 
 def run(accountant: CentralAccountant[ZCDP]) -> None:

@@ -1,6 +1,6 @@
 # expect: arg-type
 """A budget is made of a number."""
 
-from privlearn.budgets import ZCDP
+from privlearn.losses.budgets import ZCDP
 
 ZCDP([1])

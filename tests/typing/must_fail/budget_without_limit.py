@@ -2,8 +2,8 @@
 """How much is too much has to be said."""
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP
 from privlearn.checking.asserts import assert_budget
+from privlearn.losses.budgets import ZCDP
 
 
 def run(accountant: CentralAccountant[ZCDP]) -> None:

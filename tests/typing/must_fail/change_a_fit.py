@@ -1,8 +1,8 @@
 # expect: misc
 """The blur that was priced cannot be lowered."""
 
-from privlearn.domains import Array
 from privlearn.mechanisms import ObjectivePerturbation
+from privlearn.rows.domains import Array
 
 
 def use(fit: ObjectivePerturbation[tuple[Array, Array]]) -> None:

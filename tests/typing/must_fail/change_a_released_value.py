@@ -3,8 +3,8 @@
 
 import numpy as np
 
-from privlearn.domains import Array
-from privlearn.tokens import Released
+from privlearn.contract.tokens import Released
+from privlearn.rows.domains import Array
 
 
 def use(released: Released[Array]) -> None:

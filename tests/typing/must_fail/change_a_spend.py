@@ -1,8 +1,8 @@
 # expect: misc
 """A statement to the ledger is fixed."""
 
+from privlearn.contract.tokens import Spend
 from privlearn.noise import GaussianNoise
-from privlearn.tokens import Spend
 
 
 def use(spend: Spend) -> None:

@@ -1,8 +1,8 @@
 # expect: misc
 """What a token holds cannot be raised."""
 
-from privlearn.budgets import ZCDP
-from privlearn.tokens import Token
+from privlearn.contract.tokens import Token
+from privlearn.losses.budgets import ZCDP
 
 
 def use(token: Token[ZCDP]) -> None:

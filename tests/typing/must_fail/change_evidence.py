@@ -1,10 +1,10 @@
 # expect: misc
 """What was found stands."""
 
-from privlearn.budgets import ZCDP
 from privlearn.checking.asserts import assert_private
-from privlearn.domains import Ball
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
+from privlearn.rows.domains import Ball
 
 found = assert_private(NoisySum.calibrated(Ball(1.0, 2), ZCDP(1)))
 found.bound = 0.0

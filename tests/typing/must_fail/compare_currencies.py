@@ -1,6 +1,6 @@
 # expect: arg-type
 """Budgets of different currencies are not compared."""
 
-from privlearn.budgets import ZCDP, GaussianDP
+from privlearn.losses.budgets import ZCDP, GaussianDP
 
 ZCDP(1).covers(GaussianDP(1))

@@ -3,8 +3,8 @@
 
 from numpy.random import Generator
 
-from privlearn.budgets import PureDP
 from privlearn.checking.asserts import assert_private
+from privlearn.losses.budgets import PureDP
 
 
 def noisy(data: list[float], rng: Generator) -> float:

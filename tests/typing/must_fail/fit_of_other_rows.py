@@ -1,11 +1,11 @@
 # expect: arg-type
 """Vectors where a fit takes the answers of users."""
 
-from privlearn.budgets import ZCDP
-from privlearn.domains import Array
+from privlearn.contract.tokens import Token
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import MultinomialLogit, ObjectivePerturbation
 from privlearn.rows import Rows
-from privlearn.tokens import Token
+from privlearn.rows.domains import Array
 
 
 def use(rows: Rows[Array], token: Token[ZCDP]) -> None:

@@ -1,10 +1,10 @@
 # expect: arg-type
 """A fit is paid by a token, not by a budget."""
 
-from privlearn.budgets import ZCDP
-from privlearn.domains import Array
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import LinearObjective, ObjectivePerturbation
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
 
 
 def use(rows: Rows[tuple[Array, Array]]) -> None:

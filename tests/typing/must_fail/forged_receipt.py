@@ -1,8 +1,8 @@
 # expect: arg-type
 """A receipt without a spend."""
 
-from privlearn.budgets import ZCDP
-from privlearn.tokens import Issuer, Receipt, RecordedToken, Spend, Token
+from privlearn.contract.tokens import Issuer, Receipt, RecordedToken, Spend, Token
+from privlearn.losses.budgets import ZCDP
 
 
 def forge(issuer: Issuer, token: Token[ZCDP], spend: Spend, account: RecordedToken) -> Receipt:

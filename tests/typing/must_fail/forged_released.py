@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from privlearn.domains import Array
-from privlearn.tokens import Released
+from privlearn.contract.tokens import Released
+from privlearn.rows.domains import Array
 
 value: Released[Array] = Released("mint", np.zeros(2), "a/1", "")

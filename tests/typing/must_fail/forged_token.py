@@ -1,8 +1,8 @@
 # expect: arg-type
 """A token that no accountant made."""
 
-from privlearn.budgets import ZCDP
-from privlearn.tokens import Issuer, Token
+from privlearn.contract.tokens import Issuer, Token
+from privlearn.losses.budgets import ZCDP
 
 
 def forge(issuer: Issuer) -> Token[ZCDP]:

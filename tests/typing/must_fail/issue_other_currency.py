@@ -2,7 +2,7 @@
 """A budget of another currency than the accountant's."""
 
 from privlearn.accountants import CentralAccountant
-from privlearn.budgets import ZCDP, GaussianDP
+from privlearn.losses.budgets import ZCDP, GaussianDP
 
 
 def use(accountant: CentralAccountant[ZCDP]) -> None:

@@ -1,8 +1,8 @@
 # expect: arg-type
 """A function of another record type."""
 
-from privlearn.domains import Array
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
 
 
 def shout(word: str) -> str:

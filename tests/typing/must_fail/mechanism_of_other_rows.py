@@ -1,12 +1,12 @@
 # expect: arg-type
 """Rows of another type than the mechanism's domain takes."""
 
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.contract.tokens import Token
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
-from privlearn.tokens import Token
+from privlearn.rows.domains import Ball
 
 
 def use(rows: Rows[str], token: Token[ZCDP]) -> None:

@@ -1,8 +1,8 @@
 # expect: abstract
 """A loss function that states none of its bounds has no price."""
 
-from privlearn.domains import Array
 from privlearn.mechanisms import Objective
+from privlearn.rows.domains import Array
 
 
 class Unbounded(Objective[Array]):

@@ -1,9 +1,9 @@
 # expect: arg-type
 """Sealed rows on the billboard."""
 
-from privlearn.billboard import Billboard
-from privlearn.domains import Array
+from privlearn.contract.billboard import Billboard
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
 
 
 def use(board: Billboard, rows: Rows[Array]) -> None:

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from privlearn.billboard import Billboard
+from privlearn.contract.billboard import Billboard
 
 
 def use(board: Billboard) -> None:

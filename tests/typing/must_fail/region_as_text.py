@@ -1,7 +1,7 @@
 # expect: arg-type
 """A region is a set, not its name."""
 
-from privlearn.budgets import ZCDP
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import LinearObjective, ObjectivePerturbation
 
 ObjectivePerturbation.with_ridge(

@@ -1,8 +1,8 @@
 # expect: arg-type
 """Sealed rows where plain data are wanted."""
 
-from privlearn.domains import Array
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
 
 
 def mean(data: Array) -> float:

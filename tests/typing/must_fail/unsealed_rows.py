@@ -3,11 +3,11 @@
 
 import numpy as np
 
-from privlearn.budgets import ZCDP
-from privlearn.domains import Ball
+from privlearn.contract.tokens import Token
+from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
-from privlearn.tokens import Token
+from privlearn.rows.domains import Ball
 
 
 def use(token: Token[ZCDP]) -> None:

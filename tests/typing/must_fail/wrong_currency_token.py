@@ -1,8 +1,8 @@
 # expect: arg-type
 """A token of one currency where another is wanted."""
 
-from privlearn.budgets import ZCDP, GaussianDP
-from privlearn.tokens import Token
+from privlearn.contract.tokens import Token
+from privlearn.losses.budgets import ZCDP, GaussianDP
 
 
 def pay(token: Token[ZCDP]) -> None: ...

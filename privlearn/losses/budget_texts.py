@@ -1,0 +1,169 @@
+"""Public numbers that people type: budgets, bounds and counts, with the ranges that are accepted.
+
+>>> parse_budget("rho=0.5")
+ZCDP('0.5')
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal, InvalidOperation
+from typing import Annotated, Final
+
+from pydantic import AfterValidator
+
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP
+from privlearn.values.exact import Exact, exact
+
+LEAST_BUDGET: Final = Decimal("1e-6")
+LARGEST_BUDGET: Final = Decimal("1e9")
+LARGEST_MU: Final = Decimal("1e4")
+LARGEST_EPSILON: Final = Decimal(100)
+"""Of a local budget."""
+LEAST_DELTA: Final = Decimal("1e-100")
+LEAST, LARGEST = 1e-100, 1e100
+"""Of public bounds and scales."""
+LONGEST_HORIZON: Final = 10**8
+"""More users than this are refused."""
+MOST_SIMULATED: Final = 10**6
+"""Of people who are made up, each of whom takes a few kilobytes."""
+MOST_ITEMS: Final = 10**5
+
+
+def parse_budget(text: str) -> Currency | ApproxDP:
+    """Reads ``rho=1``, ``mu=0.5`` or ``epsilon=2,delta=1e-6``.
+
+    Raises:
+        ValueError: anything else, a name that stands twice, or a number out of its range.
+    """
+    parts = _parts(text, "rho=…, mu=… or epsilon=…,delta=…")
+    match sorted(parts):
+        case ["rho"]:
+            return ZCDP(_amount(text, "rho", parts["rho"]))
+        case ["mu"]:
+            return GaussianDP(_amount(text, "mu", parts["mu"], most=LARGEST_MU))
+        case ["delta", "epsilon"]:
+            epsilon = _amount(text, "epsilon", parts["epsilon"])
+            return ApproxDP(epsilon, _delta(text, parts["delta"]))
+    raise ValueError(f"budget = {text!r}: must be rho=…, mu=… or epsilon=…,delta=…")
+
+
+def parse_local_budget(text: str) -> PureDP | ApproxDP:
+    """Reads ``epsilon=1`` or ``epsilon=1,delta=1e-3``.
+
+    Raises:
+        ValueError: anything else, a name that stands twice, or a number out of its range.
+    """
+    parts = _parts(text, "epsilon=… or epsilon=…,delta=…")
+    if sorted(parts) not in (["epsilon"], ["delta", "epsilon"]):
+        raise ValueError(f"budget = {text!r}: must be epsilon=… or epsilon=…,delta=…")
+    epsilon = _amount(text, "epsilon", parts["epsilon"], most=LARGEST_EPSILON)
+    return ApproxDP(epsilon, _delta(text, parts["delta"])) if "delta" in parts else PureDP(epsilon)
+
+
+def _parts(text: str, form: str) -> dict[str, str]:
+    parts: dict[str, str] = {}
+    for part in text.replace(" ", "").split(","):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ValueError(f"budget = {text!r}: must be {form}")
+        if name in parts:
+            raise ValueError(f"budget = {text!r}: {name} stands twice; must be {form}")
+        parts[name] = value
+    return parts
+
+
+def _amount(text: str, name: str, value: str, *, most: Decimal = LARGEST_BUDGET) -> Exact:
+    number = _decimal(text, name, value)
+    if not LEAST_BUDGET <= number <= most:
+        raise ValueError(
+            f"budget = {text!r}: {name} = {value} must lie between {float(LEAST_BUDGET):g} "
+            f"and {float(most):g}"
+        )
+    return value
+
+
+def _delta(text: str, value: str) -> Exact:
+    number = _decimal(text, "delta", value)
+    if not LEAST_DELTA <= number < 1:
+        raise ValueError(
+            f"budget = {text!r}: delta = {value} must be at least {float(LEAST_DELTA):g} and "
+            "below 1"
+        )
+    return value
+
+
+def _decimal(text: str, name: str, value: str) -> Decimal:
+    """About the number, whose exact form may be too long to be made.
+
+    Raises:
+        ValueError: it is not a number, or not finite.
+    """
+    try:
+        number = Decimal(value)
+    except InvalidOperation:
+        try:
+            fraction = exact(name, value)
+            number = Decimal(fraction.numerator) / Decimal(fraction.denominator)
+        except ValueError:
+            number = Decimal("nan")
+    if not number.is_finite():
+        raise ValueError(f"budget = {text!r}: {name} = {value} must be a finite number")
+    return number
+
+
+def _bound(value: float) -> float:
+    if not LEAST <= value <= LARGEST:  # NaN is neither
+        raise ValueError(f"must be a number between {LEAST:g} and {LARGEST:g}")
+    return value
+
+
+def _exponent(value: float) -> float:
+    if not value > 1:
+        raise ValueError("must be a number above 1, or inf")
+    return value
+
+
+def _centre(value: float) -> float:
+    if not abs(value) <= LARGEST:
+        raise ValueError(f"must be a number between {-LARGEST:g} and {LARGEST:g}")
+    return value
+
+
+def _horizon(value: int) -> int:
+    if not 1 <= value <= LONGEST_HORIZON:
+        raise ValueError(f"must be a number of users, 1 to {LONGEST_HORIZON:,}")
+    return value
+
+
+def _simulated(value: int) -> int:
+    if not 1 <= value <= MOST_SIMULATED:
+        raise ValueError(f"must be a number of simulated people, 1 to {MOST_SIMULATED:,}")
+    return value
+
+
+def _held_out(value: int) -> int:
+    if not 0 <= value <= LONGEST_HORIZON:
+        raise ValueError(f"must be a number of rows, 0 to {LONGEST_HORIZON:,}")
+    return value
+
+
+def _items(value: int) -> int:
+    if not 1 <= value <= MOST_ITEMS:
+        raise ValueError(f"must be a number of items, 1 to {MOST_ITEMS:,}")
+    return value
+
+
+PublicBound = Annotated[float, AfterValidator(_bound)]
+"""A public bound or divisor."""
+Exponent = Annotated[float, AfterValidator(_exponent)]
+"""Of an ℓp ball."""
+Centre = Annotated[float, AfterValidator(_centre)]
+"""A public number of either sign."""
+Horizon = Annotated[int, AfterValidator(_horizon)]
+"""A public number of users."""
+Simulated = Annotated[int, AfterValidator(_simulated)]
+"""A public number of simulated users."""
+HeldOut = Annotated[int, AfterValidator(_held_out)]
+"""A number of rows that nothing is learned from."""
+ItemCount = Annotated[int, AfterValidator(_items)]
+"""Items on offer to each user."""

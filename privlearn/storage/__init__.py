@@ -1,0 +1,1 @@
+"""Files, locks and sockets that a kill, a fork or a second process cannot break."""
