@@ -19,12 +19,12 @@ from reporting import Table, in_parallel, parser, write
 from privlearn.accountants import JointAccountant
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.hdb_epochs import GaussianEpochs
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.losses.budgets import GaussianDP
 from privlearn.losses.conversion import gaussian_mu_squared
 from privlearn.noise import NoiseSource
 from privlearn.rows.domains import Array
 from privlearn.runs.simulated_arms import ArmMarket
-from privlearn_studies.rivals.linear_bandits import PrivateLeastSquares
 
 FIRST_SEED = 7300
 HORIZON, DIM, ARMS, ENTRIES, NOISE = 10_000, 50, 2, 5, 0.05

@@ -19,9 +19,9 @@ from privlearn.learners.hdb import DPHDB
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.noise import NoiseSource
+from privlearn.runs.references import RandomArms
 from privlearn.runs.simulated_arms import sparse_market
 from privlearn_studies.papers.han2022 import experiments
-from privlearn_studies.rivals.linear_bandits import RandomArms
 
 FIRST_SEED = 7300
 HORIZON, DIM, ARMS = 10_000, 50, 2

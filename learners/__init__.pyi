@@ -7,6 +7,8 @@ from .dpmnl import DPMNL
 from .hdb import DPHDB
 from .ldp_ols import LDPOLS
 from .ldp_sgd import LDPSGD
+from .least_squares import PrivateLeastSquares
+from .noisy_sgd import NoisySGD
 from .offers import Offer, Offers
 from .one_pass_newton import OnePassNewtonMNL
 from .pofw import DPPOFW
@@ -24,9 +26,11 @@ __all__ = [
     "AsyncOffers",
     "BatchLearner",
     "Learner",
+    "NoisySGD",
     "Offer",
     "Offers",
     "OnePassNewtonMNL",
+    "PrivateLeastSquares",
     "ServedBandit",
     "ServedMNL",
     "StreamLearner",

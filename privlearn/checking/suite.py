@@ -2,8 +2,7 @@
 
 Each subject is checked in every way that applies to it: exactly (white box), by sampling (black
 box), against the laws of mechanisms, by replay on neighbouring users.  A finding states what was
-claimed, what was computed exactly, and the lower bound that samples allow.  The faults test
-the checks themselves: broken mechanisms must be caught, their corrected controls must pass.
+claimed, what was computed exactly, and the lower bound that samples allow.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import importlib.util
 import math
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +20,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from faults import FAULTS, CheckCase, Fault
 from pydantic import BaseModel, ConfigDict
 
 from privlearn.checking.evidence import Evidence
@@ -72,8 +69,8 @@ from privlearn.values.packages import MECHANISMS, look_up
 from privlearn.values.packages import announced as announced_names
 from privlearn.values.validate import count
 
-Conclusion = Literal["holds", "VIOLATED", "not refuted", "caught", "MISSED", "ALARM", "not done"]
-BAD: frozenset[Conclusion] = frozenset({"VIOLATED", "MISSED", "ALARM", "not done"})
+Conclusion = Literal["holds", "VIOLATED", "not refuted", "not done"]
+BAD: frozenset[Conclusion] = frozenset({"VIOLATED", "not done"})
 
 HORIZON = 24
 """Rows of the streams that are checked."""
@@ -83,9 +80,6 @@ LEAST_SAMPLES = 1_000
 
 ENOUGH = 0.75
 """Of the power of a check that is worth something."""
-
-ACCUSING = 0.95
-"""Confidence at which broken mechanisms are to be caught."""
 
 PAIRS = 200
 """Generated pairs of neighbours for every learner, divided among the ways of running it."""
@@ -98,8 +92,7 @@ class CheckFinding(BaseModel):
         subject: what was checked.
         check: how.
         result: "holds" was computed exactly or tried in full; "not refuted" is all that samples
-            can say; "MISSED" and "ALARM" are failures of the checks, on a planted fault or
-            its control.
+            can say.
         unit: of the three numbers.
         claimed: the promise.
         exact: the loss on the worst neighbours, computed.
@@ -187,9 +180,6 @@ class Settings:
 
 
 Checks = Callable[[Settings], Iterator[CheckFinding]]
-
-FORMER_GROUPS = {"zoo": "faults"}
-"""Former names that the command still takes, for one release."""
 
 
 # What is shipped ----------------------------------------------------------------------------------
@@ -313,14 +303,12 @@ def _gaussian_of_k() -> OneOfKReport[Any]:
 
 
 def catalogue() -> dict[str, Checks]:
-    """Everything that can be asked for by name; ``faults`` test the checks themselves."""
+    """Everything that can be asked for by name."""
     entries: dict[str, Checks] = {}
     for name, make in shipped_mechanisms().items():
         entries[name] = partial(_made, name, make)
     for case in (*LEARNER_CASES, *PEOPLE_CASES):
         entries[f"learner/{case}"] = partial(replay_findings, case)
-    for fault in FAULTS:
-        entries[f"faults/{fault.name}"] = partial(fault_findings, fault)
     return entries
 
 
@@ -340,7 +328,7 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
     """
     known = catalogue()
     selected: dict[str, Checks] = {}
-    for name in map(_present_name, names):
+    for name in names:
         if ".py:" in name:
             selected[name] = partial(own_findings, name)
             continue
@@ -363,15 +351,6 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
             )
         selected |= matching
     return selected
-
-
-def _present_name(name: str) -> str:
-    group, slash, rest = name.partition("/")
-    if group not in FORMER_GROUPS:
-        return name
-    present = FORMER_GROUPS[group] + slash + rest
-    warnings.warn(f"{name!r} is now called {present!r}", FutureWarning, stacklevel=3)
-    return present
 
 
 def run(
@@ -538,29 +517,6 @@ def replay_findings(case: LearnerCase, settings: Settings) -> Iterator[CheckFind
         seconds=time.perf_counter() - began,
         detail=detail,
     )
-
-
-def fault_findings(fault: Fault, settings: Settings) -> Iterator[CheckFinding]:
-    """The broken mechanism must be caught, its control must pass."""
-    yield _of_case(f"faults/{fault.name}", fault.broken, settings, broken=True)
-    yield _of_case(f"faults/{fault.name}, corrected", fault.control, settings, broken=False)
-
-
-def _of_case(name: str, case: CheckCase, settings: Settings, *, broken: bool) -> CheckFinding:
-    began = time.perf_counter()
-    # A fault that is there may be accused more readily than one that is not.
-    level = min(settings.confidence, ACCUSING) if broken else settings.confidence
-    result = case.check(confidence=level, seed=settings.seed)
-    conclusion: Conclusion = "caught" if result.caught else "MISSED"
-    if not broken:
-        conclusion = "ALARM" if result.caught else "not refuted"
-    seconds = time.perf_counter() - began
-    if result.evidence is None:
-        return CheckFinding(
-            subject=name, check="faults", result=conclusion, seconds=seconds, detail=result.how
-        )
-    line = _of_evidence(name, result.evidence)
-    return line.model_copy(update={"check": "faults", "result": conclusion, "seconds": seconds})
 
 
 # Your own -----------------------------------------------------------------------------------------

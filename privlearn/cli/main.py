@@ -21,11 +21,14 @@ from __future__ import annotations
 import sys
 from typing import Annotated
 
+import click
 import typer
+from typer.main import get_command
 
 from privlearn.cli.audit import audit
 from privlearn.cli.certify import certify, verify, witness
 from privlearn.cli.check import check
+from privlearn.cli.commands import announcing_group
 from privlearn.cli.keys import key_app
 from privlearn.cli.ledger import ledger_app
 from privlearn.cli.output import BAD_INPUT, say_error, standard_output, unread
@@ -35,24 +38,31 @@ from privlearn.cli.price import calibrate, delta, epsilon
 from privlearn.cli.run import quickstart, run_app
 from privlearn.cli.serve import access_app, serve
 from privlearn.errors import LedgerError, PrivlearnError
-from privlearn_studies.commands import errata, reproduce_app
 
 app = typer.Typer(
+    cls=announcing_group(),
     help="Private online learning that can be checked.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # else line breaks of docstrings stay
 )
-for command in (quickstart, audit, epsilon, delta, calibrate, errata, check, packages, serve):
+for command in (quickstart, audit, epsilon, delta, calibrate, check, packages, serve):
     app.command()(command)
 for signing_command in (certify, verify, witness):
     app.command()(signing_command)
-app.add_typer(run_app, name="run")
+app.add_typer(run_app, name="run", cls=announcing_group("run "))
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(key_app, name="key")
 app.add_typer(people_app, name="people")
 app.add_typer(access_app, name="access")
-app.add_typer(reproduce_app, name="reproduce")
+
+
+def is_own_command(name: str) -> bool:
+    """Whether ``privlearn NAME`` is of this package; ``run mnl`` is one of ``run``."""
+    found: click.Command | None = get_command(app)
+    for part in name.split():
+        found = found.commands.get(part) if isinstance(found, click.Group) else None
+    return found is not None
 
 
 def _print_version(wanted: bool) -> None:

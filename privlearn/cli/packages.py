@@ -13,6 +13,7 @@ import typer
 from privlearn.cli.output import BAD_INPUT, PROBLEMS, fail
 from privlearn.errors import PrivlearnError
 from privlearn.values.packages import (
+    COMMANDS,
     DOMAINS,
     GROUPS,
     LEARNERS,
@@ -33,7 +34,7 @@ def packages(
         ),
     ] = False,
 ) -> None:
-    """List what installed packages announce: losses, noises, domains, mechanisms and learners.
+    """List what installed packages announce: losses, noises, domains, mechanisms, learners, commands.
 
     Without --load only their metadata are read, and none of their code is run.
 
@@ -101,6 +102,10 @@ def _is_ours(group: str, name: str) -> bool:
         from privlearn.checking.suite import is_known
 
         return is_known(name)
+    if group == COMMANDS:
+        from privlearn.cli.main import is_own_command  # which imports this module
+
+        return is_own_command(name)
     from privlearn import learners
 
     return name in learners.__all__
@@ -119,6 +124,10 @@ def _unusable(group: str, name: str, loaded: Any, by: str) -> str:
         wanted = "a class of learners of that name"
     elif group == MECHANISMS:
         good, wanted = callable(loaded) or hasattr(loaded, "loss"), "a mechanism, or make one"
+    elif group == COMMANDS:
+        from privlearn.cli.commands import command_of
+
+        good, wanted = bool(command_of(name, loaded, by)), "a command"
     else:
         good = isinstance(loaded, type) and callable(getattr(loaded, "from_dict", None))
         wanted = "a class with from_dict"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, Final, get_args
 
 import typer
 from pydantic.fields import FieldInfo
@@ -22,7 +24,7 @@ from privlearn.cli.output import (
     progress_bars,
     say_error,
 )
-from privlearn.runs.configs import ChoiceConfig, LocalConfig, RunConfig, TableConfig
+from privlearn.runs.configs import ChoiceConfig, RunConfig, TableConfig
 from privlearn.runs.persons import PersonConfig
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
 
@@ -49,7 +51,7 @@ def quickstart(
     )
     settings = {"data": "cars", "task": "returning", "budget": budget, "seed": seed}
     options = " ".join(f"--{name} {value}" for name, value in settings.items())
-    _run(ChoiceConfig, settings, out, command=f"privlearn run mnl {options} --out {out}")
+    _run(CHOICES, settings, out, command=f"privlearn run mnl {options} --out {out}")
 
 
 _EXIT_CODES = (
@@ -58,8 +60,26 @@ _EXIT_CODES = (
 )
 
 
-def _add(name: str, form: type[RunConfig], help: str) -> None:
-    """Adds ``privlearn run NAME``, with an option for every setting of ``form``."""
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """What ``privlearn run NAME`` runs.
+
+    Args:
+        form: its settings, each of which is an option.
+        work: ``module:function``, imported when it runs, as it needs learners and accountants.
+        help: one sentence.
+        goes_on: whether a run that was cut off can go on, and its data be looked at before.
+    """
+
+    form: type[RunConfig]
+    work: str
+    help: str
+    goes_on: bool = True
+
+
+def add_run(app: typer.Typer, name: str, run: Runnable) -> None:
+    """Adds a command for a run, with an option for every setting."""
+    form = run.form
     fixed = {"learner": name} if "learner" in form.model_fields else {}
 
     def command(
@@ -75,7 +95,7 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
         if look:
             _look(form, settings, out)
         else:
-            _run(form, settings, out, resume=resume)
+            _run(run, settings, out, resume=resume)
 
     names = [name for name in _in_order(form) if name not in _FILE_ONLY]
     options = [_option(name, form.model_fields[name]) for name in names]
@@ -99,13 +119,13 @@ def _add(name: str, form: type[RunConfig], help: str) -> None:
     keyword = inspect.Parameter.KEYWORD_ONLY
     options.append(inspect.Parameter("config", keyword, default=None, annotation=file))
     options.append(inspect.Parameter("out", keyword, default=Path("out"), annotation=folder))
-    if form is not LocalConfig:  # simulated devices and their secrets end with their process
+    if run.goes_on:
         options.append(inspect.Parameter("resume", keyword, default=False, annotation=going_on))
         options.append(inspect.Parameter("look", keyword, default=False, annotation=looking))
     # typer reads options from both of these
     command.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     command.__annotations__ = {option.name: option.annotation for option in options}
-    run_app.command(name, help=f"{help}\n\n{_EXIT_CODES}")(command)
+    app.command(name, help=f"{run.help}\n\n{_EXIT_CODES}")(command)
 
 
 def _in_order(form: type[RunConfig]) -> list[str]:
@@ -134,48 +154,39 @@ def _typed(annotation: Any) -> type:
     return annotation if annotation in (bool, int, float) else str
 
 
-_add("mnl", ChoiceConfig, "Learn a multinomial logit from choices, privately.")
-_add("tofw", TableConfig, "Learn a linear model from a table, privately.")
-_add(
-    "pofw",
-    TableConfig,
-    "Learn a sparse linear model from a table, privately; columns should be centred on the middle "
-    "of their declared bounds.",
+CHOICES: Final = Runnable(
+    ChoiceConfig,
+    "privlearn.runs.choices:run_choices",
+    "Learn a multinomial logit from choices, privately.",
 )
-_add("hdb", TableConfig, "Play a table's classes as the arms of a bandit, privately.")
-_add("ldp-sgd", LocalConfig, "Learn prices from yes and no under local privacy, by gradient steps.")
-_add("ldp-ols", LocalConfig, "Learn prices from yes and no under local privacy, by least squares.")
+_TABLES: Final = {
+    "tofw": "Learn a linear model from a table, privately.",
+    "pofw": "Learn a sparse linear model from a table, privately; columns should be centred on the "
+    "middle of their declared bounds.",
+    "hdb": "Play a table's classes as the arms of a bandit, privately.",
+}
 
 
-def _work(form: type[RunConfig]) -> Callable[..., Any]:
-    """What runs; late, as it imports learners and accountants."""
-    if form is ChoiceConfig:
-        from privlearn.runs.choices import run_choices
-
-        return run_choices
-    if form is TableConfig:
-        from privlearn.runs.tables import run_table
-
-        return run_table
-    from privlearn_studies.local_runs import run_local
-
-    return run_local
+add_run(run_app, "mnl", CHOICES)
+for _name, _help in _TABLES.items():
+    add_run(run_app, _name, Runnable(TableConfig, "privlearn.runs.tables:run_table", _help))
 
 
 def _run(
-    form: type[RunConfig],
+    run: Runnable,
     settings: dict[str, Any],
     out: Path,
     *,
     resume: bool = False,
     command: str = "privlearn run",
 ) -> None:
-    how_to_go_on = _how_to_go_on(form, settings, command)
+    how_to_go_on = _how_to_go_on(run, settings, command)
     with clear_errors(), _ends_early(out, how_to_go_on, resume=resume):
-        config = _validated(form, settings)
+        config = _validated(run.form, settings)
+        module, _, function = run.work.partition(":")
         with progress_bars() as progress:
             going_on = {"resume": True} if resume else {}
-            outcome = _work(form)(config, out, progress, **going_on)
+            outcome = getattr(import_module(module), function)(config, out, progress, **going_on)
     _show_outcome(outcome)
 
 
@@ -280,9 +291,9 @@ def _ends_early(out: Path, how_to_go_on: str, *, resume: bool) -> Iterator[None]
         raise
 
 
-def _how_to_go_on(form: type[RunConfig], settings: Mapping[str, Any], command: str) -> str:
+def _how_to_go_on(run: Runnable, settings: Mapping[str, Any], command: str) -> str:
     """What can be done with what a run has left that ended early."""
-    if form is LocalConfig:
+    if not run.goes_on:
         return "simulated devices end with their run: a new one needs another folder"
     if settings.get("people") is not None and settings.get("registry") is None:
         return (

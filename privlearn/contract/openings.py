@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from privlearn.contract.partial_sums import check_forms
 from privlearn.errors import ProvenanceError, UsersError
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.clipping import check_forms
 from privlearn.rows.domains import Domain, IntegerDomain
 from privlearn.rows.partial_sums import Ranges
 from privlearn.rows.partitions.rows import PartitionedRows

@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.contract.openings import check_partitions, check_rows, check_timetable, check_total
-from privlearn.contract.partial_sums import check_terms, clipping_of
+from privlearn.contract.partial_sums import check_terms
 from privlearn.contract.partial_sums import partial_sum as partial_sum
 from privlearn.contract.spends import Arithmetic as Arithmetic
 from privlearn.contract.spends import Spend as Spend
@@ -56,6 +56,7 @@ from privlearn.noise.exact.pool import NoisePool
 from privlearn.noise.exact.variates import Variates
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
+from privlearn.rows.clipping import clipping_of
 from privlearn.rows.domains import Array
 from privlearn.rows.functions import NOT_NAMED
 from privlearn.rows.partitions.rows import OpenedPartitions, PartitionedRows

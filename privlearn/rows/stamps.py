@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,6 +52,33 @@ class Registry(Protocol):
 
     def forgotten(self, persons: Persons) -> NDArray[np.bool_]:
         """Which of these persons asked to be forgotten."""
+
+
+class Admission(Protocol):
+    """Which visits of one call a registry let through."""
+
+    @property
+    def learned(self) -> NDArray[np.bool_]:
+        """Which are learned."""
+
+    @property
+    def persons(self) -> Persons:
+        """Of whom they are."""
+
+    @property
+    def counted(self) -> Counted:
+        """Which used up a place in the rule."""
+
+    @property
+    def call(self) -> int:
+        """Its number."""
+
+
+class Admitting(Registry, Protocol):
+    """A registry that admits visits here, and not in another process."""
+
+    def admit_visits(self, ids: Sequence[Any], at: range, /) -> Admission:
+        """See `privlearn.people.People.admit_visits`."""
 
 
 @final

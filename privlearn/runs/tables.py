@@ -25,6 +25,7 @@ from privlearn.errors import DataError
 from privlearn.learners.contextual import RespondToArms
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.hdb_epochs import GaussianEpochs
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
 from privlearn.learners.tofw import DPTOFW
@@ -50,9 +51,9 @@ from privlearn.runs.common import (
 from privlearn.runs.configs import TableConfig
 from privlearn.runs.null_records import Messages, NullRecords, messages_of
 from privlearn.runs.persons import check_registry, registry_of, told
+from privlearn.runs.references import LassoBandit, RandomArms
 from privlearn.runs.simulated_arms import ArmMarket
 from privlearn.runs.user_tables import CONSTANT, Table, Wanted, read_table
-from privlearn_studies.rivals.linear_bandits import LassoBandit, PrivateLeastSquares, RandomArms
 
 BLOCKS = 200
 """A stream is handed over in about so many blocks, which changes no result."""

@@ -22,7 +22,6 @@ from privlearn.losses.budget_texts import parse_budget
 from privlearn.losses.budgets import Budget
 from privlearn.service.exchange import exchange_of
 from privlearn.values.packages import LEARNERS, announced
-from privlearn_studies.rivals import linear_bandits
 
 _NOTHING: Any = object()
 """The type of what no file can hold."""
@@ -37,12 +36,10 @@ def served_class(name: str) -> type[Any] | None:
     Raises:
         PackageError: two packages announce it, or one that cannot be loaded.
     """
-    found: Any = vars(linear_bandits).get(name)
-    if not _is_served(found):
-        try:
-            found = class_of(name)
-        except LedgerError:
-            return None
+    try:
+        found = class_of(name)
+    except LedgerError:
+        return None
     return found if _is_served(found) else None
 
 
@@ -55,7 +52,7 @@ def _is_served(found: object) -> bool:
 def served_names() -> list[str]:
     """Names that `served_class` knows; imports the packages that announce learners."""
     found = []
-    for name in {*learners.__all__, *vars(linear_bandits), *announced(LEARNERS)}:
+    for name in {*learners.__all__, *announced(LEARNERS)}:
         with suppress(PackageError):
             if served_class(name) is not None:
                 found.append(name)

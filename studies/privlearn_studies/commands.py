@@ -1,4 +1,4 @@
-"""``privlearn errata`` and ``privlearn reproduce``."""
+"""``privlearn errata``, ``privlearn reproduce``, ``privlearn run ldp-sgd`` and ``ldp-ols``."""
 
 from __future__ import annotations
 
@@ -9,8 +9,27 @@ from typing import Annotated, Final
 import typer
 
 from privlearn.cli.output import BAD_INPUT, INTERRUPTED, console, fail, progress_bars
+from privlearn.cli.run import Runnable
+from privlearn_studies.local_config import LocalConfig
 
-reproduce_app = typer.Typer(help="Rerun the experiments of a paper.", no_args_is_help=True)
+_LOCAL = "privlearn_studies.local_runs:run_local"
+# Simulated devices and their secrets end with their process.
+LDP_SGD: Final = Runnable(
+    LocalConfig,
+    _LOCAL,
+    "Learn prices from yes and no under local privacy, by gradient steps.",
+    goes_on=False,
+)
+LDP_OLS: Final = Runnable(
+    LocalConfig,
+    _LOCAL,
+    "Learn prices from yes and no under local privacy, by least squares.",
+    goes_on=False,
+)
+
+reproduce_app = typer.Typer(
+    help="Rerun the experiments of a paper.", no_args_is_help=True, add_completion=False
+)
 
 REPRODUCTION: Final = Path("reproduction")
 Folder = Annotated[Path, typer.Option(help="Folder; finished runs in it are kept.")]

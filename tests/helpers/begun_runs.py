@@ -24,6 +24,7 @@ from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccou
 from privlearn.contract.protocols import Plan
 from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPOLS, OnePassNewtonMNL
 from privlearn.learners.hdb_epochs import GaussianEpochs, NoisyMaxEpochs
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer, Model
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import BinaryTree, PrefixSum
@@ -32,7 +33,6 @@ from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn_studies.rivals.convex import NoisySFW
-from privlearn_studies.rivals.linear_bandits import PrivateLeastSquares
 
 USERS = 240
 DIED = 150

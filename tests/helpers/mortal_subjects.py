@@ -30,7 +30,9 @@ from privlearn.learners import (
     Offers,
     OnePassNewtonMNL,
 )
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer, Model
+from privlearn.learners.noisy_sgd import NoisySGD
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import (
     BatchedPrefixSum,
@@ -45,8 +47,8 @@ from privlearn.people import People
 from privlearn.rows import Rows, RowStore
 from privlearn.rows.domains import Array
 from privlearn.values.participation import Participation
-from privlearn_studies.rivals.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
-from privlearn_studies.rivals.linear_bandits import DPUCB, PrivateLeastSquares
+from privlearn_studies.rivals.convex import LocalMD, NoisySFW, PublishedTOFW
+from privlearn_studies.rivals.linear_bandits import DPUCB
 
 Now = Callable[[], tuple[int, tuple[Array, ...]]]
 Program = Callable[[Any], tuple[Now, Iterator[None]]]

@@ -35,28 +35,24 @@ from privlearn.learners import (
     Offers,
     OnePassNewtonMNL,
 )
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.local import LocalBanditConfig, LocalClient
 from privlearn.learners.local.protocol import Model
+from privlearn.learners.noisy_sgd import NoisySGD
 from privlearn.ledger.entries import RetireEntry
 from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import LpBall
 from privlearn.noise import NoiseSource
 from privlearn.rows import inputs
-from privlearn.runs.references import NonPrivateMNL, RandomAssortments
+from privlearn.runs.references import LassoBandit, NonPrivateMNL, RandomArms, RandomAssortments
 from privlearn_studies.rivals.convex import (
     ConstantAnswer,
     LocalMD,
     NoisySFW,
-    NoisySGD,
     OnlineFrankWolfe,
     PublishedTOFW,
 )
-from privlearn_studies.rivals.linear_bandits import (
-    DPUCB,
-    LassoBandit,
-    PrivateLeastSquares,
-    RandomArms,
-)
+from privlearn_studies.rivals.linear_bandits import DPUCB
 from privlearn_studies.rivals.local_nonprivate import (
     GreedyLeastSquares,
     GreedySGD,

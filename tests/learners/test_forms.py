@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.learners import DPHDB, DPMNL, DPTOFW, LDPOLS, Offers, OnePassNewtonMNL
 from privlearn.learners.inputs import places_of
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer
 from privlearn.learners.messages import PrivateCounts
 from privlearn.learners.pofw import DPPOFW
@@ -23,7 +24,7 @@ from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
 from privlearn.rows.domains import Array
 from privlearn.rows.inputs import block_of
-from privlearn_studies.rivals.linear_bandits import DPUCB, PrivateLeastSquares
+from privlearn_studies.rivals.linear_bandits import DPUCB
 
 N, DIM, ITEMS = 12, 3, 4
 rng = np.random.default_rng(0)

@@ -48,9 +48,9 @@ from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP
 from privlearn.mechanisms.scalar_objectives import SquaredObjective
 from privlearn.noise import NoiseSource
 from privlearn.rows.domains import Array
+from privlearn.runs.references import RandomArms
 from privlearn.runs.simulated_arms import ArmMarket, classification_market, sparse_market
 from privlearn.values.adjacency import Adjacency
-from privlearn_studies.rivals.linear_bandits import RandomArms
 
 DIM, ARMS, HORIZON, FIRST = 3, 3, 40, 8
 METHODS: list[Any] = ["gaussian", "noisy_max"]

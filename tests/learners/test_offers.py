@@ -21,6 +21,7 @@ from privlearn.errors import (
     UsersError,
 )
 from privlearn.learners import DPHDB, DPMNL, DPTOFW, AsyncOffers, Offers, OnePassNewtonMNL
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.offers import Observing, Selecting
 from privlearn.learners.participation import NOT_GIVEN
 from privlearn.losses.budgets import ZCDP
@@ -28,7 +29,6 @@ from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.rows import Rows
 from privlearn.values.participation import Participation
-from privlearn_studies.rivals.linear_bandits import PrivateLeastSquares
 
 USERS, DIM, ITEMS = 60, 3, 4
 RNG = np.random.default_rng(0)

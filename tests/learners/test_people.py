@@ -15,6 +15,7 @@ from privlearn import Adjacency
 from privlearn.accountants import CentralAccountant
 from privlearn.errors import InsufficientBudgetError, ProvenanceError, UsersError
 from privlearn.learners import DPPOFW, DPTOFW, person_budgets
+from privlearn.learners.noisy_sgd import NoisySGD
 from privlearn.learners.participation import one_row_budget
 from privlearn.learners.streaming import StreamLearner
 from privlearn.learners.tofw_restarts import Restarts
@@ -23,7 +24,7 @@ from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.values.participation import Participation as Rule
-from privlearn_studies.rivals.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
+from privlearn_studies.rivals.convex import LocalMD, NoisySFW, PublishedTOFW
 
 DIM, MOST = 3, 50
 POOLED = Rule(2, pooled=True)

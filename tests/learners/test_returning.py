@@ -19,6 +19,7 @@ from privlearn.errors import ProvenanceError
 from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL
 from privlearn.learners.batch_sums import CorrelatedSums
 from privlearn.learners.hdb import Parts, pooled_parts
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.newton import BatchStatistics
 from privlearn.learners.newton_correlated import MixedStatistics
 from privlearn.learners.participation import one_row_budget
@@ -37,7 +38,7 @@ from privlearn.runs.simulated_visits import equally_often, heavy_tailed
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.participation import Participation as Rule
 from privlearn.values.records import record_at
-from privlearn_studies.rivals.linear_bandits import DPUCB, PrivateLeastSquares
+from privlearn_studies.rivals.linear_bandits import DPUCB
 
 T = 60
 IDS = [int(i) for i in np.random.default_rng(5).integers(0, 15, T)]

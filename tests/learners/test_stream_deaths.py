@@ -15,6 +15,7 @@ from dropped_ledgers import begun, die, dying_at, resumed
 from privlearn.accountants import audit, streams
 from privlearn.errors import LedgerError, TokenError
 from privlearn.learners import tofw_buffered, tofw_plain, tofw_whitened
+from privlearn.learners.noisy_sgd import NoisySGD
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
@@ -34,7 +35,7 @@ from privlearn.people import People
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn.values.participation import Participation
-from privlearn_studies.rivals.convex import LocalMD, NoisySFW, NoisySGD, PublishedTOFW
+from privlearn_studies.rivals.convex import LocalMD, NoisySFW, PublishedTOFW
 
 DIM, USERS, SEGMENT = 3, 240, 16
 THETA = np.array([0.5, -0.3, 0.2])

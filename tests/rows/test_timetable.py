@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
-from privlearn.contract.partial_sums import Clipping
 from privlearn.contract.tokens import Token
 from privlearn.errors import (
     BudgetError,
@@ -23,6 +22,7 @@ from privlearn.mechanisms import CrossPolytope, NoisySum, OneOfK, PrefixSum, Rep
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.rows import Rows, merge
+from privlearn.rows.clipping import Clipping
 from privlearn.rows.domains import Ball, Box, PSDTrace
 from privlearn.rows.functions import NOT_NAMED, RowFunction
 from privlearn.values.adjacency import Adjacency

@@ -17,10 +17,10 @@ from privlearn.checking import suite
 from privlearn.checking.replay.shipped_learners import LEARNER_CASES
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, SIMULATION
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.runs.configs import TableConfig
 from privlearn.runs.tables import _learner, _wanted
 from privlearn.runs.user_tables import read_table
-from privlearn_studies.rivals.linear_bandits import PrivateLeastSquares
 
 runner = CliRunner()
 

@@ -30,6 +30,7 @@ from services import (
 from privlearn.contract.billboard import Billboard
 from privlearn.learners import DPHDB
 from privlearn.learners import offers as offers_module
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.served import Served
 from privlearn.service import desk as desk_module
 from privlearn.service.access import AccessTokens
@@ -40,7 +41,6 @@ from privlearn.service.learner_forms import served_class, served_names
 from privlearn.service.link import OwnerLink
 from privlearn.service.messages import OfferedArm
 from privlearn.service.owner import serve
-from privlearn_studies.rivals.linear_bandits import PrivateLeastSquares
 
 
 def subclasses(kind: type[Any]) -> Iterator[type[Any]]:

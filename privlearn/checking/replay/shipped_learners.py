@@ -19,17 +19,14 @@ from privlearn.checking.replay.protocols import (
     serve,
     serve_people,
 )
-from privlearn.learners import DPMNL, OnePassNewtonMNL
+from privlearn.learners import DPMNL, NoisySGD, OnePassNewtonMNL, PrivateLeastSquares
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
 from privlearn.losses.budgets import ZCDP, Renyi
 from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex
-from privlearn.runs.references import RandomAssortments
 from privlearn.values.participation import Participation
 from privlearn.values.validate import count
-from privlearn_studies.rivals.convex import LocalMD, NoisySFW, NoisySGD
-from privlearn_studies.rivals.linear_bandits import DPUCB, PrivateLeastSquares
 
 Pair = tuple[list[Person], list[Person]]
 N_ITEMS, DIM, SHOWN, USERS = 6, 2, 3, 10
@@ -104,10 +101,6 @@ def _dpmnl(trigger: Any) -> Callable[[Any], DPMNL]:
     return factory
 
 
-def _at_random(accountant: Any) -> RandomAssortments:
-    return RandomAssortments(max_items=SHOWN)
-
-
 CLASSES = 2
 """Rows of the arrays of users with a label or a reward; read as one vector of length INPUTS."""
 INPUTS = CLASSES * DIM
@@ -117,8 +110,8 @@ def _tofw(**options: Any) -> Callable[[Any], DPTOFW]:
     return lambda accountant: DPTOFW(INPUTS, **options).start(accountant)
 
 
-def _baseline(kind: Any, **options: Any) -> Callable[[Any], Any]:
-    return lambda accountant: kind(INPUTS, **options).start(accountant)
+def _noisy_sgd(accountant: Any) -> NoisySGD:
+    return NoisySGD(INPUTS, passes=4).start(accountant)
 
 
 def _pofw(inside: Any = None, **options: Any) -> Callable[[Any], DPPOFW]:
@@ -147,14 +140,6 @@ LEARNER_CASES = (
     LearnerCase("DPMNL", "at public times, in blocks", _dpmnl("public"), played(4), _RENYI),
     LearnerCase("DPMNL", "by determinant", _dpmnl("determinant"), serve, _RICH),
     LearnerCase("DPMNL", "by determinant, in blocks", _dpmnl("determinant"), played(6), _RICH),
-    LearnerCase(
-        "RandomAssortments",
-        "in blocks",
-        _at_random,
-        played(4, one_array=True),
-        {"may_spend_nothing": True},
-        arrays=True,
-    ),
     *(
         LearnerCase(learner, how, factory, protocol, _CENTRAL, n_items=CLASSES)
         for learner, how, factory, protocol in (
@@ -168,9 +153,7 @@ LEARNER_CASES = (
             ("DPPOFW", "choices", _pofw(method="choices"), examples(3)),
             ("DPPOFW", "vertices", _pofw(Simplex(INPUTS), loss="logistic"), examples(4)),
             ("DPPOFW", "polytope", _pofw(_CORNERS), examples()),
-            ("NoisySFW", "in blocks", _baseline(NoisySFW), examples(3)),
-            ("NoisySGD", "one by one", _baseline(NoisySGD, passes=4), examples()),
-            ("LocalMD", "in blocks", _baseline(LocalMD, phases=2, steps=3), examples(4)),
+            ("NoisySGD", "one by one", _noisy_sgd, examples()),
         )
     ),
     LearnerCase(
@@ -205,8 +188,6 @@ LEARNER_CASES = (
             ("DPHDB", "logistic", _bandit(DPHDB, loss="logistic", first_epoch=FIRST), pulled(5)),
             ("PrivateLeastSquares", "one by one", _bandit(PrivateLeastSquares), pulled()),
             ("PrivateLeastSquares", "in blocks", _bandit(PrivateLeastSquares), pulled(4)),
-            ("DPUCB", "one by one", _bandit(DPUCB), pulled()),
-            ("DPUCB", "in blocks", _bandit(DPUCB), pulled(4)),
         )
     ),
 )

@@ -12,16 +12,15 @@ from typing import Any, Generic, Protocol, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.partial_sums import check_forms, clipping_of
 from privlearn.errors import PartitionError, ProvenanceError, RowLocalityError, UsersError
-from privlearn.people import People
 from privlearn.rows import PartialSum, Rows, Sealed
+from privlearn.rows.clipping import check_forms, clipping_of
 from privlearn.rows.domains import Array, Domain
 from privlearn.rows.partial_sums import Ranges, joined_ranges
 from privlearn.rows.partitions.frames import Kind, framed, numbers_from, numbers_to_bytes, unframed
 from privlearn.rows.partitions.jobs import Admitted, Held, Steps, SumJob, Summing, named, overlap
 from privlearn.rows.partitions.keys import Job, JobKey
-from privlearn.rows.stamps import NOBODY, RegistryElsewhere, Stamp
+from privlearn.rows.stamps import NOBODY, Admitting, RegistryElsewhere, Stamp
 from privlearn.rows.tabular import records_from
 from privlearn.values.records import length
 from privlearn.values.user_code import FAILED, attempted
@@ -255,7 +254,7 @@ class PartitionedRows(Sealed, Generic[X]):
             stamp = stamp.part(users.start - first, users.stop - first)
         return self._but(only=users, stamp=stamp)
 
-    def admitted(self, people: People, ids: Sequence[Any]) -> PartitionedRows[X]:
+    def admitted(self, people: Admitting, ids: Sequence[Any]) -> PartitionedRows[X]:
         """The same rows, of which those count that the rule of participation has room for.
 
         As `People.admit`: the visits are debited at the registry, on disk, before this returns,
@@ -273,7 +272,7 @@ class PartitionedRows(Sealed, Generic[X]):
             TypeError: no registry, or ids of another kind.
             PeopleError: as `People.admit_visits`.
         """
-        if not isinstance(people, People):
+        if not hasattr(type(people), "admit_visits"):
             raise TypeError(f"people: must be a registry, People, not {type(people).__name__}")
         if self.__stamp is not None:
             raise ProvenanceError(f"{self!r}: a registry admitted these rows before")

@@ -2,7 +2,7 @@
 
 361 residential customers in the United States were asked up to twelve times which of four suppliers
 they would choose; prices varied by design (Huber and Train 2001; origin, units and licence:
-`privlearn/runs/files/README.md`).  `electricity_market` lets a supplier of fixed-price
+`studies/privlearn_studies/data/files/README.md`).  `electricity_market` lets a supplier of fixed-price
 contracts learn what to charge, only from yes and no.
 
 Examples:
@@ -80,7 +80,7 @@ class ElectricityChoices:
 @lru_cache(maxsize=1)
 def load_electricity() -> ElectricityChoices:
     """Reads the packaged survey; its arrays are shared between callers and read-only."""
-    packed = resources.files("privlearn.runs.files").joinpath("electricity_choices.csv.gz")
+    packed = resources.files("privlearn_studies.data.files").joinpath("electricity_choices.csv.gz")
     text = gzip.decompress(packed.read_bytes()).decode("ascii")
     rows = list(csv.DictReader(io.StringIO(text)))
     offers = [[_offer(row[f"offer{k}"]) for k in range(1, 5)] for row in rows]

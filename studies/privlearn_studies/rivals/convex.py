@@ -2,8 +2,6 @@
 
 * `NoisySFW` (Bassily, Guzmán & Nandi 2021, Algorithm 3): variance-reduced Frank-Wolfe.  Half of
   the users make the first gradient and √n batches of the others correct it.
-* `NoisySGD` (Bassily, Feldman, Guzmán & Talwar 2020, Algorithm 2): many passes over everybody.  An
-  *offline* method: it keeps all data in memory and releases nothing before the horizon.
 * `LocalMD` (Asi, Feldman, Koren & Talwar 2021, Algorithm 6): noisy mirror descent in phases that
   start where the last one ended.
 * `PublishedTOFW` (Han et al. 2022, Algorithm 1): the noise as printed, or as it should have been.
@@ -18,16 +16,15 @@ default the best found for them on other data.  Each is better for it than as pr
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Literal, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from privlearn.contract.protocols import Accountant, Plan
-from privlearn.learners.convex import LpLearner, ProblemScale, SealedEpochs, scale_of
+from privlearn.learners.convex import ProblemScale, SealedEpochs
+from privlearn.learners.noisy_sgd import BallLearner, Summed, step_sums
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.streaming import Example, Terms, checked_choice
 from privlearn.losses.budgets import ZCDP
@@ -42,51 +39,11 @@ from privlearn.rows.tabular import row_from
 from privlearn.values.validate import count, not_negative, positive, within
 
 NoiseName = Literal["gaussian", "generalized"]
-Summed = NoisySum[Array]
-
-
-class _BallLearner(LpLearner):
-    """A learner over an ℓp ball around 0."""
-
-    @abstractmethod
-    def _mechanisms(self, accountant: Accountant[Any]) -> None:
-        """Makes the mechanisms, in these units."""
-
-    def _calibrate(self, accountant: Accountant[Any]) -> None:
-        self._set = LpBall(self.dim, self.p, self.radius)
-        self._scaled(
-            lambda: scale_of(
-                self._loss,
-                dim=self.dim,
-                q=self._feature_norm,
-                feature_bound=self.feature_bound,
-                reach=self.radius / 2,
-            )
-        )
-        self._mechanisms(accountant)
-
-    def _mean_gradient(
-        self, kept: Rows[Example], sums: NoisySum[Array], theta: Array, name: str
-    ) -> Array | None:
-        """A noisy mean gradient at θ, one of several steps of the same users.
-
-        None if the process died that had their rows.
-        """
-        if not self._accountant.left("step", kept.users):
-            return None
-        rows = kept.map_rows(self._increments([(1.0, theta)]))
-        return self._posted(sums, rows, "step", f"gradient/{name}") / len(kept.users)
-
-
-def _step_sums(accountant: Accountant[Any], clip: float, dim: int, steps: int) -> NoisySum[Array]:
-    """The sum of one of many steps, which share the budget of a group."""
-    part = accountant.budget.share(Fraction(1, steps))
-    return NoisySum.calibrated(Ball(clip, dim), part, adjacency=accountant.adjacency)
 
 
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
-class NoisySFW(_BallLearner):
+class NoisySFW(BallLearner):
     """Variance-reduced noisy Frank-Wolfe; θ is released after every batch.
 
     d_0 is the mean gradient of the first half; then, for batch t of √n, d_t = (1−ρ_t)·d_{t−1} +
@@ -199,68 +156,7 @@ def _sums(
 
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
-class NoisySGD(_BallLearner):
-    """Noisy gradient descent over the whole data set, projected and averaged.
-
-    **Not a streaming method**: it holds every record until the horizon, reads all of them in each
-    of ``passes`` steps, and answers 0 until then.  Memory O(n·d).  The paper samples one record per
-    step and takes n² steps, from which its authors' code needs minutes; noisy sums over everybody
-    at 1/passes of the budget each replace them here.
-
-    Args:
-        dim, p, radius, loss, feature_bound, label_bound: as for `NoisySFW`.
-        passes: K, steps over all data.
-        clip: of gradients, in units of a typical ‖x‖ times the label bound.
-        step: in units of one over the curvature of features without a preferred direction.
-        averaged: steps from this part of them on are averaged.
-    """
-
-    passes: int = 60
-    clip: float = 0.05
-    step: float = 0.7
-    averaged: float = 0.3
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        count(passes=self.passes)
-        positive(clip=self.clip)
-        positive(step=self.step)
-        within("[0, 1)", averaged=self.averaged)
-
-    def _mechanisms(self, accountant: Accountant[Any]) -> None:
-        clip = self._scale.clip(self.clip)
-        self._sums = self._fixed(
-            "gradients", lambda: _step_sums(accountant, clip, self.dim, self.passes)
-        )
-        self._everybody: SealedEpochs[Example] = SealedEpochs(
-            accountant.users, [len(accountant.users)]
-        )
-
-    def _plan(self) -> list[Plan]:
-        return [Plan("step", self._sums.loss(), self._everybody.all[0], self.passes)]
-
-    def _next_change(self) -> int:
-        return self._everybody.stop
-
-    def _take(self, rows: Rows[Example]) -> None:
-        kept, theta = self._everybody.add(rows), self._theta
-        if kept is None:
-            return
-        path: list[Array] = []
-        for number in range(self.passes):
-            gradient = self._mean_gradient(kept, self._sums, theta, str(number))
-            if gradient is None:
-                break
-            theta = self._set.pull(theta - self.step * self._scale.newton * gradient)
-            path.append(theta)
-            # after each step, so that what a death in the next one leaves was there before it
-            first = min(math.ceil(self.averaged * len(path)), len(path) - 1)
-            self._theta = np.mean(path[first:], axis=0)
-
-
-@final
-@dataclass(eq=False, repr=False, kw_only=True)
-class LocalMD(_BallLearner):
+class LocalMD(BallLearner):
     """Localized noisy mirror descent with the map ‖θ − c‖_r²/(2(r−1)), r = p within (1, 2].
 
     Phase i has 1/2ⁱ of the users (the last one, the rest), who are read in ``steps`` steps at its
@@ -309,7 +205,7 @@ class LocalMD(_BallLearner):
                 for phase, size in enumerate(sizes)
                 if size
             ]
-            return [_step_sums(accountant, clip, self.dim, self.steps) for clip in clips]
+            return [step_sums(accountant, clip, self.dim, self.steps) for clip in clips]
 
         self._sums = self._fixed("gradients", calibrated)
         self._phases: SealedEpochs[Example] = SealedEpochs(accountant.users, filter(None, sizes))
@@ -376,7 +272,7 @@ def printed_deviation(
 
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
-class PublishedTOFW(_BallLearner):
+class PublishedTOFW(BallLearner):
     """DP-TOFW as published: a tree, η_t = step/(t + 1), clip βD + L, θ moves after every user.
 
     ``printed`` has the noise that Theorem 3.1 and Algorithm 4 print for (ε, δ): for p < 2 the

@@ -22,6 +22,7 @@ from privlearn.errors import (
     InsufficientBudgetError,
     ProvenanceError,
 )
+from privlearn.learners.noisy_sgd import NoisySGD
 from privlearn.learners.streaming import StreamLearner
 from privlearn.losses.budgets import ZCDP, GaussianDP
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_epsilon
@@ -35,7 +36,6 @@ from privlearn_studies.rivals.convex import (
     ConstantAnswer,
     LocalMD,
     NoisySFW,
-    NoisySGD,
     OnlineFrankWolfe,
     PublishedTOFW,
     _mirrored,

@@ -17,17 +17,14 @@ from privlearn.checking.replay.populations import generated_pairs
 from privlearn.checking.replay.protocols import pulled
 from privlearn.errors import CurrencyError
 from privlearn.learners.contextual import Visitor
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.ledger.entries import SpendEntry
 from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.noise import NoiseSource
 from privlearn.rows.domains import Array
+from privlearn.runs.references import LassoBandit, RandomArms
 from privlearn.runs.simulated_arms import sparse_market
-from privlearn_studies.rivals.linear_bandits import (
-    DPUCB,
-    LassoBandit,
-    PrivateLeastSquares,
-    RandomArms,
-)
+from privlearn_studies.rivals.linear_bandits import DPUCB
 
 DIM, ARMS, HORIZON = 3, 2, 40
 KINDS: list[Any] = [PrivateLeastSquares, DPUCB]

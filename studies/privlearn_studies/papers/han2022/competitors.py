@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
 from privlearn.accountants import CentralAccountant
+from privlearn.learners.noisy_sgd import NoisySGD
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
@@ -19,7 +20,6 @@ from privlearn_studies.rivals.convex import (
     ConstantAnswer,
     LocalMD,
     NoisySFW,
-    NoisySGD,
     OnlineFrankWolfe,
     PublishedTOFW,
 )

@@ -11,17 +11,14 @@ import numpy as np
 
 from privlearn.accountants import JointAccountant
 from privlearn.learners.hdb import DPHDB
+from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.noise import NoiseSource
+from privlearn.runs.references import LassoBandit, RandomArms
 from privlearn.runs.simulated_arms import sparse_market
 from privlearn_studies.papers.han2022 import competitors
-from privlearn_studies.rivals.linear_bandits import (
-    DPUCB,
-    LassoBandit,
-    PrivateLeastSquares,
-    RandomArms,
-)
+from privlearn_studies.rivals.linear_bandits import DPUCB
 from privlearn_studies.simulated import regression
 
 TABLE, FIGURE = "table5.1", "fig5.1"
