@@ -23,14 +23,14 @@ from privlearn.losses.budgets import Budget, budget_from_dict
 from privlearn.values.exact import exact, exact_text
 
 _HOMES = {
-    "adjacency": "Adjacency Calibration Trust",
-    "participation": "Participation",
-    "grid": "Grid",
-    "domains.balls": "Ball",
-    "domains.boxes": "Box",
-    "domains.categories": "Categories",
-    "domains.matrices": "PSDTrace",
-    "domains.one_of": "OneOf",
+    "values.adjacency": "Adjacency Calibration Trust",
+    "values.participation": "Participation",
+    "values.grid": "Grid",
+    "rows.domains.balls": "Ball",
+    "rows.domains.boxes": "Box",
+    "rows.domains.categories": "Categories",
+    "rows.domains.matrices": "PSDTrace",
+    "rows.domains.one_of": "OneOf",
     "noise.additive": "GaussianNoise LaplaceNoise",
     "noise.caps": "CapNoise",
     "noise.categories": "CategoryNoise",

@@ -19,7 +19,6 @@ from .objective_perturbation import ObjectivePerturbation
 from .objectives import Objective
 from .one_of_k import OneOfK, local_one_of_k
 from .one_of_k_reports import OneOfKReport, report_from_dict
-from .optimal_factorization import OptimalFactorization, optimal_factorization
 from .prefix_sums import PrefixSum, PrefixSumStream
 from .projected_reports import ProjectedReport
 from .receipt_stream import ReceiptStream
@@ -61,7 +60,6 @@ __all__ = [
     "ObjectivePerturbation",
     "OneOfK",
     "OneOfKReport",
-    "OptimalFactorization",
     "PoissonObjective",
     "Polytope",
     "PrefixSum",
@@ -75,6 +73,5 @@ __all__ = [
     "SquaredObjective",
     "local_one_of_k",
     "mechanism",
-    "optimal_factorization",
     "report_from_dict",
 ]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import click
 import typer
 from typer.core import TyperGroup
 from typer.main import get_command
@@ -26,12 +25,12 @@ def announcing_group(prefix: str = "") -> type[TyperGroup]:
     """A group of commands that has those which are announced under ``prefix``, too."""
 
     class AnnouncingGroup(TyperGroup):
-        def list_commands(self, ctx: click.Context) -> list[str]:
+        def list_commands(self, ctx: Any) -> list[str]:
             own = super().list_commands(ctx)
             found = (name.removeprefix(prefix) for name in announced(COMMANDS) if _in(name, prefix))
             return [*own, *sorted(set(found) - set(own))]
 
-        def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
             own = super().get_command(ctx, cmd_name)
             return _announced(prefix + cmd_name) if own is None else own
 
@@ -42,7 +41,7 @@ def _in(name: str, prefix: str) -> bool:
     return name.startswith(prefix) and " " not in name.removeprefix(prefix)
 
 
-def _announced(name: str) -> click.Command | None:
+def _announced(name: str) -> Any:
     found = look_up(COMMANDS, name)
     if found is not None:
         return command_of(name, found.load(), str(found))
@@ -51,8 +50,11 @@ def _announced(name: str) -> click.Command | None:
     return None
 
 
-def command_of(name: str, loaded: Any, by: str) -> click.Command:
+def command_of(name: str, loaded: Any, by: str) -> Any:
     """What a distribution announces as a command: a function, a `typer.Typer` or a `Runnable`.
+
+    Returns:
+        A command of the ``click`` that typer uses, which is its own in later versions.
 
     Raises:
         PackageError: it is none of these.

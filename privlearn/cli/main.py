@@ -19,9 +19,8 @@ with 0; its first line says that they are not verified.
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
-import click
 import typer
 from typer.main import get_command
 
@@ -59,9 +58,9 @@ app.add_typer(access_app, name="access")
 
 def is_own_command(name: str) -> bool:
     """Whether ``privlearn NAME`` is of this package; ``run mnl`` is one of ``run``."""
-    found: click.Command | None = get_command(app)
+    found: Any = get_command(app)
     for part in name.split():
-        found = found.commands.get(part) if isinstance(found, click.Group) else None
+        found = getattr(found, "commands", {}).get(part)
     return found is not None
 
 

@@ -1,1 +1,1 @@
-"""What mechanisms, accountants and learners know of each other: spends, tokens, receipts, releases, leases, plans."""
+"""What mechanisms, accountants and learners know of each other: spends, tokens, leases, plans."""

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator
 
-from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP
 from privlearn.values.exact import Exact, exact
 
 LEAST_BUDGET: Final = Decimal("1e-6")
@@ -45,6 +45,19 @@ def parse_budget(text: str) -> Currency | ApproxDP:
             epsilon = _amount(text, "epsilon", parts["epsilon"])
             return ApproxDP(epsilon, _delta(text, parts["delta"]))
     raise ValueError(f"budget = {text!r}: must be rho=…, mu=… or epsilon=…,delta=…")
+
+
+def parse_local_budget(text: str) -> PureDP | ApproxDP:
+    """Reads ``epsilon=1`` or ``epsilon=1,delta=1e-3``.
+
+    Raises:
+        ValueError: anything else, a name that stands twice, or a number out of its range.
+    """
+    parts = _parts(text, "epsilon=… or epsilon=…,delta=…")
+    if sorted(parts) not in (["epsilon"], ["delta", "epsilon"]):
+        raise ValueError(f"budget = {text!r}: must be epsilon=… or epsilon=…,delta=…")
+    epsilon = _amount(text, "epsilon", parts["epsilon"], most=LARGEST_EPSILON)
+    return ApproxDP(epsilon, _delta(text, parts["delta"])) if "delta" in parts else PureDP(epsilon)
 
 
 def _parts(text: str, form: str) -> dict[str, str]:

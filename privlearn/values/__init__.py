@@ -1,1 +1,1 @@
-"""Exact numbers, steps of a grid, ranges of users, neighbour relations, JSON forms and checks of parameters."""
+"""Exact numbers, steps of a grid, ranges of users, neighbour relations, checks of parameters."""

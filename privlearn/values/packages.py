@@ -1,9 +1,9 @@
 """What other installed packages announce by entry points: found by metadata, imported when asked.
 
 A distribution names its losses, noises, domains, mechanisms, learners and commands in its metadata
-(groups ``privlearn.losses`` and so on), each under the name that ledgers, or the command line, give it.
-Looking a name up reads metadata only; its module is imported when `load` is called.  A name that
-two distributions claim is nobody's, and what cannot be loaded is named with its distribution.
+(groups ``privlearn.losses`` and so on), each under the name that ledgers, or the command line, give
+it.  Looking a name up reads metadata only; its module is imported when `load` is called.  A name
+that two distributions claim is nobody's, and what cannot be loaded is named with its distribution.
 """
 
 from __future__ import annotations

@@ -6,22 +6,9 @@ from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
-from privlearn.losses.budget_texts import PublicBound, Simulated
+from privlearn.losses.budget_texts import PublicBound, Simulated, parse_local_budget
 from privlearn.losses.budgets import ApproxDP, PureDP
 from privlearn.runs.settings import RunConfig
-
-
-def parse_local_budget(text: str) -> PureDP | ApproxDP:
-    """Reads ``epsilon=1`` or ``epsilon=1,delta=1e-3``.
-
-    Raises:
-        ValueError: anything else, a name that stands twice, or a number out of its range.
-    """
-    parts = _parts(text, "epsilon=… or epsilon=…,delta=…")
-    if sorted(parts) not in (["epsilon"], ["delta", "epsilon"]):
-        raise ValueError(f"budget = {text!r}: must be epsilon=… or epsilon=…,delta=…")
-    epsilon = _amount(text, "epsilon", parts["epsilon"], most=LARGEST_EPSILON)
-    return ApproxDP(epsilon, _delta(text, parts["delta"])) if "delta" in parts else PureDP(epsilon)
 
 
 class LocalConfig(RunConfig):

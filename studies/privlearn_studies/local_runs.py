@@ -22,6 +22,7 @@ from privlearn.learners.local.client import LocalClient
 from privlearn.learners.local.protocol import LocalBanditConfig, LocalLearner
 from privlearn.learners.local.server import LocalServer
 from privlearn.ledger import Ledger
+from privlearn.losses.budget_texts import parse_local_budget
 from privlearn.losses.budgets import ApproxDP, GaussianDP
 from privlearn.reporting.figures import plot_running_averages
 from privlearn.reporting.shown_numbers import up
@@ -37,7 +38,7 @@ from privlearn.runs.common import (
 )
 from privlearn_studies.data.auto_loans import check_declared, cprm_market, load_cprm
 from privlearn_studies.data.electricity import electricity_market
-from privlearn_studies.local_config import LocalConfig, parse_local_budget
+from privlearn_studies.local_config import LocalConfig
 from privlearn_studies.rivals.local_nonprivate import LinUCB
 from privlearn_studies.simulated.local_bandit import PulledArms, meet, play
 from privlearn_studies.simulated.pricing import PricingMarket, shuffled

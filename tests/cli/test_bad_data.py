@@ -32,7 +32,7 @@ from privlearn.cli.output import BAD_INPUT, INTERRUPTED
 from privlearn.errors import DataError
 from privlearn.learners import DPTOFW
 from privlearn.ledger import Ledger
-from privlearn.losses.budget_texts import parse_budget
+from privlearn.losses.budget_texts import parse_budget, parse_local_budget
 from privlearn.mechanisms import NoisySum
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball
@@ -41,7 +41,6 @@ from privlearn.runs.csv_lines import cells_of, header_of
 from privlearn.runs.null_records import NullRecords
 from privlearn.runs.user_tables import Wanted, read_table
 from privlearn_studies import local_runs as local_runs
-from privlearn_studies.local_config import parse_local_budget
 
 runner = CliRunner()
 

@@ -2,8 +2,8 @@
 
 361 residential customers in the United States were asked up to twelve times which of four suppliers
 they would choose; prices varied by design (Huber and Train 2001; origin, units and licence:
-`studies/privlearn_studies/data/files/README.md`).  `electricity_market` lets a supplier of fixed-price
-contracts learn what to charge, only from yes and no.
+`files/README.md`).  `electricity_market` lets a supplier of fixed-price contracts learn what to
+charge, only from yes and no.
 
 Examples:
     >>> survey = load_electricity()

@@ -21,8 +21,9 @@ from privlearn.learners.local.client import LocalClient
 from privlearn.learners.local.protocol import LocalBanditConfig
 from privlearn.learners.local.server import LocalServer
 from privlearn.ledger import Ledger
+from privlearn.losses.budget_texts import parse_local_budget
 from privlearn_studies.data.electricity import electricity_market
-from privlearn_studies.local_config import LocalConfig, parse_local_budget
+from privlearn_studies.local_config import LocalConfig
 from privlearn_studies.local_runs import reference, run_local
 
 runner = CliRunner()
