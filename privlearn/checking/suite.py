@@ -12,7 +12,6 @@ import importlib.util
 import math
 import sys
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -188,9 +187,6 @@ class Settings:
 
 Checks = Callable[[Settings], Iterator[CheckFinding]]
 
-FORMER_GROUPS = {"zoo": "faults"}
-"""Former names that the command still takes, for one release."""
-
 
 # What is shipped ----------------------------------------------------------------------------------
 
@@ -340,7 +336,7 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
     """
     known = catalogue()
     selected: dict[str, Checks] = {}
-    for name in map(_present_name, names):
+    for name in names:
         if ".py:" in name:
             selected[name] = partial(own_findings, name)
             continue
@@ -363,15 +359,6 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
             )
         selected |= matching
     return selected
-
-
-def _present_name(name: str) -> str:
-    group, slash, rest = name.partition("/")
-    if group not in FORMER_GROUPS:
-        return name
-    present = FORMER_GROUPS[group] + slash + rest
-    warnings.warn(f"{name!r} is now called {present!r}", FutureWarning, stacklevel=3)
-    return present
 
 
 def run(
