@@ -1,11 +1,11 @@
-"""Fits the curves of mechanisms/_banded_table.py, and computes their errors.
+"""Fits the curves of mechanisms/banded_table.json, and computes their errors.
 
-    python benchmarks/fit_banded.py > table.py            the curves, without errors; seven minutes
-    python benchmarks/fit_banded.py --errors > table.py   the curves that are shipped, with errors;
-                                                          twenty minutes, of which 2**20 takes most
+    python benchmarks/fit_banded.py > new.json            the curves, without errors; seven minutes
+    python benchmarks/fit_banded.py --errors > new.json   the curves that are shipped, with errors;
+                                                        twenty minutes, of which 2**20 takes most
     python benchmarks/fit_banded.py --between             what the table loses between its entries
 
-Each of the first two makes a table that is moved to mechanisms/_banded_table.py.
+Each of the first two makes a table that is moved to mechanisms/banded_table.json.
 
 For the mean error a fit starts from the one at the next larger horizon or, at the largest, at the
 next smaller ratio; for the largest error, and for the mean error of visits that fill the horizon,
@@ -16,15 +16,15 @@ interpolated.  Errors are those of the factorisation with the curves' exponentia
 
 from __future__ import annotations
 
+import json
 import math
 import sys
-import textwrap
 import time
 
 from privlearn.mechanisms import BandedBLT
-from privlearn.mechanisms._banded_table import SHAPES
 from privlearn.mechanisms.banded_fitting import fit_shape
 from privlearn.mechanisms.banded_parameters import (
+    banded_table,
     best_curves,
     fitted_errors,
     fitted_parameters,
@@ -40,21 +40,6 @@ HALF_OCTAVES = 15  # 2 log2(n/band) = 0, ..., 14
 ERROR_OCTAVES = 13  # log2(n/band) = 0, ..., 12
 CURVES: tuple[Curves, ...] = ("max", "mean", "visits")
 Key = tuple[Curves, int, int]
-
-HEADER = '''"""Fitted curves of banded BLTs: public constants, made by benchmarks/fit_banded.py.
-
-By `Curves` and log2(horizon): for log2(horizon / band) = 0, 1/2, 1, ... the numbers of a `Shape`,
-lags, rows and, where columns differ in norm, columns; for log2(horizon / band) = 0, 1, ... the logs
-of the largest and of the rms error.  Any curves are valid at any size: the table only decides how
-close to the optimum they are.
-"""
-
-from __future__ import annotations
-
-from typing import TypeAlias
-
-Table: TypeAlias = "dict[str, dict[int, tuple[tuple[float, ...], ...]]]"
-'''
 
 
 def ratios(log_horizon: int) -> range:
@@ -104,7 +89,7 @@ def shipped() -> dict[Key, Shape]:
     return {
         (curves, k, r): shape_of(entry)
         for curves in CURVES
-        for k, entries in SHAPES[curves].items()
+        for k, entries in banded_table("shapes", curves).items()
         for r, entry in enumerate(entries)
     }
 
@@ -128,26 +113,24 @@ def all_errors() -> dict[Key, Errors]:
 
 
 def print_table(shapes: dict[Key, Shape], found: dict[Key, Errors]) -> None:
-    """Prints the module."""
-    print(HEADER)
+    """Prints the table as JSON, one line for each entry."""
     entries = {
         key: (*shape.lags, *shape.rows, *(shape.columns if key[0] == "visits" else ()))
         for key, shape in shapes.items()
     }
     logs = {key: tuple(round(math.log(x), 4) for x in pair) for key, pair in found.items()}
-    print("# fmt: off")
-    for name, numbers in (("SHAPES", entries), ("ERRORS", logs)):
-        print(f"{name}: Table = {{")
+    parts = []
+    for name, numbers in (("shapes", entries), ("errors", logs)):
+        of_curves = []
         for curves in CURVES:
-            print(f'    "{curves}": {{')
+            rows = []
             for k in LOG_HORIZONS:
-                print(f"        {k}: (")
-                for key in sorted(key for key in numbers if key[:2] == (curves, k)):
-                    for line in textwrap.wrap(f"{numbers[key]},", 84):
-                        print(f"            {line}")
-                print("        ),")
-            print("    },")
-        print("}")
+                keys = sorted(key for key in numbers if key[:2] == (curves, k))
+                lines = ",\n".join(f"   {json.dumps(numbers[key])}" for key in keys)
+                rows.append(f'  "{k}": [\n{lines}\n  ]')
+            of_curves.append(f' "{curves}": {{\n' + ",\n".join(rows) + "\n }")
+        parts.append(f'"{name}": {{\n' + ",\n".join(of_curves) + "\n}")
+    print("{\n" + ",\n".join(parts) + "\n}")
 
 
 def print_between() -> None:

@@ -1,14 +1,12 @@
-"""Fits the BLT parameters of mechanisms/_blt_table.py; a few seconds.
+"""Fits the BLT parameters of mechanisms/blt_table.json; a few seconds.
 
-    python benchmarks/fit_blt.py > table.py     then move it to mechanisms/_blt_table.py
+    python benchmarks/fit_blt.py > blt_table.json     then move it to mechanisms/
     python benchmarks/fit_blt.py --anytime
 
 Minimises column_norm() * max_error_std() of BufferedToeplitz, both in closed form, by BFGS over the
 logits of the ratios of neighbours in the chain 1 > output_decay[0] > decay[0] > ... > 0.  The start
 at 2**30 is a geometric chain; every other horizon starts from the one above it.  The minima are
 flat: digits differ between platforms, most of all at small horizons, errors agree to 1e-4.
-Fitting ColumnNormalizedBLT itself gains 1.8% at horizon 2, 0.6% at 4, under 0.5% at 8 and under
-0.2% from 2**7 on, so one table serves both.
 
 ``--anytime`` minimises the worst ratio of the AnytimeBLT's error to the known-horizon one
 over 16 <= t <= 2**20, and prints it beside that of the shipped constants.
@@ -16,6 +14,7 @@ over 16 <= t <= 2**20, and prints it beside that of the shipped constants.
 
 from __future__ import annotations
 
+import json
 import math
 import sys
 from collections.abc import Callable
@@ -32,19 +31,6 @@ LARGEST = 30  # log2 of the largest horizon
 FIRST = 16  # earliest time of the anytime objective
 Decays = tuple[tuple[float, ...], tuple[float, ...]]
 Array = NDArray[np.float64]
-
-HEADER = '''"""Fitted BLT parameters: public constants, made by benchmarks/fit_blt.py.
-
-Any interlacing parameters are valid at any horizon: norms and errors are always computed for the
-actual horizon.  A table entry only decides how close to the optimum they are.
-"""
-
-from __future__ import annotations
-
-from typing import TypeAlias
-
-Decays: TypeAlias = "tuple[tuple[float, ...], tuple[float, ...]]"  # decay, output_decay
-'''
 
 
 def decode(logits: Array) -> Decays:
@@ -113,23 +99,12 @@ def fit_anytime(times: Array, best: Array, start: Decays) -> AnytimeBLT:
 
 
 def print_table(table: dict[int, Decays]) -> None:
-    """Prints the module mechanisms/_blt_table.py."""
-
-    def listed(numbers: tuple[float, ...]) -> str:
-        return "(" + ", ".join(f"{p:.5e}" for p in numbers) + ")"
-
-    print(HEADER)
-    print("# log2(horizon) -> decays that minimise the largest error of BufferedToeplitz")
-    print("TOEPLITZ: dict[int, Decays] = {")
+    """Prints the table as JSON, one line for each row of decays."""
+    entries = []
     for k in sorted(table):
-        print(f"    {k}: (\n        {listed(table[k][0])},\n        {listed(table[k][1])},\n    ),")
-    print("}\n")
-    anytime = AnytimeBLT()
-    print("# within 1.235 of the best known-horizon BLT for 16 <= t <= 2**20")
-    print("ANYTIME: Decays = (")
-    for numbers in (anytime.decay, anytime.output_decay):
-        print("    (" + ", ".join(f"{p:.6e}" for p in numbers) + "),")
-    print(")")
+        rows = (json.dumps([float(f"{p:.5e}") for p in row]) for row in table[k])
+        entries.append(f' "{k}": [\n  ' + ",\n  ".join(rows) + "\n ]")
+    print("{\n" + ",\n".join(entries) + "\n}")
 
 
 def main() -> None:

@@ -2,15 +2,13 @@
 
 import lazy_loader
 
-from privlearn import _former
 from privlearn.values import calls
 
 if __name__ != "privlearn.learners":
     raise ImportError("import privlearn.learners, not the folder: a second copy would not match")
 
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-_moved = _former.answer(__name__)
 
 
 def __getattr__(name: str) -> object:
-    return calls.explained(_load(name)) if name in __all__ else _moved(name)
+    return calls.explained(_load(name))

@@ -1,22 +1,26 @@
 """Shipped parameters of banded BLTs for a horizon and a band, and how good they are.
 
-Tables hold the curves of `Shape` and the logs of errors at some log2(n) and log2(n/band); norms of
-columns that fall are fitted to as many visits as there are bands, n/band rounded up.  In
-between, both are interpolated, linearly in these two; outside, the curves are those of the nearest
-entry, and errors are extrapolated.  Only the error depends on the table, and `BandedBLT` computes
-it; the interpolated errors are for choosing among factorisations, in microseconds.
+``banded_table.json``, made by benchmarks/fit_banded.py, holds by `Curves` and log2(n): the numbers
+of a `Shape` (lags, rows and, where columns differ in norm, columns) at log2(n/band) = 0, 1/2, 1,
+..., and the logs of the largest and the rms error at 0, 1, ...; norms of columns that fall are
+fitted to as many visits as there are bands, n/band rounded up.  In between, both are interpolated,
+linearly in these two; outside, the curves are those of the nearest entry, and errors are
+extrapolated.  Only the error depends on the table, and `BandedBLT` computes it; the interpolated
+errors are for choosing among factorisations, in microseconds.
 """
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from functools import cache
 from itertools import accumulate
-from typing import NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from privlearn.mechanisms._banded_table import ERRORS, SHAPES
 from privlearn.mechanisms.banded_shapes import (
     LAGS,
     ROWS,
@@ -31,6 +35,16 @@ from privlearn.mechanisms.banded_toeplitz import MOST_LAGS
 from privlearn.mechanisms.participation_norms import falling_norm
 from privlearn.mechanisms.row_scales import LEAST_SCALE
 from privlearn.values.participation import Participation
+
+Entries = Mapping[int, tuple[tuple[float, ...], ...]]
+
+
+@cache
+def banded_table(numbers: Literal["shapes", "errors"], curves: Curves) -> Entries:
+    """Entries of the shipped table by log2(horizon), each in the order of log2(horizon / band)."""
+    file = Path(__file__).with_name("banded_table.json")
+    found = json.loads(file.read_text(encoding="utf-8"))[numbers][curves]
+    return {int(log): tuple(map(tuple, entries)) for log, entries in found.items()}
 
 
 class BandedParameters(NamedTuple):
@@ -100,7 +114,9 @@ def fitted_columns(horizon: int, band: int, curves: Curves) -> tuple[float, ...]
 
 def fitted_shape(horizon: int, band: int, curves: Curves) -> Shape:
     """Curves between those of the table; with more than 128 bands, those of 128 bands."""
-    return shape_of(_floats(_between(SHAPES[curves], min(horizon, 128 * band), band, 2)))
+    return shape_of(
+        _floats(_between(banded_table("shapes", curves), min(horizon, 128 * band), band, 2))
+    )
 
 
 def shape_of(numbers: tuple[float, ...]) -> Shape:
@@ -112,11 +128,12 @@ def shape_of(numbers: tuple[float, ...]) -> Shape:
 def fitted_errors(horizon: int, band: int, curves: Curves) -> Errors:
     """Errors of `fitted_parameters`, for one visit, from the table; within 1% where columns have
     norm 1, else 5% (`tests`)."""
-    return Errors(*map(float, np.exp(_between(ERRORS[curves], horizon, band, 1, beyond=True))))
+    logs = _between(banded_table("errors", curves), horizon, band, 1, beyond=True)
+    return Errors(*map(float, np.exp(logs)))
 
 
 def _between(
-    table: Mapping[int, tuple[tuple[float, ...], ...]],
+    table: Entries,
     horizon: int,
     band: int,
     by_octave: int,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar, final
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.mechanisms._blt_table import ANYTIME, TOEPLITZ, Decays
 from privlearn.mechanisms.block_products import BLOCK, RowProducts, product
 from privlearn.mechanisms.factorization import (
     JSON,
@@ -28,6 +30,15 @@ from privlearn.mechanisms.toeplitz import Toeplitz, check_decays, toeplitz
 from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, sums_error
 from privlearn.values.exact import float_up
 from privlearn.values.validate import count
+
+Decays: TypeAlias = "tuple[tuple[float, ...], tuple[float, ...]]"
+"""decay and output_decay."""
+
+_ANYTIME: Decays = (
+    (1.272488e-01, 4.775738e-03, 2.519223e-04, 9.224152e-06, 8.588022e-07),
+    (5.844249e-01, 1.515009e-02, 9.021445e-04, 4.653344e-05, 2.212190e-06),
+)
+"""Within 1.235 of the best known-horizon BLT for 16 <= t <= 2**20 (benchmarks/fit_blt.py)."""
 
 
 class _ToeplitzFactorization(ABC):
@@ -160,8 +171,8 @@ class AnytimeBLT(_ToeplitzFactorization):
     """
 
     kind: ClassVar[str] = "anytime_blt"
-    decay: tuple[float, ...] = ANYTIME[0]
-    output_decay: tuple[float, ...] = ANYTIME[1]
+    decay: tuple[float, ...] = _ANYTIME[0]
+    output_decay: tuple[float, ...] = _ANYTIME[1]
     horizon: int = 2**24
 
     def __post_init__(self) -> None:
@@ -218,8 +229,20 @@ def toeplitz_reach(horizon: int, decay: tuple[float, ...]) -> Fraction:
 
 def fitted_decays(horizon: int) -> Decays:
     """Table entry of the next power of two: within 0.1% of the best for the horizon itself."""
+    table = blt_table()
     k = (count(horizon=horizon) - 1).bit_length()
-    return TOEPLITZ[min(max(k, min(TOEPLITZ)), max(TOEPLITZ))]
+    return table[min(max(k, min(table)), max(table))]
+
+
+@cache
+def blt_table() -> dict[int, Decays]:
+    """Decays of the least largest error by log2(horizon), made by benchmarks/fit_blt.py.
+
+    Any that interlace are valid at any horizon, whose norms and errors are always computed.
+    """
+    file = Path(__file__).with_name("blt_table.json")
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return {int(log): (tuple(decay), tuple(output)) for log, (decay, output) in found.items()}
 
 
 def check_horizon(horizon: int) -> None:

@@ -7,19 +7,14 @@ layers are `privlearn.accountants`, `privlearn.mechanisms` and `privlearn.learne
 
 import lazy_loader
 
-from privlearn import _former
 from privlearn.values import calls
 
 __version__ = "0.1.0"
 
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-_moved = _former.answer(__name__)
-_former.install()
 _METHODS = {"Rows": ("seal",), "Token": (), "Released": ()}
 """Of words that nobody makes by their name: what says which arguments it takes."""
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
-        return _moved(name)
     return calls.explained(_load(name), _METHODS.get(name, ("__init__",)))

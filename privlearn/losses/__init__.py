@@ -3,9 +3,6 @@
 The kinds are listed here; a kind of its own file is one line more.
 """
 
-from typing import TYPE_CHECKING
-
-from privlearn import _former
 from privlearn.losses.adjacency import Conversion as Conversion
 from privlearn.losses.adjacency import as_replace_one as as_replace_one
 from privlearn.losses.adjacency import as_zero_out as as_zero_out
@@ -46,6 +43,3 @@ from privlearn.losses.visits import VisitsLoss as VisitsLoss
 from privlearn.losses.visits import each_visit as each_visit
 from privlearn.losses.visits import has_visits as has_visits
 from privlearn.losses.visits import without_visits as without_visits
-
-if not TYPE_CHECKING:  # which would take any name
-    __getattr__ = _former.answer(__name__)

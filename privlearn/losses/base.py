@@ -314,10 +314,7 @@ def register(kind: L) -> L:
         ValueError: the kind is taken, or as `Loss.json_form`.
     """
     if not (isinstance(kind, type) and issubclass(kind, Loss)):
-        raise TypeError(
-            f"register({kind!r:.80}): must be a class of losses. What was @register(read) is now "
-            "@register, and read(numbers, adjacency) the class method from_numbers"
-        )
+        raise TypeError(f"register({kind!r:.80}): must be a class of losses")
     if kind.kind in _REGISTRY:
         raise ValueError(f"loss kind {kind.kind!r} is registered already")
     form = {"kind": TEXT, "adjacency": TEXT, **kind.json_form()}

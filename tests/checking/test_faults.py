@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 from faults import FAULTS, CaseResult, Fault, fault
 
@@ -49,16 +47,5 @@ def test_names_are_unique_and_everything_has_a_source() -> None:
 def test_the_faults_can_be_asked_for_by_name() -> None:
     chosen = suite.chosen(["faults"])
     assert set(chosen) == {f"faults/{each.name}" for each in FAULTS}
-    assert not any(name.startswith(("zoo", "mutants")) for name in suite.catalogue())
     with pytest.raises(CheckError, match="nothing is called 'mutants'"):
         suite.chosen(["mutants"])
-
-
-@pytest.mark.parametrize(
-    ("former", "present"),
-    [("zoo", "faults"), (f"zoo/{FAULTS[0].name}", f"faults/{FAULTS[0].name}")],
-)
-def test_the_former_name_is_taken_and_answered_with_the_new_one(former: str, present: str) -> None:
-    with pytest.warns(FutureWarning, match=re.escape(f"{former!r} is now called {present!r}")):
-        chosen = suite.chosen([former])
-    assert list(chosen) == list(suite.chosen([present]))

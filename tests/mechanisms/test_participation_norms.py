@@ -18,7 +18,7 @@ from privlearn.mechanisms import (
     BufferedToeplitz,
     ColumnNormalizedBLT,
 )
-from privlearn.mechanisms._blt_table import Decays
+from privlearn.mechanisms.buffered_toeplitz import Decays
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.participation_norms import banded_norm, falling_norm, most_visits
 from privlearn.mechanisms.row_scales import RowScales

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streams_and_matrices import PLACES, banded, true_sums
 
 from privlearn.mechanisms import AnytimeBLT, BufferedToeplitz, ColumnNormalizedBLT, toeplitz_sums
-from privlearn.mechanisms._blt_table import TOEPLITZ
+from privlearn.mechanisms.buffered_toeplitz import blt_table
 from privlearn.mechanisms.column_normalized import norms_from
 from privlearn.mechanisms.factorization import Factorization, Rounding
 from privlearn.mechanisms.toeplitz import Toeplitz, toeplitz
@@ -21,8 +21,8 @@ Integers = NDArray[np.int64]
 LARGEST = 2**38
 """Half a standard deviation, in steps of 2⁻³⁹ of it."""
 BLTS = [BufferedToeplitz.fitted(n) for n in (7, 300, 3000)] + [
-    BufferedToeplitz(3000, *TOEPLITZ[20]),
-    BufferedToeplitz(3000, *TOEPLITZ[30]),
+    BufferedToeplitz(3000, *blt_table()[20]),
+    BufferedToeplitz(3000, *blt_table()[30]),
     BufferedToeplitz(2000, (2.0**-90,), (0.3,)),
     AnytimeBLT(horizon=3000),
 ]
@@ -168,7 +168,7 @@ def test_the_bound_is_missed_by_broken_sums(
     monkeypatch: pytest.MonkeyPatch, broken: Callable[[ToeplitzSums], None]
 ) -> None:
     monkeypatch.setattr(toeplitz_sums.ToeplitzSums, "_advance", broken)
-    blt = BufferedToeplitz(3000, *TOEPLITZ[20])
+    blt = BufferedToeplitz(3000, *blt_table()[20])
     x = rows_of("bound", 3000, LARGEST)
     x[:, 1] = rows_of("random", 3000, 2**20)[:, 1]
     error = largest_error(blt.encoder(2)(x), true_sums(blt.decay, blt.output_decay, x))

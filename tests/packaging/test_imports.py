@@ -110,8 +110,13 @@ def test_the_wheel_ships_types_data_and_licences() -> None:
     settings = project()
     data = settings["tool"]["setuptools"]["package-data"]
     assert "py.typed" in data["privlearn"]
-    assert data["privlearn.runs.files"]
     assert (ROOT / "privlearn" / "py.typed").is_file()
+    for package in settings["tool"]["setuptools"]["packages"]:
+        parts = package.split(".")
+        folder = ROOT.joinpath(*(parts[1:] if parts[1:2] and parts[1] in LAYERS else parts))
+        for file in filter(Path.is_file, folder.iterdir()):
+            code = file.suffix in (".py", ".pyi", ".pyc")
+            assert code or any(file.match(each) for each in data.get(package, [])), file
     for pattern in settings["project"]["license-files"]:
         if pattern != "LICENSE":
             assert (ROOT / pattern).is_file()
