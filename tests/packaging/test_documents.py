@@ -103,12 +103,13 @@ def test_the_reference_has_a_page_for_every_room_and_a_place_for_every_name() ->
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     packages = project["tool"]["setuptools"]["packages"]
     rooms = {name.split(".")[1] for name in packages if "." in name}
-    rooms -= {"cli", "exact_noise", "papers", "runs"}  # commands, and what they are made of
+    rooms -= {"cli", "storage"}  # commands, and what nobody outside uses
+    rooms |= {"learners.local", "rows.domains", "rows.partitions"}
     pages = {path.stem: path.read_text("utf-8") for path in (ROOT / "docs/reference").glob("*.md")}
-    assert rooms <= set(pages)
     missing = []
     for room in rooms:
-        folder, page = ROOT / "privlearn" / room, pages[room]
+        folder = ROOT / "privlearn" / room.replace(".", "/")
+        page = pages[room.rpartition(".")[2]]
         listed = "__all__" in vars(importlib.import_module(f"privlearn.{room}"))
         for name in public_names(room):
             # the reference takes a module for a name that it shares with a function

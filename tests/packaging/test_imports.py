@@ -170,7 +170,7 @@ def test_what_looks_into_sealed_rows_is_a_short_list() -> None:
     }
     assert found == {
         ("_unseal", "privlearn/contract/billboard.py"),
-        ("_unseal", "privlearn/contract/partial_sums.py"),
+        ("_unseal", "privlearn/rows/clipping.py"),
         ("_parts_of", "privlearn/rows/store.py"),
         ("_parts_of", "privlearn/rows/travel.py"),
         ("_of_parts", "privlearn/rows/store.py"),
@@ -206,13 +206,11 @@ def test_what_opens_or_makes_up_partial_sums_is_a_short_list() -> None:
     assert found == {
         ("PartialSum._opened(", "privlearn/contract/tokens.py"),
         ("PartialSum._opened(", "privlearn/rows/partitions/rows.py"),
-        ("PartialSum._opened(", "tests/helpers/faults/partials.py"),
         ("PartitionedRows._opened(", "privlearn/contract/tokens.py"),
         ("._asked(", "privlearn/rows/partitions/rows.py"),
         ("._asked(", "mechanisms/objective_perturbation.py"),
         (" PartialSum(", "privlearn/contract/partial_sums.py"),
         (" PartialSum(", "privlearn/rows/partial_sums.py"),
         (" PartialSum(", "privlearn/rows/partitions/rows.py"),
-        (" PartialSum(", "tests/helpers/faults/partials.py"),
         (" OpenedPartitions(", "privlearn/rows/partitions/rows.py"),
     }

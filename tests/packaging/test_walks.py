@@ -43,7 +43,7 @@ def test_changes_are_counted_in_the_order_of_calls(walks: Any) -> None:
     _, one = walks.walk(lambda: exact_text(ZCDP("0.1").rho))
     files = [line.split()[-1] for line in one.functions]
     assert [file for file, _ in groupby(files)] == [
-        *("_calls.py", "budgets.py", "exact.py"),
-        *("budgets.py", "exact.py"),
+        *("values/calls.py", "losses/budgets.py", "values/exact.py"),
+        *("losses/budgets.py", "values/exact.py"),
     ]
     assert one.changes == 4
