@@ -491,7 +491,7 @@ def test_the_gate_knows_what_is_new() -> None:
         "one-of-k/prefix-sum",
     } <= names
     learners = {way.learner for way in LEARNER_CASES}
-    assert {"DPTOFW", "DPPOFW", "DPHDB", "PrivateLeastSquares", "DPUCB"} <= learners
+    assert {"DPTOFW", "DPPOFW", "DPHDB", "PrivateLeastSquares", "NoisySGD"} <= learners
     assert {f"learner/{way}" for way in LEARNER_CASES} <= names
     assert len({str(way) for way in LEARNER_CASES}) == len(LEARNER_CASES)
 

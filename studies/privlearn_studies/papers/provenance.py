@@ -11,9 +11,12 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+
+
+OURS: Final = ("privlearn", "privlearn_studies")
 
 
 def versions() -> dict[str, str]:
@@ -41,7 +44,7 @@ def source_digest(module: ModuleType) -> str:
 
 @lru_cache
 def source_files(name: str) -> dict[str, Path]:
-    """A module and all that it imports from its own package, early or late, by dotted name."""
+    """A module and all of ours that it imports, early or late, by dotted name."""
     files: dict[str, Path] = {}
     names, seen = [name], {name}
     while names:
@@ -49,7 +52,7 @@ def source_files(name: str) -> dict[str, Path]:
         if (path := _source(name)) is None:
             continue
         files[name] = path
-        found = {name.rpartition(".")[0], *_imported(path, name.partition(".")[0])} - seen
+        found = {name.rpartition(".")[0], *_imported(path)} - seen
         names += found
         seen |= found
     return files
@@ -68,18 +71,18 @@ def _source(name: str) -> Path | None:
 
 
 @lru_cache(maxsize=1024)
-def _imported(path: Path, package: str) -> frozenset[str]:
-    """What may be a module of a package among what a file imports; studies share most files."""
+def _imported(path: Path) -> frozenset[str]:
+    """What may be a module of ours among what a file imports; studies share most files."""
     found: set[str] = set()
     for node in _statements(ast.parse(path.read_bytes())):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module)
-            if node.module.partition(".")[0] == package:
+            if node.module.partition(".")[0] in OURS:
                 found.update(f"{node.module}.{alias.name}" for alias in node.names)
                 found.update(_home(node.module, alias.name) for alias in node.names)
-    return frozenset(name for name in found if name.partition(".")[0] == package)
+    return frozenset(name for name in found if name.partition(".")[0] in OURS)
 
 
 def _statements(within: ast.AST) -> Iterator[ast.AST]:

@@ -481,7 +481,7 @@ def test_duels_sizes_and_dimensions_react() -> None:
 
 @pytest.fixture(scope="module")
 def expedia_builder() -> ModuleType:
-    path = Path(__file__).parents[1] / "datasets" / "test_expedia.py"
+    path = Path(__file__).parents[1] / "data" / "test_expedia.py"
     spec = importlib.util.spec_from_file_location("expedia_builder", path)
     assert spec is not None
     assert spec.loader is not None

@@ -30,7 +30,7 @@ from privlearn_studies.papers.han2022.errata import (
     tofw_variance,
 )
 
-PAGES = Path(__file__).parents[2] / "docs" / "errata"
+PAGES = Path(__file__).parents[3] / "docs" / "errata"
 ROWS = {row.id: row for row in errata()}
 LOG = math.log(1e5)  # ln(1/δ)
 
