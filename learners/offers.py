@@ -2,7 +2,7 @@
 
 `Offers` serves the users of one learner from any number of threads.  A batch is closed by how many
 offers were made, or by the operator's clock; never by answers, and who has not answered by then is
-null.  So joint privacy holds as for one user at a time: docs/explanations/many-open-users.md has
+null.  So joint privacy holds as for one user at a time: docs/how-to/serve-many-users.md has
 the theorem, its proof, and what it does not cover (timing, and floods of offers).
 """
 

@@ -3,7 +3,7 @@
 A user's index is fixed when the user is served.  What is learned at the end of a batch is its rows
 in the order of their indices, with null records for whoever has not answered by then; when it ends
 follows from how many users were served, or from the operator's clock.  So nothing that others get
-depends on the order of answers, or on who never answered (docs/explanations/many-open-users.md).
+depends on the order of answers, or on who never answered (docs/how-to/serve-many-users.md).
 
 One thread at a time: `privlearn.learners.offers` sees to that.
 """

@@ -641,6 +641,8 @@ def test_the_tutorial_runs_as_shown() -> None:
     names: dict[str, Any] = {"__name__": "tutorial"}
     for block in blocks:
         exec(compile(block, "docs/checking.md", "exec", dont_inherit=True), names)
+    for test in ("test_noisy_total", "test_the_budget"):  # the laws are checked further below
+        names[test]()
 
 
 def test_a_default_check_that_shows_little_is_done_again_with_more_samples(

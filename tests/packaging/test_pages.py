@@ -21,7 +21,6 @@ EXPENSIVE = {  # whole runs and many checks: `.ci/run` has them
     "docs/gallery.md",
     "docs/how-to/command-line.md",
     "docs/how-to/run-a-service.md",
-    "docs/how-to/tests-of-your-own.md",
     "docs/how-to/write-a-learner.md",
     "docs/how-to/write-a-mechanism.md",
     "docs/index.md",

@@ -149,7 +149,7 @@ def _fault(offers: Callable[..., Any]) -> Fault:
     return Fault(
         f"offers: {offers.__name__}",
         offers.__doc__ or "",
-        "what must not follow from answers: docs/explanations/many-open-users.md",
+        "what must not follow from answers: docs/how-to/serve-many-users.md",
         ReplayCase(newton, data, neighbour, offered(6, offers=offers)),
         ReplayCase(newton, data, neighbour, offered(6)),
     )
