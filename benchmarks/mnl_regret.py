@@ -6,6 +6,9 @@ N = 100 items, K = 10 shown, d = 5 features, T = 10,000 users unless a row says 
 Replicate r draws its market from seed [SEED, r] and its noise from seed NOISE + r, the same for all
 rows; the learner has its default parameters.  Noise is simulated, with the law of the real one.
 "non-private" is the greedy ridge MLE after 30 random users; "bonus" adds the default exploration.
+
+Exploration 2 was chosen in view of two evaluations: 3 (seeds 7001) cost 12.7% of the regret where
+contexts are diverse, 1.5 (seeds 8001) helped by no more than 2.01 se where they are not.
 """
 
 from __future__ import annotations

@@ -8,6 +8,10 @@ replaced and the pattern of visits is public ("replace-one"), or all slots of a 
 ("zero-out").  Replicate r has market seed and noise seed SEED + r; the learners are as they come.
 Rules that are there for comparison only run with the first ``--others`` replicates.  With
 ``--resume`` what stands in the results is kept, and only what is missing is run.
+
+The rule was chosen on a faster copy of learner and market.  Worse there: independent noise, two
+pooled batches or more, weights 1/m and 1/√m of m pooled visits, growth 2.5, first batches of 200;
+other shares of the Hessians, exploration, prior precision and clips were no better.
 """
 
 from __future__ import annotations
