@@ -1,7 +1,8 @@
 """How many steps an (ε, δ) holds under Opacus and here, and what a token costs each step.
 
-Needs the extra ``opacus``.  ``python benchmarks/opacus_steps.py`` prints the two tables of
-docs/how-to/opacus.md.  The ledger lies in the current directory, whose disk the last row is about.
+Needs the extra ``opacus``.  ``python benchmarks/opacus_steps.py`` prints two tables; the first is
+that of docs/how-to/opacus.md.  The ledger lies in the current directory, whose disk the last row is
+about.
 """
 
 from __future__ import annotations
