@@ -30,6 +30,7 @@ from privlearn.values.participation import Participation
 from privlearn.values.validate import count
 from privlearn_studies.rivals.convex import LocalMD, NoisySFW, NoisySGD
 from privlearn_studies.rivals.linear_bandits import DPUCB, PrivateLeastSquares
+from privlearn_studies.rivals.noisy_max_epochs import NoisyMaxEpochs
 
 Pair = tuple[list[Person], list[Person]]
 N_ITEMS, DIM, SHOWN, USERS = 6, 2, 3, 10
@@ -199,7 +200,7 @@ LEARNER_CASES = (
             (
                 "DPHDB",
                 "by noisy choices",
-                _bandit(DPHDB, method="noisy_max", first_epoch=FIRST, preselection=0.5),
+                _bandit(DPHDB, method=NoisyMaxEpochs(), first_epoch=FIRST, preselection=0.5),
                 pulled(),
             ),
             ("DPHDB", "logistic", _bandit(DPHDB, loss="logistic", first_epoch=FIRST), pulled(5)),

@@ -11,6 +11,7 @@ import numpy as np
 
 from privlearn.accountants import JointAccountant
 from privlearn.learners.hdb import DPHDB
+from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.noise import NoiseSource
@@ -22,6 +23,7 @@ from privlearn_studies.rivals.linear_bandits import (
     PrivateLeastSquares,
     RandomArms,
 )
+from privlearn_studies.rivals.noisy_max_epochs import NoisyMaxEpochs
 from privlearn_studies.simulated import regression
 
 TABLE, FIGURE = "table5.1", "fig5.1"
@@ -150,8 +152,8 @@ def _pull(cell: Han2022Cell, seed: int) -> Han2022Result:
             bare = RandomArms(n_arms=BANDIT_ARMS, random_state=seed)
         return _scored(market.serve(bare), None)
     makers: dict[str, Callable[[], Any]] = {
-        HDB: lambda: DPHDB(**size),
-        HDB_CHOICES: lambda: DPHDB(**size, method="noisy_max"),
+        HDB: lambda: DPHDB(**size, method=GaussianEpochs(moments=0.0)),
+        HDB_CHOICES: lambda: DPHDB(**size, method=NoisyMaxEpochs()),
         UCB: lambda: DPUCB(**size),
         LEAST_SQUARES: lambda: PrivateLeastSquares(**size),
     }
