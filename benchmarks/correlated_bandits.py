@@ -35,9 +35,10 @@ CONTEXTS = {
     "all pairs correlated 0.5": ("pairs", 0.5),
     "all pairs correlated 0.9": ("pairs", 0.9),
 }
+PLAIN = GaussianEpochs(moments=0.0)
 PLAYERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "DP-HDB": (DPHDB, {}),
-    "DP-HDB, curvature × 4": (DPHDB, {"curvature": 4 / (2 * math.log(DIM))}),
+    "DP-HDB": (DPHDB, {"method": PLAIN}),
+    "DP-HDB, curvature × 4": (DPHDB, {"method": PLAIN, "curvature": 4 / (2 * math.log(DIM))}),
     "DP-HDB, moments = 0.15": (DPHDB, {"method": GaussianEpochs(moments=0.15)}),
     "private least squares": (PrivateLeastSquares, {}),
 }

@@ -16,12 +16,14 @@ from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import JointAccountant
 from privlearn.learners.hdb import DPHDB
+from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.noise import NoiseSource
 from privlearn.runs.references import RandomArms
 from privlearn.runs.simulated_arms import sparse_market
 from privlearn_studies.papers.han2022 import experiments
+from privlearn_studies.rivals.noisy_max_epochs import NoisyMaxEpochs
 
 FIRST_SEED = 7300
 HORIZON, DIM, ARMS = 10_000, 50, 2
@@ -46,7 +48,8 @@ VARIANTS = (
     Variant("logistic rewards", {"logistic": True}, {"loss": "logistic"}),
     Variant("with pre-selection, h = 0.4", {}, {"preselection": 0.4}),
 )
-METHODS = ("gaussian", "noisy_max", "random")
+EPOCHS = {"gaussian": GaussianEpochs(moments=0.0), "noisy_max": NoisyMaxEpochs()}
+METHODS = (*EPOCHS, "random")
 
 
 def play(player: str, seed: int) -> experiments.Han2022Result:
@@ -67,7 +70,7 @@ def vary(variant: Variant, method: str, seed: int) -> float:
     budget: Currency = GaussianDP.from_mu_squared(gaussian_mu_squared(variant.epsilon, delta))
     if method == "noisy_max":
         budget = ZCDP(zcdp_rho(variant.epsilon, delta))
-    arms: dict[str, Any] = {"n_arms": ARMS, "dim": DIM, "method": method} | variant.learner
+    arms: dict[str, Any] = {"n_arms": ARMS, "dim": DIM, "method": EPOCHS[method]} | variant.learner
     with JointAccountant(
         budget, users=range(market.horizon), noise=NoiseSource.simulation(seed)
     ) as accountant:

@@ -4,16 +4,12 @@ Users come in public epochs.  In the first one (the warm-up) arms are pulled in 
 everybody gets the arm with the highest x·θ_a, after a pre-selection by the warm-up estimates if
 wanted.  At the end of an epoch all K arms together make one step: every user has one increment
 −φ'(x·θ_a; r)·x, of the arm a that was pulled, and the null increment 0 for all other arms (the
-synthetic update of the paper), and what is released is either
-
-* ``gaussian``: the K sums of increments plus Gaussian noise.  With U_k = θ + (step/n)·sum, the
-  estimates are pooled over epochs with weights 1/variance that are forgotten geometrically, and
-  soft-thresholded at a multiple of the noise that is left (entries far above it are kept whole).
-  With ``GaussianEpochs(moments=share)`` a share of every epoch's budget releases Σxxᵀ of all its
-  users, and steps are damped along the directions that stand out of it;
-* ``noisy_max``: for every arm the best few of the 2d vertices ±e_j by report-noisy-max (the
-  mechanism of the paper), and θ_a moves along them.  The sign is part of the vertex that was
-  released; the sums themselves are never used.
+synthetic update of the paper).  What is released is the K sums of increments plus Gaussian noise.
+With U_k = θ + (step/n)·sum, the estimates are pooled over epochs with weights 1/variance that are
+forgotten geometrically, and soft-thresholded at a multiple of the noise that is left (entries far
+above it are kept whole).  A share of every epoch's budget, ``GaussianEpochs(moments=share)``,
+releases Σxxᵀ of all its users, and steps are damped along the directions that stand out of it.  The
+paper's own mechanism, report-noisy-max, is `privlearn_studies.rivals.noisy_max_epochs`.
 
 Privacy: a user is in one epoch, so every epoch may spend the whole budget (parallel composition
 over public batches), and within it in the sums of one arm: `OneOfK` charges the maximum over arms,
@@ -56,7 +52,6 @@ from privlearn.learners.hdb_epochs import (
     Estimate,
     GaussianEpochs,
     Moments,
-    NoisyMaxEpochs,
     epoch_ends,
 )
 from privlearn.learners.inputs import numbers_from
@@ -100,9 +95,6 @@ def pooled_parts(own: Parts) -> Parts:
     return Parts(total, own.arm[chosen][0], own.context[chosen][0])
 
 
-_METHODS: dict[str, Epochs] = {"gaussian": GaussianEpochs(), "noisy_max": NoisyMaxEpochs()}
-
-
 @final
 @dataclass(eq=False, repr=False, kw_only=True)
 class DPHDB(BatchLearner, ServedBandit):
@@ -115,7 +107,7 @@ class DPHDB(BatchLearner, ServedBandit):
             0 and 1), or a `ScalarObjective` whose derivative in the score is φ'.
         context_bound: public bound on context entries, which are clamped to it.
         reward_bound: public bound on rewards, for squared loss.
-        method: ``"gaussian"``, ``"noisy_max"``, or one of these with constants of its own.
+        method: ``"gaussian"``, which is `GaussianEpochs()`, or epochs with constants of their own.
         first_epoch: users of the warm-up, whose arms are pulled in turn; default: what the noise
             requires, at most an eighth of the horizon.
         preselection: h: after the warm-up, only arms within h/2 of the best by the warm-up
@@ -134,7 +126,7 @@ class DPHDB(BatchLearner, ServedBandit):
     loss: Literal["squared", "logistic"] | ScalarObjective = "squared"
     context_bound: float = 1.0
     reward_bound: float = 1.0
-    method: Literal["gaussian", "noisy_max"] | Epochs = "gaussian"
+    method: Literal["gaussian"] | Epochs = "gaussian"
     first_epoch: int | None = None
     preselection: float | None = None
     radius: float = 2.0
@@ -143,10 +135,8 @@ class DPHDB(BatchLearner, ServedBandit):
 
     def _check_params(self) -> None:
         self._check_bandit()
-        if isinstance(self.method, str) and self.method not in _METHODS:
-            raise ValueError(f"method = {self.method!r}: must be one of {list(_METHODS)}")
-        if not isinstance(self.method, str | GaussianEpochs | NoisyMaxEpochs):
-            raise TypeError(f"method = {self.method!r}: must be GaussianEpochs or NoisyMaxEpochs")
+        if not isinstance(self.method, str | Epochs):
+            raise TypeError(f"method = {self.method!r}: must be 'gaussian' or GaussianEpochs")
         if self.first_epoch is not None:
             count(first_epoch=self.first_epoch)
         if self.preselection is not None:
@@ -185,9 +175,7 @@ class DPHDB(BatchLearner, ServedBandit):
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
-        self._method = self._fixed(
-            "method", lambda: _METHODS[self.method] if isinstance(self.method, str) else self.method
-        )
+        self._method = self._fixed("method", self._epochs)
         users, rule = accountant.users, rule_of(accountant)
         self._cut(users, self._fixed("ends", lambda: self._ends(accountant)))
         self._public = self._fixed("setting", lambda: self._setting_of_row(accountant))
@@ -197,10 +185,19 @@ class DPHDB(BatchLearner, ServedBandit):
         self._curved = self._fixed("moments", lambda: self._method.second_moments(self._public))
         self._pooled = rule is not None and rule.pooled
         self._moments = Moments(np.zeros((self.dim, self.dim)), 0, 0.0)
+        self._damping: Array | None = None
         blank = np.zeros((self.n_arms, self.dim))
         self._estimate = Estimate(blank, blank, 0.0, 0.0)
         self._warm = blank
         self._prepare_serving(accountant)
+
+    def _epochs(self) -> Epochs:
+        """Of a learner that begins: one that goes on has those of its ledger."""
+        if not isinstance(self.method, str):
+            return self.method
+        if self.method != "gaussian":
+            raise ValueError(f"method = {self.method!r}: must be 'gaussian' or GaussianEpochs")
+        return GaussianEpochs()
 
     def _ends(self, accountant: Accountant[Any]) -> list[int]:
         """How many users have come at the ends of the epochs."""
@@ -263,11 +260,17 @@ class DPHDB(BatchLearner, ServedBandit):
         token = self._accountant.issue(step.loss(), users=epoch, label="epoch")
         computed, contexts = self._contributions(rows, theta)
         released = self._board.post(f"epoch/{self._batch}", step.release(computed, token))
-        if self._curved is not None:
-            released = released @ self._damping(contexts, epoch, self._curved)
-        self._estimate = self._method.learn(
-            self._estimate, released, self._public, self._batch, len(epoch), step
-        )
+        old = self._estimate
+        # what is left if the process ends before the moments are released
+        self._move(old, released, epoch)
+        if self._curved is not None and self._release_moments(contexts, epoch, self._curved):
+            self._move(old, released, epoch)
+
+    def _move(self, old: Estimate, released: Array, epoch: range) -> None:
+        """The estimate after an epoch, from what was released, with the damping so far."""
+        moved = released if self._damping is None else released @ self._damping
+        step = self._steps[self._batch]
+        self._estimate = self._method.learn(old, moved, self._public, self._batch, len(epoch), step)
         if self._batch == 0:
             self._warm = self._estimate.theta
 
@@ -292,15 +295,16 @@ class DPHDB(BatchLearner, ServedBandit):
         contexts = rows.map_rows(lambda feedback: feedback.context[:, None, :])
         return rows.map_rows(Calls(increments, code)), contexts
 
-    def _damping(self, contexts: Rows[Array], epoch: range, sums: NoisySum[Array]) -> Array:
-        """Releases Σxxᵀ of the epoch; what follows from all so far."""
+    def _release_moments(self, contexts: Rows[Array], epoch: range, sums: NoisySum[Array]) -> bool:
+        """Releases Σxxᵀ of the epoch, from which the damping follows; False if it was lost."""
         if self._accountant.lost("moments", epoch):
-            return self._moments.damping(self._public.curvature)
+            return False
         token = self._accountant.issue(sums.loss(), users=epoch, label="moments")
         total = self._board.post(f"moments/{self._batch}", sums.release(contexts, token))
         old, noise = self._moments, sums.error_std() ** 2
         self._moments = Moments(old.total + total, old.users + len(epoch), old.variance + noise)
-        return self._moments.damping(self._public.curvature)
+        self._damping = self._moments.damping(self._public.curvature)
+        return True
 
     def _increments(self, feedback: Feedback, theta: Array) -> Increments:
         """−φ'(x·θ_a; r)·x of each user's own arm, at the epoch's public θ."""

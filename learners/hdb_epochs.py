@@ -1,27 +1,24 @@
 """How DP-HDB learns from an epoch: what is released of its increments, and the step that follows.
 
-Both kinds scale their constants by public sizes only (`EpochSetting`); one token pays for all arms
-of an epoch (`OneOfK`), at the whole budget, since epochs have no user in common.
+Constants are scaled by public sizes only (`EpochSetting`); one token pays for all arms of an epoch
+(`OneOfK`), at the whole budget, since epochs have no user in common.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
-from typing import NamedTuple, Protocol, cast, final
+from typing import NamedTuple, Protocol, cast, final, runtime_checkable
 
 import numpy as np
 
 from privlearn.losses.budgets import Currency
-from privlearn.mechanisms.noisy_max import ReportNoisyMax
 from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.one_of_k import OneOfK
-from privlearn.mechanisms.vertices import CrossPolytope
 from privlearn.rows.domains import Array, Ball, PSDTrace
 from privlearn.values.adjacency import Adjacency
-from privlearn.values.validate import count, finite, not_negative, positive, within
+from privlearn.values.validate import finite, not_negative, positive, within
 
 
 class EpochSetting(NamedTuple):
@@ -89,19 +86,18 @@ class Moments(NamedTuple):
     """Of the noise on its diagonal; half of it off the diagonal."""
 
     def damping(self, curvature: float) -> Array:
-        """What sums of increments are multiplied by, symmetric (d, d), in place of the identity.
+        """What sums of increments are multiplied by, symmetric (d, d), once there are users.
 
         Along eigenvectors of the mean of xxᵀ whose eigenvalue exceeds ``curvature`` by more than
         the usual largest eigenvalue of the noise it is curvature/eigenvalue, else 1.
         """
-        if not self.users:
-            return np.eye(len(self.total))
         values, vectors = np.linalg.eigh(self.total / self.users)
         noise = math.sqrt(2 * len(values) * self.variance) / self.users
         factors = np.where(values > curvature + noise, curvature / values, 1.0)
         return np.asarray((vectors * factors) @ vectors.T)
 
 
+@runtime_checkable
 class Epochs(Protocol):
     """What is released of an epoch, and what is learned from it."""
 
@@ -149,7 +145,8 @@ class GaussianEpochs:
             estimates, in units of the usual score, but at most an eighth of the horizon.
         moments: share of each epoch's budget, in [0, 1), for Σxxᵀ over all its users; 0 for none.
             Directions whose second moment stands out of the noise are then stepped along by its
-            inverse (`damping`): for contexts that are correlated or have a mean.
+            inverse (`damping`): where contexts are correlated the regret is up to a third less,
+            where they are independent 4% more (docs/benchmarks.md).
     """
 
     growth: float = 1.15
@@ -163,10 +160,10 @@ class GaussianEpochs:
     memory: float = 0.4
     keep: float = 3.0
     first_std: float = 0.04
-    moments: float = 0.0
+    moments: float = 0.15
 
     def __post_init__(self) -> None:
-        _check_epochs(self.growth, self.clip, self.clip_decay, self.clip_floor, self.first_std)
+        check_epochs(self.growth, self.clip, self.clip_decay, self.clip_floor, self.first_std)
         positive(first_step=self.first_step)
         positive(step=self.step)
         not_negative(first_threshold=self.first_threshold)
@@ -178,7 +175,7 @@ class GaussianEpochs:
     def first_length(self, setting: EpochSetting) -> int:
         """Users until the noise on an estimate is `first_std`."""
         noise = _noise_std(self.mechanism(setting, 0))
-        return _length(noise * setting.step(1), self.first_std, setting)
+        return warm_up_length(noise * setting.step(1), self.first_std, setting)
 
     def mechanism(self, setting: EpochSetting, epoch: int) -> OneOfK[Array]:
         """K Gaussian sums of increments, (K, d)."""
@@ -219,91 +216,12 @@ class GaussianEpochs:
         return Estimate(into_l1_ball(theta, setting.radius), pooled, left, weight)
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class NoisyMaxEpochs:
-    """Steps along the vertices ±e_j that report-noisy-max picks for every arm.
-
-    Args:
-        growth: ratio of consecutive epoch lengths, >= 1.
-        first_picks, picks: vertices per arm in the first epoch and later.
-        clip, clip_decay, clip_floor: as for `GaussianEpochs`; an increment is scaled into the ℓ∞
-            ball of that radius.
-        first_step, step: ℓ1 length of a step, in units of the usual score, shared equally by the
-            picks; in the first epoch and in the second.
-        step_decay: its ratio from the second epoch on.
-        first_std: as for `GaussianEpochs`, of the noise on a score.
-    """
-
-    growth: float = 1.0
-    first_picks: int = 3
-    picks: int = 2
-    clip: float = 0.1
-    clip_decay: float = 0.6
-    clip_floor: float = 0.03
-    first_step: float = 0.5
-    step: float = 0.35
-    step_decay: float = 0.6
-    first_std: float = 0.021
-
-    def __post_init__(self) -> None:
-        _check_epochs(self.growth, self.clip, self.clip_decay, self.clip_floor, self.first_std)
-        count(first_picks=self.first_picks)
-        count(picks=self.picks)
-        positive(first_step=self.first_step)
-        positive(step=self.step)
-        within("(0, 1]", step_decay=self.step_decay)
-
-    def first_length(self, setting: EpochSetting) -> int:
-        """Users until the noise on a score is `first_std`."""
-        return _length(self._single(setting, 0).scale * setting.step(1), self.first_std, setting)
-
-    def mechanism(self, setting: EpochSetting, epoch: int) -> OneOfK[Array]:
-        """For every arm the picked vertices ±e_j, (K, picks)."""
-        return OneOfK(self._single(setting, epoch), setting.n_arms)
-
-    def second_moments(self, setting: EpochSetting) -> NoisySum[Array] | None:
-        """None: steps are along vertices."""
-        return None
-
-    def _single(self, setting: EpochSetting, epoch: int) -> ReportNoisyMax:
-        """One arm's choice; another arm's differs from the null one by half as much (`OneOfK`)."""
-        picks = self.first_picks if epoch == 0 else self.picks
-        clip = setting.clip(self.clip, self.clip_decay, self.clip_floor, epoch)
-        top = min(picks, 2 * setting.dim - 1)
-        return _choice(setting.dim, clip, setting.budget, top, setting.adjacency)
-
-    def learn(
-        self,
-        old: Estimate,
-        released: Array,
-        setting: EpochSetting,
-        epoch: int,
-        users: int,
-        mechanism: OneOfK[Array],
-    ) -> Estimate:
-        """A step along the picked vertices."""
-        length = self.first_step if epoch == 0 else self.step * self.step_decay ** (epoch - 1)
-        points = CrossPolytope(setting.dim).points(np.asarray(released, dtype=np.int64))
-        moves = length * setting.scale * points.mean(axis=1)
-        theta = into_l1_ball(old.theta + moves, setting.radius)
-        return Estimate(theta, theta, 0.0, 0.0)
-
-
-@lru_cache(maxsize=256)
-def _choice(
-    dim: int, clip: float, budget: Currency, top: int, adjacency: Adjacency
-) -> ReportNoisyMax:
-    made = ReportNoisyMax.calibrated(CrossPolytope(dim), clip, budget, top=top, adjacency=adjacency)
-    # Of two arms, twice the half is rounded up once more: above the whole by the last digit.
-    return replace(made, scale=made.scale * (1 + 1e-9))
-
-
 def _noise_std(arms: OneOfK[Array]) -> float:
     return cast(NoisySum[Array], arms.mechanism).error_std()
 
 
-def _check_epochs(growth: float, clip: float, decay: float, floor: float, std: float) -> None:
+def check_epochs(growth: float, clip: float, decay: float, floor: float, std: float) -> None:
+    """Raises ValueError for constants that are out of range."""
     if finite(growth=growth) < 1:
         raise ValueError(f"growth = {growth!r}: must be >= 1")
     positive(clip=clip)
@@ -313,7 +231,7 @@ def _check_epochs(growth: float, clip: float, decay: float, floor: float, std: f
     positive(first_std=std)
 
 
-def _length(noise: float, std: float, setting: EpochSetting) -> int:
+def warm_up_length(noise: float, std: float, setting: EpochSetting) -> int:
     """Users in the first epoch: enough for noise and for sampling, within an eighth of all."""
     wanted = max(round(noise / (std * setting.scale)), 20 * setting.n_arms)
     return max(min(wanted, setting.horizon // 8), min(setting.n_arms, setting.horizon))

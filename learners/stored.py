@@ -64,14 +64,16 @@ _HOMES = {
     "mechanisms.vertices": "CrossPolytope SimplexVertices",
     "learners.convex": "ProblemScale",
     "learners.dpmnl_noise": "DPMNLNoise Width",
-    "learners.hdb_epochs": "EpochSetting GaussianEpochs NoisyMaxEpochs",
+    "learners.hdb_epochs": "EpochSetting GaussianEpochs",
     "learners.tofw_restarts": "Epoch",
     "learners.tofw_whitened": "Whitening",
 }
 """Of this package: modules, and the classes in them that can be written, with their fields."""
 
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
-
+_HOME_OF = {
+    **{name: f"privlearn.{home}" for home, names in _HOMES.items() for name in names.split()},
+    "NoisyMaxEpochs": "privlearn_studies.rivals.noisy_max_epochs",
+}
 
 FORMER_NAMES: dict[str, str] = {}
 """Classes, of these and of learners, by the names that older versions wrote: what they are now."""
@@ -81,13 +83,16 @@ def _class_named(name: object) -> type[Any]:
     name = FORMER_NAMES.get(name, name) if isinstance(name, str) else name
     if not isinstance(name, str) or name not in _HOME_OF:
         raise ValueError(f"{name!r:.80} is no class that a ledger can hold, in this version")
-    found: type[Any] = getattr(import_module(f"privlearn.{_HOME_OF[name]}"), name)
+    try:
+        found: type[Any] = getattr(import_module(_HOME_OF[name]), name)
+    except ModuleNotFoundError:
+        raise ValueError(f"{name} is in {_HOME_OF[name]}, which is not installed") from None
     return found
 
 
 def _is_listed(kind: type[Any]) -> bool:
     home = _HOME_OF.get(kind.__name__)
-    return home is not None and kind.__module__ == f"privlearn.{home}"
+    return home is not None and kind.__module__ == home
 
 
 def stored(value: Any) -> Any:

@@ -31,9 +31,9 @@ from privlearn.runs.user_tables import SHIPPED
 _METHODS: Mapping[str, tuple[str, ...]] = {
     "tofw": ("whitened", "restarts", "plain", "buffered"),
     "pofw": ("auto", "thresholds", "choices", "vertices"),
-    "hdb": ("least-squares", "gaussian", "noisy_max"),
+    "hdb": ("least-squares", "gaussian"),
 }
-NO_GAUSSIAN = ("choices", "vertices", "noisy_max")
+NO_GAUSSIAN = ("choices", "vertices")
 """Methods whose choices have no price in `GaussianDP`."""
 LowHigh = tuple[float, float]
 
@@ -157,7 +157,7 @@ class TableConfig(PersonConfig):
     """Of the set of parameters, for scaled rows and labels."""
     method: str | None = None
     """tofw: whitened, restarts, plain, buffered; pofw: auto, thresholds, choices, vertices; hdb:
-    least-squares, gaussian, noisy_max.  The first is the default."""
+    least-squares, gaussian.  The first is the default."""
     sparse: bool = False
     """Few columns matter: DP-HDB, not least squares (hdb)."""
     budget: str = "rho=1"
@@ -212,7 +212,7 @@ class TableConfig(PersonConfig):
         if self.sparse and self.learner != "hdb":
             raise ValueError("sparse: for hdb only; pofw is the sparse learner of streams")
         if self.sparse and self.method == "least-squares":
-            raise ValueError("sparse: least squares assumes none; take gaussian or noisy_max")
+            raise ValueError("sparse: least squares assumes none; take gaussian")
         if self.pooled and self.learner == "hdb" and self.bandit() == "least-squares":
             raise ValueError(
                 "pooled: least squares learns from rows of one arm each, and several of a person "

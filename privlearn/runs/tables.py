@@ -24,7 +24,6 @@ from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.errors import DataError
 from privlearn.learners.contextual import RespondToArms
 from privlearn.learners.hdb import DPHDB
-from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
@@ -59,8 +58,6 @@ BLOCKS = 200
 """A stream is handed over in about so many blocks, which changes no result."""
 
 _SQUARED_RADIUS, _LOGISTIC_RADIUS = 2.0, 5.0
-_MOMENTS = 0.15
-"""Share of DP-HDB's budget for second moments."""
 
 _NOT_BETTER = (
     "the private {} does NOT beat the best constant {}; it takes more rows, a larger budget, "
@@ -189,10 +186,6 @@ def _bandit(config: TableConfig, table: Table) -> Bandit:
     if method == "least-squares":
         return PrivateLeastSquares(n_arms=arms, dim=table.dim, random_state=config.seed)
     options: dict[str, Any] = {} if config.radius is None else {"radius": config.radius}
-    if method == "gaussian":  # columns of a table are seldom uncorrelated
-        options["method"] = GaussianEpochs(moments=_MOMENTS)
-    else:
-        options["method"] = method
     return DPHDB(n_arms=arms, dim=table.dim, random_state=config.seed, **options)
 
 

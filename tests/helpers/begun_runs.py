@@ -23,7 +23,7 @@ from privlearn import ZCDP, Ball
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.contract.protocols import Plan
 from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPOLS, OnePassNewtonMNL
-from privlearn.learners.hdb_epochs import GaussianEpochs, NoisyMaxEpochs
+from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer, Model
 from privlearn.ledger import Ledger
@@ -33,6 +33,7 @@ from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn_studies.rivals.convex import NoisySFW
+from privlearn_studies.rivals.noisy_max_epochs import NoisyMaxEpochs
 
 USERS = 240
 DIED = 150

@@ -12,7 +12,7 @@ import numpy as np
 from privlearn.accountants import JointAccountant
 from privlearn.errors import LedgerError
 from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL
-from privlearn.learners.hdb_epochs import GaussianEpochs, NoisyMaxEpochs
+from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP
@@ -21,6 +21,7 @@ from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.rows.domains import Array
 from privlearn_studies.rivals.linear_bandits import DPUCB
+from privlearn_studies.rivals.noisy_max_epochs import NoisyMaxEpochs
 
 T, N_ITEMS, DIM = 900, 4, 2
 """More users than a stream says ahead that it takes (`streams.SEGMENT`), several times."""

@@ -37,7 +37,6 @@ from privlearn.learners.hdb import DPHDB
 from privlearn.learners.hdb_epochs import (
     GaussianEpochs,
     Moments,
-    NoisyMaxEpochs,
     epoch_ends,
     into_l1_ball,
     soft,
@@ -51,9 +50,11 @@ from privlearn.rows.domains import Array
 from privlearn.runs.references import RandomArms
 from privlearn.runs.simulated_arms import ArmMarket, classification_market, sparse_market
 from privlearn.values.adjacency import Adjacency
+from privlearn_studies.rivals.noisy_max_epochs import NoisyMaxEpochs
 
 DIM, ARMS, HORIZON, FIRST = 3, 3, 40, 8
-METHODS: list[Any] = ["gaussian", "noisy_max"]
+PLAIN = GaussianEpochs(moments=0.0)
+METHODS: list[Any] = [PLAIN, NoisyMaxEpochs()]
 
 
 def joint(
@@ -297,9 +298,9 @@ WAYS = {
     "in blocks": (factory(), pulled(5)),
     "logistic": (factory(loss="logistic"), pulled(3)),
     "preselection": (factory(preselection=0.2), pull),
-    "second moments": (factory(method=GaussianEpochs(moments=0.2)), pulled(3)),
+    "no second moments": (factory(method=PLAIN), pulled(3)),
     "noisy max": (factory(method=NoisyMaxEpochs(first_std=1.0)), pull),
-    "noisy max, in blocks": (factory(method="noisy_max"), pulled()),
+    "noisy max, in blocks": (factory(method=NoisyMaxEpochs()), pulled()),
 }
 
 
@@ -369,7 +370,7 @@ def test_the_sensitivity_that_is_paid_for_is_attained_on_one_arm(user: int) -> N
     best, worst = (ArmUser(np.ones(DIM), lambda arm, r=r: r) for r in (1.0, -1.0))  # type: ignore[misc]
     sums = [sums_of([who if i == user else u for i, u in enumerate(data)]) for who in (best, worst)]
     move = np.linalg.norm(sums[0] - sums[1])
-    step: Any = unstarted(first_epoch=4).start(joint(USERS))._steps[0]
+    step: Any = unstarted(first_epoch=4, method=PLAIN).start(joint(USERS))._steps[0]
     assert move == pytest.approx(2 * step.mechanism.domain.radius, rel=1e-9)
     assert (move / step.mechanism.error_std()) ** 2 / 2 == pytest.approx(1.0, rel=1e-9), "ρ = 1"
     assert (move / step.mechanism.error_std()) ** 2 / 2 <= 1.0
@@ -388,7 +389,7 @@ def test_a_changed_arm_moves_the_sums_by_the_root_of_two_clips() -> None:
 
 
 def test_scores_of_noisy_max_move_by_the_spread_that_is_paid_for() -> None:
-    step: Any = unstarted(method="noisy_max").start(joint())._steps[0]
+    step: Any = unstarted(method=NoisyMaxEpochs()).start(joint())._steps[0]
     one = step.mechanism
     rows = one.domain.clip(np.array([[9.0, -9.0, 9.0], [-9.0, 9.0, -9.0], [0.0, 0.0, 0.0]]))
     scores = one.vertices.scores(rows)
@@ -470,7 +471,7 @@ def global_clock(learner: Any) -> None:
 
 FLAWS: list[tuple[Callable[[Any], None], dict[str, Any], str]] = [
     (true_pull_counts, {}, "public state|received"),
-    (unnoised_signs, {"method": "noisy_max"}, "public state|received"),
+    (unnoised_signs, {"method": NoisyMaxEpochs()}, "public state|received"),
     (global_clock, {}, "the value moves|rows of users"),
 ]
 
@@ -561,13 +562,13 @@ def test_a_choice_has_no_price_in_gaussian_privacy_and_nothing_is_committed() ->
         GaussianDP(1), users=range(HORIZON), noise=NoiseSource.simulation(0)
     )
     with pytest.raises(CurrencyError):
-        unstarted(method="noisy_max").start(accountant)
+        unstarted(method=NoisyMaxEpochs()).start(accountant)
     assert len(accountant.ledger.entries) == 1
 
 
 def test_the_plan_names_every_epoch_and_nothing_else() -> None:
     accountant = joint()
-    learner = unstarted().start(accountant)
+    learner = unstarted(method=PLAIN).start(accountant)
     (plan,) = (entry for entry in accountant.ledger.entries if isinstance(entry, PlanEntry))
     assert len(plan.items) == len(learner_epochs(learner))
     with pytest.raises(BudgetError, match="committed plan"):
@@ -576,7 +577,7 @@ def test_the_plan_names_every_epoch_and_nothing_else() -> None:
 
 def test_second_moments_share_the_budget_of_every_epoch() -> None:
     accountant = joint()
-    learner = unstarted(method=GaussianEpochs(moments=0.2)).start(accountant)
+    learner = unstarted().start(accountant)
     Crowd().play(learner)
     accountant.close()
     certificate = accountant.certificate(1e-6)
@@ -613,7 +614,7 @@ def regret(market: ArmMarket, learner: Any, rho: Any = "0.05") -> float:
 
 @pytest.mark.parametrize(
     ("method", "logistic", "share"),
-    [("gaussian", False, 0.35), ("noisy_max", False, 0.5), ("gaussian", True, 0.6)],
+    [("gaussian", False, 0.35), (NoisyMaxEpochs(), False, 0.5), ("gaussian", True, 0.6)],
 )
 def test_regret_is_far_below_random(method: Any, logistic: bool, share: float) -> None:
     markets = [sparse_market(s, horizon=4000, dim=20, logistic=logistic) for s in (1, 2)]

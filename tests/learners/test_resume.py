@@ -131,13 +131,13 @@ def refuse_to_work_out(patch: pytest.MonkeyPatch) -> None:
         (one_pass_newton, "PersonBudgets"),
         (hdb, "epoch_ends"),
         (hdb, "one_row_budget"),
-        (hdb, "_METHODS"),
         (dpmnl, "dpmnl_noise"),
         (linear_bandits, "even_sizes"),
     ):
         patch.setattr(module, name, refuse)
     for method in ("_fit_times", "_block_ends", "_first_rounds"):
         patch.setattr(DPMNL, method, refuse)
+    patch.setattr(DPHDB, "_epochs", refuse)
     patch.setattr(DPHDB, "_setting", refuse)
 
 

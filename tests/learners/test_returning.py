@@ -39,6 +39,7 @@ from privlearn.values.adjacency import Adjacency
 from privlearn.values.participation import Participation as Rule
 from privlearn.values.records import record_at
 from privlearn_studies.rivals.linear_bandits import DPUCB
+from privlearn_studies.rivals.noisy_max_epochs import NoisyMaxEpochs
 
 T = 60
 IDS = [int(i) for i in np.random.default_rng(5).integers(0, 15, T)]
@@ -83,7 +84,7 @@ def hdb(**changes: Any) -> DPHDB:
 
 BANDITS: dict[str, tuple[Callable[[], Any], Rule]] = {
     "pooled": (hdb, Rule(2, pooled=True)),
-    "once an epoch": (lambda: hdb(method="noisy_max"), Rule(2, per_batch=1)),
+    "once an epoch": (lambda: hdb(method=NoisyMaxEpochs()), Rule(2, per_batch=1)),
     "least squares": (
         lambda: PrivateLeastSquares(n_arms=2, dim=3, blocks=6),
         Rule(2, per_batch=1),

@@ -44,8 +44,8 @@ mechanisms.stream_terms: least_std
 learners.convex: scale_of Strategy._mu Strategy._together
 learners.dpmnl: DPMNL._block_ends DPMNL._first_rounds DPMNL._fit_times DPMNL._noise_for
 learners.hdb: DPHDB._distinct_steps DPHDB._ends DPHDB._setting_of_row
-learners.hdb_epochs: GaussianEpochs.mechanism GaussianEpochs.second_moments NoisyMaxEpochs.mechanism
-learners.hdb_epochs: NoisyMaxEpochs.second_moments epoch_ends
+learners.hdb_epochs: GaussianEpochs.mechanism GaussianEpochs.second_moments epoch_ends
+baselines.noisy_max_epochs: NoisyMaxEpochs.mechanism NoisyMaxEpochs.second_moments
 learners.newton: batch_ends
 learners.one_pass_newton: OnePassNewtonMNL._ends
 learners.person_budgets: PersonBudgets.of_row PersonBudgets.sums

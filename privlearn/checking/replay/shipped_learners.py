@@ -179,12 +179,6 @@ LEARNER_CASES = (
         for learner, how, factory, protocol in (
             ("DPHDB", "one by one", _bandit(DPHDB, first_epoch=FIRST), pulled()),
             ("DPHDB", "in blocks", _bandit(DPHDB, first_epoch=FIRST), pulled(3)),
-            (
-                "DPHDB",
-                "by noisy choices",
-                _bandit(DPHDB, method="noisy_max", first_epoch=FIRST, preselection=0.5),
-                pulled(),
-            ),
             ("DPHDB", "logistic", _bandit(DPHDB, loss="logistic", first_epoch=FIRST), pulled(5)),
             ("PrivateLeastSquares", "one by one", _bandit(PrivateLeastSquares), pulled()),
             ("PrivateLeastSquares", "in blocks", _bandit(PrivateLeastSquares), pulled(4)),

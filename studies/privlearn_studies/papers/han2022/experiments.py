@@ -11,6 +11,7 @@ import numpy as np
 
 from privlearn.accountants import JointAccountant
 from privlearn.learners.hdb import DPHDB
+from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
@@ -19,6 +20,7 @@ from privlearn.runs.references import LassoBandit, RandomArms
 from privlearn.runs.simulated_arms import sparse_market
 from privlearn_studies.papers.han2022 import competitors
 from privlearn_studies.rivals.linear_bandits import DPUCB
+from privlearn_studies.rivals.noisy_max_epochs import NoisyMaxEpochs
 from privlearn_studies.simulated import regression
 
 TABLE, FIGURE = "table5.1", "fig5.1"
@@ -147,8 +149,8 @@ def _pull(cell: Han2022Cell, seed: int) -> Han2022Result:
             bare = RandomArms(n_arms=BANDIT_ARMS, random_state=seed)
         return _scored(market.serve(bare), None)
     makers: dict[str, Callable[[], Any]] = {
-        HDB: lambda: DPHDB(**size),
-        HDB_CHOICES: lambda: DPHDB(**size, method="noisy_max"),
+        HDB: lambda: DPHDB(**size, method=GaussianEpochs(moments=0.0)),
+        HDB_CHOICES: lambda: DPHDB(**size, method=NoisyMaxEpochs()),
         UCB: lambda: DPUCB(**size),
         LEAST_SQUARES: lambda: PrivateLeastSquares(**size),
     }
