@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from textwrap import fill
 from typing import Annotated, Any
 
 from pydantic import (
@@ -222,6 +223,16 @@ class Certificate(BaseModel):
             if not told[name]:
                 del told[name]
         return told
+
+    def __str__(self) -> str:
+        """What a reader needs first, in plain words; `repr` and JSON have every field."""
+        from privlearn.accountants.plain_words import first_screen  # which reads certificates
+
+        leads = [(f"{name:16}" if name else "", text) for name, text in first_screen(self)]
+        return "\n".join(
+            fill(text, 80, initial_indent=lead, subsequent_indent=" " * len(lead))
+            for lead, text in leads
+        )
 
     @property
     def composition(self) -> Guarantee | None:

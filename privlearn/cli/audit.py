@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 import typer
 
@@ -26,125 +27,105 @@ from privlearn.ledger.addresses import is_address, named
 
 if TYPE_CHECKING:
     from privlearn.reporting.model import Report
+    from privlearn.reporting.report import Looked
 
 
-_QUESTION, _LISTED, _OUTPUT = "What is asked", "Which spends are listed", "Where it goes"
+_asked = partial(typer.Option, rich_help_panel="What is asked")
+_listed = partial(typer.Option, rich_help_panel="Which spends are listed")
+_output = partial(typer.Option, rich_help_panel="Where it goes")
 _OF_DIFF = frozenset({"ledger", "more", "delta", "json", "modules"})
 _OF_FOLLOW = frozenset({"ledger", "follow", "delta", "head", "rounds", "full", "modules"})
 
 
+_Ledger = Annotated[
+    str,
+    typer.Argument(
+        metavar="LEDGER",
+        help="Ledger file, its JSON-lines export, or postgresql://… for one in a database. "
+        "`diff OLD NEW` compares two.",
+    ),
+]
+_More = Annotated[
+    list[str] | None, typer.Argument(metavar="[OLD NEW]", help="After diff: the two ledgers.")
+]
+_Delta = Annotated[float | None, _asked(help="Where to state ε.")]
+_Head = Annotated[str | None, _asked(help="A head that was kept elsewhere: is it in the ledger?")]
+_User = Annotated[
+    int | None,
+    _asked(
+        min=0,
+        help="For this arrival index; default: the largest. Not under a rule of participation.",
+    ),
+]
+_Rounds = Annotated[
+    int, _asked(min=1, help="For a person with so many rows. Not under a rule of participation.")
+]
+_Since = Annotated[
+    str | None, _listed(help="Only spends from this day or minute on: 2026-11-01[T10:00Z].")
+]
+_Label = Annotated[str | None, _listed(help="Only spends of this label.")]
+_Mechanism = Annotated[str | None, _listed(help="Only spends of this mechanism.")]
+_By = Annotated[
+    Literal["time", "label", "mechanism", "user-range"] | None,
+    _listed(help="How spends are added up; default: by mechanism and label."),
+]
+_Follow = Annotated[
+    bool, typer.Option("--follow", help="Print spends as they are written, until it closes.")
+]
+_Modules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="MODULE",
+        help="Import this module first, which runs its code: for kinds of losses of other "
+        "packages that register without entry points. May be repeated.",
+    ),
+]
+_Full = Annotated[
+    bool,
+    _output(
+        "--full", help="Print everything, with every assumption, and what follows from problems."
+    ),
+]
+_Json = Annotated[bool, _output("--json", help="Print JSON only, with everything.")]
+_Html = Annotated[Path | None, _output(help="Write one self-contained page to this file.")]
+_Registry = Annotated[
+    Path | None, _output(help="Write a record for the registry of deployments to this file.")
+]
+_Evaluation = Annotated[
+    Path | None, _output(help="Write the answers to an evaluator's questions to this file.")
+]
+_About = Annotated[
+    Path | None,
+    _output(
+        help="TOML file of what only a person can say, for these two; --registry makes one if "
+        "there is none."
+    ),
+]
+_Plot = Annotated[Path | None, _output(help="Draw what was spent over time to this file.")]
+
+
 def audit(
     context: typer.Context,
-    ledger: Annotated[
-        str,
-        typer.Argument(
-            metavar="LEDGER",
-            help="Ledger file, its JSON-lines export, or postgresql://… for one in a database. "
-            "`diff OLD NEW` compares two.",
-        ),
-    ],
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="[OLD NEW]", help="After diff: the two ledgers.")
-    ] = None,
-    delta: Annotated[
-        float | None, typer.Option(help="Where to state ε.", rich_help_panel=_QUESTION)
-    ] = None,
-    head: Annotated[
-        str | None,
-        typer.Option(
-            help="A head that was kept elsewhere: is it in the ledger?", rich_help_panel=_QUESTION
-        ),
-    ] = None,
-    user: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="For this arrival index; default: the largest. Not under a rule of participation.",
-            rich_help_panel=_QUESTION,
-        ),
-    ] = None,
-    rounds: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="For a person with so many rows. Not under a rule of participation.",
-            rich_help_panel=_QUESTION,
-        ),
-    ] = 1,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            help="Only spends from this day or minute on: 2026-11-01[T10:00Z].",
-            rich_help_panel=_LISTED,
-        ),
-    ] = None,
-    label: Annotated[
-        str | None, typer.Option(help="Only spends of this label.", rich_help_panel=_LISTED)
-    ] = None,
-    mechanism: Annotated[
-        str | None, typer.Option(help="Only spends of this mechanism.", rich_help_panel=_LISTED)
-    ] = None,
-    by: Annotated[
-        Literal["time", "label", "mechanism", "user-range"] | None,
-        typer.Option(
-            help="How spends are added up; default: by mechanism and label.",
-            rich_help_panel=_LISTED,
-        ),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Print spends as they are written, until it closes.")
-    ] = False,
-    modules: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--import",
-            metavar="MODULE",
-            help="Import this module first, which runs its code: for kinds of losses of other "
-            "packages that register without entry points. May be repeated.",
-        ),
-    ] = None,
-    full: Annotated[
-        bool,
-        typer.Option(
-            "--full",
-            help="Print every assumption, and what follows from problems.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = False,
-    json: Annotated[
-        bool,
-        typer.Option("--json", help="Print JSON only, with everything.", rich_help_panel=_OUTPUT),
-    ] = False,
-    html: Annotated[
-        Path | None,
-        typer.Option(help="Write one self-contained page to this file.", rich_help_panel=_OUTPUT),
-    ] = None,
-    registry: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write a record for the registry of deployments to this file.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = None,
-    evaluation: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the answers to an evaluator's questions to this file.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = None,
-    about: Annotated[
-        Path | None,
-        typer.Option(
-            help="TOML file of what only a person can say, for these two; --registry makes one if "
-            "there is none.",
-            rich_help_panel=_OUTPUT,
-        ),
-    ] = None,
-    plot: Annotated[
-        Path | None,
-        typer.Option(help="Draw what was spent over time to this file.", rich_help_panel=_OUTPUT),
-    ] = None,
+    ledger: _Ledger,
+    more: _More = None,
+    delta: _Delta = None,
+    head: _Head = None,
+    user: _User = None,
+    rounds: _Rounds = 1,
+    since: _Since = None,
+    label: _Label = None,
+    mechanism: _Mechanism = None,
+    by: _By = None,
+    follow: _Follow = False,
+    modules: _Modules = None,
+    full: _Full = False,
+    json: _Json = False,
+    html: _Html = None,
+    registry: _Registry = None,
+    evaluation: _Evaluation = None,
+    about: _About = None,
+    plot: _Plot = None,
 ) -> None:
     """Recompute the guarantee from only a ledger, and tell what was spent and what remains.
 
@@ -156,32 +137,19 @@ def audit(
     field of the record is missing in what a person said.
     """
     import_named(modules or [])
-    files = {"html": html, "registry": registry, "evaluation": evaluation, "plot": plot}
     if ledger == "diff" and more is not None:
         _refuse_others(context, "diff compares two ledgers", _OF_DIFF)
         _diff(more, delta=delta, json=json)
-    if more is not None:
-        fail(f"one ledger is audited at a time, not also {named(more[0])}", BAD_INPUT)
-    if ledger == "diff":
-        fail("diff needs two ledgers, OLD and NEW; a ledger of that name is ./diff", BAD_INPUT)
-    where = ledger if is_address(ledger) else Path(ledger)
+    where = _one_ledger(ledger, more)
+    files = {"html": html, "registry": registry, "evaluation": evaluation, "plot": plot}
     written = [path for path in (html, plot, registry, evaluation) if path is not None]
     for path in written:
         if not path.parent.is_dir():  # before an audit that may take long
             fail(f"{path}: there is no folder {path.parent}", BAD_INPUT)
     if follow:
         _refuse_others(context, "--follow prints spends as they come", _OF_FOLLOW)
-        from privlearn.cli.following import follow_ledger
-
-        with _unreadable():
-            code = follow_ledger(where, delta=delta, head=head, rounds=rounds, full=full)
-        raise typer.Exit(code)
+        _follow(where, delta=delta, head=head, rounds=rounds, full=full)
     _check_files(where, {**files, "about": about})
-    if html is not None:
-        from privlearn.reporting.page import check_page_name
-
-        with clear_errors():
-            check_page_name(html)
     from privlearn.reporting.report import look_at, report_of
 
     with _unreadable():
@@ -202,23 +170,29 @@ def audit(
         from privlearn.reporting.terminal import print_report
 
         print_report(found, console(), by=by, full=full)
-    if html is not None:
-        from privlearn.reporting.page import write_page
-
-        with clear_errors():
-            write_page(found, html)
-    if plot is not None:
-        from privlearn.reporting.figures import draw_spending
-        from privlearn.reporting.report import spending_of
-
-        with clear_errors():
-            draw_spending(plot, spending_of(looked), looked.states)
+    _write_pictures(looked, found, html=html, plot=plot)
     _write_records(found, registry=registry, evaluation=evaluation, about=about)
     if written and not json:
         from privlearn.reporting.terminal_page import Page
 
         Page(console()).named("files", ", ".join(map(str, written)))
     raise typer.Exit(found.exit_code)
+
+
+def _one_ledger(ledger: str, more: list[str] | None) -> Path | str:
+    if more is not None:
+        fail(f"one ledger is audited at a time, not also {named(more[0])}", BAD_INPUT)
+    if ledger == "diff":
+        fail("diff needs two ledgers, OLD and NEW; a ledger of that name is ./diff", BAD_INPUT)
+    return ledger if is_address(ledger) else Path(ledger)
+
+
+def _follow(where: Path | str, **asked: Any) -> NoReturn:
+    from privlearn.cli.following import follow_ledger
+
+    with _unreadable():
+        code = follow_ledger(where, **asked)
+    raise typer.Exit(code)
 
 
 def _refuse_others(context: typer.Context, what: str, taken: frozenset[str]) -> None:
@@ -241,6 +215,24 @@ def _check_files(ledger: Path | str, files: Mapping[str, Path | None]) -> None:
             if where == taken or (where.exists() and taken.exists() and where.samefile(taken)):
                 fail(f"--{name} {path} is the same file as {other}: it stays as it is", BAD_INPUT)
         seen[f"--{name}"] = where
+    if (html := files["html"]) is not None:
+        from privlearn.reporting.page import check_page_name
+
+        with clear_errors():
+            check_page_name(html)
+
+
+def _write_pictures(looked: Looked, found: Report, *, html: Path | None, plot: Path | None) -> None:
+    with clear_errors():
+        if html is not None:
+            from privlearn.reporting.page import write_page
+
+            write_page(found, html)
+        if plot is not None:
+            from privlearn.reporting.figures import draw_spending
+            from privlearn.reporting.report import spending_of
+
+            draw_spending(plot, spending_of(looked), looked.states)
 
 
 @contextmanager

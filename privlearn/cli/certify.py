@@ -139,7 +139,7 @@ def _problems(found: Verified) -> list[str]:
 
 def _verdict(found: Verified) -> str:
     """One line of ours: who signed, as far as that is known, and what the ledger says."""
-    from privlearn.reporting.shown_numbers import counted
+    from privlearn.accountants.shown_numbers import counted
 
     problems, said = _problems(found), None if found.statement is None else found.statement
     if problems:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, final
 
 from privlearn.accountants.leased_spends import is_lease, runs_of
 from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.shown_numbers import counted, indices, up
 from privlearn.accountants.state import AccountState
 from privlearn.cli.interruption import termination_interrupts, undisturbed
 from privlearn.cli.output import BAD_INPUT, console, fail
@@ -21,7 +22,6 @@ from privlearn.ledger.reader import is_export
 from privlearn.reporting.audits import examination
 from privlearn.reporting.costs import unit_of
 from privlearn.reporting.report import Looked, name_of, report_of
-from privlearn.reporting.shown_numbers import counted, indices, up
 from privlearn.reporting.spend_table import SpendTable
 from privlearn.reporting.terminal import print_report
 from privlearn.reporting.terminal_page import Page

@@ -118,7 +118,7 @@ def _of_ledger(path: Path) -> tuple[list[str], bool]:
 
 
 def _left(guarantee: Guarantee, spent: Guarantee, balance: Balance | None) -> str:
-    from privlearn.reporting.shown_numbers import down, fixed, up
+    from privlearn.accountants.shown_numbers import down, fixed, up
 
     if spent.unknown:
         return "unknown"

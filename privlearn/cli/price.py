@@ -128,7 +128,7 @@ def _show_price(
 
 
 def _price_line(price: Any) -> str:
-    from privlearn.reporting.shown_numbers import fixed, power_up, up
+    from privlearn.accountants.shown_numbers import fixed, power_up, up
 
     kind = {"central": "DP", "joint": "joint DP", "local": "local DP"}[price.trust]
     return (

@@ -46,8 +46,7 @@ def quickstart(
     """
     console().print(
         "A private learner shows 2,000 simulated people, who come five times each, 10 of 100 real "
-        f"cars and learns what people like, within joint {budget} for every person. Noise is from "
-        "a cryptographic source.\n"
+        f"cars and learns what people like, within a privacy budget of {budget} for every person.\n"
     )
     settings = {"data": "cars", "task": "returning", "budget": budget, "seed": seed}
     options = " ".join(f"--{name} {value}" for name, value in settings.items())
@@ -235,24 +234,19 @@ def _detail(form: Any, item: Any) -> str:
 
 def _show_outcome(outcome: Any) -> None:
     from privlearn.reporting.certificates import print_certificate
+    from privlearn.reporting.terminal_page import Page
 
-    screen = console()
+    screen, folders = console(), outcome.folders
+    audit = f"privlearn audit {folders.public / 'ledger.db'} --full"
+    print_certificate(outcome.certificate, screen, details=audit)
+    screen.print()
     for line in outcome.released:
         screen.print(line, markup=False, highlight=False)
-    screen.print("\nfor the operator only:", style="dim")
+    screen.print("for the operator only:", style="dim")
     for line in outcome.lines:
-        screen.print(f"  {line}", markup=False, highlight=False)
-    screen.print()
-    print_certificate(outcome.certificate, screen)
-    _show_folders(outcome.folders, screen, outcome.published)
-
-
-def _show_folders(folders: Any, screen: Any, public: str) -> None:
-    screen.print(f"\npublic   {folders.public}   ({public})")
+        Page(screen).hanging("  ", line, "")
+    screen.print(f"\npublic   {folders.public}   ({outcome.published})")
     screen.print(f"private  {folders.private}   (what only the operator may see)")
-    screen.print(
-        f"audit it: privlearn audit {folders.public / 'ledger.db'}", style="bold", soft_wrap=True
-    )
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
@@ -10,8 +9,11 @@ from typing import TYPE_CHECKING, TypeVar
 from privlearn.accountants.assumption import KINDS, Assumption
 from privlearn.accountants.certificate import Attestation, Certificate, Guarantee, Leased, Share
 from privlearn.accountants.person_assumptions import rule_words
-from privlearn.reporting.shown_numbers import counted, fixed, indices, up
-from privlearn.reporting.shown_numbers import part as part_of_one
+from privlearn.accountants.plain_words import DETAILS, compared, first_screen
+from privlearn.accountants.plain_words import verdict as verdict
+from privlearn.accountants.plain_words import weaknesses as weaknesses
+from privlearn.accountants.shown_numbers import counted, fixed, indices, up
+from privlearn.accountants.shown_numbers import part as part_of_one
 from privlearn.reporting.terminal_page import Page
 from privlearn.reporting.visible import markdown, visible
 
@@ -21,111 +23,9 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", Attestation, Share)
 
-
-def verdict(certificate: Certificate) -> str:
-    """One line that says whether the guarantee holds."""
-    if certificate.problems:
-        return f"NOT VERIFIED: {counted(len(certificate.problems), 'problem')}"
-    if certificate.simulation:
-        return "SIMULATION: the record is consistent, but its noise protects nobody"
-    state = "closed" if certificate.closed else "open, reported at its plan or cap"
-    if all(guarantee.attested for guarantee in certificate.guarantees):
-        return f"ATTESTED, NOT VERIFIED: the record of clients' claims is consistent ({state})"
-    if certificate.attested:
-        return f"VERIFIED from the ledger alone, except what clients attest ({state})"
-    if any(guarantee.rule is not None for guarantee in certificate.guarantees):
-        return f"VERIFIED from the ledger alone, except what its registry of people kept ({state})"
-    return f"VERIFIED from the ledger alone ({state})"
-
-
-def meaning(certificate: Certificate) -> str:
-    """What the verdict means to whoever reads only that."""
-    if certificate.problems:
-        return (
-            "Something in the record is wrong, or does not fit its own rules. Rely on no number of "
-            "it until whoever keeps the ledger has explained each problem."
-        )
-    if certificate.simulation:
-        return (
-            "This was a test with noise that can be computed again. What it released protects "
-            "nobody, whatever the numbers say."
-        )
-    if any(guarantee.attested for guarantee in certificate.guarantees):
-        return (
-            "People's own devices say what they did. The sums are right if that is true, which "
-            "nobody has verified."
-        )
-    if any(one.unknown or math.isinf(one.epsilon) for one in certificate.guarantees):
-        return (
-            "The record is consistent, and yet it states no protection that can be known, see "
-            "below."
-        )
-    return (
-        "Every entry was read and its cost worked out again, and the budget was kept. That says "
-        "that the numbers are right, not that the protection which they state is strong enough. "
-        "They hold as far as what they rest on is true."
-    )
-
-
-def weaknesses(certificate: Certificate) -> list[str]:
-    """What weakens this claim, of what is particular to this ledger."""
-    lines = [
-        f"{_of_accountant(certificate, one)}there is no finite ε at δ = {up(one.delta)}; it needs "
-        f"a larger δ{' or fewer rounds' if one.rounds > 1 else ''}"
-        for one in certificate.guarantees
-        if math.isinf(one.epsilon) and not one.unknown
-    ]
-    lines += _each_once(
-        certificate,
-        (
-            (one, f"what was spent is unknown: {one.unknown}")
-            for one in certificate.spent
-            if one.unknown
-        ),
-    )
-    if not certificate.closed:
-        odometer = ", and the odometer," if any(s.running for s in certificate.spent) else ""
-        lines.append(
-            "the ledger is open: more may have been spent, or cut off, after its last entry; the "
-            f"guarantee holds for that, too, but what was spent{odometer} counts only up to entry "
-            f"{certificate.entries - 1}"
-        )
-    if certificate.lost:
-        lines.append(
-            f"{counted(certificate.lost, 'spend')} without a recorded outcome (lost): paid for, "
-            "but more may have left than is recorded"
-        )
-    lines += _each_once(
-        certificate,
-        (
-            (guarantee, assumption.text)
-            for guarantee in certificate.guarantees
-            for assumption in guarantee.rests_on
-            if assumption.weakens
-        ),
-    )
-    if certificate.trusted_code:
-        lines.append(f"trusted code, {counted(len(certificate.trusted_code), 'line')}, see below")
-    return lines
-
-
-def _each_once(certificate: Certificate, told: Iterable[tuple[Guarantee, str]]) -> list[str]:
-    """Every text once, and whose it is if it is not everybody's."""
-    texts: dict[str, dict[int, Guarantee]] = {}
-    for guarantee, text in told:
-        texts.setdefault(text, {})[guarantee.accountants[0]] = guarantee
-    everybody = len(certificate.guarantees)
-    return [
-        text
-        if len(whose) == everybody
-        else f"accountant{'s' * (len(whose) > 1)} {' and '.join(map(str, whose))}: {text}"
-        for text, whose in texts.items()
-    ]
-
-
-def _of_accountant(certificate: Certificate, guarantee: Guarantee) -> str:
-    several = len(certificate.guarantees) > 1
-    return f"accountant {guarantee.accountants[0]}: " if several else ""
+_MOST_PROBLEMS = 2
+_MOST_OF_PROBLEM = 200
+"""Problems on the first screen, and characters of each."""
 
 
 def guarantee_line(guarantee: Guarantee) -> str:
@@ -218,13 +118,18 @@ def _grouped(assumptions: Sequence[Assumption]) -> list[tuple[str, list[str]]]:
     return [(heading, texts) for heading, texts in groups if texts]
 
 
-def print_certificate(certificate: Certificate, console: Console, *, full: bool = False) -> None:
-    """Prints verdict, weaknesses and guarantees, in that order; ``full`` adds every assumption.
+def print_certificate(
+    certificate: Certificate, console: Console, *, full: bool = False, details: str = DETAILS
+) -> None:
+    """Prints the first screen; ``full`` adds all that the certificate holds.
 
     All text of the ledger is indented, so that it cannot be taken for the verdict.
     """
     page = Page(console)
-    print_verdict(certificate, page, full=full)
+    print_first_screen(certificate, first_screen(certificate, details=details), page)
+    if not full:
+        return
+    print_findings(certificate, page, full=full)
     several = len(certificate.guarantees) > 1
     for guarantee, spent in zip(certificate.guarantees, certificate.spent, strict=True):
         page.line(f"\n{whose(guarantee)}" if several else "", style="bold")
@@ -238,20 +143,40 @@ def print_certificate(certificate: Certificate, console: Console, *, full: bool 
     print_record(certificate, page, full=full)
 
 
-def print_verdict(certificate: Certificate, page: Page, *, full: bool) -> None:
-    """Whether it holds, what is wrong, and what weakens it."""
+def print_first_screen(
+    certificate: Certificate, lines: Sequence[tuple[str, str]], page: Page
+) -> None:
+    """Prints what `first_screen` says, and the first problems."""
     claimed = certificate.attested and not certificate.problems and not certificate.simulation
     style = "bold green" if certificate.holds else "bold yellow" if claimed else "bold red"
-    page.line(verdict(certificate), style=style)
-    if together := together_line(certificate):
-        page.named("all together", together, style="bold")
-    page.items(certificate.problems, style="red")
+    (_, verdict_line), (_, in_one_sentence), *named = lines
+    page.line(verdict_line, style=style)
+    page.hanging("", in_one_sentence, "")
+    page.items(_first_problems(certificate), style="red")
+    more = certificate.problems[_MOST_PROBLEMS:]
+    told = [f"and {len(more):,} more"] if more else []
     if certificate.consequences:
         number = counted(len(certificate.consequences), "further problem")
-        where = ":" if full else " (--full)"
-        page.items([f"{number} where the record is broken, which may follow from that{where}"])
-    if full:
-        page.items(certificate.consequences, style="red", most=2000)
+        told.append(f"{number} where the record is broken, which may follow from that")
+    if told:
+        page.items(["; ".join(told)])
+    for name, text in named:
+        page.named(name, text)
+
+
+def _first_problems(certificate: Certificate) -> list[str]:
+    return [visible(text, _MOST_OF_PROBLEM) for text in certificate.problems[:_MOST_PROBLEMS]]
+
+
+def print_findings(certificate: Certificate, page: Page, *, full: bool) -> None:
+    """What all accountants promise together, what is wrong, and what weakens it."""
+    if together := together_line(certificate):
+        page.line("")
+        page.named("all together", together, style="bold")
+    told = [*certificate.problems, *(certificate.consequences if full else [])]
+    if told != _first_problems(certificate):
+        page.line("\nproblems, and what may follow from them:", style="bold")
+        page.items(told, style="red", most=2000 if full else 30)
     weak = weaknesses(certificate)
     if weak:
         page.line("\nwhat weakens this claim:", style="bold")
@@ -294,7 +219,9 @@ def print_record(certificate: Certificate, page: Page, *, full: bool) -> None:
     page.items(certificate.trusted_code or ["none beyond the library's clipping and sums"])
     if full:
         for guarantee in certificate.guarantees:
-            page.line(f"\n{_of_accountant(certificate, guarantee)}it rests on", style="bold")
+            several = len(certificate.guarantees) > 1
+            of = f"accountant {guarantee.accountants[0]}: " if several else ""
+            page.line(f"\n{of}it rests on", style="bold")
             for heading, texts in _grouped(guarantee.rests_on):
                 page.line(f"{heading}.")
                 page.items(texts, most=1000)
@@ -331,18 +258,6 @@ def _early(certificate: Certificate) -> str:
         f"{counted(certificate.ended_early, 'stream')}, charged as far as they came; "
         f"{counted(certificate.freed, 'charge')} of later users taken off"
     )
-
-
-def compared(certificate: Certificate) -> str:
-    """Which head that was kept elsewhere the ledger was compared with, and what came of it."""
-    at, entries = certificate.head_at, certificate.entries
-    if not certificate.head_compared:
-        return f"compared with {'its head file' if certificate.head_beside else 'none'}"
-    if at is None:
-        return "the one given stands nowhere"
-    if at == entries:
-        return "the one given"
-    return f"the one given stands after entry {at:,} of {entries:,}, which continue it"
 
 
 def certificate_markdown(certificate: Certificate) -> str:

@@ -22,10 +22,10 @@ from typing import Any, Literal, final
 
 from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.person_assumptions import relation_words, rule_words
+from privlearn.accountants.shown_numbers import counted, power_up, rounded_up, up
 from privlearn.errors import DataError, IncompleteRecordError, UncertifiedRecordError
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.model import Balance, Report
-from privlearn.reporting.shown_numbers import counted, power_up, rounded_up, up
 from privlearn.reporting.visible import markdown, visible
 from privlearn.reporting.written_files import write_over_own
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_foreign, toml_in

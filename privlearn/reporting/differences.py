@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from privlearn.accountants.certificate import Guarantee
+from privlearn.accountants.shown_numbers import down, indices, part, up
 from privlearn.ledger import Record, iterate_records
 from privlearn.reporting.certificates import guarantee_line, whose
 from privlearn.reporting.model import Balance, OneSpend, Report, Spent
 from privlearn.reporting.report import name_of, report
-from privlearn.reporting.shown_numbers import down, indices, part, up
 from privlearn.reporting.terminal_page import Page
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, final
 
 from privlearn.accountants.assumption import AssumptionKind
+from privlearn.accountants.shown_numbers import counted, up
 from privlearn.reporting.certificates import guarantee_line
 from privlearn.reporting.model import Report
-from privlearn.reporting.shown_numbers import counted, up
 from privlearn.reporting.visible import markdown
 from privlearn.reporting.written_files import write_over_own
 from privlearn.values.adjacency import Trust

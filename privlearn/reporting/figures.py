@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from privlearn.accountants.epsilon_delta import Evaluated
+from privlearn.accountants.shown_numbers import fixed, up
 from privlearn.accountants.state import AccountState
 from privlearn.errors import DataError
 from privlearn.reporting.privacy_curves import PrivacyCurve, curve_of, reading
 from privlearn.reporting.report import look_at, spending_of
-from privlearn.reporting.shown_numbers import fixed, up
 from privlearn.reporting.spending import Spending
 from privlearn.reporting.visible import in_plot
 from privlearn.rows.domains import Array

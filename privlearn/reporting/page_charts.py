@@ -9,10 +9,10 @@ from typing import final
 
 import numpy as np
 
+from privlearn.accountants.shown_numbers import part
 from privlearn.ledger.chain import minute_of
 from privlearn.reporting.model import Balance, Curve, Spent
 from privlearn.reporting.privacy_curves import PrivacyCurve
-from privlearn.reporting.shown_numbers import part
 
 WIDTH, HEIGHT = 420, 260
 LEFT, RIGHT, TOP, BOTTOM = 60, 400, 16, 214

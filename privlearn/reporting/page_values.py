@@ -6,7 +6,7 @@ import math
 
 from markupsafe import Markup, escape
 
-from privlearn.reporting.shown_numbers import indices, part, rounded_up, significant
+from privlearn.accountants.shown_numbers import indices, part, rounded_up, significant
 from privlearn.reporting.visible import visible
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")

@@ -11,8 +11,8 @@ import numpy as np
 
 from privlearn.accountants.epsilon_delta import Evaluated, Work, largest_delta, largest_epsilon
 from privlearn.accountants.guarantee import Composite
+from privlearn.accountants.shown_numbers import rounded_up
 from privlearn.losses import Loss, parts_of
-from privlearn.reporting.shown_numbers import rounded_up
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
 

@@ -12,6 +12,7 @@ import numpy as np
 from privlearn.accountants.guarantee import reached_in_zcdp
 from privlearn.accountants.person_totals import person_cost
 from privlearn.accountants.prices import LossPrice
+from privlearn.accountants.shown_numbers import counted, fixed, up
 from privlearn.accountants.state import AccountState
 from privlearn.errors import BudgetError, PrivlearnError
 from privlearn.losses import Loss
@@ -25,7 +26,6 @@ from privlearn.reporting.model import (
     PlanItemLeft,
     Purchase,
 )
-from privlearn.reporting.shown_numbers import counted, fixed, up
 from privlearn.reporting.spend_table import (
     Group,
 )

@@ -17,6 +17,16 @@ from privlearn.accountants.certificate import Certificate, Guarantee
 from privlearn.accountants.epsilon_delta import Work
 from privlearn.accountants.guarantee import Composite, promised
 from privlearn.accountants.multiple_accountants import promised_pieces, sums, user_sums
+from privlearn.accountants.plain_words import (
+    attacker,
+    certified,
+    compared,
+    guessed,
+    meaning,
+    sentence,
+    verdict,
+    weaknesses,
+)
 from privlearn.accountants.state import AccountState
 from privlearn.errors import DataError, PrivlearnError
 from privlearn.ledger.addresses import is_address, shown
@@ -24,9 +34,7 @@ from privlearn.ledger.chain import minute_of
 from privlearn.reporting.asked import Asked, minute_text
 from privlearn.reporting.audits import examine
 from privlearn.reporting.books import Books
-from privlearn.reporting.certificates import compared, meaning, verdict, weaknesses
 from privlearn.reporting.model import MOST_LISTED, Balance, Curve, Reading, Report
-from privlearn.reporting.plain_words import attacker, certified, guessed, sentence
 from privlearn.reporting.privacy_curves import (
     PrivacyCurve,
     chances,
@@ -36,6 +44,7 @@ from privlearn.reporting.privacy_curves import (
 from privlearn.reporting.remaining import Remaining
 from privlearn.reporting.spend_table import UNKNOWN_TIME, SpendTable
 from privlearn.reporting.spending import Spending, spending_over_time
+from privlearn.reporting.visible import visible
 
 _MOST_CURVES = 100
 """Accountants of which a curve is drawn; the readings of others are of their (ε, δ)."""
@@ -304,7 +313,8 @@ def _reading(
 ) -> Reading:
     number = guarantee.accountants[0]
     if not certified(certificate, guarantee):
-        said = sentence(certificate, guarantee, 1.0)
+        shown_guarantee = guarantee.model_copy(update={"unknown": visible(guarantee.unknown)})
+        said = sentence(certificate, shown_guarantee, 1.0)
         return Reading(accountant=number, sentence=said, guess=1.0, alarm=1.0, odds=100.0, words=[])
     if curve is None:
         points = PrivacyCurve(np.array([guarantee.epsilon]), np.array([guarantee.delta]))

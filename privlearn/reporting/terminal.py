@@ -5,38 +5,79 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from privlearn.accountants.plain_words import first_screen
+from privlearn.accountants.shown_numbers import counted, down, indices, part, up
 from privlearn.reporting.certificates import (
     print_claims,
+    print_findings,
+    print_first_screen,
     print_guarantee,
     print_record,
     print_sums,
-    print_verdict,
     whose,
 )
 from privlearn.reporting.model import Balance, By, OneSpend, OpenToken, Report, Spent
-from privlearn.reporting.shown_numbers import counted, down, indices, part, up
 from privlearn.reporting.terminal_page import Page
 from privlearn.reporting.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+_DETAILS = "add --full (text), --html FILE (a page) or --json (for programs)"
+
 
 def print_report(
     report: Report, console: Console, *, by: By | None = None, full: bool = False
 ) -> None:
-    """Prints verdict, weaknesses, guarantees and balances, and who was charged for what.
+    """Prints the first screen, and behind it what was asked for, or all.
 
     Args:
         report: what is printed.
         console: where to.
         by: how spends are added up; default by mechanism and label.
-        full: also every assumption, and what follows from a problem.
+        full: everything, with every assumption, and what follows from a problem.
 
     All text of the ledger is indented, so that it cannot be taken for the verdict.
     """
     page = Page(console)
-    print_verdict(report, page, full=full)
+    whole = report.composition
+    told = zip(
+        [*report.guarantees, *report.sums], [*report.readings, *report.sum_readings], strict=True
+    )
+    guess = min((reading.guess for guarantee, reading in told if guarantee == whole), default=None)
+    lines = first_screen(report, guess=guess, spent=_spent(report), details=_DETAILS)
+    print_first_screen(report, lines, page)
+    if full or by is not None or report.asked:
+        _print_details(report, page, by=by, full=full)
+
+
+def _spent(report: Report) -> str:
+    """What was spent of the budgets, and what remains: of several, of the one used up most."""
+    told = report.balances
+    known = [_shares(one) for one in told if one.spent is not None]
+    if len(known) < len(told) or report.accounts_left_out or not known:
+        return "not known of every budget"
+    spent = max(spent for spent, _, _ in known)
+    user = report.asked.get("user")
+    whose = "one person's budget" if user is None else f"user {user}'s budget"
+    whose += f" in each of {len(told)}" if len(told) > 1 else ""
+    if all(one.closed for one in told):
+        return f"at most {part(spent)} of {whose}; closed: nothing more can be spent"
+    held, left = max(held for _, held, _ in known), min(left for _, _, left in known)
+    kept = f", at most {part(held)} set aside" if held else ""
+    return f"at most {part(spent)} of {whose}{kept}, at least {part(left, down=True)} left"
+
+
+def _shares(balance: Balance) -> tuple[float, float, float]:
+    """Spent, reserved and left of a cap, of which nothing can be spent once it is closed."""
+    cap = balance.cap
+    left = 0.0 if balance.closed else balance.remaining or 0.0
+    return (balance.spent or 0.0) / cap, (balance.reserved or 0.0) / cap, left / cap
+
+
+def _print_details(report: Report, page: Page, *, by: By | None, full: bool) -> None:
+    """Weaknesses, guarantees and balances, and who was charged for what."""
+    print_findings(report, page, full=full)
     several = len(report.guarantees) > 1
     sentences = {one.accountant: one.sentence for one in report.readings}
     balances = {one.accountant: one for one in report.balances}

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants import LocalAccountant
+from privlearn.accountants.shown_numbers import up
 from privlearn.errors import DataError
 from privlearn.learners.ldp_ols import LDPOLS
 from privlearn.learners.ldp_sgd import LDPSGD
@@ -25,7 +26,6 @@ from privlearn.ledger import Ledger
 from privlearn.losses.budget_texts import parse_local_budget
 from privlearn.losses.budgets import ApproxDP, GaussianDP
 from privlearn.reporting.figures import plot_running_averages
-from privlearn.reporting.shown_numbers import up
 from privlearn.rows.domains import Array
 from privlearn.runs.common import (
     Folders,

@@ -115,8 +115,9 @@ def test_what_is_promised_and_on_whose_word(learner: str, budget: str, tmp_path:
     out = tmp_path / "run"
     result = run(learner, "--budget", budget, "--horizon", 1_000, "--out", out)
     assert result.exit_code == 0, result.output
-    (line,) = re.findall(r"guarantee +(local DP.*)", result.output)
-    assert line.startswith("local DP, replace-one, attested, not verified: (ε = 5.0000, δ = ")
+    assert result.output.startswith("ATTESTED, NOT VERIFIED: ")
+    assert "If the clients do what they attest, which nobody has verified" in result.output
+    assert "\nprivacy loss    at most ε = 5.0000 at δ = " in result.output
     delta = "0.001" if learner == "ldp-ols" else "0"
     assert f"and (ε = 5, δ = {delta})-locally private" in result.output
     for ledger, attested in (("public/ledger.db", True), ("private/devices.db", False)):

@@ -303,7 +303,7 @@ def test_hostile_labels_are_shown_for_what_they_are(name: str, tmp_path: Path) -
 
 def test_brackets_of_a_label_are_printed_and_break_nothing(tmp_path: Path) -> None:
     write_export(tmp_path / "ledger.jsonl", chained(BODIES, RULES))
-    done = CliRunner().invoke(app, ["audit", str(tmp_path / "ledger.jsonl")])
+    done = CliRunner().invoke(app, ["audit", str(tmp_path / "ledger.jsonl"), "--full"])
     assert done.exit_code == 0, done.exception
     assert "rate [/day]" in done.output
     assert "fit[age]" in printed(certify(spent_under("fit[age]")))
@@ -354,10 +354,12 @@ def test_what_can_be_read_stays_as_it_is(text: str) -> None:
 # What weakens a claim ----------------------------------------------------------------------------
 
 
-def test_what_weakens_a_claim_stands_behind_the_verdict_before_any_number() -> None:
+def test_what_weakens_a_claim_is_counted_first_and_told_before_the_guarantees() -> None:
     bodies = [b | {"durable": False} if b["entry"] == "open" else b for b in BODIES]
-    page = printed(certify(chained(bodies, EXTENSIONS)), full=False)
-    top = " ".join(page.split("\nguarantee ")[0].split())
+    found = certify(chained(bodies, EXTENSIONS))
+    weak = len(weaknesses(found))
+    assert f"\nweakened by     {weak} things: " in printed(found, full=False)
+    top = " ".join(printed(found).split("\nguarantee ")[0].split())
     for words in (
         "The ledger lived in memory: after a restart nothing knows what was spent",
         "Declared public side information: prices",
@@ -368,14 +370,13 @@ def test_what_weakens_a_claim_stands_behind_the_verdict_before_any_number() -> N
     ):
         assert words in top
     assert "floating point" not in top
-    bare = printed(certify(chained(BODIES, RULES)), full=False)
+    bare = printed(certify(chained(BODIES, RULES)))
     assert "Not exact: clipping, sums and noise" in " ".join(bare.split("\nguarantee ")[0].split())
     assert "accountant 3: ATTESTED" in top  # whose it is, where it is not everybody's
-    assert "Running time and memory" not in page  # stands on every certificate
-    full = printed(certify(chained(BODIES, RULES)))
-    assert "Running time and memory" in full
+    assert "Running time and memory" not in top  # stands on every certificate
+    assert "Running time and memory" in bare
     for heading in ("Paid for", "Checked", "Declared", "Trusted", "Not protected"):
-        assert f"\n{heading}" in full
+        assert f"\n{heading}" in bare
 
 
 def test_a_plain_closed_ledger_on_disk_has_nothing_to_confess(tmp_path: Path) -> None:
@@ -508,7 +509,7 @@ def test_thousands_of_problems_are_counted() -> None:
 def test_an_infinite_epsilon_is_a_statement_and_not_a_problem(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     CentralAccountant(ZCDP(1), users=USERS, ledger=Ledger.create(path)).close()
-    done = CliRunner().invoke(app, ["audit", str(path), "--delta", "0"])
+    done = CliRunner().invoke(app, ["audit", str(path), "--delta", "0", "--full"])
     assert done.exit_code == 0
     assert done.output.startswith("VERIFIED")
     assert "there is no finite ε at δ = 0" in done.output

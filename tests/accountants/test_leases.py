@@ -470,7 +470,7 @@ def test_audits_show_a_lease_as_one(tmp_path: Path) -> None:
     accountant.close()
     found = report(tmp_path / "l.db")
     shown = io.StringIO()
-    print_certificate(found, Console(file=shown, width=200))
+    print_certificate(found, Console(file=shown, width=200), full=True)
     text = certificate_markdown(found)
     for where in (shown.getvalue(), text):
         assert "2 leases of 80 runs: gaussian-sum" in where

@@ -435,7 +435,7 @@ def test_a_claim_is_labelled_as_a_claim_everywhere(tmp_path: Path) -> None:
         "| randomized-response | app 4.2, build 77 | 0..99 | 150 | 2 | pure epsilon 0.5 |" in text
     )
     console = Console(file=StringIO(), width=200)
-    print_certificate(found, console)
+    print_certificate(found, console, full=True)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     assert "ATTESTED, NOT VERIFIED" in printed
     assert "app 4.2, build 77" in printed

@@ -139,7 +139,7 @@ def test_reports_have_a_block_for_each_guarantee(mixed: Path) -> None:
     found = audit(mixed)
     assert verdict(found) == "VERIFIED from the ledger alone, except what clients attest (closed)"
     console = Console(file=StringIO(), width=200)
-    print_certificate(found, console)
+    print_certificate(found, console, full=True)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     text = certificate_markdown(found)
     for shown in (printed, text):
@@ -588,7 +588,7 @@ def test_sums_are_stated_at_the_largest_promised_delta_and_shown() -> None:
     (together,) = found.sums
     assert together.delta == 1e-5
     console = Console(file=StringIO(), width=200)
-    print_certificate(found, console)
+    print_certificate(found, console, full=True)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     for shown in (printed, certificate_markdown(found)):
         assert "um, for a person with one row in each of accountants 1 and 2" in shown

@@ -199,7 +199,7 @@ def test_a_terminal_of_few_letters_gets_everything(
     ledger: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, encoding: str
 ) -> None:
     told = []
-    for options in ([], ["--json"]):
+    for options in (["--full"], ["--json"]):
         path = tmp_path / "out"
         with standard_output(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), encoding):
             assert ended(monkeypatch, "audit", ledger, *options) == 0

@@ -455,7 +455,7 @@ def test_the_certificate_says_what_the_server_is_assumed_not_to_see(
     assert line in found.guarantees[0].assumptions
     assert line in certificate_markdown(found)
     shown = StringIO()
-    print_certificate(found, Console(file=shown, width=400))
+    print_certificate(found, Console(file=shown, width=400), full=True)
     assert "assumed not to be seen by the receiver: the contexts; the action" in shown.getvalue()
     assert found.attestations[0].unseen[2] == "the answer to it"
     own = claims(config)

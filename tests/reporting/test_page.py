@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from html.parser import HTMLParser
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledgers_to_show import KINDS, clock, release, weeks
+from rich.console import Console
 from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.certificate import Attestation
+from privlearn.accountants.shown_numbers import counted, part
 from privlearn.cli.main import app
 from privlearn.errors import DataError
 from privlearn.ledger import Ledger
@@ -31,7 +34,7 @@ from privlearn.reporting.model import Report, Spent
 from privlearn.reporting.page import MOST_BYTES, page_html, standing, write_page
 from privlearn.reporting.page_values import rounded
 from privlearn.reporting.report import report
-from privlearn.reporting.shown_numbers import part
+from privlearn.reporting.terminal import print_report
 from privlearn.reporting.visible import visible
 
 VOID = {"meta", "line", "rect", "polyline", "polygon", "path"}
@@ -143,6 +146,39 @@ def numbers_of(value: object) -> Iterator[float]:
             yield from numbers_of(one)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield value
+
+
+OUR_WORDS = re.compile(
+    r"zCDP|GDP|ρ|\brho\b|\bμ|joint|billboard|adjacen|-one|-out|ex post|\bcap |accountants? \d"
+)
+
+
+def test_the_first_screen_is_short_plain_and_says_no_more(shown: tuple[str, Report]) -> None:
+    name, told = shown
+    screen = StringIO()
+    print_report(told, Console(file=screen, width=80))
+    for printed in (screen.getvalue(), str(told)):
+        lines = printed.splitlines()
+        assert len(lines) <= 14
+        assert max(map(len, lines)) <= 80
+        assert lines[0] == told.verdict
+        own = " ".join(line for line in lines[1:] if not line.startswith(("  • ", "    ")))
+        assert not OUR_WORDS.search(own), name
+        said = " ".join(printed.split())
+        sound = not told.problems and not told.simulation and math.isfinite(told.epsilon)
+        assert ("privacy loss at most ε = " in said) == sound
+        assert ("is right in at most" in said) == sound
+        if told.problems:
+            assert "Rely on no number of it" in said
+            continue
+        things = len(told.weaknesses)
+        assert (f"weakened by {counted(things, 'thing')}: " if things else "by nothing") in said
+        assert ("which nobody has verified" in said) == told.attested
+        assert ("without a recorded outcome" in said) == bool(told.lost)
+    if told.problems:
+        assert told.problems[0][:60] in " ".join(screen.getvalue().split())
+    else:
+        assert "at most" in re.findall(r"\nspent .*", screen.getvalue())[0]
 
 
 def lines_of(lines: list[Spent], name: Callable[[Spent], str]) -> list[list[str]]:

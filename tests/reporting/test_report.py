@@ -32,6 +32,7 @@ from typer.testing import CliRunner
 from visit_patterns import patterns
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
+from privlearn.accountants.shown_numbers import down, part, up
 from privlearn.accountants.state import AccountState
 from privlearn.cli.main import app
 from privlearn.errors import BudgetError
@@ -43,7 +44,6 @@ from privlearn.noise import NoiseSource
 from privlearn.reporting.figures import draw_spending
 from privlearn.reporting.model import MOST_LISTED, Balance, Report, Spent
 from privlearn.reporting.report import look_at, report, spending_of
-from privlearn.reporting.shown_numbers import down, part, up
 from privlearn.reporting.spending import Spending
 from privlearn.reporting.terminal import print_report
 from privlearn.reporting.visible import visible
@@ -200,7 +200,7 @@ def test_terminal_and_json_state_the_same(seed: int, folder: Path) -> None:
     assert Report.model_validate_json(told.output) == found
     assert json.loads(told.output) == json.loads(found.model_dump_json())
     page = StringIO()
-    print_report(found, Console(file=page, width=400))
+    print_report(found, Console(file=page, width=400), full=True)
     shown = one_space(page.getvalue())
     stated = [found.verdict, found.head, *found.weaknesses]
     for reading in found.readings:
@@ -304,7 +304,7 @@ def test_what_has_no_price_is_unknown_and_not_zero(tmp_path: Path) -> None:
     assert broken
     assert {(b.spent, b.reserved, b.remaining) for b in broken} == {(None, None, None)}
     page = StringIO()
-    print_report(found, Console(file=page, width=400))
+    print_report(found, Console(file=page, width=400), full=True)
     assert "what is left is unknown" in page.getvalue()
 
 

@@ -15,6 +15,8 @@ from person_ledgers import APART, SLOTS, admitted
 from person_ledgers import SUM as PERSON_SUM
 
 from privlearn.accountants import CentralAccountant
+from privlearn.accountants.plain_words import largest_chance
+from privlearn.accountants.shown_numbers import rounded_up
 from privlearn.contract.protocols import Plan
 from privlearn.contract.tokens import Spend
 from privlearn.ledger import Ledger
@@ -28,7 +30,6 @@ from privlearn.reporting.differences import difference
 from privlearn.reporting.model import MOST_LISTED, Balance, Report
 from privlearn.reporting.privacy_curves import PrivacyCurve, chances
 from privlearn.reporting.report import exit_code, report
-from privlearn.reporting.shown_numbers import rounded_up
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball
 
@@ -54,6 +55,20 @@ def test_at_several_orders_as_many_runs_are_left_as_all_of_them_allow(tmp_path: 
     (balance,) = report(tmp_path / "a.db").balances
     assert runs(balance) == [2]
     assert (balance.unit, balance.spent) == ("ε at order 8", 3.0)
+
+
+@pytest.mark.parametrize("mu", [0.1, 1.0, 3.0])
+def test_a_certificate_bounds_a_guess_by_each_of_its_numbers(mu: float) -> None:
+    """Of one Gaussian release, on which no guess is right more often than Φ(μ/2)."""
+    truth = 0.5 + math.erf(mu / math.sqrt(8)) / 2
+    book = CentralAccountant(GaussianDP(Fraction(mu)), users=range(2), ledger=Ledger.memory())
+    (whole,) = book.certificate().guarantees
+    by_mu = largest_chance(whole)
+    by_rho = largest_chance(whole.model_copy(update={"mu": None}))
+    by_epsilon = largest_chance(whole.model_copy(update={"mu": None, "rho": None}))
+    assert truth == pytest.approx(by_mu, rel=1e-12)
+    assert truth < by_rho <= by_epsilon <= 1
+    assert largest_chance(whole.model_copy(update={"failure": 1e-9})) == by_epsilon
 
 
 def test_failures_that_are_set_aside_bound_what_is_left(tmp_path: Path) -> None:

@@ -34,15 +34,17 @@ def down(amount: float | None) -> str:
     return "unknown" if amount is None else f"{float(significant(amount, down=True)):.6g}"
 
 
-def part(of_one: float) -> str:
-    """A part of a cap, upwards.
+def part(of_one: float, *, down: bool = False) -> str:
+    """A part of a cap, upwards unless ``down``.
 
-    >>> part(0.5132), part(0.07), part(1.0), part(1e30)
-    ('51.4%', '7.0%', '100.0%', '1e+32%')
+    >>> part(0.5132), part(0.07), part(1.0), part(1e30), part(0.5132, down=True)
+    ('51.4%', '7.0%', '100.0%', '1e+32%', '51.3%')
     """
     if not math.isfinite(of_one):
         return "∞"
-    return f"{up(100 * of_one)}%" if of_one >= _LONG else f"{_raised(of_one, 1, 2):,}%"
+    if of_one >= _LONG:
+        return f"{up(100 * of_one)}%"
+    return f"{_raised(of_one, 1, 2, ROUND_FLOOR if down else ROUND_CEILING):,}%"
 
 
 def fixed(value: float, places: int = 4) -> str:
@@ -110,10 +112,10 @@ def _is_small(value: float, places: int) -> bool:
     return 0 < value < 10.0 ** (1 - places)
 
 
-def _raised(value: float, places: int, shift: int = 0) -> Decimal:
+def _raised(value: float, places: int, shift: int = 0, rounding: str = ROUND_CEILING) -> Decimal:
     """With so many places, of the value times ten to the power of ``shift``."""
     unit = Decimal(1).scaleb(-places)
-    return _short(value).scaleb(shift).quantize(unit, ROUND_CEILING, _ANY_SIZE)
+    return _short(value).scaleb(shift).quantize(unit, rounding, _ANY_SIZE)
 
 
 def _short(value: float) -> Decimal:
