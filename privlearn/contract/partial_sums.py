@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.spends import Spend, is_ours
+from privlearn.contract.spends import Spend, is_builtin
 from privlearn.errors import ProvenanceError, RowLocalityError
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.domains import Domain, IntegerDomain, accepted_by, is_shipped
@@ -182,7 +182,7 @@ def check_terms(spend: Spend, total: PartialSum) -> None:
 
 def clipping_of(domain: Domain[Any], grid: Grid | None) -> Clipping:
     """To integers in steps of ``grid``; to doubles without one."""
-    if is_ours(domain):
+    if is_builtin(domain):
         return _clipping_once(cast(Any, domain), grid)
     return _clipping_for(domain, grid)
 
@@ -199,7 +199,7 @@ def _clipping_for(domain: Domain[Any], grid: Grid | None) -> Clipping:
             return np.asarray(domain.clip(block), dtype=np.float64)
 
         checked = RowFunction(clip, "clip", code=domain)
-        return Clipping(clip, domain.null, domain.size, 0, checked, is_ours(domain))
+        return Clipping(clip, domain.null, domain.size, 0, checked, is_builtin(domain))
     exact = cast(IntegerDomain[Any], domain)
 
     def integers(block: Any) -> NDArray[Any]:
@@ -207,5 +207,5 @@ def _clipping_for(domain: Domain[Any], grid: Grid | None) -> Clipping:
 
     checked = RowFunction(integers, "clip", code=domain)
     null = partial(exact.null_integers, grid)
-    largest = min(int(exact.integer_bound(grid)["largest"]), 2**61) if is_ours(domain) else 2**61
-    return Clipping(integers, null, domain.size, largest, checked, is_ours(domain))
+    largest = min(int(exact.integer_bound(grid)["largest"]), 2**61) if is_builtin(domain) else 2**61
+    return Clipping(integers, null, domain.size, largest, checked, is_builtin(domain))
