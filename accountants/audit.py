@@ -7,16 +7,12 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from pydantic import (
-    ValidationError,
-)
-
 from privlearn.accountants.assumptions import noise_text
-from privlearn.accountants.audited_accounts import AuditedAccount, Watcher
+from privlearn.accountants.audited_accounts import AuditedAccount, AuditedAccounts, Watcher
 from privlearn.accountants.certificate import (
     Attestation,
     Certificate,
@@ -29,16 +25,14 @@ from privlearn.accountants.guarantee import (
     spent,
 )
 from privlearn.accountants.multiple_accountants import (
-    check_beside,
     promised_pieces,
     remarks,
     spent_pieces,
 )
-from privlearn.accountants.persons import PatternWork
-from privlearn.accountants.prices import CurveWork
 from privlearn.accountants.recorded_visits import Restate
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.stated_guarantees import (
+    Asked,
     broken_promise,
     leases_of,
     shares_of,
@@ -49,15 +43,11 @@ from privlearn.accountants.stated_guarantees import (
 )
 from privlearn.accountants.told_times import ToldTimes
 from privlearn.errors import LedgerError, UsersError
-from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record, iterate_records
+from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record
 from privlearn.ledger.addresses import is_address
 from privlearn.ledger.chain import this_minute
-from privlearn.ledger.entries import (
-    Entry,
-    OpenEntry,
-    parse_entry,
-)
 from privlearn.ledger.heads import Claimed
+from privlearn.ledger.reader import iterate_pages, pages_of
 from privlearn.ledger.recorded_values import RecordedValues
 from privlearn.values.validate import count as valid_count
 from privlearn.values.validate import probability
@@ -130,14 +120,14 @@ def examine(
     examination = Examination(
         path, delta=delta, head=head, user=user, rounds=rounds, restate=restate, watcher=watcher
     )
-    for record in iterate_records(path, vouched=head is not None):
-        examination.take(record)
+    for page in iterate_pages(path, vouched=head is not None):
+        examination.take(page)
     return examination.result()
 
 
 @final
 class Examination:
-    """An audit that is handed a ledger's records one by one, and can say at any time what it found.
+    """An audit that is handed a ledger's records in turn, and can say at any time what it found.
 
     Args:
         path: the ledger, beside which its head and its values stand.
@@ -159,8 +149,7 @@ class Examination:
         watcher: Watcher | None = None,
     ) -> None:
         self._audited = _Audit(_valid_head(head), restate, watcher)
-        self._delta, self._rounds = delta, rounds
-        self._users = _asked(delta, user, rounds)
+        self._asked = _valid(delta, user, rounds)
         self._path = os.fspath(path) if is_address(path) else Path(path)
         self._values = RecordedValues()
         self._claimed = Claimed(Path(os.path.realpath(path)), head=None, unknown=True)
@@ -168,24 +157,24 @@ class Examination:
     @property
     def entries(self) -> int:
         """How many records were taken."""
-        return self._audited.entries
+        return self._audited.chain.tree.size
 
     @property
     def closed(self) -> bool:
         """Whether accountants were opened, and all of them are closed."""
-        books = self._audited.books.values()
+        books = self._audited.books
         return bool(books) and all(book.state.closed for book in books)
 
     @property
     def problems(self) -> list[str]:
         """What is wrong with the records so far, the first of it."""
-        return self._audited.problems.lines()
+        return self._audited.findings.problems
 
-    def take(self, record: Record) -> None:
-        """Looks at the next record."""
-        self._claimed.compare(record)
-        self._values.note(record)
-        self._audited.take(record)
+    def take(self, records: Sequence[Record]) -> None:
+        """Looks at the next records, at least one."""
+        self._claimed.compare(records)
+        self._values.note(records)
+        self._audited.take(records)
 
     def result(self) -> Examined:
         """What was found so far.
@@ -194,12 +183,11 @@ class Examination:
             UsersError: no accountant has that user.
             BudgetError: user or rounds, of an account of persons.
         """
-        found = self._audited.certificate(self._delta, self._users, self._rounds)
+        found = self._audited.certificate(self._asked)
         problems, notes = self._values.problems_and_remarks(self._path)
         with suppress(LedgerError):  # a clock that tells no time tells nothing of others
             notes += self._audited.times.ahead(this_minute())
-        missing = self._audited.head if self._audited.head_at is None else None
-        if older := self._claimed.problem(missing):
+        if older := self._claimed.problem(self._audited.missing_head):
             problems.append(older)
         certificate = found.model_copy(
             update={
@@ -208,7 +196,7 @@ class Examination:
                 "head_beside": self._claimed.beside,
             }
         )
-        books = self._audited.books.values()
+        books = self._audited.books
         states, unknown = [book.state for book in books], [book.unpriced for book in books]
         return Examined(certificate, states, unknown, found)
 
@@ -227,22 +215,22 @@ def certify(
     As `audit` does, it raises UsersError for a user of no accountant, and BudgetError for a user,
     or rounds, of an account of persons.
 
-    The records are looked at one by one; of a token that has ended only its name is kept, and of
+    The records are looked at page by page; of a token that has ended only its name is kept, and of
     no token the entries.
     """
-    users = _asked(delta, user, rounds)
+    asked = _valid(delta, user, rounds)
     audited = _Audit(_valid_head(head), restate)
-    for record in records:
-        audited.take(record)
-    return audited.certificate(delta, users, rounds)
+    for page in pages_of(records):
+        audited.take(page)
+    return audited.certificate(asked)
 
 
-def _asked(delta: float | None, user: int | None, rounds: int) -> range | None:
-    """The users that are asked about, and whether the numbers are such."""
+def _valid(delta: float | None, user: int | None, rounds: int) -> Asked:
     if delta is not None and delta != 0:
         probability(delta=delta)
     valid_count(rounds=rounds)
-    return None if user is None else range(valid_count(at_least=0, user=user), user + 1)
+    users = None if user is None else range(valid_count(at_least=0, user=user), user + 1)
+    return Asked(delta, users, rounds)
 
 
 def _valid_head(head: str | None) -> str | None:
@@ -251,32 +239,14 @@ def _valid_head(head: str | None) -> str | None:
     return head
 
 
-_MOST_LISTED = 1000
-"""Problems of a kind that are listed; the others are counted."""
-
-
-@final
-@dataclass
-class _Findings:
-    """What is wrong, the first of it listed."""
-
-    listed: list[str] = field(default_factory=list)
-    others: int = 0
-
-    def add(self, text: str) -> None:
-        if len(self.listed) < _MOST_LISTED:
-            self.listed.append(text)
-        else:
-            self.others += 1
-
-    def lines(self) -> list[str]:
-        more = [f"and {self.others} more, which are not listed"] if self.others else []
-        return [*self.listed, *more]
-
-
 @final
 class _Audit:
-    """The audit of one ledger, record by record."""
+    """The audit of one ledger, as far as it was read.
+
+    Args:
+        head: one that was kept elsewhere.
+        restate, watcher: as of `examine`.
+    """
 
     def __init__(
         self,
@@ -284,192 +254,145 @@ class _Audit:
         restate: Restate | None = None,
         watcher: Watcher | None = None,
     ) -> None:
-        self.restate, self.watcher = restate, watcher
-        self.chain, self.entries, self.times = Chain(), 0, ToldTimes()
-        self.head = head
-        """One that was kept elsewhere."""
-        self.head_at = 0 if head == self.chain.head else None
-        self.format = SCHEMA
-        self.broken = False
-        """Whether the chain was: what is wrong afterwards may be wrong because of that."""
-        self.gap = ""
-        """Where entries are missing or moved first; empty if nowhere."""
-        self.problems, self.consequences = _Findings(), _Findings()
-        self.books: dict[str, AuditedAccount] = {}
-        self.strangers: set[str] = set()
-        self.curve_work = CurveWork()
-        self.pattern_work = PatternWork.of_an_audit()
+        self.chain, self.times, self.format = Chain(head), ToldTimes(), SCHEMA
+        self._head = head
+        self._accounts = AuditedAccounts(restate, watcher)
+        self.findings = self._accounts.findings
 
-    def take(self, record: Record) -> None:
-        """Looks at the next record."""
-        self.format, chain = record.format, self.chain
-        self.times.note(record)
-        misplaced = record.seq != chain.size
-        problems = chain.add(record)
-        if problems:
-            for problem in problems:
-                self.problems.add(problem)
-            self.broken = True
-            if misplaced:
-                self.gap = "entries are missing or were moved"
-        self.entries += 1
-        if self.head == chain.head:
-            self.head_at = self.entries
-        for problem in self._read(record):
-            self._found(f"entry {record.seq}: {problem}")
+    @property
+    def books(self) -> list[AuditedAccount]:
+        """The accounts, in the order of opening."""
+        return list(self._accounts.books.values())
 
-    def _found(self, problem: str, *, follows: bool = False) -> None:
-        (self.consequences if follows or self.broken else self.problems).add(problem)
+    @property
+    def missing_head(self) -> str | None:
+        """The head that was kept elsewhere, if it stands nowhere."""
+        return self._head if self.chain.sought_at is None else None
 
-    def _read(self, record: Record) -> Sequence[str]:
-        """What is wrong with an entry itself."""
-        try:
-            entry = parse_entry(record.body, record.ext)
-        except ValidationError as error:
-            found = [
-                f"field {'.'.join(map(str, detail['loc']))!r}: {detail['msg']}"
-                for detail in error.errors()
-            ]
-        except Exception as error:  # whatever a file holds, an audit ends
-            found = [str(error)]
-        else:
-            book = self.books.get(entry.accountant)
-            problem = self._enter(record, entry) if book is None else book.take(entry, record)
-            return (problem,) if problem else ()
-        book = self.books.get(str(record.body.get("accountant")))
-        if book is not None:
-            book.cannot_count(record.body.get("entry"), f"entry {record.seq}: {found[0]}")
-        return found
+    def take(self, records: Sequence[Record]) -> None:
+        """Looks at the next records, at least one."""
+        self.format = records[-1].format
+        self.times.note(records)
+        self._accounts.take(records, [self.chain.add(record) for record in records])
 
-    def _enter(self, record: Record, entry: Entry) -> str:
-        """An entry of an accountant that is not known."""
-        if not isinstance(entry, OpenEntry):
-            if entry.accountant in self.strangers:
-                self._found(f"entry {record.seq}: the same accountant is not open", follows=True)
-                return ""
-            self.strangers.add(entry.accountant)
-            return f"accountant {entry.accountant} is not open"
-        others = [other.state.opened for other in self.books.values()]
-        try:
-            state = AccountState(entry)
-            self.books[entry.accountant] = AuditedAccount(
-                state, restate=self.restate, watcher=self.watcher
-            )
-            state.number = len(self.books)
-            state.prices.work = self.curve_work
-            if state.visits is not None:
-                state.visits.work = self.pattern_work
-            state.functions_named = self.format != 1
-            if self.watcher is not None:
-                self.watcher.see(record, entry, state)
-            check_beside(entry, others)
-        except Exception as error:  # whatever a file holds, an audit ends
-            return str(error)
-        return ""
-
-    def certificate(self, delta: float | None, users: range | None, rounds: int) -> Certificate:
+    def certificate(self, asked: Asked) -> Certificate:
         """What follows from all records so far."""
-        books = list(self.books.values())
-        for book in books:
-            book.state.check_asked(rounds, None if users is None else users.start)
-        protecting = [b for b in books if users is None or users.start in b.state.users]
-        if books and users is not None and not protecting:
-            ranges = (range(b.state.users.start, b.state.users.stop) for b in books)
-            known = ", ".join(dict.fromkeys(map(str, ranges)))
-            raise UsersError(
-                f"user = {users.start}: no accountant has this user; they have {known:.200}"
-            )
-        for problem in self.chain.end(self.head if self.head_at is None else None):
-            self.problems.add(problem)
-        states = [book.state for book in books]
-        if self.gap:
-            for book in books:
-                book.unpriced = self.gap
-        if not states:
-            self._found("no accountant was opened: there is nothing to guarantee")
-        for book in books:
-            said = [*book.totals.declarations.problems(), *book.totals.foreign.problems]
-            for text in broken_promise(book.state) + uncovered(book.totals) + said:
-                self.problems.add(text)
-        guarantees: list[Guarantee] = []
-        expended: list[Guarantee] = []
-        shares: list[Share] = []
-        notes = [*remarks(states), *self.times.remarks()]
-        for totals in (book.totals for book in books):
-            notes += [*totals.declarations.remarks(), *totals.foreign.remarks]
-        work = Work()
-        for book in protecting:
-            state = book.state
-            try:
-                stated = stated_guarantee(book, promised(state, users), delta, rounds, users, work)
-                spent_so_far = stated_guarantee(
-                    book, spent(state, users), delta, rounds, users, work, ex_post=True
-                )
-                guarantees.append(stated)
-                expended.append(spent_so_far)
-                shares += shares_of(book)
-                infinite = stated.epsilon == math.inf and not stated.unknown
-                if infinite and delta is None and rounds == 1:
-                    self._found(f"accountant {state.number}: no finite ε at δ = {stated.delta:g}")
-            except Exception as error:  # whatever a file holds, an audit ends
-                self._found(f"accountant {state.number}: no total: {error}")
-        if users is not None:
+        books = self.books
+        protecting = _protecting(books, asked)
+        self._find_problems(books)
+        notes, work = self._remarks(books), Work()
+        guarantees, expended, shares = self._stated(protecting, asked, work)
+        if asked.users is not None:
             notes += [
-                f"Accountant {book.state.number} has no user {users.start}."
+                f"Accountant {book.state.number} has no user {asked.user}."
                 for book in books
                 if book not in protecting
             ]
-        together = stated_sums(books, promised_pieces, delta, notes, rounds, users, work)
-        expended_together = stated_sums(
-            books, spent_pieces, delta, notes, rounds, users, work, ex_post=True
-        )
+        together = stated_sums(books, promised_pieces, asked, notes, work)
+        expended_together = stated_sums(books, spent_pieces, asked, notes, work, ex_post=True)
+        states, totals = [book.state for book in books], [book.totals for book in books]
         return Certificate(
-            together=stated_composition(books, delta, rounds, users, work, together),
+            together=stated_composition(books, asked, work, together),
             guarantees=guarantees,
             spent=expended,
             sums=together,
             sums_spent=expended_together,
             remarks=list(dict.fromkeys(notes)),
-            attestations=[
-                Attestation(
-                    accountant=state.number,
-                    **entry.model_dump(exclude={"accountant", "entry", "planned"}),
-                )
-                for state in states
-                for entry in state.attested
-            ],
+            attestations=_attestations(states),
             mechanisms=shares,
-            entries=self.entries,
-            spends=sum(sum(book.totals.spends.values()) for book in books),
+            entries=self.chain.tree.size,
+            spends=sum(sum(each.spends.values()) for each in totals),
             lost=sum(book.lost for book in books),
-            ended_early=sum(book.totals.ended_early for book in books),
-            freed=sum(book.totals.freed for book in books),
+            ended_early=sum(each.ended_early for each in totals),
+            freed=sum(each.freed for each in totals),
             leases=[lease for book in books for lease in leases_of(book)],
             learners=[s.learner.name for s in states if s.learner is not None],
             closed=bool(states) and all(state.closed for state in states),
             simulation=any(state.opened.simulated for state in states),
             interleaved=any(state.interleaved for state in states),
             noise="; ".join(sorted({noise_text(book.state, book.totals) for book in books})),
-            trusted_code=sorted(
-                {
-                    note
-                    for totals in (book.totals for book in books)
-                    for note in (
-                        *totals.trusted_code,
-                        *totals.declarations.words(),
-                        *totals.foreign.words(),
-                    )
-                }
-            ),
-            declarations=[one for book in books for one in book.totals.declarations.listed()],
-            problems=self.problems.lines(),
-            consequences=self.consequences.lines(),
+            trusted_code=sorted({word for each in totals for word in each.words()}),
+            declarations=[one for each in totals for one in each.declarations.listed()],
+            problems=self.findings.problems,
+            consequences=self.findings.consequences,
             head=self.chain.head,
-            head_compared=self.head is not None,
-            head_at=self.head_at,
+            head_compared=self._head is not None,
+            head_at=self.chain.sought_at,
             format=self.format,
             root=self.chain.root,
-            features=sorted(
-                {name for state in states for name in state.opened.features} - KNOWN_FEATURES
-            ),
+            features=sorted({name for s in states for name in s.opened.features} - KNOWN_FEATURES),
         )
+
+    def _find_problems(self, books: Sequence[AuditedAccount]) -> None:
+        """What is wrong with all entries together."""
+        for problem in self.chain.end(self.missing_head):
+            self.findings.add_problem(problem)
+        if self.chain.cut:
+            for book in books:
+                book.unpriced = "entries are missing or were moved"
+        if not books:
+            self.findings.add("no accountant was opened: there is nothing to guarantee")
+        for book in books:
+            totals = book.totals
+            said = [*totals.declarations.problems(), *totals.foreign.problems]
+            for problem in broken_promise(book.state) + uncovered(totals) + said:
+                self.findings.add_problem(problem)
+
+    def _remarks(self, books: Sequence[AuditedAccount]) -> list[str]:
+        notes = [*remarks([book.state for book in books]), *self.times.remarks()]
+        for book in books:
+            notes += [*book.totals.declarations.remarks(), *book.totals.foreign.remarks]
+        return notes
+
+    def _stated(
+        self, books: Sequence[AuditedAccount], asked: Asked, work: Work
+    ) -> tuple[list[Guarantee], list[Guarantee], list[Share]]:
+        """What each account promises, what was spent of it, and on which mechanisms."""
+        guarantees: list[Guarantee] = []
+        expended: list[Guarantee] = []
+        shares: list[Share] = []
+        for book in books:
+            state, users = book.state, asked.users
+            try:
+                stated = stated_guarantee(book, promised(state, users), asked, work)
+                so_far = stated_guarantee(book, spent(state, users), asked, work, ex_post=True)
+                guarantees.append(stated)
+                expended.append(so_far)
+                shares += shares_of(book)
+                infinite = stated.epsilon == math.inf and not stated.unknown
+                if infinite and asked.delta is None and asked.rounds == 1:
+                    text = f"accountant {state.number}: no finite ε at δ = {stated.delta:g}"
+                    self.findings.add(text)
+            except Exception as error:  # whatever a file holds, an audit ends
+                self.findings.add(f"accountant {state.number}: no total: {error}")
+        return guarantees, expended, shares
+
+
+def _protecting(books: Sequence[AuditedAccount], asked: Asked) -> Sequence[AuditedAccount]:
+    """The accounts that have the user who is asked about.
+
+    Raises:
+        UsersError: there are accounts, and none has.
+        BudgetError: user or rounds, of an account of persons.
+    """
+    for book in books:
+        book.state.check_asked(asked.rounds, asked.user)
+    found = [b for b in books if asked.users is None or asked.user in b.state.users]
+    if books and not found:
+        ranges = (range(b.state.users.start, b.state.users.stop) for b in books)
+        known = ", ".join(dict.fromkeys(map(str, ranges)))
+        raise UsersError(
+            f"user = {asked.user}: no accountant has this user; they have {known:.200}"
+        )
+    return found
+
+
+def _attestations(states: Iterable[AccountState]) -> list[Attestation]:
+    return [
+        Attestation(
+            accountant=state.number,
+            **entry.model_dump(exclude={"accountant", "entry", "planned"}),
+        )
+        for state in states
+        for entry in state.attested
+    ]

@@ -1,10 +1,16 @@
-"""One account of a ledger that is audited, as far as it was read."""
+"""The accounts of a ledger that is audited, as far as it was read, and what is wrong with them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, final
 
+from pydantic import ValidationError
+
+from privlearn.accountants.multiple_accountants import check_beside
+from privlearn.accountants.persons import PatternWork
+from privlearn.accountants.prices import CurveWork
 from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.recorded_visits import Restate, restated_visits
 from privlearn.accountants.spend_totals import SpendTotals
@@ -12,8 +18,10 @@ from privlearn.accountants.state import AccountState
 from privlearn.ledger import Record
 from privlearn.ledger.entries import (
     Entry,
+    OpenEntry,
     RetireEntry,
     SpendEntry,
+    parse_entries,
 )
 
 
@@ -121,3 +129,134 @@ _FREE = {
     "sums",
 }
 """Kinds of entries by which nothing is spent; one of a kind that is unknown may spend."""
+
+
+_MOST_LISTED = 1000
+"""Problems of a kind that are listed; the others are counted."""
+
+
+@final
+@dataclass
+class _Listed:
+    """What is wrong, the first of it listed."""
+
+    listed: list[str] = field(default_factory=list)
+    others: int = 0
+
+    def add(self, text: str) -> None:
+        if len(self.listed) < _MOST_LISTED:
+            self.listed.append(text)
+        else:
+            self.others += 1
+
+    def lines(self) -> list[str]:
+        more = [f"and {self.others} more, which are not listed"] if self.others else []
+        return [*self.listed, *more]
+
+
+@final
+class Findings:
+    """What is wrong with a ledger.
+
+    Attributes:
+        broken: whether the chain is: what is wrong afterwards may be wrong because of that.
+    """
+
+    def __init__(self) -> None:
+        self.broken = False
+        self._problems, self._consequences = _Listed(), _Listed()
+
+    def add(self, problem: str, *, follows: bool = False) -> None:
+        """Something that is wrong; ``follows``: because of what was found before."""
+        (self._consequences if follows or self.broken else self._problems).add(problem)
+
+    def add_problem(self, problem: str) -> None:
+        """Something that is wrong wherever the chain is broken."""
+        self._problems.add(problem)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong, the first of it."""
+        return self._problems.lines()
+
+    @property
+    def consequences(self) -> list[str]:
+        """What may be wrong only because the chain is broken before it, the first of it."""
+        return self._consequences.lines()
+
+
+@final
+class AuditedAccounts:
+    """All accounts of one ledger.
+
+    Args:
+        restate, watcher: as of `privlearn.accountants.audit.examine`.
+
+    Attributes:
+        books: by the id of the accountant, in the order of opening.
+        findings: what is wrong.
+    """
+
+    def __init__(self, restate: Restate | None = None, watcher: Watcher | None = None) -> None:
+        self._restate, self._watcher = restate, watcher
+        self.findings = Findings()
+        self.books: dict[str, AuditedAccount] = {}
+        self._strangers: set[str] = set()
+        self._curve_work = CurveWork()
+        self._pattern_work = PatternWork.of_an_audit()
+
+    def take(self, records: Sequence[Record], broken: Sequence[Sequence[str]]) -> None:
+        """Looks at the next records; ``broken`` says of each what is wrong with its chain."""
+        entries = parse_entries([(record.body, record.ext) for record in records])
+        for record, entry, problems in zip(records, entries, broken, strict=True):
+            for problem in problems:
+                self.findings.broken = True
+                self.findings.add_problem(problem)
+            for problem in self._wrong_with(record, entry):
+                self.findings.add(f"entry {record.seq}: {problem}")
+
+    def _wrong_with(self, record: Record, entry: Entry | Exception) -> Iterator[str]:
+        """What is wrong with an entry itself."""
+        if not isinstance(entry, Exception):
+            book = self.books.get(entry.accountant)
+            problem = self._enter(record, entry) if book is None else book.take(entry, record)
+            if problem:
+                yield problem
+            return
+        found = [str(entry)]
+        if isinstance(entry, ValidationError):
+            found = [
+                f"field {'.'.join(map(str, detail['loc']))!r}: {detail['msg']}"
+                for detail in entry.errors()
+            ]
+        book = self.books.get(str(record.body.get("accountant")))
+        if book is not None:
+            book.cannot_count(record.body.get("entry"), f"entry {record.seq}: {found[0]}")
+        yield from found
+
+    def _enter(self, record: Record, entry: Entry) -> str:
+        """An entry of an accountant that is not known."""
+        if not isinstance(entry, OpenEntry):
+            if entry.accountant in self._strangers:
+                problem = f"entry {record.seq}: the same accountant is not open"
+                self.findings.add(problem, follows=True)
+                return ""
+            self._strangers.add(entry.accountant)
+            return f"accountant {entry.accountant} is not open"
+        others = [other.state.opened for other in self.books.values()]
+        try:
+            state = AccountState(entry)
+            self.books[entry.accountant] = AuditedAccount(
+                state, restate=self._restate, watcher=self._watcher
+            )
+            state.number = len(self.books)
+            state.prices.work = self._curve_work
+            if state.visits is not None:
+                state.visits.work = self._pattern_work
+            state.functions_named = record.format != 1
+            if self._watcher is not None:
+                self._watcher.see(record, entry, state)
+            check_beside(entry, others)
+        except Exception as error:  # whatever a file holds, an audit ends
+            return str(error)
+        return ""

@@ -45,8 +45,9 @@ class ForeignSpends:
     _asked: dict[bytes, _Answer] = field(default_factory=dict)
 
     def add(self, entry: SpendEntry, loss: Loss) -> None:
-        """Looks at a spend."""
-        if entry.derived or not (foreign := _foreign(entry)):
+        """Looks at a spend that is not `derived`."""
+        foreign = _foreign(entry)
+        if not foreign:
             return
         key = to_json(
             [entry.domain, entry.noise, entry.gain, entry.profile, entry.loss, entry.adjacency]

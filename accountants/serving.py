@@ -21,7 +21,7 @@ from privlearn.ledger.owner import GRACE, TURN, LedgerOwner
 from privlearn.ledger.owner_lock import OwnerLock
 from privlearn.ledger.socket_store import LIMITS
 from privlearn.people import People
-from privlearn.people.answers import PeopleAnswers, WithPeople
+from privlearn.people.server import PeopleAnswers, WithPeople
 from privlearn.storage.sockets import Answerer, LocalServer, located_socket
 from privlearn.values.validate import Positive, check_fields, not_negative
 
@@ -180,7 +180,7 @@ def _answerer(owner: LedgerOwner, book: Ledger, people: People | None) -> Answer
     def epoch() -> int:
         if owner.failure is not None:  # nobody is admitted where nothing can be spent
             raise owner.failure
-        return book.epoch
+        return book.log.tip.epoch
 
     return WithPeople(owner, PeopleAnswers(people, epoch))
 

@@ -122,11 +122,8 @@ class SpendTotals:
         self.spends[group] = self.spends.get(group, 0) + 1
         if entry.interactive:
             self.streams.add(group)
-        if is_lease(entry):
-            with suppress(BudgetError):  # of a wrong form, which is a problem of its own
-                more, (leases, before) = runs_of(entry), self.leases.get(group, (0, 0))
-                self.leases[group] = leases + 1, before + more
-        self.foreign.add(entry, loss)
+        if not entry.derived:
+            self.foreign.add(entry, loss)
         pieces = pieces_of(loss, range(*entry.users))
         if pieces[0][1] is not loss:  # a kind may say by itself who pays what
             self._kinds(loss, range(*entry.users), entry.mechanism)
@@ -158,6 +155,10 @@ class SpendTotals:
             self.all_derived = self.all_derived and entry.derived
             self.published = self.published or entry.calibration is Calibration.PUBLISHED
         if entry.parameters:
+            if is_lease(entry):
+                with suppress(BudgetError):  # of a wrong form, which is a problem of its own
+                    more, (leases, before) = runs_of(entry), self.leases.get(group, (0, 0))
+                    self.leases[group] = leases + 1, before + more
             if "sample_rate" in entry.parameters:
                 self.sampled[entry.mechanism] = None
             if has_minimizer(loss):
@@ -184,6 +185,10 @@ class SpendTotals:
             edges = self._edges(group, part, users)
             _change(edges, kept.stop, -1)
             _change(edges, users.stop, 1)
+
+    def words(self) -> list[str]:
+        """Whose code, or word, is trusted."""
+        return [*self.trusted_code, *self.declarations.words(), *self.foreign.words()]
 
     def _exactness(self, entry: SpendEntry) -> None:
         if entry.exact is None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import final
 
 from privlearn.accountants.assumption import Assumption, paid, unprotected
 from privlearn.accountants.assumptions import assumptions
@@ -46,22 +48,36 @@ from privlearn.values.adjacency import Adjacency, Trust
 from privlearn.values.exact import float_down, float_up
 
 
+@final
+@dataclass(frozen=True)
+class Asked:
+    """What a certificate is to be about.
+
+    Attributes:
+        delta: where to state ε; None for the default.
+        users: one user; None for the maximum over all of them.
+        rounds: rows of one person.
+    """
+
+    delta: float | None = None
+    users: range | None = None
+    rounds: int = 1
+
+    @property
+    def user(self) -> int | None:
+        """The one user."""
+        return None if self.users is None else self.users.start
+
+
 def stated_guarantee(
-    book: AuditedAccount,
-    totals: Totals,
-    delta: float | None,
-    rounds: int,
-    users: range | None,
-    work: Work,
-    *,
-    ex_post: bool = False,
+    book: AuditedAccount, totals: Totals, asked: Asked, work: Work, *, ex_post: bool = False
 ) -> Guarantee:
     """What one account promises, or, ``ex_post``, what was spent.
 
     Raises:
         PrivlearnError, ValueError, ArithmeticError: nothing can be stated of what a file holds.
     """
-    state = book.state
+    state, users, rounds = book.state, asked.users, asked.rounds
     lines = assumptions(state, book.totals, rounds)
     if totals.bounded:
         lines.append(
@@ -80,10 +96,10 @@ def stated_guarantee(
         )
         lines.append(unprotected("What happened after the arrival depends on the user."))
     unknown = book.unpriced if ex_post else book.unplanned
-    found = _stated([state], totals.parts, delta, lines, work, rounds=rounds, unknown=unknown)
+    found = _stated([state], totals.parts, asked, lines, work, unknown=unknown)
     known = ex_post and rounds == 1 and not unknown
     bound = running_bound(state, users) if known else None
-    extra: dict[str, object] = {"user": None if users is None else users.start}
+    extra: dict[str, object] = {"user": asked.user}
     if bound is not None:
         extra["running"] = Running(epsilon=bound.epsilon, delta=bound.delta, theorem=bound.theorem)
     return found.model_copy(update=extra)
@@ -92,14 +108,14 @@ def stated_guarantee(
 def _stated(
     states: Sequence[AccountState],
     parts: list[Composite],
-    delta: float | None,
+    asked: Asked,
     rests_on: list[Assumption],
     work: Work,
     who: str = "",
-    rounds: int = 1,
     unknown: str = "",
     adjacency: Adjacency | None = None,
 ) -> Guarantee:
+    delta, rounds = asked.delta, asked.rounds
     if delta is None:
         promises = {float(s.promise.delta) for s in states if s.promise is not None}
         failing = float(sum(s.failure for s in states))
@@ -154,16 +170,14 @@ def _times(value: float | None, factor: int) -> float | None:
 def stated_sums(
     books: Sequence[AuditedAccount],
     pieces: Callable[[AccountState], Pieces],
-    delta: float | None,
+    asked: Asked,
     notes: list[str],
-    rounds: int,
-    users: range | None,
     work: Work,
     *,
     ex_post: bool = False,
 ) -> list[Guarantee]:
     """What accounts promise together, or spent; ``notes`` takes why a sum is not known."""
-    found = []
+    found, users, rounds = [], asked.users, asked.rounds
     by_number = {book.state.number: book for book in books}
     try:
         states = [book.state for book in books]
@@ -179,33 +193,26 @@ def stated_sums(
             stated = _stated(
                 added.states,
                 added.parts,
-                delta,
+                asked,
                 list(dict.fromkeys(lines)),
                 work,
                 added.who,
-                rounds,
                 next(filter(None, reasons), ""),
             )
-            user = None if users is None else users.start
-            found.append(stated.model_copy(update={"user": user}))
+            found.append(stated.model_copy(update={"user": asked.user}))
     except Exception as error:  # whatever a file holds, an audit ends
         notes.append(f"Guarantees add up, but there is no sum: {error}")
     return found
 
 
 def stated_composition(
-    books: Sequence[AuditedAccount],
-    delta: float | None,
-    rounds: int,
-    users: range | None,
-    work: Work,
-    known: Sequence[Guarantee],
+    books: Sequence[AuditedAccount], asked: Asked, work: Work, known: Sequence[Guarantee]
 ) -> Guarantee | None:
     """What all accounts promise together to one person; None where there are no several.
 
     ``known`` are the sums that were stated, of which one may be that of all.
     """
-    states = [book.state for book in books]
+    states, users, rounds = [book.state for book in books], asked.users, asked.rounds
     if len(states) < 2:
         return None
     for one in known if users is None else ():
@@ -226,15 +233,14 @@ def stated_composition(
     stated = _stated(
         found.states,
         found.parts,
-        delta,
+        asked,
         list(dict.fromkeys(lines)),
         work,
         found.who,
-        rounds,
         unknown or next(iter(reasons), ""),
         relation,
     )
-    return stated.model_copy(update={"user": None if users is None else users.start})
+    return stated.model_copy(update={"user": asked.user})
 
 
 def _ways(states: Sequence[AccountState], relation: Adjacency) -> list[Assumption]:

@@ -6,6 +6,7 @@ not followed; a clock that jumps ahead is, and everything behind its jump then t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import final
 
 from privlearn.ledger import Record
@@ -25,19 +26,20 @@ class ToldTimes:
         self._back = self._unreal = 0
         self._first_back = ""
 
-    def note(self, record: Record) -> None:
-        """Looks at the next record."""
-        told = (record.envelope or {}).get("at")
-        if told is None or told == self._last or not isinstance(told, str):
-            return
-        self._last, minute = told, minute_of(told)
-        if not minute:
-            self._unreal += 1
-        elif minute < self._latest:
-            self._back += 1
-            self._first_back = self._first_back or f"entry {record.seq} ({told})"
-        else:
-            self._latest = minute
+    def note(self, records: Iterable[Record]) -> None:
+        """Looks at the next records."""
+        for record in records:
+            told = (record.envelope or {}).get("at")
+            if told is None or told == self._last or not isinstance(told, str):
+                continue
+            self._last, minute = told, minute_of(told)
+            if not minute:
+                self._unreal += 1
+            elif minute < self._latest:
+                self._back += 1
+                self._first_back = self._first_back or f"entry {record.seq} ({told})"
+            else:
+                self._latest = minute
 
     def remarks(self) -> list[str]:
         """What is to be said whoever reads the entries, and whenever."""

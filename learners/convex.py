@@ -29,7 +29,7 @@ from privlearn.mechanisms.constraint_sets import (
 from privlearn.mechanisms.scalar_objectives import ScalarObjective
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
-from privlearn.rows.sealed import mean_of_visits
+from privlearn.rows.pooling import mean_of_visits
 from privlearn.values.participation import Participation
 from privlearn.values.validate import count, positive
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, final
 from privlearn.contract.protocols import Accountant
 from privlearn.losses.budgets import Currency, PureDP
 from privlearn.people import People
-from privlearn.people.given import not_as_ruled
+from privlearn.people.argument import not_as_ruled
 from privlearn.values.participation import Participation
 
 B = TypeVar("B", bound=Currency)

@@ -8,7 +8,7 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, final
 
-from privlearn.contract.spends import is_ours
+from privlearn.contract.spends import is_builtin
 from privlearn.losses.budgets import Currency
 from privlearn.mechanisms.banded_blt import BandedBLT
 from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz
@@ -98,7 +98,7 @@ def stream_terms(
         ValueError: contributions are too large for the noise, see `Grid.fitting`.
     """
     # ours are alike where they are equal; a learner asks for its stream's terms at every start
-    ours = is_ours(domain) and is_ours(noise) and type(factorization) in _KEPT
+    ours = is_builtin(domain) and is_builtin(noise) and type(factorization) in _KEPT
     find: Callable[..., StreamTerms] = _terms_once if ours else _terms
     return find(domain, noise, factorization, adjacency, together, visits)
 

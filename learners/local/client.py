@@ -23,7 +23,7 @@ from privlearn.learners.local.paid_reports import PaidReports
 from privlearn.learners.local.protocol import LocalBanditConfig, Model
 from privlearn.losses.budgets import B
 from privlearn.people import Admission
-from privlearn.people.given import not_as_ruled
+from privlearn.people.argument import not_as_ruled
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn.rows.functions import Calls

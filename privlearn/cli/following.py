@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
@@ -16,9 +17,9 @@ from privlearn.accountants.state import AccountState
 from privlearn.cli.interruption import termination_interrupts, undisturbed
 from privlearn.cli.output import BAD_INPUT, console, fail
 from privlearn.errors import LedgerUnreadableError, PrivlearnError
-from privlearn.ledger import Record, iterate_records
+from privlearn.ledger import Record
 from privlearn.ledger.entries import AttestEntry, CloseEntry, Entry, OpenEntry, SpendEntry
-from privlearn.ledger.reader import is_export
+from privlearn.ledger.reader import is_export, iterate_pages
 from privlearn.reporting.audits import examination
 from privlearn.reporting.costs import unit_of
 from privlearn.reporting.report import Looked, name_of, report_of
@@ -98,9 +99,9 @@ def _follow(
         if now != stamp or idle >= _LOOKS:
             stamp, idle = now, 0
             try:
-                for record in _beyond(path, last, vouched):
-                    audited.take(record)
-                    last = record
+                for records in _beyond(path, last, vouched):
+                    audited.take(records)
+                    last = records[-1]
                 failed = 0
             except LedgerUnreadableError:
                 failed += 1
@@ -131,23 +132,23 @@ def _stamp(path: Path | str) -> list[tuple[int, int]]:
     return found
 
 
-def _beyond(path: Path | str, last: Record | None, vouched: bool) -> Iterator[Record]:
+def _beyond(path: Path | str, last: Record | None, vouched: bool) -> Iterator[list[Record]]:
     """The records after the last one that was read.
 
     Raises:
-        LedgerUnreadableError: as `iterate_records`, or that one is not there any more.
+        LedgerUnreadableError: as `iterate_pages`, or that one is not there any more.
     """
     if last is None:
-        yield from iterate_records(path, vouched=vouched)
+        yield from iterate_pages(path, vouched=vouched)
         return
-    records = iterate_records(path, vouched=True, begin=last.seq)
-    first = next(records, None)
-    if first is None or (first.seq, first.hash) != (last.seq, last.hash):
+    pages = iterate_pages(path, vouched=True, begin=last.seq)
+    first = next(pages, [])
+    if not first or (first[0].seq, first[0].hash) != (last.seq, last.hash):
         raise LedgerUnreadableError(
             f"{name_of(path)}: entry {last.seq}, which was read before, is not there any "
             "more: it was replaced, cut or rewritten"
         )
-    yield from records
+    yield from chain([first[1:]] if first[1:] else [], pages)
 
 
 @final

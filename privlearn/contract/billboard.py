@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from privlearn.contract.tokens import Issuer, Released
 from privlearn.errors import ForeignTokenError, ProvenanceError, UsersError
 from privlearn.people import Admission
-from privlearn.people.given import not_as_ruled
+from privlearn.people.argument import not_as_ruled
 from privlearn.rows import Rows, Sealed
 from privlearn.rows.functions import RowFunction
 from privlearn.storage.exclusive import Exclusive

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, Generic, Never, Self, TypeVar, cast, final
 
 from privlearn.contract.protocols import Mechanism
-from privlearn.contract.spends import is_ours
+from privlearn.contract.spends import is_builtin
 from privlearn.contract.tokens import (
     Issuer,
     Outcome,
@@ -365,7 +365,7 @@ def _same(spend: Spend, stated: Spend) -> bool:
     """Whether two statements are the same to whoever reads the ledger."""
     if spend is stated:
         return True
-    if is_ours(spend.domain) and is_ours(spend.noise):
+    if is_builtin(spend.domain) and is_builtin(spend.noise):
         return spend == stated
     alike = replace(spend, domain=stated.domain, noise=stated.noise)
     forms = (

@@ -118,7 +118,7 @@ class Spend:
         if numbers is None:
             bound = cast(IntegerDomain[Any], self.domain).integer_bound(self.grid)
             numbers = self.grid.to_dict(), {name: str(number) for name, number in bound.items()}
-            if is_ours(self.domain):
+            if is_builtin(self.domain):
                 self._known["exact"] = numbers
         grid, bound_form = numbers
         return {"grid": dict(grid), "bound": dict(bound_form), **form}
@@ -136,7 +136,7 @@ class Spend:
             found = _earned(self.domain, self.noise, self.gain, adjacency)
             if self.visits is not None:
                 found = VisitsLoss(found, *self.visits)
-            if is_ours(self.domain) and is_ours(self.noise):
+            if is_builtin(self.domain) and is_builtin(self.noise):
                 self._known[adjacency] = found
         return found
 
@@ -148,7 +148,7 @@ class Spend:
         found: bool | None = self._known.get("shipped")
         if found is None:
             found = _shipped(self.domain, self.noise)
-            if is_ours(self.domain) and is_ours(self.noise):
+            if is_builtin(self.domain) and is_builtin(self.noise):
                 self._known["shipped"] = found
         return found
 
@@ -156,7 +156,7 @@ class Spend:
 def _earned(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adjacency) -> Loss:
     if not isinstance(adjacency, Adjacency):  # domains would take it for the cheapest one
         raise TypeError(f"adjacency = {adjacency!r}: must be an Adjacency")
-    if is_ours(domain) and is_ours(noise):
+    if is_builtin(domain) and is_builtin(noise):
         return _earned_once(cast(Any, domain), cast(Any, noise), gain, adjacency)
     return noise.loss(domain.sensitivity(adjacency, noise.norm) * gain, adjacency)
 
@@ -168,7 +168,7 @@ def _earned_once(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adja
 
 def _shipped(domain: Domain[Any], noise: Noise) -> bool:
     """Whether anybody can rebuild both from their JSON forms."""
-    if is_ours(domain) and is_ours(noise):
+    if is_builtin(domain) and is_builtin(noise):
         return _shipped_once(cast(Any, domain), cast(Any, noise))
     return _rebuilt(domain, noise)
 
@@ -184,7 +184,7 @@ def _rebuilt(domain: Domain[Any], noise: Noise) -> bool:
     return is_shipped(domain) and type(rebuilt) is type(noise) and rebuilt == noise
 
 
-def is_ours(value: object) -> bool:
+def is_builtin(value: object) -> bool:
     """Whether what follows from a value can be kept: it is ours, so equal ones are alike."""
     return type(value) in _OURS
 

@@ -83,7 +83,7 @@ def _backup_of_server(address: str | os.PathLike[str], target: Path) -> str:
                 raise LedgerUnreadableError(
                     f"{shown(address)} could not be copied: {'; '.join(problems)}"
                 )
-            values.note(record)
+            values.note([record])
             row = record.seq, record.data.decode(), record.hash
             copy.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
         for digest, data in read_values(address, values.digests):

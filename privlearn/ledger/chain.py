@@ -240,9 +240,19 @@ class Chain:
     """Follows a chain entry by entry, and says what is wrong with each.
 
     It goes on from what an entry says of itself, so one fault is one problem.
+
+    Args:
+        sought: a hash that is looked for.
+
+    Attributes:
+        sought_at: after how many entries the chain had that hash, the last time; None for never.
+        cut: whether entries are missing, or were moved.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sought: str | None = None) -> None:
+        self._sought = sought
+        self.sought_at = 0 if sought == GENESIS else None
+        self.cut = False
         self.head, self._leaf = GENESIS, bytes.fromhex(GENESIS)
         self.size = 0
         self.tree = MerkleTree()
@@ -262,7 +272,7 @@ class Chain:
         leaf = None
         cut = record.seq != self.size
         if cut:
-            self._whole = False
+            self.cut, self._whole = True, False
             problems.append(f"stands at position {self.size}; entries were cut or moved")
         if record.digests is None:
             leaf = sha256(self._leaf + record.data).digest()
@@ -287,6 +297,8 @@ class Chain:
         self._leaf = leaf
         self.tree.add(leaf)
         self.size = record.seq + 1
+        if self.head == self._sought:
+            self.sought_at = self.tree.size
         if problems:
             self._whole = False
             return [f"entry {record.seq}: {'; '.join(problems)}"]  # one fault is one problem
@@ -327,7 +339,8 @@ class Chain:
             self.epoch, self.writer = epoch, writer
         kind, nonce = body.get("entry"), envelope.get("nonce")
         if isinstance(nonce, str) and _NONCE.fullmatch(nonce):
-            self.nonces.note(kind, record.seq, nonce)
+            if kind == "issue":
+                self.nonces.note(record.seq, nonce)
         else:
             problems.append("its nonce is not one of 32 hexadecimal digits")
         minute = envelope.get("at", _NO_TIME)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import warnings
 from pathlib import Path
 from typing import NamedTuple
 
 from privlearn.errors import LedgerHeadError, LedgerSchemaError, LedgerUnreadableError
-from privlearn.ledger.chain import SCHEMA, Chain
+from privlearn.ledger.chain import SCHEMA, Chain, minute_of, text_of_minute, this_minute
 from privlearn.ledger.entries import Entry, OpenEntry, parse_entry
 from privlearn.ledger.heads import Claimed, kept_elsewhere
 from privlearn.ledger.reader import is_export, iterate_records, readable
@@ -52,7 +53,7 @@ def read_to_continue(
                 "of the budget, and keep this one: what both promise adds up"
             )
         problems += chain.add(record)
-        claimed.compare(record)
+        claimed.compare([record])
         if not problems:
             try:
                 entries.append(parse_entry(record.body, record.ext))
@@ -73,3 +74,18 @@ def read_to_continue(
             "the Ledger to resume(...)"
         )
     return Continued(entries, chain, unknown)
+
+
+def warn_of_clock(path: str | os.PathLike[str], chain: Chain) -> None:
+    """Warns the caller's caller of a clock that is behind the last entry."""
+    now = this_minute()
+    if minute_of(chain.minute) > now + _CLOCK_MAY_BE_OFF:
+        warnings.warn(
+            f"{path}: the last entry was written at {chain.minute}, and the clock says "
+            f"{text_of_minute(now)}: until it is past that, entries tell "
+            "the former; look after the clock",
+            stacklevel=3,
+        )
+
+
+_CLOCK_MAY_BE_OFF = 2  # minutes

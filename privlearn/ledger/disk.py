@@ -12,7 +12,7 @@ from typing import Any, final
 
 from privlearn.errors import LedgerBusyError, LedgerError, TokenCopyError
 from privlearn.ledger.addresses import is_address, shown
-from privlearn.ledger.reader import APPLICATION_ID
+from privlearn.ledger.records import APPLICATION_ID
 from privlearn.storage import open_file_lock, processes
 from privlearn.storage.fork_gate import SQLITE
 from privlearn.storage.new_names import sync_directory

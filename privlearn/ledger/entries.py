@@ -6,7 +6,7 @@ of an entry must not depend on who reads it.  docs/ledger.md has the JSON types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -389,3 +389,16 @@ def parse_entry(body: dict[str, Any], ext: Mapping[str, Any] = _NOTHING) -> Entr
             what = " or ".join(map(repr, kinds))
             raise ValueError(f"data of {name!r}: only entries {what} have them, as an object")
     return _validate()({**body, **found} if found else body)
+
+
+def parse_entries(
+    stored: Iterable[tuple[dict[str, Any], Mapping[str, Any]]],
+) -> list[Entry | Exception]:
+    """What `parse_entry` makes of each body with its data of extensions, or why it makes none."""
+    found: list[Entry | Exception] = []
+    for body, ext in stored:
+        try:
+            found.append(parse_entry(body, ext))
+        except Exception as error:  # noqa: BLE001 - whatever a file holds, an audit ends
+            found.append(error)
+    return found

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import weakref
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -226,13 +227,16 @@ class Claimed:
             "is another ledger"
         )
 
-    def compare(self, record: Record) -> None:
-        """Looks whether it is one that was claimed; called for each."""
-        if record.hash == self._head:
-            self._found = True
-        beside = self._beside
-        if beside is not None and record.seq == beside.entries - 1 and record.hash == beside.hash:
-            self._found_beside = True
+    def compare(self, records: Iterable[Record]) -> None:
+        """Looks whether one of the next records was claimed."""
+        at, hash = (
+            (-1, "") if self._beside is None else (self._beside.entries - 1, self._beside.hash)
+        )
+        for record in records:
+            if record.hash == self._head:
+                self._found = True
+            if record.seq == at and record.hash == hash:
+                self._found_beside = True
 
     def check(self, chain: Chain, *, elsewhere: bool) -> bool:
         """Whether nothing is known of the head of a ledger, which was said to be so.

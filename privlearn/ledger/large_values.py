@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import secrets
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -63,3 +64,16 @@ def read_large(ledger: Path, digest: str) -> bytes | None:
         raise LedgerUnreadableError(
             f"the value {digest} cannot be read: {error.strerror or error}"
         ) from None
+
+
+def large_values(ledger: Path, digests: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Those of these values that stand in files; of one that cannot be read no bytes."""
+    there = os.path.lexists(values_path(ledger))
+    for digest in digests:
+        if there or not _DIGEST.fullmatch(digest):
+            try:
+                value = read_large(ledger, digest)
+            except LedgerUnreadableError:
+                value = b""
+            if value is not None:
+                yield digest, value

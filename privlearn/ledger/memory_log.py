@@ -7,9 +7,9 @@ from typing import final
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import Record, this_minute
 from privlearn.ledger.entries import Entry
-from privlearn.ledger.reader import parse
+from privlearn.ledger.last_record import Tip
+from privlearn.ledger.records import parse
 from privlearn.ledger.storable import storable
-from privlearn.ledger.tip import Tip
 
 
 @final

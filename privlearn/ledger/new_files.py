@@ -15,7 +15,7 @@ from pathlib import Path
 from privlearn.errors import LedgerError
 from privlearn.ledger.chain import SCHEMA
 from privlearn.ledger.heads import HEAD, HeadFile, head_path, read_head
-from privlearn.ledger.reader import APPLICATION_ID, ENTRIES, RELEASED
+from privlearn.ledger.records import APPLICATION_ID, ENTRIES, RELEASED
 from privlearn.ledger.tail import TAIL
 from privlearn.storage.fork_gate import SQLITE
 from privlearn.storage.new_names import BESIDE, new_name, sync_directory

@@ -40,11 +40,10 @@ class IssueNonces:
         self._repeated: tuple[int, list[tuple[int, int]]] = 0, []
         """Among how many nonces it was looked for, and what was found."""
 
-    def note(self, kind: object, position: int, nonce: str) -> None:
-        """The next entry, of whatever kind, and its nonce."""
-        if kind == "issue":
-            self._nonces += bytes.fromhex(nonce)
-            self._positions.append(position)
+    def note(self, position: int, nonce: str) -> None:
+        """The next ``issue``, and its nonce."""
+        self._nonces += bytes.fromhex(nonce)
+        self._positions.append(position)
 
     def position(self, nonce: str) -> int | None:
         """Of the entry that a token was issued with under that nonce; None if none was."""

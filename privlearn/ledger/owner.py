@@ -45,10 +45,10 @@ from privlearn.ledger.entries import (
     parse_entry,
 )
 from privlearn.ledger.file_store import may_wait
-from privlearn.ledger.reader import record_of
-from privlearn.ledger.settling import Settling
+from privlearn.ledger.records import record_of
 from privlearn.ledger.store import Ledger
 from privlearn.ledger.stores import Value
+from privlearn.ledger.syncing import Settling
 from privlearn.ledger.values import unpacked
 from privlearn.storage.frames import Message
 from privlearn.storage.sockets import Peer
@@ -200,9 +200,10 @@ class LedgerOwner:
         raise LedgerError(f"{do!r:.80} cannot be asked of the owner of a ledger: use one version")
 
     def _check_epoch(self, epoch: int) -> None:
-        if epoch != self._ledger.epoch:
+        now = self._ledger.log.tip.epoch
+        if epoch != now:
             raise LedgerFencedError(
-                f"{self._ledger.name} was opened anew, in epoch {self._ledger.epoch}, and this "
+                f"{self._ledger.name} was opened anew, in epoch {now}, and this "
                 f"process is of epoch {epoch}: nothing was recorded, and nothing more is released "
                 "by it; connect again, and resume or join the account"
             )
@@ -223,8 +224,8 @@ class LedgerOwner:
             {
                 "session": session.id,
                 "path": self._ledger.name,
-                "epoch": self._ledger.epoch,
-                "writer": self._ledger.writer,
+                "epoch": self._ledger.log.tip.epoch,
+                "writer": self._ledger.log.tip.writer,
                 "heads_elsewhere": self._ledger.keeps_heads_elsewhere,
             }
         )
@@ -303,7 +304,7 @@ class LedgerOwner:
 
     async def _give_turn(self, session: _Session, fields: _Fields) -> Message:
         size, known = fields.number("size"), fields.number("known")
-        if self._ledger.size - known > _BEHIND:
+        if self._ledger.log.tip.size - known > _BEHIND:
             lines = self._ledger.stored(known, _PAGE)
             return Message({"turn": None}, b"\n".join(lines))
         if self._ending:
@@ -355,7 +356,7 @@ class LedgerOwner:
         while self._queue and self.failure is None:
             waiting = self._queue.popleft()
             if not waiting.granted.done():
-                more = max(0, self._ledger.size - waiting.size) * _FOR_EACH
+                more = max(0, self._ledger.log.tip.size - waiting.size) * _FOR_EACH
                 self._turns += 1
                 until = loop.time() + self._turn_seconds + more
                 self._turn = _Turn(self._turns, waiting.session, until)
@@ -379,7 +380,7 @@ class LedgerOwner:
 
     def _records(self, begin: int) -> Message:
         lines = self._ledger.stored(begin, _PAGE)
-        return Message({"size": self._ledger.size}, b"\n".join(lines))
+        return Message({"size": self._ledger.log.tip.size}, b"\n".join(lines))
 
     def _check_own(self) -> None:
         try:
@@ -422,7 +423,7 @@ class LedgerOwner:
                 f"{self._turn_seconds:g} seconds, or its connection was cut; nothing was recorded: "
                 "try again"
             )
-        if fields.number("seq") != self._ledger.size:
+        if fields.number("seq") != self._ledger.log.tip.size:
             raise LedgerBusyError(f"{self._ledger.name}: others have written: nothing was recorded")
 
     def _append(self, entry: Entry, value: Value | None, nonce: str | None) -> bytes:
@@ -443,7 +444,9 @@ class LedgerOwner:
             self._accounts.record(entry)
         except BaseException as error:  # it stands, and what may stand behind it is not known
             raise self._fail(error) from error
-        return self._ledger.last_record.line()
+        record = self._ledger.log.last_record
+        assert record is not None
+        return record.line()
 
     def _hold(self, session: _Session, entry: Entry) -> None:
         """Knows what is to be ended when the process is gone."""

@@ -59,7 +59,7 @@ from privlearn.ledger.postgres_sessions import (
     new_member,
     room_of,
 )
-from privlearn.ledger.reader import record_of
+from privlearn.ledger.records import record_of
 from privlearn.ledger.stores import Turn, Value
 from privlearn.storage import processes
 from privlearn.storage.exclusive import Block
@@ -84,13 +84,16 @@ class PostgresStore:
         LedgerUnreadableError: there is no such ledger, or there are no tables.
         LedgerError: there is one already, the server cannot be reached, or does not keep what it
             commits.
+
+    Attributes:
+        ledger: what it is called in the database.
     """
 
     def __init__(self, address: str | os.PathLike[str], how: How) -> None:
         self._address = Address(address)
         if self._address.ledger is None:
             raise LedgerError(f"{self._address}: name the ledger: …?ledger=name")
-        self._ledger = self._address.ledger
+        self.ledger = self._address.ledger
         self.name = str(self._address)
         self._engine = engine_of(self._address)
         self._member = new_member()
@@ -98,16 +101,13 @@ class PostgresStore:
         """Accountants that this process writes for."""
         self._alone: set[str] = set()
         """Those of them that it has begun or resumed, so that nobody else can while it lives."""
-        self._outstanding: dict[str, int] = {}
-        """Who issued the tokens, and reserved the parts of a cap, that have not ended."""
-        self._newest: tuple[int, str] | None = None
-        """Position and hash of the last entry that was read or written here."""
+        self._known = _Known()
         self.doubtful = False
         self._turns = threading.Lock()
-        self._reads, self._notes = threading.Lock(), threading.Lock()
+        self._reads = threading.Lock()
         self._closed = False
         self._held = Connections()
-        self._turn_lock = TurnLock(self._held, ("turn", self._ledger), self._connected)
+        self._turn_lock = TurnLock(self._held, ("turn", self.ledger), self._connected)
         self._end = weakref.finalize(self, self._held.close, processes.here())
         processes.INHERITED.add(self)
         self.writer, self.epoch = "", 0
@@ -143,8 +143,8 @@ class PostgresStore:
 
     def _begun(self, session: Session, how: How) -> tuple[str, int]:
         """Who writes in which epoch from now on."""
-        last = session.run(_LAST_EPOCH, ledger=self._ledger)
-        if how == "create" and (last or session.run(_ANY_ENTRY, ledger=self._ledger)):
+        last = session.run(_LAST_EPOCH, ledger=self.ledger)
+        if how == "create" and (last or session.run(_ANY_ENTRY, ledger=self.ledger)):
             raise LedgerError(
                 f"{self.name} exists: ledgers are never overwritten; choose another name, or "
                 "resume it"
@@ -157,7 +157,7 @@ class PostgresStore:
         if how == "join":
             return last[0].writer, last[0].epoch
         writer, epoch = secrets.token_hex(8), last[0].epoch + 1 if last else 1
-        session.run(insert(EPOCHS), ledger=self._ledger, epoch=epoch, writer=writer)
+        session.run(insert(EPOCHS), ledger=self.ledger, epoch=epoch, writer=writer)
         session.commit()
         if session.warnings:
             raise LedgerError(f"{self.name}: {session.warnings[0]}: open it again")
@@ -191,7 +191,7 @@ class PostgresStore:
                 if not session.in_transaction:
                     session.begin()
                     if of_epoch:
-                        self._check_epoch(session)
+                        self.check_epoch(session)
                 return what()
             except Conflict:
                 session.rollback()  # the turn is ours still: nothing has changed
@@ -242,9 +242,9 @@ class PostgresStore:
             raise
         return session
 
-    def _check_epoch(self, session: Session) -> None:
-        """Raises LedgerFencedError unless the last epoch is that of this process."""
-        last = session.run(_LAST_EPOCH, ledger=self._ledger)
+    def check_epoch(self, session: Session) -> None:
+        """Raises LedgerFencedError unless, in a transaction, the epoch is that of this process."""
+        last = session.run(_LAST_EPOCH, ledger=self.ledger)
         for row in last:
             session.check_server(row)
         if not last or (last[0].epoch, last[0].writer) != (self.epoch, self.writer):
@@ -261,7 +261,7 @@ class PostgresStore:
 
     def _news(self, session: Session, size: int) -> list[Record]:
         """What others wrote, behind an entry that must stand there still."""
-        newest = self._newest
+        newest = self._known.newest
         begin = size if newest is None else min(size, newest[0])
         records = list(self._read(session.run, begin))
         if newest is not None:
@@ -276,10 +276,11 @@ class PostgresStore:
 
     def _orphans(self, session: Session) -> Sequence[str]:
         """Tokens and reserved parts of processes whose locks are gone."""
-        if not any(member != self._member for member in self._outstanding.values()):
+        members = self._known.members
+        if all(member == self._member for member in members.values()):
             return ()
         alive = self._alive(session)
-        return [token for token, member in self._outstanding.items() if member not in alive]
+        return [token for token, member in members.items() if member not in alive]
 
     # Writing --------------------------------------------------------------------------------------
 
@@ -308,16 +309,16 @@ class PostgresStore:
             except LostConnection:
                 self._held.drop()
                 raise
-        self._note(record, self._member)
+        self._known.note(record, self._member)
         return record
 
     def _insert(self, session: Session, record: Record, value: Value | None) -> None:
         if value is not None:
-            session.run(_KEEP, ledger=self._ledger, digest=value[0], value=value[1])
+            session.run(_KEEP, ledger=self.ledger, digest=value[0], value=value[1])
         assert record.envelope is not None
         session.run(
             insert(ENTRIES),
-            ledger=self._ledger,
+            ledger=self.ledger,
             seq=record.seq,
             entry=record.data.decode(),
             hash=record.hash,
@@ -375,7 +376,7 @@ class PostgresStore:
             LedgerUnreadableError: it is another entry.
         """
         assert record.envelope is not None
-        found = session.run(_OF_NONCE, ledger=self._ledger, nonce=record.envelope["nonce"])
+        found = session.run(_OF_NONCE, ledger=self.ledger, nonce=record.envelope["nonce"])
         if not found:
             return None
         (row,) = found
@@ -395,26 +396,13 @@ class PostgresStore:
         return self._read(self._ask, begin)
 
     def _read(self, run: Callable[..., Sequence[Any]], begin: int) -> Iterator[Record]:
-        for record, member in records_from(run, self.name, self._ledger, begin):
-            self._note(record, member)
+        for record, member in records_from(run, self.name, self.ledger, begin):
+            self._known.note(record, member)
             yield record
-
-    def _note(self, record: Record, member: int) -> None:
-        """Takes down who holds a token, or a reserved part, entry by entry."""
-        with self._notes:
-            if record.seq != (0 if self._newest is None else self._newest[0] + 1):
-                return
-            self._newest = record.seq, record.hash
-            kind = record.body.get("entry")
-            name = str(record.body.get("token" if kind in ("issue", "retire") else "allowance"))
-            if kind in ("issue", "delegate"):
-                self._outstanding[name] = member
-            elif kind in ("retire", "return"):
-                self._outstanding.pop(name, None)
 
     def value(self, digest: str) -> bytes | None:
         """See `SharedStore.value`."""
-        found = self._ask(VALUE, ledger=self._ledger, digest=digest)
+        found = self._ask(VALUE, ledger=self.ledger, digest=digest)
         if found and found[0].value is None:
             raise LedgerUnreadableError(
                 f"{self.name}: the value {digest} is larger than {MOST_VALUE_BYTES} bytes"
@@ -427,7 +415,7 @@ class PostgresStore:
             self._on_reading(self._check_present)
 
     def _check_present(self, session: Session) -> None:
-        self._check_epoch(session)
+        self.check_epoch(session)
         if self._member not in self._alive(session):
             raise LedgerError(
                 f"{self.name}: this process lost the connection on which it writes, so that others "
@@ -473,11 +461,6 @@ class PostgresStore:
 
     # Beside the ledger ----------------------------------------------------------------------------
 
-    @property
-    def ledger(self) -> str:
-        """What it is called in the database."""
-        return self._ledger
-
     def session(self, *, writes: bool) -> Session:
         """Another connection to the database, for what is kept there beside the ledger.
 
@@ -486,18 +469,14 @@ class PostgresStore:
         """
         return Session(self._engine, self.name, writes=writes)
 
-    def check_epoch(self, session: Session) -> None:
-        """Raises LedgerFencedError unless, in a transaction, the epoch is that of this process."""
-        self._check_epoch(session)
-
     # Who writes -----------------------------------------------------------------------------------
 
     @property
     def _room(self) -> int:
-        return room_of(self._ledger)
+        return room_of(self.ledger)
 
     def _key_of(self, accountant: str, what: str = "accountant") -> int:
-        return key_of(what, self._ledger, self.epoch, accountant)
+        return key_of(what, self.ledger, self.epoch, accountant)
 
     def enter(self, accountant: str, *, alone: bool) -> None:
         """See `SharedStore.enter`."""
@@ -542,6 +521,34 @@ class PostgresStore:
         """Leaves the connections to the parent: a forked child must not end them, nor use them."""
         processes.never_end((self._held.session, self._held.reading, self._engine))
         self._held.session = self._held.reading = processes.Gone(TokenCopyError, "a ledger")  # type: ignore[assignment]
+
+
+@final
+class _Known:
+    """What one process knows of the entries.
+
+    Attributes:
+        newest: position and hash of the last one that was read or written here.
+        members: who issued the tokens, and reserved the parts of a cap, that have not ended.
+    """
+
+    def __init__(self) -> None:
+        self.newest: tuple[int, str] | None = None
+        self.members: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def note(self, record: Record, member: int) -> None:
+        """Takes down who holds a token, or a reserved part, entry by entry."""
+        with self._lock:
+            if record.seq != (0 if self.newest is None else self.newest[0] + 1):
+                return
+            self.newest = record.seq, record.hash
+            kind = record.body.get("entry")
+            name = str(record.body.get("token" if kind in ("issue", "retire") else "allowance"))
+            if kind in ("issue", "delegate"):
+                self.members[name] = member
+            elif kind in ("retire", "return"):
+                self.members.pop(name, None)
 
 
 _OF_NONCE = select(

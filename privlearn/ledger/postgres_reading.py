@@ -20,7 +20,7 @@ from privlearn.ledger.postgres_sessions import (
     Session,
     engine_of,
 )
-from privlearn.ledger.reader import record_of
+from privlearn.ledger.records import record_of
 
 MOST_NAMES = 100
 """Ledgers of a database that are listed."""

@@ -7,21 +7,15 @@ numbers, and the database has exactly the tables of its format.  What breaks one
 
 from __future__ import annotations
 
-import json
-import math
 import os
-import re
 import shutil
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar, final
-
-from pydantic_core import from_json, to_json
 
 from privlearn.errors import (
     LedgerFeatureError,
@@ -30,30 +24,30 @@ from privlearn.errors import (
     PrivlearnError,
 )
 from privlearn.ledger.addresses import extra_needed, is_address, shown
-from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import GENESIS, KNOWN_FEATURES, MOST_BYTES, SCHEMA, Record
 from privlearn.ledger.heads import HEAD, head_path, is_head, read_head
 from privlearn.ledger.moments import CHANGED, Moment, Tries, log_path, real_path
+from privlearn.ledger.records import (
+    APPLICATION_ID,
+    ENTRIES,
+    MOST_DIGITS,
+    RELEASED,
+    parse,
+    record_in_row_1,
+    record_of,
+    record_of_1,
+)
 from privlearn.ledger.tail import tail_path, waiting_behind
 from privlearn.storage.fork_gate import SQLITE
 
 T = TypeVar("T")
 
-APPLICATION_ID = 0x70726C6E  # "prln"
 MOST_ENTRIES = 50_000_000
 MOST_FILE_BYTES = 64 * 2**30
-MOST_DEPTH = 64
-MOST_DIGITS = 400
 _MOST_STEPS = 100  # of the progress handler without a row
 _STEP = 10_000  # operations of SQLite's virtual machine between two of its calls
 _FRAME = len(b'{"entry":'), len(b',"hash":"') + 64 + len(b'"}\n')
 
-ENTRIES = """CREATE TABLE entries (
-    seq INTEGER PRIMARY KEY, entry TEXT NOT NULL, hash TEXT NOT NULL
-) STRICT"""
-RELEASED = """CREATE TABLE released (
-    digest TEXT PRIMARY KEY, value BLOB NOT NULL
-) STRICT, WITHOUT ROWID"""
 _ENTRIES_1 = """CREATE TABLE entries (
     seq INTEGER PRIMARY KEY, body TEXT NOT NULL, digests TEXT NOT NULL, hash TEXT NOT NULL,
     kind TEXT NOT NULL, token TEXT
@@ -99,19 +93,59 @@ def iterate_records(
         LedgerSchemaError: newer version.
         LedgerFeatureError: it needs an unknown extension.
     """
-    if is_address(path):
-        yield from _read_database_server(path, begin)
-        return
-    where = Path(path)
+    for page in iterate_pages(path, vouched=vouched, begin=begin):
+        yield from page
+
+
+def iterate_pages(
+    path: str | os.PathLike[str], *, vouched: bool = False, begin: int = 0
+) -> Iterator[list[Record]]:
+    """As `iterate_records`, some entries at once: of bounded size, and at least one.
+
+    Raises:
+        PrivlearnError: as `iterate_records`.
+    """
+    server = is_address(path)
+    where = shown(path) if server else Path(path)
+    count = 0
     with readable(where):
-        check_is_file(where)
-        reading = _read_lines(where) if is_export(where) else _read_file(where, vouched, begin)
-        for count, record in enumerate(reading):
-            if count >= MOST_ENTRIES:
+        for page in _read_server(path, begin) if server else _read_path(Path(path), vouched, begin):
+            count += len(page)
+            if count > MOST_ENTRIES:
                 raise ValueError(f"more than {MOST_ENTRIES} entries")
-            if "features" in record.body:
-                _check_features(where, record.body)
-            yield record
+            for record in page:
+                if "features" in record.body:
+                    _check_features(where, record.body)
+            yield page
+
+
+def _read_path(where: Path, vouched: bool, begin: int) -> Iterator[list[Record]]:
+    check_is_file(where)
+    return pages_of(_read_lines(where)) if is_export(where) else _read_file(where, vouched, begin)
+
+
+def _read_server(address: str | os.PathLike[str], begin: int) -> Iterator[list[Record]]:
+    with extra_needed():
+        from privlearn.ledger.postgres_reading import read_records as records_of
+    size = 0
+    for page in pages_of(records_of(address, begin)):
+        size += sum(len(record.data) for record in page)
+        if size > MOST_FILE_BYTES:
+            raise ValueError(f"more than {MOST_FILE_BYTES} bytes of entries")
+        yield page
+
+
+def pages_of(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Records in pages of bounded size; of format 1, which may be larger, one by one."""
+    page, held = list[Record](), 0
+    for record in records:
+        page.append(record)
+        held += len(record.data) if record.data else _BYTES + 1
+        if len(page) >= _AT_ONCE or held > _BYTES:
+            yield page
+            page, held = [], 0
+    if page:
+        yield page
 
 
 _HOSTILE = (
@@ -166,22 +200,6 @@ def check_is_file(where: Path) -> None:
         )
     if found.st_size > MOST_FILE_BYTES:
         raise ValueError(f"{found.st_size} bytes; at most {MOST_FILE_BYTES} are read")
-
-
-def _read_database_server(address: str | os.PathLike[str], begin: int) -> Iterator[Record]:
-    with extra_needed():
-        from privlearn.ledger.postgres_reading import read_records as records_of
-    where, size = shown(address), 0
-    with readable(where):
-        for count, record in enumerate(records_of(address, begin)):
-            size += len(record.data)
-            if count >= MOST_ENTRIES or size > MOST_FILE_BYTES:
-                raise ValueError(
-                    f"more than {MOST_ENTRIES} entries, or {MOST_FILE_BYTES} bytes of them"
-                )
-            if "features" in record.body:
-                _check_features(where, record.body)
-            yield record
 
 
 def is_export(where: Path) -> bool:
@@ -241,7 +259,7 @@ def _read_lines(where: Path) -> Iterator[Record]:
                 whole = parse(line, most_digits=MOST_DIGITS)
                 if not isinstance(whole, dict) or len(whole) != 4:
                     raise ValueError(f"line {seq + 2} is no entry")
-                yield _record_1(whole["seq"], whole["body"], whole["digests"], whole["hash"])
+                yield record_of_1(whole["seq"], whole["body"], whole["digests"], whole["hash"])
             else:
                 head, tail = line[: _FRAME[0]], line[-_FRAME[1] :]
                 if head != b'{"entry":' or tail[:9] != b',"hash":"' or tail[-3:] != b'"}\n':
@@ -358,15 +376,15 @@ _WITH_LOG = b"\2\2"
 """Of SQLite's header: write and read version."""
 
 
-def _read_file(where: Path, vouched: bool, begin: int) -> Iterator[Record]:
+def _read_file(where: Path, vouched: bool, begin: int) -> Iterator[list[Record]]:
     """Reads on where a writer ended or began its log meanwhile."""
     tries = Tries(where)
     while True:
         try:
-            for record in SQLITE.each(_read_database(where, vouched, begin)):
+            for page in SQLITE.each(_read_database(where, vouched, begin)):
                 tries.further()
-                yield record
-                begin = record.seq + 1
+                yield page
+                begin = page[-1].seq + 1
         except (LedgerUnreadableError, *_HOSTILE):
             if not tries.again():
                 raise
@@ -392,16 +410,16 @@ def read_at_once(where: Path, read: Callable[[Look], T], *, vouched: bool = True
                 raise
 
 
-def _read_database(where: Path, vouched: bool, begin: int) -> Iterator[Record]:
+def _read_database(where: Path, vouched: bool, begin: int) -> Iterator[list[Record]]:
     with _opened_database(where, vouched) as look:
         connection = look.connection
         connection.text_factory = bytes
-        record_in = record_of if look.schema == 2 else _record_in_row_1
+        record_in = record_of if look.schema == 2 else record_in_row_1
         limits = _Limits(look.steps, Moment.of(where).size)
         wanted = "SELECT min(seq) FROM entries" + " WHERE seq >= ?" * bool(begin)
         (after,) = connection.execute(wanted, (begin,) if begin else ()).fetchone()
-        first = more = after is not None
         last: Record | None = None
+        more = after is not None
         while more:
             # Each look but the first begins with the last row of the one before, and goes on from
             # there page by page: a page that was torn is met, and not searched.
@@ -409,19 +427,20 @@ def _read_database(where: Path, vouched: bool, begin: int) -> Iterator[Record]:
                 f"SELECT {_COLUMNS[look.schema]} FROM entries WHERE seq >= ? ORDER BY seq LIMIT ?",
                 (after, _AT_ONCE),
             )
-            found = limits.some_of(rows)
+            found = limits.some_of(rows, at_least=1 if last is None else 2)
             look.check()
-            if not first and (not found or found.pop(0)[0] != after):
+            if last is not None and (not found or found.pop(0)[0] != after):
                 raise ValueError(_WRONG_FORM)
-            first, more = False, bool(found)
-            for row in found:
-                last = record_in(*row)
+            if more := bool(found):
+                page = [record_in(*row) for row in found]
+                last = page[-1]
                 after = last.seq
-                yield last
+                yield page
             limits.grow(Moment.of(where).size)  # it may meanwhile
         if look.schema == 2:
             end = (last.seq, last.hash) if last else _end(connection)
-            yield from (each for each in _waiting(where, *end) if each.seq >= begin)
+            if waiting := [each for each in _waiting(where, *end) if each.seq >= begin]:
+                yield waiting
 
 
 def _end(connection: sqlite3.Connection) -> tuple[int, str]:
@@ -458,8 +477,8 @@ class _Limits:
         self.left += max(0, size - self.size)
         self.size = max(self.size, size)
 
-    def some_of(self, rows: sqlite3.Cursor) -> list[Any]:
-        """The first rows: at least two, if there are, and not many more bytes than `_BYTES`."""
+    def some_of(self, rows: sqlite3.Cursor, at_least: int) -> list[Any]:
+        """The first rows: ``at_least`` so many, if there are, and ``_BYTES`` beside the last."""
         found: list[Any] = []
         held = 0
         for row in rows:
@@ -471,15 +490,10 @@ class _Limits:
             if self.left < 0:
                 raise ValueError("its entries are larger than the file that they stand in")
             found.append(row)
-            if held > _BYTES and len(found) > 1:
+            if held > _BYTES and len(found) >= at_least:
                 break
         rows.close()
         return found
-
-
-def _record_in_row_1(seq: int, body: bytes, digests: bytes, hash: bytes) -> Record:
-    told, fields = (parse(each, most_digits=MOST_DIGITS) for each in (body, digests))
-    return _record_1(seq, told, fields, hash.decode())
 
 
 _AT_ONCE = 512
@@ -513,119 +527,3 @@ def _confine(connection: sqlite3.Connection) -> list[int]:
         connection.execute(f"PRAGMA {setting}")
     connection.execute("PRAGMA query_only = ON")
     return steps
-
-
-def record_of(seq: int, data: bytes, hash: bytes) -> Record:
-    """An entry as it is stored.
-
-    Raises:
-        ValueError: it is of a wrong form.
-    """
-    envelope = parse(data)
-    if envelope.__class__ is not dict or not _ENVELOPE.issuperset(envelope):
-        raise ValueError(f"entry {seq} has no envelope, or one with unknown parts")
-    body = envelope.pop("body", None)
-    if body.__class__ is not dict:
-        raise ValueError(f"entry {seq} has no body")
-    if not _HASH.fullmatch(hash):
-        raise ValueError(f"the hash of entry {seq} is not one of 64 hexadecimal digits")
-    return Record(seq, body, hash.decode(), data, envelope)
-
-
-_HASH = re.compile(rb"[0-9a-f]{64}")
-_ENVELOPE = frozenset({"at", "body", "epoch", "ext", "nonce", "root", "writer"})
-
-
-def _record_1(seq: int, body: dict[str, Any], digests: dict[str, str], hash: str) -> Record:
-    forms = ((seq, int), (body, dict), (digests, dict), (hash, str))
-    if not all(isinstance(value, form) for value, form in forms):
-        raise ValueError(f"entry {seq} has no body, digests or hash")
-    return Record(seq, body, hash, digests=digests)
-
-
-def parse(data: bytes, most_digits: int | None = None) -> Any:
-    """JSON as RFC 7493 has it: UTF-8, no name twice, finite numbers, integers below 2^53.
-
-    A larger integer is a real number, where it is how RFC 8785 writes that.
-
-    ``most_digits`` allows integers of so many digits instead, for format 1.
-
-    Raises:
-        ValueError: it is not that, or nested too deeply.
-    """
-    if data.count(b"{") + data.count(b"[") > MOST_DEPTH and _depth(data) > MOST_DEPTH:
-        raise ValueError(f"JSON that is nested more than {MOST_DEPTH} levels deep")
-    if most_digits is None and data[:1] == b"{" and _LONG_RUN not in data.translate(_SHAPE):
-        # Several times as fast.  What is written back as the same bytes had no name twice and no
-        # number that is not finite or has another reading; all else is looked at below.
-        try:
-            value = from_json(data, allow_inf_nan=False)
-            if to_json(value) == data:
-                return value
-        except ValueError:
-            pass
-    text = data.decode()
-    value = (_SAFE if most_digits is None else _LONG).decode(text)
-    if b"\\u" in data:
-        json.dumps(value, ensure_ascii=False).encode()  # raises for half a surrogate pair
-    return value
-
-
-_LONG_RUN = b":" + b"0" * 16  # an integer of 2^53 or more begins and goes on like that
-_SHAPE = bytes.maketrans(b"123456789[,-", b"000000000:::")
-
-
-def _depth(data: bytes) -> int:
-    brackets = _STRING.sub(b"", data).translate(_STEPS, _OTHERS)
-    return max(accumulate(1 if step == 43 else -1 for step in brackets), default=0)
-
-
-# a text without an end goes on to the end: looked for again at each of its quotes, it takes hours
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
-_STEPS = bytes.maketrans(b"{[}]", b"++--")
-_OTHERS = bytes(set(range(256)) - set(b"{[}]"))
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {twice[:80]!r} stands twice in one JSON object")
-    return value
-
-
-def _safe_integer(text: str) -> int | float:
-    if len(text) < 18 and abs(value := int(text)) < 2**53:
-        return value
-    # as an integer below 1e21 is how canonical JSON writes a real number without a fraction
-    if len(text) < 23 and canonical(real := float(text)) == text.encode():
-        return real
-    raise ValueError(f"the integer {text[:40]} is not below 2^53, nor a double's canonical form")
-
-
-def _long_integer(text: str) -> int:
-    if len(text) > MOST_DIGITS + 1:
-        raise ValueError(f"an integer of more than {MOST_DIGITS} digits")
-    return int(text)
-
-
-def _finite(text: str) -> float:
-    if len(text) > MOST_DIGITS or not math.isfinite(value := float(text)):
-        raise ValueError(f"the number {text[:40]} is too large or too long")
-    return value
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"{text} is no JSON")
-
-
-_SAFE, _LONG = (
-    json.JSONDecoder(
-        object_pairs_hook=_once,
-        parse_int=integer,
-        parse_float=_finite,
-        parse_constant=_no_constant,
-    )
-    for integer in (_safe_integer, _long_integer)
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -12,7 +12,7 @@ from privlearn.errors import LedgerError
 from privlearn.ledger.addresses import extra_needed
 from privlearn.ledger.chain import Record
 from privlearn.ledger.entries import RESUME
-from privlearn.ledger.large_values import read_large
+from privlearn.ledger.large_values import large_values
 from privlearn.ledger.moments import real_path
 from privlearn.ledger.reader import Look, is_export, read_at_once, readable
 from privlearn.ledger.tail import values_in_tail
@@ -27,12 +27,13 @@ class RecordedValues:
         self.digests: set[str] = set()
         """That were noted."""
 
-    def note(self, record: Record) -> None:
-        """Notes what value a record names, if it names one."""
-        said = record.body if record.body.get("entry") == "publish" else record.ext.get(RESUME)
-        digest = said.get("digest") if isinstance(said, dict) else None
-        if isinstance(digest, str):
-            self.digests.add(digest)
+    def note(self, records: Iterable[Record]) -> None:
+        """Notes what values records name."""
+        for record in records:
+            said = record.body if record.body.get("entry") == "publish" else record.ext.get(RESUME)
+            digest = said.get("digest") if isinstance(said, dict) else None
+            if isinstance(digest, str):
+                self.digests.add(digest)
 
     def problems_and_remarks(self, path: Path | str) -> tuple[list[str], list[str]]:
         """What is wrong with values that were changed, and what is to be said of missing ones.
@@ -70,14 +71,9 @@ def _values_of(path: Path | str, digests: set[str]) -> Iterator[tuple[str, bytes
 
 
 def _kept(path: Path, digests: set[str]) -> Iterator[tuple[str, bytes]]:
-    for digest in digests:
-        try:
-            large = read_large(real_path(path), digest)
-        except LedgerError:
-            large = b""  # which is no value
-        if large is not None:
-            yield digest, large
-    yield from ((name, value) for name, value in values_in_tail(real_path(path)) if name in digests)
+    ledger = real_path(path)
+    yield from large_values(ledger, digests)
+    yield from ((name, value) for name, value in values_in_tail(ledger) if name in digests)
     wanted = sorted(digests.intersection(read_at_once(path, _digests_in)))
     while wanted:
         found = read_at_once(path, partial(_some_values, wanted))

@@ -8,8 +8,8 @@ from privlearn.errors import LedgerError, LedgerUnreadableError
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import Chain, Record, minute_of
 from privlearn.ledger.entries import Entry, parse_entry
+from privlearn.ledger.last_record import Tip
 from privlearn.ledger.stores import SharedStore, Value
-from privlearn.ledger.tip import Tip
 
 
 @final

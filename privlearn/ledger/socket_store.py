@@ -22,7 +22,7 @@ from privlearn.errors import (
 )
 from privlearn.ledger.chain import Record
 from privlearn.ledger.large_values import LARGEST
-from privlearn.ledger.reader import record_of
+from privlearn.ledger.records import record_of
 from privlearn.ledger.stores import Turn, Value
 from privlearn.storage.exclusive import Block
 from privlearn.storage.frames import Limits, Message

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+from privlearn.people.identities import new_key
 from privlearn.people.quotas import Standing
 from privlearn.values.participation import Participation
+from privlearn.values.validate import count, text
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +61,29 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Lets go of the place."""
+
+
+def new_head(rule: Participation | None) -> Head:
+    """Of a new registry.
+
+    Raises:
+        TypeError: ``rule`` is no Participation.
+    """
+    if not isinstance(rule, Participation):
+        raise TypeError(f"rule = {rule!r}: must be a Participation")
+    return Head(secrets.token_hex(16), new_key(), rule)
+
+
+def head_in_place(rule: Participation | None, id: str | None, clock: int | None) -> Head:
+    """Of a registry in place of a lost one.
+
+    Raises:
+        TypeError, ValueError: no rule, name or clock.
+    """
+    head = new_head(rule)
+    if id is None or not re.fullmatch("[0-9a-f]{32}", text(id=id)):
+        raise ValueError(f"id = {id!r}: must be the 32 digits of the lost registry's name")
+    if clock is None:
+        raise ValueError("clock = None: must be the first slot that is admitted")
+    count(clock=clock, at_least=0)
+    return replace(head, id=id, clock=clock, serving_only=True)

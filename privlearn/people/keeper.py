@@ -2,7 +2,7 @@
 
 `TurnKeeper` does it in this process, each call in one turn of a place (`privlearn.people.turns`):
 all calls of all processes have one order, and each is answered as if there were one process only.
-`privlearn.people.asked` asks another process, which has one.
+`privlearn.people.remote` asks another process, which has one.
 """
 
 from __future__ import annotations

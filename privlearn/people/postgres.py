@@ -34,7 +34,7 @@ from privlearn.ledger.postgres_sessions import (
     Taken,
     TurnLock,
 )
-from privlearn.people.contents import Head
+from privlearn.people.contents import Head, head_in_place, new_head
 from privlearn.people.identities import KINDS
 from privlearn.people.key_files import known, read_key, write_key
 from privlearn.people.postgres_schema import statements
@@ -42,6 +42,7 @@ from privlearn.people.quotas import FORGOTTEN, Standing
 from privlearn.people.turns import Turn
 from privlearn.storage import processes
 from privlearn.values.participation import Participation
+from privlearn.values.validate import text as valid_text
 
 T = TypeVar("T")
 _LOST = "in place of one that is lost: People.postgres(ledger, 'replace_lost', ...)"
@@ -319,6 +320,48 @@ class PostgresTurns:
 
     def _said(self) -> _Errors:
         return _Errors(self._called)
+
+
+def turns_of(
+    ledger: object,
+    how: str,
+    key: str | os.PathLike[str],
+    rule: Participation | None,
+    name: str,
+    id: str | None,
+    clock: int | None,
+) -> PostgresTurns:
+    """A registry beside a ledger; see `privlearn.people.People.postgres`.
+
+    Raises:
+        PrivlearnError, TypeError, ValueError: as there.
+    """
+    if how not in ("create", "open", "replace_lost"):
+        raise ValueError(f"how = {how!r}: must be 'create', 'open' or 'replace_lost'")
+    if how != "replace_lost" and (id, clock) != (None, None):
+        raise ValueError(f"id = {id!r}, clock = {clock!r}: are for how = 'replace_lost'")
+    head = new_head(rule) if how == "create" else None
+    if how == "replace_lost":
+        head = head_in_place(rule, id, clock)
+    valid_text(name=name)
+    own = isinstance(ledger, str)
+    store: object = getattr(ledger, "_shared", None)
+    if isinstance(ledger, str):
+        store = PostgresStore(ledger, "join")
+    if not isinstance(store, PostgresStore):
+        raise TypeError("ledger: must be one in PostgreSQL, Ledger.postgres(address)")
+    turns = PostgresTurns(store, name, own=own)
+    try:
+        if head is None:
+            turns.open(key, rule)
+        elif how == "create":
+            turns.create(head, key)
+        else:
+            turns.replace_lost(head, key)
+    except BaseException:
+        turns.close()
+        raise
+    return turns
 
 
 @final

@@ -9,23 +9,20 @@ nothing of it.  Nothing that a registry shows, raises or writes outside its file
 from __future__ import annotations
 
 import os
-import re
-import secrets
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from privlearn.errors import LedgerError, PeopleError, ProvenanceError, UsersError
-from privlearn.people.contents import Contents, Head
+from privlearn.errors import PeopleError, ProvenanceError, UsersError
+from privlearn.people.contents import Contents, Head, head_in_place, new_head
 from privlearn.people.file import RegistryFile
-from privlearn.people.identities import id_list, kind_of, new_key
-from privlearn.people.keeper import Keeper, Public, TurnKeeper, bound
-from privlearn.people.kept import Kept
+from privlearn.people.identities import id_list, kind_of
+from privlearn.people.in_memory import Kept
+from privlearn.people.keeper import Found, Keeper, Public, TurnKeeper, bound
 from privlearn.rows import Rows, Sealed
 from privlearn.rows.sealed import slots_within
 from privlearn.rows.tabular import records_from
@@ -70,6 +67,17 @@ class Admission(Sealed):
             each.setflags(write=False)
         self.users, self.learned, self.persons = users, learned, persons
         self.counted, self.call = counted, call
+
+    @staticmethod
+    def of(found: Found) -> Admission:
+        """What a keeper found."""
+        return Admission(
+            found.users,
+            np.array(found.learned, dtype=np.bool_),
+            np.array(found.persons, dtype=np.int64),
+            np.array(found.counted, dtype=np.bool_),
+            found.call,
+        )
 
     def part(self, low: int, high: int) -> Admission:
         """Of some of the visits, by their places; not on a timetable."""
@@ -122,8 +130,7 @@ class People(Sealed):
             PeopleError,
             "two of them would each give everybody the whole of the rule",
         )
-        self.__closed = False
-        self.__passed = 0
+        self.__closed, self.__passed = False, 0
         seen = keeper.seen
         self.__id, self.__rule, self.__serving_only = seen.id, seen.rule, seen.serving_only
 
@@ -134,7 +141,7 @@ class People(Sealed):
         Raises:
             TypeError: ``rule`` is no Participation.
         """
-        return cls(TurnKeeper(Kept(Contents(_new_head(rule), None, {}), None)))
+        return cls(TurnKeeper(Kept(Contents(new_head(rule), None, {}), None)))
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], rule: Participation) -> People:
@@ -144,7 +151,7 @@ class People(Sealed):
             PeopleError: something stands there, or it cannot be written.
             TypeError: ``rule`` is no Participation.
         """
-        return cls._made(path, _new_head(rule))
+        return cls._made(path, new_head(rule))
 
     @classmethod
     def replace_lost(
@@ -167,12 +174,11 @@ class People(Sealed):
             PeopleError, TypeError: as in `create`.
             ValueError: no name, or a clock below 0.
         """
-        return cls._made(path, _head_in_place(rule, id, clock))
+        return cls._made(path, head_in_place(rule, id, clock))
 
     @classmethod
     def _made(cls, path: str | os.PathLike[str], head: Head) -> People:
-        store = RegistryFile.create(path, head)
-        return cls(TurnKeeper(Kept(Contents(head, None, {}), store)))
+        return cls(TurnKeeper(Kept(Contents(head, None, {}), RegistryFile.create(path, head))))
 
     @classmethod
     def open(
@@ -217,21 +223,9 @@ class People(Sealed):
             LocalSocketError: nobody serves there.
             PeopleError: the owner keeps no registry.
         """
-        from privlearn.people.asked import AskedKeeper
-        from privlearn.storage.sockets import Client
+        from privlearn.people.remote import AskedKeeper
 
-        client = Client(path)
-        try:
-            return cls(AskedKeeper(client))
-        except LedgerError as error:
-            client.close()
-            raise PeopleError(
-                f"{client.path}: the owner of the ledger keeps no registry of people ({error}): "
-                "start it with --people"
-            ) from None
-        except BaseException:
-            client.close()
-            raise
+        return cls(AskedKeeper.at(path))
 
     @classmethod
     def postgres(
@@ -270,35 +264,9 @@ class People(Sealed):
             TypeError, ValueError: no such ledger, ``how``, rule, id or clock.
             ModuleNotFoundError: the extra ``postgres`` is not installed.
         """
-        from privlearn.ledger.postgres import PostgresStore
-        from privlearn.people.postgres import PostgresTurns
+        from privlearn.people.postgres import turns_of
 
-        if how not in ("create", "open", "replace_lost"):
-            raise ValueError(f"how = {how!r}: must be 'create', 'open' or 'replace_lost'")
-        if how != "replace_lost" and (id, clock) != (None, None):
-            raise ValueError(f"id = {id!r}, clock = {clock!r}: are for how = 'replace_lost'")
-        head = _new_head(rule) if how == "create" else None
-        if how == "replace_lost":
-            head = _head_in_place(rule, id, clock)
-        text(name=name)
-        own = isinstance(ledger, str)
-        store: object = getattr(ledger, "_shared", None)
-        if isinstance(ledger, str):
-            store = PostgresStore(ledger, "join")
-        if not isinstance(store, PostgresStore):
-            raise TypeError("ledger: must be one in PostgreSQL, Ledger.postgres(address)")
-        turns = PostgresTurns(store, name, own=own)
-        try:
-            if head is None:
-                turns.open(key, rule)
-            elif how == "create":
-                turns.create(head, key)
-            else:
-                turns.replace_lost(head, key)
-        except BaseException:
-            turns.close()
-            raise
-        return cls(TurnKeeper(turns))
+        return cls(TurnKeeper(turns_of(ledger, how, key, rule, name, id, clock)))
 
     @property
     def rule(self) -> Participation:
@@ -369,16 +337,7 @@ class People(Sealed):
             ValueError: no such list, or a rule that counts in no batches.
             PeopleError: others were declared, or it was given to no accountant.
         """
-        if not self.rule.batched:
-            raise ValueError(
-                f"starts = {starts!r}: the rule counts in no batches (pooled = False, "
-                "per_batch = None): none may be declared"
-            )
-        if not len(starts):
-            raise ValueError(f"starts = {starts!r}: must name the first slot of each batch")
-        given = tuple(
-            count(**{f"starts[{i}]": start}, at_least=0) for i, start in enumerate(starts)
-        )
+        given = _batch_starts(self.rule, starts)
         with self.__lock:
             self.__check_open()
             self.__keeper.divide(given)
@@ -405,8 +364,7 @@ class People(Sealed):
         """
         given = id_list(ids)
         user_range(users=users)
-        at = self.__slots_of(given, users, slots)
-        return self.__admit(given, users, at)
+        return self.__admit(given, users, _slots_of(self.rule, given, users, slots))
 
     def admit_next(self, ids: Sequence[Any]) -> Admission:
         """As `admit_visits`, at the next slots that are free, whoever else admits meanwhile.
@@ -445,9 +403,7 @@ class People(Sealed):
                 f"ids: {len(given)} for a block of {length(records)} records: each is somebody's"
             )
         # what is no block of records is refused before anybody is debited
-        rows: Rows[Any] | None = None
-        if given:
-            rows = Rows.seal(records, users=range(len(given)))
+        rows = Rows.seal(records, users=range(len(given))) if given else None
         found = self.admit_next(given)
         assert rows is not None  # where there are no ids, it was refused
         return Rows._admitted(Rows._moved(rows, found.users), self, found)
@@ -456,35 +412,7 @@ class People(Sealed):
         with self.__lock:
             self.__check_open()
             found = self.__keeper.admit(ids, users, at)
-        return Admission(
-            found.users,
-            np.array(found.learned, dtype=np.bool_),
-            np.array(found.persons, dtype=np.int64),
-            np.array(found.counted, dtype=np.bool_),
-            found.call,
-        )
-
-    def __slots_of(
-        self, ids: Sequence[Any], users: range, slots: ArrayLike | None
-    ) -> list[int] | None:
-        """The slot of each visit on a timetable."""
-        if (self.rule.clock == "timetable") is not (slots is not None):
-            raise ProvenanceError(
-                "slots: on a timetable each visit says its slot, which may hold any number of them"
-                if slots is None
-                else "slots: the rule counts arrivals (clock = 'arrivals'): each visit is the next "
-                "slot, and none are given"
-            )
-        if slots is not None:
-            at = slots_within(slots, users)
-            if len(ids) != len(at):  # neither number is public
-                raise UsersError(f"slots within {users!r}: there must be one for each id")
-            return cast("list[int]", at.tolist())
-        if len(ids) != len(users):
-            raise UsersError(
-                f"users = {users!r} names {len(users)} slots, there are {len(ids)} ids"
-            )
-        return None
+        return Admission.of(found)
 
     def nobody(self, ids: Sequence[Any]) -> NDArray[np.bool_]:
         """Which ids say that there is nobody to be told apart, shape (n,); debits nothing.
@@ -551,16 +479,7 @@ class People(Sealed):
         if seen.starts is None:  # once they are declared they stay
             seen = self.__look()
         starts = seen.starts or ()
-        end = bound(seen).stop
-        first, stop = bisect_left(starts, users.start), bisect_left(starts, users.stop)
-        inside = [*starts[first:stop], users.stop]
-        whole = users.stop == end or users.stop in starts[stop : stop + 1]
-        if inside[0] != users.start or not whole:
-            raise UsersError(
-                f"users = {users!r}: must be whole batches of the rule; the batches begin at "
-                f"{starts[max(first - 1, 0) : stop + 1]!r}"
-            )
-        return [range(a, b) for a, b in pairwise(inside)]
+        return _whole_batches(starts, bound(seen).stop, users)
 
     def check_not_older(self, slot: int) -> None:
         """Checks it against a ledger in which rows up to that of ``slot`` were opened.
@@ -622,7 +541,7 @@ class People(Sealed):
 
     @staticmethod
     def _public_of(people: People) -> Public:
-        """What is public, as it is now; for `privlearn.people.answers` only."""
+        """What is public, as it is now; for `privlearn.people.server` only."""
         return people.__look()
 
     def __check_open(self) -> None:
@@ -638,18 +557,45 @@ class People(Sealed):
             return self.__keeper.look()
 
 
-def _new_head(rule: Participation | None) -> Head:
-    if not isinstance(rule, Participation):
-        raise TypeError(f"rule = {rule!r}: must be a Participation")
-    return Head(secrets.token_hex(16), new_key(), rule)
+def _slots_of(
+    rule: Participation, ids: Sequence[Any], users: range, slots: ArrayLike | None
+) -> list[int] | None:
+    """The slot of each visit on a timetable."""
+    if (rule.clock == "timetable") is not (slots is not None):
+        raise ProvenanceError(
+            "slots: on a timetable each visit says its slot, which may hold any number of them"
+            if slots is None
+            else "slots: the rule counts arrivals (clock = 'arrivals'): each visit is the next "
+            "slot, and none are given"
+        )
+    if slots is not None:
+        at = slots_within(slots, users)
+        if len(ids) != len(at):  # neither number is public
+            raise UsersError(f"slots within {users!r}: there must be one for each id")
+        return cast("list[int]", at.tolist())
+    if len(ids) != len(users):
+        raise UsersError(f"users = {users!r} names {len(users)} slots, there are {len(ids)} ids")
+    return None
 
 
-def _head_in_place(rule: Participation | None, id: str | None, clock: int | None) -> Head:
-    """Of a registry in place of a lost one."""
-    head = _new_head(rule)
-    if id is None or not re.fullmatch("[0-9a-f]{32}", text(id=id)):
-        raise ValueError(f"id = {id!r}: must be the 32 digits of the lost registry's name")
-    if clock is None:
-        raise ValueError("clock = None: must be the first slot that is admitted")
-    count(clock=clock, at_least=0)
-    return replace(head, id=id, clock=clock, serving_only=True)
+def _whole_batches(starts: Sequence[int], end: int, users: range) -> list[range]:
+    first, stop = bisect_left(starts, users.start), bisect_left(starts, users.stop)
+    inside = [*starts[first:stop], users.stop]
+    whole = users.stop == end or users.stop in starts[stop : stop + 1]
+    if inside[0] != users.start or not whole:
+        raise UsersError(
+            f"users = {users!r}: must be whole batches of the rule; the batches begin at "
+            f"{starts[max(first - 1, 0) : stop + 1]!r}"
+        )
+    return [range(a, b) for a, b in pairwise(inside)]
+
+
+def _batch_starts(rule: Participation, starts: Sequence[int]) -> tuple[int, ...]:
+    if not rule.batched:
+        raise ValueError(
+            f"starts = {starts!r}: the rule counts in no batches (pooled = False, "
+            "per_batch = None): none may be declared"
+        )
+    if not len(starts):
+        raise ValueError(f"starts = {starts!r}: must name the first slot of each batch")
+    return tuple(count(**{f"starts[{i}]": start}, at_least=0) for i, start in enumerate(starts))

@@ -2,8 +2,9 @@
 
 Whoever judges visits takes a *turn* first: from its beginning to its end the clock, the batches and
 the standings are what is written, whoever wrote it, and when it has ended what was changed is
-durable.  Where one process alone writes, that is a look into its memory (`privlearn.people.kept`);
-where others write as well, it is a transaction that locks the registry.
+durable.  Where one process alone writes, that is a look into its memory
+(`privlearn.people.in_memory`); where others write as well, it is a transaction that locks the
+registry.
 """
 
 from __future__ import annotations

@@ -26,12 +26,11 @@ from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, Use
 from privlearn.rows.contents import own_records, single_records
 from privlearn.rows.functions import RowFunction
 from privlearn.rows.packing import PackedStamp, Parts
+from privlearn.rows.pooling import RECHECKED, mean_of_visits, pool, pool_means
 from privlearn.rows.record_forms import Form, Forms
 from privlearn.rows.stamps import (
     NOBODY,
     Admitted,
-    Counted,
-    Persons,
     Registry,
     Stamp,
     check_shared,
@@ -311,10 +310,13 @@ class Rows(Sealed, Generic[T]):
         chunks, defect = self.__known(), self.__defect
         made: list[_Chunk[U]] = []
         try:
-            if means:
-                made = _pool_means(chunks, persons, counted, whole, self.__places())
-            if not made:
-                made = _pool(chunks, persons, counted, whole, self.__places(), function)
+            parts, at = [(chunk.block, chunk.valid) for chunk in chunks], self.__places()
+            known = pool_means(parts, persons, counted, whole, at) if means else None
+            if known is not None:
+                made = [_Chunk(*known)]
+            else:
+                results = pool(parts, persons, counted, whole, at, function)
+                made = _merge([_Chunk(each, np.array([each is not None])) for each in results])
         except RowLocalityError as error:  # as in `_mapped`
             made, defect = [_Chunk.of_nulls(self.__visits)], defect or error
         functions = tuple(dict.fromkeys((*self.__functions, *function.names)))
@@ -582,10 +584,6 @@ def _timed(parts: Sequence[Rows[T]]) -> tuple[list[Rows[T]], bool]:
     return list(parts), any(timed)
 
 
-_RECHECKED = 16
-"""Records of a block on which what was called on each by itself is called once more."""
-
-
 def _map_singly(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
     block, real = chunk.block, np.flatnonzero(chunk.valid)
     if block is None or not real.size:
@@ -597,7 +595,7 @@ def _map_singly(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]
 
 def _recheck(function: RowFunction[T, U], block: T, singles: Sequence[_Chunk[U]]) -> None:
     """Raises RowLocalityError where a function of one row remembers others."""
-    for i in np.random.default_rng().permutation(len(singles))[:_RECHECKED]:
+    for i in np.random.default_rng().permutation(len(singles))[:RECHECKED]:
         if (result := singles[i].block) is not None:
             function.check(record_at(block, slice(i, i + 1)), _REAL, result)
 
@@ -651,95 +649,6 @@ def _map_real(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
     return _merge([next(parts) if valid else _Chunk.of_nulls(1) for valid in chunk.valid])
 
 
-def _pool(
-    chunks: Sequence[_Chunk[T]],
-    persons: Persons,
-    counted: Counted,
-    batches: Sequence[range],
-    at: Slots,
-    function: RowFunction[T, U],
-) -> list[_Chunk[U]]:
-    """See `Rows.pool`; of each person only the person's own records are ever joined."""
-    places = [(chunk, i) for chunk in chunks for i in range(len(chunk.valid))]
-    results: list[_Chunk[U]] = [_Chunk.of_nulls(1)] * len(places)
-    checked = 0
-    for batch in batches:
-        low, high = (int(i) for i in np.searchsorted(at, [batch.start, batch.stop]))
-        order = low + np.argsort(persons[low:high], kind="stable")
-        order = order[persons[order] >= 0]
-        for group in np.split(order, np.flatnonzero(np.diff(persons[order])) + 1):
-            if not group.size or not counted[group[0]]:
-                continue
-            own = [places[i] for i in group if places[i][0].valid[places[i][1]]]
-            block = _own_block(own)
-            if block is None:
-                continue
-            made = function.attempt(block, 1)
-            if made is not None and checked < _RECHECKED:
-                function.check_again(block, made)
-                checked += 1
-            results[int(group[0])] = _Chunk(made, np.array([made is not None]))
-    return _merge(results)
-
-
-def mean_of_visits(block: Any) -> Any:
-    """For `Rows.pool`: the mean of a person's arrays; one that is not finite does not count.
-
-    On arrays of one shape it takes a few array operations for all persons together.
-    """
-    values = np.asarray(block, dtype=np.float64)
-    flat = values.reshape(len(values), -1)
-    kept = np.ascontiguousarray(flat[np.isfinite(flat).all(axis=1)])
-    if not len(kept):
-        raise ValueError("no record is finite")
-    return (np.add.reduceat(kept, [0], axis=0)[0] / len(kept)).reshape(values.shape[1:])
-
-
-@np.errstate(all="ignore")  # a warning would tell of sealed data
-def _pool_means(
-    chunks: Sequence[_Chunk[Any]],
-    persons: Persons,
-    counted: Counted,
-    batches: Sequence[range],
-    slots: Slots,
-) -> list[_Chunk[Any]]:
-    """`_pool` with `mean_of_visits`, of one chunk of floats; no chunks if it is something else.
-
-    A sum over one person's rows is made of these alone, in their order, so that it has the same
-    bits whoever else comes.
-    """
-    if len(chunks) != 1:
-        return []
-    block, valid = chunks[0].block, chunks[0].valid
-    if type(block) is not np.ndarray or block.dtype != np.float64:
-        return []
-    values = block.reshape(len(block), -1)
-    number = np.searchsorted([batch.start for batch in batches], slots, side="right")
-    order = np.lexsort((persons, number))  # stable: in order of arrival
-    order = order[persons[order] >= 0]
-    made, real = np.zeros_like(values), np.zeros(len(values), dtype=bool)
-    new = (np.diff(persons[order], prepend=-1) != 0) | (np.diff(number[order], prepend=0) != 0)
-    group = np.cumsum(new) - 1
-    kept = valid[order] & np.isfinite(values[order]).all(axis=1) & counted[order[new]][group]
-    if kept.any():
-        some, heads, counts = np.unique(group[kept], return_index=True, return_counts=True)
-        places = order[new][some]
-        sums = np.add.reduceat(np.ascontiguousarray(values[order[kept]]), heads, axis=0)
-        made[places], real[places] = sums / counts[:, None], True
-    return [_Chunk(made.reshape(block.shape), real)]
-
-
-def _own_block(own: Sequence[tuple[_Chunk[T], int]]) -> T | None:
-    """One person's records as a block; None if there are none, or not all of one shape."""
-    if not own:
-        return None
-    chunk = own[0][0]
-    if chunk.block is not None and all(part is chunk for part, _ in own):
-        return record_at(chunk.block, np.array([i for _, i in own]))
-    singles = [record_at(c.block, slice(i, i + 1)) for c, i in own if c.block is not None]
-    return join(singles) if len(runs(singles)) == 1 else None
-
-
 def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
     """Joins neighbouring chunks whose arrays fit together, to keep later block calls large."""
     merged: list[_Chunk[T]] = []
@@ -764,7 +673,3 @@ def _stand_ins(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
             chunk = _Chunk(blanked(places, ~chunk.valid), chunk.valid)
         filled.append(chunk)
     return filled
-
-
-Vector = NDArray[np.float64]
-"""A record of plain numbers."""

@@ -21,7 +21,7 @@ from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Certificate
 from privlearn.errors import NotCertifiedError, SigningError, WrongSignatureError
 from privlearn.ledger import canonical, iterate_records
-from privlearn.ledger.reader import parse
+from privlearn.ledger.records import parse
 from privlearn.mechanisms.recorded_streams import RecordedStreams
 from privlearn.reporting.audits import examine
 from privlearn.signing.checkpoints import check_signer

@@ -98,7 +98,7 @@ def test_the_accountants_of_a_ledger_share_the_prices_of_one_audit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cap = {"kind": "renyi", "curve": [[f"{n}", "9"] for n in range(2, 252)]}
-    module = sys.modules["privlearn.accountants.audit"]
+    module = sys.modules["privlearn.accountants.audited_accounts"]
     monkeypatch.setattr(module, "CurveWork", lambda: CurveWork(left=750))
     bodies = []
     for name in ("a", "b"):
@@ -110,7 +110,7 @@ def test_the_accountants_of_a_ledger_share_the_prices_of_one_audit(
 
 
 def test_randomized_responses_of_many_kinds_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = sys.modules["privlearn.accountants.audit"]
+    module = sys.modules["privlearn.accountants.audited_accounts"]
     monkeypatch.setattr(module, "CurveWork", lambda: CurveWork(left=3 * 600))
     losses: list[Loss] = [RandomizedResponse(f"0.00{n}", 20) for n in range(1, 4)]
     opened = OPEN | {"accountant": "a"}

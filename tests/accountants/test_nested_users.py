@@ -174,8 +174,8 @@ def test_of_spends_without_an_end_only_one_is_kept(one: list[Body]) -> None:
     audited = _Audit()
     for record in tokens(one, nested(5)):
         if record.body["entry"] != "retire":
-            audited.take(record)
-    (book,) = audited.books.values()
+            audited.take([record])
+    (book,) = audited.books
     assert len(book.state.accounts) == book.lost == 5
     assert len({id(account.spend) for account in book.state.accounts.values()}) == 1
 
@@ -192,11 +192,11 @@ def test_entries_of_tokens_without_an_end_are_not_kept(
         seen.append(weakref.ref(entry))
         return entry
 
-    monkeypatch.setattr(sys.modules[_Audit.__module__], "parse_entry", read)
+    monkeypatch.setattr("privlearn.entries.parse_entry", read)
     audited = _Audit()
     for record in tokens(one, nested(40)):
         if record.body["entry"] not in (*ends, "close"):
-            audited.take(record)
+            audited.take([record])
     gc.collect()
     kept = [entry for ref in seen if (entry := ref()) is not None]
     assert len(seen) == 1 + 40 * (3 - len(ends))

@@ -453,8 +453,8 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_sums_that_nobody_admitted_are_not_opened,
     ),
     (
-        "privlearn.rows.sealed:_pool",
-        "if places[i][0].valid[places[i][1]]",
+        "privlearn.rows.pooling:pool",
+        "if places[i][2]",
         "if True",
         test_what_is_pooled_has_no_null_records_in_it,
     ),
@@ -483,7 +483,7 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_sums_of_nobody_are_open_to_all,
     ),
     (
-        "privlearn.people.registry:People.batches",
+        "privlearn.people.registry:_whole_batches",
         "inside[0] != users.start or not whole",
         "not whole",
         test_rows_within_a_batch_are_not_pooled_without_the_others,

@@ -51,13 +51,14 @@ from privlearn.errors import (
 from privlearn.ledger import (
     Ledger,
     account_index,
+    entry_log,
     file_store,
     kept_heads,
+    last_record,
     memory_log,
+    open_ledger,
     read_records,
-    tip,
 )
-from privlearn.ledger import store as ledger
 from privlearn.ledger.entries import RetireEntry
 from privlearn.ledger.values import digest_of
 from privlearn.losses import FailingLoss, GaussianLoss, Loss
@@ -82,7 +83,7 @@ USERS = range(4)
 WHOLE = Spend("probe", Ball(1.0, 2), GaussianNoise(2**0.5))  # (2/√2)²/2 = 1
 LOSS = WHOLE.loss(Adjacency.REPLACE_ONE)
 CAP = ZCDP("1.0001")  # √2 is a float
-LEDGER = ledger, account_index, kept_heads, memory_log, tip
+LEDGER = open_ledger, entry_log, account_index, kept_heads, memory_log, last_record
 MODULES = (
     *LEDGER,
     account_log,
@@ -314,7 +315,7 @@ def test_after_an_exception_a_file_holds_what_its_ledger_says_or_takes_no_more(
         step += 1
         with suppress(Timeout):
             more = stepped(lambda: book.append(opened), ends, step, LEDGER)  # noqa: B023
-        if book._doubtful is not None:
+        if book.log.doubtful is not None:
             doubted += 1
             with pytest.raises(LedgerError, match="open the ledger again"):
                 book.append(opened)

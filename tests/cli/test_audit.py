@@ -25,6 +25,7 @@ from privlearn.cli.output import BAD_INPUT, OTHER_LEDGER, PROBLEMS, UNKNOWN_FEAT
 from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger import Ledger, Record, iterate_records, write_export
 from privlearn.ledger.chain import chained
+from privlearn.ledger.reader import iterate_pages
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
@@ -455,12 +456,12 @@ def test_following_reads_every_entry_once_and_ends_when_told(
     book = Ledger.create(path)
     accountant = CentralAccountant(ZCDP(1), users=range(4), ledger=book)
 
-    def counted(*arguments: Any, **named: Any) -> Iterator[Record]:
-        for record in iterate_records(*arguments, **named):
-            read.append(record.seq)
-            yield record
+    def counted(*arguments: Any, **named: Any) -> Iterator[list[Record]]:
+        for page in iterate_pages(*arguments, **named):
+            read.extend(record.seq for record in page)
+            yield page
 
-    monkeypatch.setattr(following, "iterate_records", counted)
+    monkeypatch.setattr(following, "iterate_pages", counted)
 
     def writes() -> Iterator[None]:
         for number in range(5):

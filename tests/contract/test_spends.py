@@ -11,7 +11,7 @@ import pytest
 
 from privlearn import noise
 from privlearn.contract import tokens
-from privlearn.contract.spends import Spend, is_ours
+from privlearn.contract.spends import Spend, is_builtin
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.noise import (
     CapNoise,
@@ -131,7 +131,7 @@ def test_noise_is_not_ours_for_naming_our_module(
 
 @pytest.mark.parametrize("each", OURS, ids=repr)
 def test_ours_are_known_by_their_class_wherever_it_stands(each: Any) -> None:
-    assert is_ours(each)
+    assert is_builtin(each)
     read = domain_from_dict if hasattr(each, "kind") else noise_from_dict
     assert read(each.to_dict()) == each == pickle.loads(pickle.dumps(each))
 

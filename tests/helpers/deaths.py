@@ -147,7 +147,7 @@ def _live(subject: Subject, path: Path, task: Task, life: int, pipe: int) -> Non
     written = Ledger.append
 
     @wraps(written)
-    def recorded(self: Ledger, entry: Any, **named: Any) -> None:
+    def recorded(self: Any, entry: Any, **named: Any) -> None:
         written(self, entry, **named)
         if entry.entry == "sums":  # of messages, which a server shows what it made of
             tell(pipe, f"value attested {entry.digest}".encode())

@@ -14,7 +14,7 @@ from privlearn.accountants.persons import Visits
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.streams import Stream, kept_until
 from privlearn.contract.tokens import Receipt
-from privlearn.ledger import Ledger
+from privlearn.ledger.entry_log import EntryLog
 
 Left = Callable[[str, Any], None]
 """Tells that a value left, with the token that is to pay."""
@@ -22,17 +22,17 @@ Left = Callable[[str, Any], None]
 
 def _late(until: Callable[[list[Any]], bool]) -> None:
     """Entries are told to be written, and wait in memory until ``until`` says so of them."""
-    write = Ledger._write
+    write = EntryLog._write
     waiting: list[Any] = []
 
-    def later(self: Ledger, *written: Any) -> None:
+    def later(self: EntryLog, *written: Any) -> None:
         waiting.append(written)
         if until([entry for entry, *_ in waiting]):
             for each in waiting:
                 write(self, *each)
             waiting.clear()
 
-    Ledger._write = later  # type: ignore[method-assign, assignment]
+    EntryLog._write = later  # type: ignore[method-assign, assignment]
 
 
 def receipt_lets_go_early(left: Left) -> None:

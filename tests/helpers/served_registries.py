@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from privlearn.people import People
-from privlearn.people.answers import PeopleAnswers
+from privlearn.people.server import PeopleAnswers
 from privlearn.storage.frames import Message
 from privlearn.storage.sockets import LocalServer, Peer
 

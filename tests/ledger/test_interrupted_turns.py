@@ -22,12 +22,13 @@ from privlearn.errors import LedgerBusyError, LedgerError
 from privlearn.ledger import (
     Ledger,
     account_index,
+    entry_log,
+    last_record,
+    open_ledger,
     postgres,
     postgres_sessions,
     replica,
     socket_store,
-    store,
-    tip,
 )
 from privlearn.losses.budgets import ZCDP
 from privlearn.people import People
@@ -42,9 +43,10 @@ MODULES = (
     exclusive,
     sockets,
     turn_lock,
-    store,
+    open_ledger,
+    entry_log,
     replica,
-    tip,
+    last_record,
     account_index,
     account_log,
     postgres,

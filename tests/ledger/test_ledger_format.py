@@ -39,7 +39,7 @@ from privlearn.ledger import (
 )
 from privlearn.ledger.chain import MOST_BYTES, chain_hash, chained
 from privlearn.ledger.entries import CloseEntry, OpenEntry
-from privlearn.ledger.reader import MOST_DEPTH, parse
+from privlearn.ledger.records import MOST_DEPTH, parse
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource

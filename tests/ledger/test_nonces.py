@@ -129,11 +129,10 @@ def test_repeated_nonces_are_found_among_many_whatever_their_halves_are() -> Non
     drawn = [bytes(rng.bytes(16)).hex() for _ in range(3000)]
     drawn[7] = drawn[5][:16] + drawn[7][16:]  # one half alone is no repetition
     for position, nonce in enumerate(drawn):
-        nonces.note("issue", 2 * position, nonce)
-        nonces.note("spend", 2 * position + 1, nonce)
+        nonces.note(2 * position, nonce)
     assert nonces.repeated() == []
-    nonces.note("issue", 9000, drawn[100])
-    nonces.note("issue", 9001, drawn[2000])
-    nonces.note("issue", 9002, drawn[100])
+    nonces.note(9000, drawn[100])
+    nonces.note(9001, drawn[2000])
+    nonces.note(9002, drawn[100])
     assert nonces.repeated() == [(200, 9000), (4000, 9001), (9000, 9002)]
     assert nonces.position(drawn[100]) == 200

@@ -34,7 +34,7 @@ from privlearn.ledger import Ledger, Record, read_records
 from privlearn.ledger.chain import this_minute
 from privlearn.ledger.disk import Disk
 from privlearn.ledger.entries import IssueEntry, PublishEntry, RetireEntry
-from privlearn.ledger.settling import Settling
+from privlearn.ledger.syncing import Settling
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
@@ -227,7 +227,7 @@ def wrote(accountant: Account, entry: Any, value: Any = None, **changed: Any) ->
     """Sends an entry to the owner as a process would that checks nothing."""
     ledger, store = accountant.ledger, store_of(accountant)
     with ledger.turn():
-        record = ledger._tip.make(entry, this_minute(), None)
+        record = ledger.log.tip.make(entry, this_minute(), None)
         store.write(replace(record, **changed), value)
 
 
@@ -492,7 +492,7 @@ def test_an_entry_outside_of_a_turn_is_refused(path: Path) -> None:
         store = store_of(one)
         with one.ledger.turn():
             pass
-        record = one.ledger._tip.make(a_token(one), this_minute(), None)
+        record = one.ledger.log.tip.make(a_token(one), this_minute(), None)
         with pytest.raises(LedgerBusyError, match="is over"):
             store.write(record, None)
         with one.ledger.turn(), pytest.raises(LedgerBusyError, match="others have written"):

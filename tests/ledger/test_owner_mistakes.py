@@ -82,7 +82,7 @@ def made(accountant: Account, label: str) -> Record:
         users=(0, 10),
         budget=ZCDP("1/200").to_dict(),
     )
-    return accountant.ledger._tip.make(entry, this_minute(), None)
+    return accountant.ledger.log.tip.make(entry, this_minute(), None)
 
 
 def test_an_entry_of_an_earlier_turn_of_the_same_process_is_refused(path: Path) -> None:
@@ -233,11 +233,11 @@ def test_who_comes_back_in_time_keeps_its_tokens(path: Path) -> None:
         session = owner._sessions[hello.fields["session"]]
         owner.left(first)
         assert session.end is not None
-        told = {"do": "hello", "session": hello.fields["session"], "epoch": ledger.epoch}
+        told = {"do": "hello", "session": hello.fields["session"], "epoch": ledger.log.tip.epoch}
         await owner.answer(again, Message(told))
         await asyncio.sleep(0.05)
         assert list(owner._sessions.values()) == [session]
-        await owner.answer(again, Message({"do": "check", "epoch": ledger.epoch}))
+        await owner.answer(again, Message({"do": "check", "epoch": ledger.log.tip.epoch}))
 
     in_a_loop(path, scenario, grace=0.02)
 
@@ -247,7 +247,7 @@ def test_an_owner_that_failed_answers_nothing_more(path: Path) -> None:
         peer = Peer(1, Limits())
         await owner.answer(peer, Message({"do": "hello"}))
         owner._fail(LedgerError("no disk"))
-        told = {"epoch": ledger.epoch, "begin": 0, "size": 0, "known": 0, "wait": 0}
+        told = {"epoch": ledger.log.tip.epoch, "begin": 0, "size": 0, "known": 0, "wait": 0}
         for do in ("records", "turn", "check", "value", "enter", "hello"):
             with pytest.raises(LedgerError, match="stops: no disk; nothing more is recorded"):
                 await asyncio.wait_for(owner.answer(peer, Message({"do": do, **told})), 5)
@@ -259,8 +259,9 @@ def test_an_owner_that_failed_admits_nobody(path: Path) -> None:
     async def scenario(owner: LedgerOwner, ledger: Ledger) -> None:
         with People.memory(Participation(most=2)) as people:
             answerer = _answerer(owner, ledger, people)
-            peer, asked = Peer(1, Limits()), Message({"registry": "look", "epoch": ledger.epoch})
-            assert (await answerer.answer(peer, asked)).fields["epoch"] == ledger.epoch
+            peer, epoch = Peer(1, Limits()), ledger.log.tip.epoch
+            asked = Message({"registry": "look", "epoch": epoch})
+            assert (await answerer.answer(peer, asked)).fields["epoch"] == epoch
             owner._fail(LedgerError("no disk"))
             with pytest.raises(LedgerError, match="stops: no disk; nothing more is recorded"):
                 await answerer.answer(peer, asked)

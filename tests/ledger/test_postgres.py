@@ -269,7 +269,7 @@ def test_a_store_that_does_not_look_at_the_epoch_is_found_out(
 ) -> None:
     """The broken variant."""
     account = begun(address)
-    monkeypatch.setattr(PostgresStore, "_check_epoch", lambda self, session: None)
+    monkeypatch.setattr(PostgresStore, "check_epoch", lambda self, session: None)
     with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
         check_fencing(address, account, resumed)
 

@@ -201,9 +201,9 @@ def test_entries_of_a_file_are_not_held_in_memory(path: Path) -> None:
     book = accountant.ledger
     for _ in range(5):
         release(accountant)
-    assert book._memory is None
-    assert (len(book._accounts.newest), len(book._accounts.opens)) == (1, 1)
-    assert book._read is None
+    assert book.durable
+    assert (len(book.log.accounts.newest), len(book.log.accounts.opens)) == (1, 1)
+    assert book.log.read is None
     assert len(book.entries) == len(book.records) == book.entries_of(accountant.id) == 16
     assert [entry.body() for entry in book.entries] == [record.body for record in book.records]
     assert book.records == read_records(path)

@@ -18,7 +18,7 @@ from typing import NamedTuple
 STORY = textwrap.dedent("""
     import json, os, sys
     from privlearn.values.participation import Participation
-    from privlearn.people import People, kept
+    from privlearn.people import People, in_memory
 
     path, twin = sys.argv[1:]
     SLOTS = 4
@@ -67,7 +67,7 @@ STORY = textwrap.dedent("""
         def write(turn, head, starts=None, changed=None):
             turn.head = head
             turn._standings.update(changed or {})
-        kept.Kept.write = write
+        in_memory.Kept.write = write
 
     for kind, stride in (("line", 11), ("statement", 1)):
         left, told = 0, None

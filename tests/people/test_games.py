@@ -217,7 +217,7 @@ def test_pooling_inside_of_an_epoch_that_releases() -> None:
     cut = edit("people.registry:People.batches", "starts = seen.starts or ()", "return [users]")
     with planted(priced, cut):
         assert halves.worst() == 2  # a person's row is where the batch was debited
-    anew = edit("rows.sealed:_pool", " or not counted[group[0]]", "")
+    anew = edit("rows.pooling:pool", " or not counted[group[0]]", "")
     with planted(priced, cut, anew):
         assert halves.worst() == 2**2
 

@@ -18,7 +18,7 @@ from served_registries import served
 
 from privlearn import Ledger
 from privlearn.errors import PeopleError, ReentryError, SealedError, UsersError
-from privlearn.people import People, kept
+from privlearn.people import People, in_memory
 from privlearn.people.identities import KEY_BYTES, hashes
 from privlearn.values.participation import Participation
 
@@ -318,7 +318,7 @@ def test_an_interruption_costs_visits_and_gives_none_back(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(kept, "_is_forgotten", interrupted)
+        patch.setattr(in_memory, "_is_forgotten", interrupted)
         with pytest.raises(KeyboardInterrupt):
             people.admit_visits(["a", "b"], range(2))
     assert people.clock == 2
@@ -332,7 +332,7 @@ def test_it_cannot_be_called_from_inside_itself(monkeypatch: pytest.MonkeyPatch)
         people.skip(range(1, 2))
         return False
 
-    monkeypatch.setattr(kept, "_is_forgotten", again)
+    monkeypatch.setattr(in_memory, "_is_forgotten", again)
     with pytest.raises(ReentryError, match="a registry of people"):
         people.admit_visits(["a"], range(1))
 

@@ -33,10 +33,10 @@ from privlearn.errors import (
 from privlearn.ledger import postgres_sessions
 from privlearn.ledger.postgres import PostgresStore
 from privlearn.ledger.postgres_sessions import LostConnection, Session
-from privlearn.people import Admission, People, kept, postgres, registry
-from privlearn.people.answers import PeopleAnswers
+from privlearn.people import Admission, People, in_memory, postgres, registry
 from privlearn.people.key_files import read_key, write_key
 from privlearn.people.postgres import PostgresTurns
+from privlearn.people.server import PeopleAnswers
 from privlearn.rows import Rows
 from privlearn.storage import processes
 from privlearn.values.participation import Participation
@@ -246,7 +246,7 @@ def test_an_owner_that_judges_two_at_once_would_be_found(
 ) -> None:
     monkeypatch.setattr(registry, "Exclusive", _NoLock)
     place = Place("owner", tmp_path, None)
-    calls = both_read_before_either_writes(monkeypatch, kept.Kept, place.make(ONCE))
+    calls = both_read_before_either_writes(monkeypatch, in_memory.Kept, place.make(ONCE))
     assert [call.learned.item() for _, call in calls] == [True, True]
     assert problems(ONCE, calls)
     monkeypatch.setattr(_NoLock, "made_in", processes.here(), raising=False)

@@ -21,7 +21,7 @@ from privlearn.people import People
 from privlearn.rows import PartialSum, Rows, merge, rows_from_bytes, rows_to_bytes, travel
 from privlearn.rows.domains import Ball
 from privlearn.rows.partial_sums import cipher_of
-from privlearn.rows.sealed import mean_of_visits
+from privlearn.rows.pooling import mean_of_visits
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.participation import Participation
 

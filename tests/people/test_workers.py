@@ -31,9 +31,9 @@ STORY = textwrap.dedent("""
     from privlearn.rows.domains import Ball
     from privlearn.values.adjacency import Adjacency
     from privlearn.mechanisms import NoisySum
-    from privlearn.people import kept
+    from privlearn.people import in_memory
     from privlearn.rows import PartialSum, merge, rows_from_bytes, rows_to_bytes
-    from privlearn.rows.sealed import mean_of_visits
+    from privlearn.rows.pooling import mean_of_visits
 
     folder, address, twin, rule, CAP = sys.argv[1:]
     rule = Participation.from_dict(json.loads(rule))
@@ -41,7 +41,7 @@ STORY = textwrap.dedent("""
     socket, keys = os.path.join(folder, "s"), os.path.join(folder, "key")
     SUM = NoisySum.calibrated(Ball(1.0, 2), ZCDP("1/2"), adjacency=Adjacency.ZERO_OUT)
     if twin:
-        kept.Kept.standings = lambda *_: {}
+        in_memory.Kept.standings = lambda *_: {}
 
     def die():
         os.kill(os.getpid(), 9)

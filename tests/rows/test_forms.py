@@ -30,7 +30,7 @@ from privlearn.people import People
 from privlearn.rows import Rows, rows_from_bytes, rows_to_bytes
 from privlearn.rows.domains import Ball, Box, Categories, Domain, OneOf, PSDTrace
 from privlearn.rows.partitions import JobKey, PartitionedRows
-from privlearn.rows.sealed import mean_of_visits
+from privlearn.rows.pooling import mean_of_visits
 from privlearn.values.participation import Participation
 
 pandas: Any = pytest.importorskip("pandas")

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from privlearn.errors import ProvenanceError, UsersError
 from privlearn.people import People
 from privlearn.rows import Rows
-from privlearn.rows.sealed import mean_of_visits
+from privlearn.rows.pooling import mean_of_visits
 from privlearn.values.participation import Participation
 
 STARTS = (0, 6, 12)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.errors import LocalSocketError, PeopleError
+from privlearn.errors import LedgerError, LocalSocketError, PeopleError
 from privlearn.people import frames
 from privlearn.people.identities import kind_of
 from privlearn.people.keeper import Found, Public
@@ -35,6 +36,27 @@ class AskedKeeper:
         self._forgotten: set[int] = set()
         self._public: Public | None = None
         self.look()
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str]) -> Self:
+        """Connects to an owner's socket.
+
+        Raises:
+            LocalSocketError: nobody serves there.
+            PeopleError: the owner keeps no registry.
+        """
+        client = Client(path)
+        try:
+            return cls(client)
+        except LedgerError as error:
+            client.close()
+            raise PeopleError(
+                f"{client.path}: the owner of the ledger keeps no registry of people ({error}): "
+                "start it with --people"
+            ) from None
+        except BaseException:
+            client.close()
+            raise
 
     @property
     def fresh(self) -> bool:

@@ -76,6 +76,7 @@ class Tip:
     def add(self, record: Record) -> None:
         """Continues the chain with a record of its own."""
         assert record.envelope is not None
-        self.nonces.note(record.body["entry"], record.seq, record.envelope["nonce"])
+        if record.body["entry"] == "issue":
+            self.nonces.note(record.seq, record.envelope["nonce"])
         self.tree.add(bytes.fromhex(record.hash))
         self.head = record.hash

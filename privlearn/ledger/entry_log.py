@@ -1,0 +1,217 @@
+"""The entries of a ledger: in memory, in a file, or where others write, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import final
+
+from privlearn.errors import LedgerBusyError, LedgerClosedError, LedgerError, NonceReusedError
+from privlearn.ledger.account_index import AccountIndex
+from privlearn.ledger.chain import Record, this_minute
+from privlearn.ledger.entries import Entry, OpenEntry, parse_entry
+from privlearn.ledger.file_store import FileStore
+from privlearn.ledger.heads import Head
+from privlearn.ledger.last_record import Tip
+from privlearn.ledger.memory_log import MemoryLog
+from privlearn.ledger.nonces import check_nonce
+from privlearn.ledger.reader import iterate_records
+from privlearn.ledger.records import parse
+from privlearn.ledger.replica import Replica
+from privlearn.ledger.storable import storable
+from privlearn.ledger.stores import SharedStore, Value
+
+
+@final
+class EntryLog:
+    """One chain that is written to; its `Ledger` calls it one thread at a time.
+
+    Args:
+        path: of the file.
+        shared: where others write, too; without both it stands in memory.
+        tip: where the chain ends; default, before its first entry.
+
+    Attributes:
+        name: where it is, for messages.
+        durable: whether it outlives this process.
+        tip: where the chain ends.
+        file, replica: where it is written to, and None elsewhere.
+        accounts: what the entries say of their accountants.
+        read: all entries; None once they have to be read again, after the first that is written.
+        doubtful: an entry that may stand, though writing it was interrupted.
+        last_record: of a file, what was written last; None before that.
+        closed: whether nothing may be written any more.
+    """
+
+    def __init__(self, path: Path | None, shared: SharedStore | None, tip: Tip | None) -> None:
+        self._path, self._shared = path, shared
+        self.durable = path is not None or shared is not None
+        self.name = "the ledger" if path is None else str(path)
+        self.replica: Replica | None = None
+        if shared is not None:
+            self.name, self.replica = shared.name, Replica(shared)
+        self.tip = tip or (Tip.new() if self.replica is None else self.replica.tip)
+        self.file = None if path is None else FileStore(path)
+        self._memory = None if self.durable else MemoryLog(self.tip)
+        self.read: list[Entry] | None = [] if self._memory is None else self._memory.entries
+        self.accounts = AccountIndex()
+        self.doubtful: Entry | None = None
+        self.last_record: Record | None = None
+        self.closed = False
+
+    def go_on_with(self, entries: list[Entry], *, unsaid: bool) -> None:
+        """Takes what a file holds that was opened.
+
+        ``unsaid``: it was opened without a head, which its accounts do not say yet.
+        """
+        assert self.file is not None
+        self.file.disk.pending = True  # what a process left that died, its last issue, say
+        for entry in entries:
+            self.accounts.note(entry)
+        self.read = entries
+        if unsaid:
+            self.accounts.unsaid = frozenset(self.accounts.open)
+
+    def take_in(self, record: Record) -> Entry:
+        """Follows an entry that others wrote.
+
+        Raises:
+            LedgerUnreadableError: it does not continue the chain.
+        """
+        assert self.replica is not None
+        entry = self.replica.take_in(record)
+        self.accounts.note(entry)
+        self.read = None
+        return entry
+
+    # Writing --------------------------------------------------------------------------------------
+
+    def check_open(self) -> None:
+        """Raises LedgerClosedError once it is closed."""
+        if self.closed:
+            raise LedgerClosedError("the ledger is closed")
+
+    def check_next(
+        self,
+        entry: Entry,
+        *,
+        after: int | None,
+        first: bool,
+        beside: Callable[[Sequence[OpenEntry]], None] | None,
+        nonce: str | None,
+    ) -> None:
+        """Raises why an entry cannot be the next one; see `Ledger.append`."""
+        self.check_open()
+        if nonce is not None and self.position_under(nonce) is not None:
+            raise NonceReusedError(f"nonce {nonce}: a token was issued under it before")
+        broken = self.replica is not None and self.replica.broken
+        if self.doubtful is not None or broken:
+            raise LedgerError("an entry was interrupted half-way: open the ledger again")
+        if first and self.accounts.counts:
+            raise LedgerBusyError("another accountant has begun this ledger")
+        if after is not None and after != self.accounts.counts[entry.accountant]:
+            raise LedgerBusyError(
+                "another accountant has resumed this ledger: only the last one may write"
+            )
+        if beside is not None:
+            beside(self.accounts.opens)
+
+    def add(self, entry: Entry, value: Value | None, nonce: str | None, later: bool) -> None:
+        """Writes the next entry; see `Ledger.append`."""
+        if self._memory is None:
+            self._write(entry, value, nonce, later)
+        else:
+            self._memory.check(entry)
+            self.doubtful = entry
+            self._memory.write(entry, nonce)
+        self.doubtful = entry  # where a signal's exception ends it
+        self.accounts.note(entry)
+        self.doubtful = None
+
+    def _write(self, entry: Entry, value: Value | None, nonce: str | None, later: bool) -> None:
+        record = self.tip.make(entry, this_minute(), nonce)
+        if not storable(entry.__dict__.values()):
+            parse(record.data)  # raises for what a reader would refuse, and the whole file with it
+        store = self.file or self._shared
+        assert store is not None
+        stands = record
+        self.doubtful = entry
+        try:
+            if self.replica is not None:
+                stands = self.replica.write(record, value)
+            elif self.file is not None:
+                self.file.write(record, value, self.tip.last, later=later)
+        except BaseException:
+            if not store.doubtful:
+                self.doubtful = None
+            raise
+        if self.replica is not None:  # what ends it from here on leaves the entry doubtful
+            self.replica.follow(stands, record)
+        else:
+            self.last_record = record
+            self.tip.add(record)
+        self.read = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the last entries of a file may not be on disk yet."""
+        return self.file is not None and self.file.disk.pending
+
+    def complete(self) -> bool:
+        """Chains what stands in memory, and brings to disk what may wait.
+
+        Returns whether the head is to be kept that is on disk since then.
+        """
+        if self._memory is not None:
+            self._memory.complete()
+        if self.file is None or self.closed or not self.file.disk.pending:
+            return False
+        return self.file.settle(self.tip.last) and not self.accounts.unsaid
+
+    def standing(self) -> Head:
+        """The head of all entries."""
+        return Head(self.tip.size, self.tip.head)
+
+    def check_own(self) -> None:
+        """Raises what `check_next` and `add` would, if somebody else wrote to it."""
+        self.check_open()
+        if self._shared is not None:
+            self._shared.check()
+        elif self.file is not None:
+            self.file.check_own(self.tip.last)
+
+    # Reading --------------------------------------------------------------------------------------
+
+    def position_under(self, nonce: str) -> int | None:
+        """Of the entry that a token was issued with under a nonce; None if none was.
+
+        Raises:
+            ValueError: it is not 32 lower-case hexadecimal digits.
+        """
+        check_nonce(nonce)
+        if self._memory is not None:
+            self._memory.complete()
+        return self.tip.nonces.position(nonce)
+
+    def records_from(self, position: int) -> Iterator[Record]:
+        """The records from a position on, to the last that stands now; of a file, read again."""
+        count = self.tip.size - position
+        if self._memory is not None:
+            return iter(self._memory.records[position:])
+        if self._shared is not None:
+            return islice(self._shared.iterate(position), count)
+        assert self._path is not None
+        return islice(iterate_records(self._path, vouched=True, begin=position), count)
+
+    def entries_from(self, position: int) -> Iterator[Entry]:
+        """The entries from a position on, to the last that stands now."""
+        if self.read is not None:
+            return islice(self.read, position, None)
+        return (parse_entry(each.body, each.ext) for each in self.records_from(position))
+
+    def value(self, digest: str) -> bytes | None:
+        """What was written with an entry under that digest; None where nothing was."""
+        store = self.file or self._shared
+        assert store is not None
+        return store.value(digest)
