@@ -47,7 +47,6 @@ COMMON = (
     competitors.PRINTED,
     competitors.TRUE_NOISE,
     competitors.PLAIN,
-    competitors.RESTARTS,
     competitors.BUFFERED,
     competitors.SFW,
     competitors.SGD,
