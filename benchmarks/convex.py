@@ -34,13 +34,10 @@ MIXED = (5.0, 1.0) * 5
 
 TARGETS: dict[tuple[str, float], list[float | None]] = {
     (convex.PLAIN, 1.5): [0.02, 0.08, 0.22, 0.02, 0.004, 0.0015],
-    (convex.RESTARTS, 1.5): [0.003, 0.015, 0.12, 0.003, 0.0006, 0.0003],
     (convex.BUFFERED, 1.5): [0.0005, 0.004, 0.04, 0.0006, 0.0002, 0.0001],
-    (convex.RESTARTS, INF): [None, 0.035, 0.24, 0.006, 0.0015, 0.0005],
     (convex.BUFFERED, INF): [None, 0.035, 0.24, 0.006, 0.0015, 0.0005],
     (convex.SFW, 1.5): [0.035, 0.13, 0.33, 0.08, 0.045, 0.028],
 }
-"""Issue 6; the aim of "restarts or batches" is set against the buffered way."""
 
 
 class Setting(NamedTuple):
@@ -96,7 +93,7 @@ def main_rows() -> list[Row]:
     rows = []
     for p in (1.5, INF):
         for horizon, dim in SIX:
-            names = [convex.PLAIN, convex.RESTARTS, convex.BUFFERED, convex.SFW]
+            names = [convex.PLAIN, convex.BUFFERED, convex.SFW]
             if p == 1.5:
                 names.append(convex.SFW_GENERALIZED)
             if horizon == 1000:
@@ -115,7 +112,7 @@ def more_rows() -> list[Row]:
     settings += [Setting(INF, 5000, 10, None, s) for s in (STEEP, STEEP[::-1])]
     settings += [Setting(p, 1000, 10, regression.UNEQUAL) for p in (1.5, INF)]
     settings += [Setting(1.5, 10_000, 10, regression.UNEQUAL), Setting(1.5, 1000, 10, noise=0.2)]
-    names = (convex.PLAIN, convex.RESTARTS, convex.BUFFERED, convex.SFW)
+    names = (convex.PLAIN, convex.BUFFERED, convex.SFW)
     rows = [Row(name, setting) for setting in settings for name in names]
     sparse = [Setting(1.0, *cell) for cell in [*SIX, (10_000, 50)]]
     sparse += [Setting(1.0, t, 10, regression.UNEQUAL) for t in (1000, 10_000)]
@@ -205,7 +202,7 @@ def anytime(name: str, seed: int) -> list[float]:
 def anytime_table(seeds: int, jobs: int) -> Table:
     """The released θ before the end."""
     rows = []
-    for name in (convex.PLAIN, convex.RESTARTS, convex.BUFFERED):
+    for name in (convex.PLAIN, convex.BUFFERED):
         tasks = [(name, FIRST_SEED + s) for s in range(seeds)]
         means = np.mean(in_parallel(anytime, tasks, jobs), axis=0)
         rows.append([name, *(short(float(mean)) for mean in means)])
@@ -255,7 +252,7 @@ def speed_table() -> tuple[Table, dict[str, Rate]]:
     for dim in (5, 20):
         stream = linear_stream(1, horizon=20_000, dim=dim, p=1.5)
         x, y = stream.features, stream.labels
-        for method in ("plain", "restarts", "buffered"):
+        for method in ("plain", "buffered"):
 
             def make(dim: int = dim, method: Any = method) -> DPTOFW:
                 return DPTOFW(dim, p=1.5, method=method)
@@ -289,7 +286,7 @@ def main() -> None:
     begin = time.perf_counter()
     if chosen.only in (None, "main"):
         found = run(main_rows(), chosen.seeds, chosen.jobs)
-        names = [convex.PLAIN, convex.RESTARTS, convex.BUFFERED, convex.SFW]
+        names = [convex.PLAIN, convex.BUFFERED, convex.SFW]
         others = [convex.SFW_GENERALIZED, convex.SGD, convex.MIRROR]
         published = [convex.PRINTED, convex.TRUE_NOISE, convex.NO_NOISE]
         tables = [
@@ -303,7 +300,7 @@ def main() -> None:
         write("convex", tables, numbers(found, begin), NOTE)
     if chosen.only in (None, "more"):
         found = run(more_rows(), chosen.seeds, chosen.jobs)
-        names = [convex.PLAIN, convex.RESTARTS, convex.BUFFERED, convex.SFW]
+        names = [convex.PLAIN, convex.BUFFERED, convex.SFW]
         sparse = [convex.POFW, convex.CHOICES, convex.SFW, convex.SGD]
         dense = {row: o for row, o in found.items() if row.setting.p > 1}
         tables = [

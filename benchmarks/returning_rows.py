@@ -41,7 +41,6 @@ def _tofw(method: Method) -> Callable[[], StreamLearner]:
 METHODS: dict[str, Callable[[], StreamLearner]] = {
     "whitened": _tofw("whitened"),
     "buffered": _tofw("buffered"),
-    "restarts": _tofw("restarts"),
     "plain": _tofw("plain"),
     "pofw": lambda: DPPOFW(LpBall(DIM, 1, RADIUS)),
 }

@@ -498,7 +498,7 @@ def _row_feeds() -> dict[str, tuple[Any, Callable[[], Any], Callable[[Any], None
     ball = LpBall(DIM, 1, 1.0)
     feeds: dict[str, tuple[Any, Callable[[], Any], Callable[[Any], None]]] = {
         f"DPTOFW {method}": (CentralAccountant, partial(DPTOFW, DIM, method=method), row)
-        for method in ("plain", "restarts", "buffered", "whitened")
+        for method in ("plain", "buffered", "whitened")
     }
     for method in ("choices", "thresholds"):
         made = partial(DPPOFW, ball, method=method)

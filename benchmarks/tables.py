@@ -35,8 +35,8 @@ USERS = (1_000, 5_000, 20_000)
 EPSILON, DELTA = 1.0, 1e-6
 TEST_ROWS = 4_000
 
-FORMER, WHITENED = "restarts, rows shrunk onto √d/2", "whitened"
-METHODS = (WHITENED, FORMER, "restarts", "buffered", "plain", "DP-POFW", "AdaSSP")
+WHITENED = "whitened"
+METHODS = (WHITENED, "buffered", "plain", "DP-POFW", "AdaSSP")
 
 
 def columns(kind: str, n: int, rng: np.random.Generator) -> Array:
@@ -119,13 +119,12 @@ def fitted(method: str, inputs: Array, labels: Array, seed: int, classes: bool) 
         learner = DPPOFW(LpBall(dim, 1, radius), **options)
     else:
         half = math.sqrt(dim) / 2
-        bound = half if method == FORMER else math.sqrt(dim - 1 + CONSTANT**2)
-        way: Any = "restarts" if method == FORMER else method
+        way: Any = method
         constant = CONSTANT if method == WHITENED else None
         learner = DPTOFW(
             dim,
             radius=radius,
-            feature_bound=bound,
+            feature_bound=math.sqrt(dim - 1 + CONSTANT**2),
             usual_norm=half,
             method=way,
             constant=constant,

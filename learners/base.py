@@ -14,7 +14,7 @@ from privlearn.learners.inputs import absent
 from privlearn.learners.kept_rows import KeptRows, Recovered
 from privlearn.learners.messages import PrivateCounts, PrivateMessages
 from privlearn.learners.participation import declare_batches
-from privlearn.learners.stored import FORMER_NAMES, restored, stored
+from privlearn.learners.stored import FORMER_NAMES, GO_ON_WITH, restored, stored
 from privlearn.ledger.entries import LearnerEntry
 from privlearn.rows import RowStore
 from privlearn.values.packages import LEARNERS, look_up
@@ -51,6 +51,8 @@ class Learner(ABC):
     _before_added: ClassVar[Mapping[str, Any]] = {}
     """Parameters that were added since ledgers hold learners: with which value a learner does what
     it did before.  It goes on with that, whatever the default is."""
+    _removed: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """Values of parameters that ledgers hold, and this version does not have."""
 
     # Parameters, as scikit-learn expects them ----------------------------------------------------
 
@@ -219,9 +221,13 @@ class Learner(ABC):
         """Its parameters in their stored form, with those that were added since.
 
         Raises:
-            LedgerError: this version does not know one, or not what it was before it was added.
+            LedgerError: this version does not know one, or not what it was before it was added, or
+                does not have its value any more.
         """
         known, before = inspect.signature(cls).parameters, dict(begun.parameters)
+        for name, values in cls._removed.items():
+            if before.get(name) in values:
+                raise LedgerError(f"{cls.__name__}({name}={before[name]!r}) {GO_ON_WITH}")
         for name in sorted({*known, *before}):
             if name not in known:
                 raise LedgerError(

@@ -42,7 +42,6 @@ _HOMES = {
     "mechanisms.binary_tree": "BinaryTree",
     "mechanisms.buffered_toeplitz": "AnytimeBLT BufferedToeplitz",
     "mechanisms.category_reports": "CategoryReport",
-    "mechanisms.column_normalized": "ColumnNormalizedBLT",
     "mechanisms.constraint_sets": "LpBall Polytope Simplex",
     "mechanisms.envelope": "LipschitzEnvelope",
     "mechanisms.linear_models": "LinearObjective",
@@ -65,7 +64,6 @@ _HOMES = {
     "learners.convex": "ProblemScale",
     "learners.dpmnl_noise": "DPMNLNoise Width",
     "learners.hdb_epochs": "EpochSetting GaussianEpochs",
-    "learners.tofw_restarts": "Epoch",
     "learners.tofw_whitened": "Whitening",
 }
 """Of this package: modules, and the classes in them that can be written, with their fields."""
@@ -79,8 +77,18 @@ FORMER_NAMES: dict[str, str] = {}
 """Classes, of these and of learners, by the names that older versions wrote: what they are now."""
 
 
+REMOVED = {"ColumnNormalizedBLT": "the noise of DPTOFW(method='plain')"}
+"""Classes that ledgers hold and this version does not have, and what they were."""
+GO_ON_WITH = (
+    "was removed from privlearn before its first release: go on with its commit 141b1425, which "
+    "has it; the ledger is audited as before"
+)
+
+
 def _class_named(name: object) -> type[Any]:
     name = FORMER_NAMES.get(name, name) if isinstance(name, str) else name
+    if name in REMOVED:
+        raise LedgerUnreadableError(f"{name}, {REMOVED[str(name)]}, {GO_ON_WITH}")
     if not isinstance(name, str) or name not in _HOME_OF:
         raise ValueError(f"{name!r:.80} is no class that a ledger can hold, in this version")
     try:

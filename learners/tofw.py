@@ -2,19 +2,20 @@
 
 The recursive gradient of the paper is a prefix sum of increments, one per user.  Here each
 increment is clipped *as a whole* in ℓ2, so one user moves the stream by at most twice the clip
-whatever the loss, and the sums come from buffered Toeplitz noise.  Four strategies use them:
+whatever the loss.  Three strategies:
 
-``plain``     θ moves after every user: a Frank-Wolfe step towards the vertex of the noisy gradient.
-              Increments are made against θ at the start of a public block of at most 1/16 of the
-              users so far (64 at most), so that blocks can be computed at once.
-``restarts``  epochs of disjoint users, each at the whole budget (parallel composition), and within
-              an epoch a few batches; around each restart a smaller reach and a smaller clip.
-``buffered``  epochs as well, but the users of an epoch are kept, sealed, and read in many steps at
-              its end: the best risk, for memory O(users·d).  θ stands still within an epoch.
-``whitened``  kept and read in many steps as well, in coordinates that a private Σxxᵀ makes white:
-              for tables whose columns have means of their own, are 0 or 1, or are correlated.
+``whitened``  an epoch's users are kept, sealed, and read in many steps at its end, in coordinates
+              that a private Σxxᵀ makes white: for tables, whose columns have means of their own,
+              are 0 or 1, or are correlated.  The best there, and the default for p = 2.
+``buffered``  the same without Σxxᵀ: the least risk where features are alike in all directions, and
+              the default for other p.  θ stands still within an epoch; memory is O(users·d).
+``plain``     θ moves after every user: a Frank-Wolfe step towards the vertex of the noisy gradient,
+              with the noise of least error.  Increments are made against θ at the start of a public
+              block of at most 1/16 of the users so far (64 at most), so that blocks can be computed
+              at once.  For whoever needs a model at every time; memory is O(d).
 
-Each has a module of its own (`privlearn.learners.tofw_plain`, …), with its constants.
+What was measured stands in docs/reference/learners.md.  Each has a module of its own
+(`privlearn.learners.tofw_plain`, …), with its constants.
 
 All are tempered: the gradient is shrunk by the James-Stein factor of the *public* variance of its
 noise.  Steps, clips and epochs follow from public constants only: d, the number of users, the
@@ -22,31 +23,30 @@ budget, the bounds on features and labels.
 
 With a registry of people (``CentralAccountant(..., people=...)``) ``partial_fit(..., people=ids)``
 learns at most as often from a person as the rule says, and the cap is that of a person.  ``plain``
-takes ``most`` and ``apart``; the others any rule, with their epochs as batches (pooled restarts:
-the batches of an epoch).  ``buffered`` and ``whitened`` with ``Participation(2, pooled=True)``, a
-mean of a person's rows in each of their two epochs, are best where many return: increments of the
-other two are made for streams that go on as they began.
+takes ``most`` and ``apart``; the others any rule, with their epochs as batches.  These with
+``Participation(2, pooled=True)``, a mean of a person's rows in each of their two epochs, are best
+where many return: increments of ``plain`` are made for a stream that goes on as it began.
 
-After a restart θ is what it was.  ``plain`` and ``restarts`` lose the users of one segment of their
-stream (at most 256 that had come or were next), whose places are passed over; the next stream takes
-the others, and the noise of both is in the sums.  With ``most`` above 1 a stream that died has no
-rest, and θ stays as it is until the next epoch.  ``buffered`` and ``whitened`` take the rows of an
-unfinished epoch again; of an epoch whose steps were cut off the others are made if its rows are
-there, from a store or with ``again``, and else those that were made count.
+After a restart θ is what it was.  ``plain`` loses the users of one segment of its stream (at most
+256 that had come or were next), whose places are passed over; the next stream takes the others, and
+the noise of both is in the sums.  With ``most`` above 1 a stream that died has no rest, and θ stays
+as it is.  ``buffered`` and ``whitened`` take the rows of an unfinished epoch again; of an epoch
+whose steps were cut off the others are made if its rows are there, from a store or with ``again``,
+and else those that were made count.
 
 Increments are clipped in ℓ2 for every p: clipped in ℓq at the same residual they would need more
 noise, Gaussian or generalized Gaussian (`PrefixSum.calibrated` with ``exponent=None`` computes it).
 
-Source: the algorithm is that of Han et al. 2022 (Algorithm 1); clipping, noise, restarts and steps
-are ours.  Privacy: `PrefixSum`, `BatchedPrefixSum`, `NoisySum`; θ is post-processing.
+Source: the algorithm is that of Han et al. 2022 (Algorithm 1); clipping, noise and steps are ours.
+Privacy: `PrefixSum`, `BatchedPrefixSum`, `NoisySum`; θ is post-processing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, final
+from typing import Any, ClassVar, Literal, final
 
 from numpy.typing import ArrayLike
 
@@ -55,12 +55,11 @@ from privlearn.learners.convex import LpLearner, Strategy, StrategyLearner, scal
 from privlearn.learners.streaming import checked_choice
 from privlearn.learners.tofw_buffered import Buffered
 from privlearn.learners.tofw_plain import Plain
-from privlearn.learners.tofw_restarts import Restarts
 from privlearn.learners.tofw_whitened import Whitened
 from privlearn.mechanisms.constraint_sets import ConstraintSet, LpBall, exponent
 from privlearn.values.validate import positive
 
-Method = Literal["restarts", "plain", "buffered", "whitened"]
+Method = Literal["auto", "whitened", "buffered", "plain"]
 _ROUNDING = 1 + 1e-9
 
 
@@ -76,11 +75,12 @@ class DPTOFW(LpLearner, StrategyLearner):
         loss: ``"squared"``, ``"logistic"``, or a `ScalarObjective`.
         feature_bound: bound on ‖x‖_q; longer features are scaled onto it.
         label_bound: bound on |y| for the squared loss.
-        method: ``"restarts"``, ``"plain"``, ``"buffered"`` or ``"whitened"``; see the module.
+        method: ``"whitened"``, ``"buffered"`` or ``"plain"``, see the module; ``"auto"`` is the
+            first for p = 2, else the second.
         theta_set: another set in place of the ball; p then only says how features are bounded.
         initial: θ at the start, a member; default the member nearest to 0.
-        clip: the ℓ2 clip of increments, in place of the rule's; in restarts, of the first epoch; in
-            white coordinates for ``whitened``.
+        clip: the ℓ2 clip of increments, in place of the rule's; in white coordinates for
+            ``whitened``.
         anytime: for ``plain``: noise without a horizon.  The accountant may then name more users
             than ever come, at about a fifth more noise.
         usual_norm: public guess of ‖x‖_q of most rows, from which clips and steps are made; default
@@ -90,7 +90,7 @@ class DPTOFW(LpLearner, StrategyLearner):
             that its parameter is an intercept.
     """
 
-    method: Method = "restarts"
+    method: Method = "auto"
     theta_set: ConstraintSet | None = None
     initial: ArrayLike | None = None
     clip: float | None = None
@@ -98,11 +98,19 @@ class DPTOFW(LpLearner, StrategyLearner):
     usual_norm: float | None = None
     constant: float | None = None
 
+    _removed: ClassVar[Mapping[str, tuple[str, ...]]] = {"method": ("restarts",)}
+
+    @property
+    def _way(self) -> str:
+        if self.method != "auto":
+            return self.method
+        return "whitened" if float(self.p) == 2 else "buffered"
+
     def _check_params(self) -> None:
         super()._check_params()
         if float(self.p) == 1:
             raise ValueError("p = 1: use DPPOFW, whose steps are made for the ℓ1 ball")
-        checked_choice(("restarts", "plain", "buffered", "whitened"), method=self.method)
+        checked_choice(("auto", "whitened", "buffered", "plain"), method=self.method)
         if self.clip is not None:
             positive(clip=self.clip)
         if self.usual_norm is not None and not positive(usual_norm=self.usual_norm) <= (
@@ -114,9 +122,9 @@ class DPTOFW(LpLearner, StrategyLearner):
             )
         if self.constant is not None:
             positive(constant=self.constant)
-            if self.method != "whitened":
+            if self._way != "whitened":
                 raise ValueError("constant: only method = 'whitened' treats an intercept apart")
-        if self.anytime and self.method != "plain":
+        if self.anytime and self._way != "plain":
             raise ValueError("anytime = True: only method = 'plain' knows no horizon")
         if self.theta_set is not None and not isinstance(self.theta_set, ConstraintSet):
             raise TypeError(f"theta_set = {self.theta_set!r}: must be a ConstraintSet")
@@ -135,13 +143,12 @@ class DPTOFW(LpLearner, StrategyLearner):
                 reach=self._set.diameter(exponent(p=self.p)) / 4,
             )
         )
-        strategies: dict[Method, Callable[[DPTOFW, Accountant[Any], float | None], Strategy]] = {
+        strategies: dict[str, Callable[[DPTOFW, Accountant[Any], float | None], Strategy]] = {
             "plain": partial(Plain, anytime=self.anytime),
-            "restarts": Restarts,
             "buffered": Buffered,
             "whitened": partial(Whitened, constant=self.constant),
         }
-        self._strategy = strategies[self.method](self, accountant, self.clip)
+        self._strategy = strategies[self._way](self, accountant, self.clip)
 
     def _replay(self) -> None:
         super()._replay()

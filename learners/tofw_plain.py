@@ -1,7 +1,7 @@
 """The plain strategy of DP-TOFW: θ moves after every user, by a Frank-Wolfe step.
 
-The step is towards the vertex of the noisy gradient, a prefix sum of increments with buffered
-Toeplitz noise.  Increments are made against θ at the start of a public block.
+The step is towards the vertex of the noisy gradient, a prefix sum of increments with the noise of
+least error (`least_error`).  Increments are made against θ at the start of a public block.
 
 Under a rule of participation the stream is priced for all visits of one person, at most ``most`` of
 them and ``apart`` slots from each other; rules that count within batches are refused.
@@ -16,8 +16,7 @@ from privlearn.contract.protocols import Accountant, Plan
 from privlearn.learners.convex import TINY, LpLearner, Strategy
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.learners.streaming import Example, Terms
-from privlearn.mechanisms import AnytimeBLT, ColumnNormalizedBLT, PrefixSum
-from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms import AnytimeBLT, PrefixSum
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Ball
 
@@ -75,16 +74,11 @@ class Plain(Strategy):
         users = len(self._users)
 
         def calibrated() -> PrefixSum[Array]:
-            factorization: Factorization | None = None
-            if anytime:
-                factorization = AnytimeBLT(horizon=users)
-            elif self._rule is None:
-                factorization = ColumnNormalizedBLT.fitted(users)
             return PrefixSum.calibrated(
                 Ball(clip or self._scale.clip(_CLIP), learner._dim),
                 accountant.budget,
-                horizon=users if factorization is None else None,
-                factorization=factorization,
+                horizon=None if anytime else users,
+                factorization=AnytimeBLT(horizon=users) if anytime else None,
                 adjacency=accountant.adjacency,
                 participation=self._rule,
             )

@@ -4,7 +4,6 @@ from .batched_sums import BatchedPrefixSum
 from .binary_tree import BinaryTree
 from .buffered_toeplitz import AnytimeBLT, BufferedToeplitz
 from .category_reports import CategoryReport
-from .column_normalized import ColumnNormalizedBLT
 from .constraint_sets import ConstraintSet, LpBall, Polytope, Simplex
 from .cvxpy_sets import CvxpySet
 from .envelope import LipschitzEnvelope
@@ -40,7 +39,6 @@ __all__ = [
     "BinaryTree",
     "BufferedToeplitz",
     "CategoryReport",
-    "ColumnNormalizedBLT",
     "ConstraintSet",
     "CrossPolytope",
     "CustomObjective",

@@ -12,16 +12,13 @@ are the same number, and it is reached when all d_j are equal.
 Proofs:    docs/proofs.md, "Persons who return: streams".
 Rounding:  what is returned is an upper bound.  Sums of exponentials are integers in units of
            2**-256 that are rounded up after each product, and there are sums and products of
-           positive numbers only; the dynamic programme is in doubles, with a bound on roundings.
+           positive numbers only.
 """
 
 from __future__ import annotations
 
 import itertools
 from fractions import Fraction
-
-import numpy as np
-from numpy.typing import NDArray
 
 from privlearn.mechanisms.row_scales import SLACK, Piece, row_scales
 from privlearn.mechanisms.stream_price import root_up
@@ -31,10 +28,6 @@ from privlearn.values.validate import count
 
 _PLACES = 256
 _ONE = 1 << _PLACES
-_MOST_CELLS = 2**28
-"""Of the dynamic programme: rows times visits; several seconds."""
-_SIDE = 1024
-"""Powers of the exponentials are products of one of so many small ones and a large one."""
 
 
 def most_visits(horizon: int, most: int, apart: int) -> int:
@@ -189,71 +182,3 @@ def _repeated(
                 products[at] += _times(sums[i][0], sums[j][0])
             done += 1
     return sums, ones, products
-
-
-def normalized_norm(numbers: Toeplitz, horizon: int, visits: int, apart: int) -> float:
-    """Of a BLT whose columns are scaled to norm 1: an upper bound, by a dynamic programme.
-
-    With X = C'C and r_q = 1 / ||C_q||, which does not fall in q, r_i r_j X_ij does not grow with
-    j - i for fixed j.  So a visit at q, the m-th after the first, adds to the square at most h_m(q)
-    = 1 + 2 sum_{1 <= l <= m} r_{q - l apart} r_q X_{q - l apart, q}, and the largest sum of
-    h_m(p_m) over patterns bounds it; smaller scales only make it smaller.
-
-    Args:
-        numbers: of the BLT.
-        horizon: rows of C.
-        visits: of a pattern.
-        apart: rows from one visit to the next.
-
-    Raises:
-        ValueError: that would take more than several seconds.
-    """
-    if horizon * visits > _MOST_CELLS:
-        raise ValueError(
-            f"horizon = {horizon}, visits = {visits}: the dynamic programme for columns of norm 1 "
-            f"takes horizon * visits steps, at most {_MOST_CELLS}; BufferedToeplitz and "
-            "BandedBLT have a closed form"
-        )
-    c = _coefficients(numbers, horizon)
-    norms = np.sqrt(np.cumsum(c * c))[::-1]
-    worst = np.ones(horizon)  # h_m
-    best = np.zeros(horizon + apart)  # of the visits so far, ``apart`` or more before a row
-    top = 0.0
-    for lag in range(0, visits * apart, apart):
-        if lag:
-            overlap = np.cumsum(c[: horizon - lag] * c[lag:])[::-1]  # X_{q - lag, q}, q >= lag
-            overlap /= norms[: horizon - lag] * norms[lag:]
-            worst[lag:] += 2.0 * overlap
-        ending = worst[lag:] + best[lag:horizon]
-        top = max(top, float(ending.max()))
-        np.maximum.accumulate(ending, out=best[lag + apart :])
-    # All numbers are positive: an overlap is a quotient of sums that are each off by ``horizon``
-    # roundings, and by less than 2**-42 for c; ``visits`` of them add up twice.
-    off = Fraction(2 * horizon + 2 * visits + 16, 2**53)
-    square = Fraction(top) * (1 + 2 * off + Fraction(1, 2**40))
-    return float_up(min(root_up(square), Fraction(visits)))
-
-
-def _coefficients(numbers: Toeplitz, n: int) -> NDArray[np.float64]:
-    """Doubles from c_s to c_s (1 + 2**-44) + 2**-200, for s < n.
-
-    c_s = sum_i w_i theta_i**(s - 1), with powers as products of a large and a small one, both
-    rounded up: at most 16 such products, and their sum, lose less than the factor brings.
-    """
-    side = min(_SIDE, n)
-    large, small = [], []
-    for a, weight in zip(numbers.decay, numbers.weights, strict=True):
-        theta = _up(1 - a)
-        large.append(_powers(_up(weight), _geometric(theta, side)[1], -(-n // side)))
-        small.append(_powers(_ONE, theta, side))
-    c = (np.array(large).T @ np.array(small)).ravel()[: n - 1] * (1 + 2.0**-46)
-    return np.concatenate([[1.0], c])
-
-
-def _powers(first: int, rate: int, n: int) -> list[float]:
-    """Doubles that are not below first * rate**s, s < n."""
-    found = []
-    for _ in range(n):
-        found.append(float_up(Fraction(first, _ONE)))
-        first = _times(first, rate)
-    return found

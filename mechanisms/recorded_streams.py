@@ -11,7 +11,6 @@ from privlearn.mechanisms.banded_blt import BandedBLT
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.binary_tree import BinaryTree
 from privlearn.mechanisms.buffered_toeplitz import AnytimeBLT, BufferedToeplitz
-from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.prefix_sums import PrefixSum
 from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, noise_from_dict
@@ -19,10 +18,7 @@ from privlearn.rows.domains import domain_from_dict
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.participation import Participation
 
-_KINDS: Final = {
-    kind.kind: kind
-    for kind in (BinaryTree, BufferedToeplitz, AnytimeBLT, ColumnNormalizedBLT, BandedBLT)
-}
+_KINDS: Final = {kind.kind: kind for kind in (BinaryTree, BufferedToeplitz, AnytimeBLT, BandedBLT)}
 _MOST_WORK = 2**29
 """Rows times visits, of all streams of one ledger; some seconds."""
 

@@ -45,7 +45,6 @@ from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
     CategoryReport,
-    ColumnNormalizedBLT,
     CrossPolytope,
     ExplicitVertices,
     LinearObjective,
@@ -192,7 +191,6 @@ def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
     streams: dict[str, Factorization] = {
         "blt": BufferedToeplitz.fitted(HORIZON),
         "tree": BinaryTree(HORIZON),
-        "column-normalised": ColumnNormalizedBLT.fitted(HORIZON),
         "anytime": AnytimeBLT(),
         "banded": BandedBLT(
             HORIZON, 8, (0.5, -0.2, 0.15), (0.6, 0.3, 0.01), (0.9, 1.0, 0.55, 0.4), (1.0, 0.9, 0.7)

@@ -16,8 +16,11 @@ after 0.6.0 only.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Any, Literal
 
 from privlearn.errors import DataError
@@ -67,127 +70,182 @@ def from_dp_event(
     """
     if type(event).__module__.partition(".")[0] != "dp_accounting":
         raise DataError(f"event: {type(event).__name__} is not a DpEvent of dp-accounting")
-    listed = _flat(event, 1, "event", adjacency) or [{"mechanism": "no-op"}]
+    listed = _flat(_Found(event, 1, "event", adjacency)) or [{"mechanism": "no-op"}]
     return event_list({"adjacency": adjacency, "trust": trust, "order": "listed", "events": listed})
 
 
-def _flat(event: Any, count: int, where: str, adjacency: NeighbourRelation) -> list[dict[str, Any]]:
-    reach = 2 if adjacency == "replace-one" else 1
+Singles = list[dict[str, Any]]
+"""Events of a list, in JSON form."""
 
-    def one(mechanism: str, **numbers: object) -> list[dict[str, Any]]:
-        return [{"mechanism": mechanism, "count": count, **numbers}]
 
-    def number(name: str) -> Fraction:
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A `DpEvent`, and where and how often it stands."""
+
+    event: Any
+    count: int
+    where: str
+    adjacency: NeighbourRelation
+
+    @property
+    def reach(self) -> int:
+        """How many summands a neighbour changes."""
+        return 2 if self.adjacency == "replace-one" else 1
+
+    def one(self, mechanism: str, **numbers: object) -> Singles:
+        return [{"mechanism": mechanism, "count": self.count, **numbers}]
+
+    def inside(self, event: Any, place: str, count: int = 1) -> Singles:
+        return _flat(_Found(event, count, f"{self.where}.{place}", self.adjacency))
+
+    def wrong(self, name: str, why: str) -> DataError:
+        return DataError(f"{self.where}: {name} = {getattr(self.event, name)!r}: {why}")
+
+    def number(self, name: str) -> Fraction:
         try:
-            return exact(name, getattr(event, name))
+            return exact(name, getattr(self.event, name))
         except (TypeError, ValueError) as error:
-            raise DataError(f"{where}: {error}") from None
+            raise DataError(f"{self.where}: {error}") from None
 
-    def positive(name: str) -> Fraction:
-        value = number(name)
+    def positive(self, name: str) -> Fraction:
+        value = self.number(name)
         if value <= 0:
-            raise DataError(f"{where}: {name} = {getattr(event, name)!r}: must be > 0")
+            raise self.wrong(name, "must be > 0")
         return value
 
-    def epsilon() -> Fraction | None:
+    def epsilon(self) -> Fraction | None:
         """None where there is no finite one."""
-        if event.epsilon == math.inf:
+        if self.event.epsilon == math.inf:
             return None
-        if (value := number("epsilon")) < 0:
-            raise DataError(f"{where}: epsilon = {event.epsilon!r}: must be >= 0")
+        if (value := self.number("epsilon")) < 0:
+            raise self.wrong("epsilon", "must be >= 0")
         return value
 
-    match type(event).__name__:
-        case "NoOpDpEvent":
-            return []
-        case "NonPrivateDpEvent":
-            return one("non-private")
-        case "EpsilonDeltaDpEvent":
-            worst, delta = epsilon(), number("delta")
-            if delta < 0:
-                raise DataError(f"{where}: delta = {event.delta!r}: must be >= 0")
-            if worst is None or delta >= 1:
-                return one("non-private")
-            if delta:
-                return one("approx", epsilon=max(worst, _LEAST), delta=delta)
-            return one("pure", epsilon=worst) if worst else []
-        case "ExponentialMechanismDpEvent" | "PermuteAndFlipDpEvent" as name:
-            worst = epsilon()
-            if worst is None:
-                return one("non-private")
-            kind = "exponential" if name == "ExponentialMechanismDpEvent" else "pure"
-            return one(kind, epsilon=worst) if worst else []
-        case "DiscreteGaussianDpEvent":
-            multiplier = positive("sigma") / (positive("sensitivity") * reach)
-            return one("discrete-gaussian", noise_multiplier=multiplier)
-        case "SingleEpochTreeAggregationDpEvent":
-            if adjacency == "add-remove":
-                raise DataError(
-                    f"{where}: under add-remove a record that is removed shifts those behind to "
-                    "other leaves: state zero-out or replace-one"
-                )
-            steps = event.step_counts
-            found = [steps] if hasattr(steps, "__index__") else list(steps)
-            if not found or any(isinstance(n, bool) or not hasattr(n, "__index__") for n in found):
-                raise DataError(f"{where}: step_counts = {steps!r}: must be integers, one or more")
-            multiplier = positive("noise_multiplier") / reach
-            leaves = tuple(int(n) for n in found if n)
-            if any(n < 0 for n in leaves):
-                raise DataError(f"{where}: step_counts = {steps!r}: must be >= 0")
-            return (
-                one("tree-aggregation", noise_multiplier=multiplier, steps=leaves) if leaves else []
-            )
-        case "ComposedDpEvent":
-            parts = [
-                _flat(part, count, f"{where}.events[{i}]", adjacency)
-                for i, part in enumerate(event.events)
-            ]
-            return [single for part in parts for single in part]
-        case "SelfComposedDpEvent":
-            times = event.count
-            if isinstance(times, bool) or not hasattr(times, "__index__") or times < 1:
-                raise DataError(f"{where}: count = {times!r}: must be an integer >= 1")
-            return _flat(event.event, count * int(times), f"{where}.event", adjacency)
-        case "GaussianDpEvent":
-            return one("gaussian", noise_multiplier=positive("noise_multiplier") / reach)
-        case "LaplaceDpEvent":
-            return one("laplace", scale=positive("noise_multiplier") / reach)
-        case "DiscreteLaplaceDpEvent":
-            steps = positive("sensitivity") * reach
-            if steps.denominator != 1:
-                raise DataError(f"{where}: sensitivity = {event.sensitivity!r}: must be an integer")
-            scale = 1 / (positive("noise_parameter") * steps)
-            return one("discrete-laplace", scale=scale, sensitivity=int(steps))
-        case "ZCDpEvent":
-            if event.xi != 0:
-                raise DataError(f"{where}: xi = {event.xi!r}: only zCDP with xi = 0 is known here")
-            return one("zcdp", rho=positive("rho"))
-        case "RandomizedResponseDpEvent":
-            if adjacency != "replace-one":
-                raise DataError(f"{where}: randomized response is for replace-one")
-            p, k = positive("noise_parameter"), event.num_buckets
-            if p > 1:
-                raise DataError(f"{where}: noise_parameter = {float(p)}: must be at most 1")
-            if p == 1 or k == 1:
-                return []
-            return one("randomized-response", epsilon=_log_up(1 + k * (1 - p) / p), categories=k)
-        case "PoissonSampledDpEvent":
-            if adjacency == "replace-one":
-                raise DataError(
-                    f"{where}: a Poisson sample is priced for add-remove and zero-out only"
-                )
-            inner = _flat(event.event, 1, f"{where}.event", adjacency)
-            if any(part["mechanism"] != "gaussian" for part in inner):
-                raise DataError(f"{where}.event: only Gaussians on a Poisson sample are known here")
-            if not inner:
-                return []
-            return one(
-                "subsampled-gaussian",
-                noise_multiplier=_together(inner),
-                sampling_probability=number("sampling_probability"),
-            )
-        case name:
-            raise DataError(f"{where}: {name} has no counterpart here")
+
+def _flat(found: _Found) -> Singles:
+    name = type(found.event).__name__
+    if name not in _READERS:
+        raise DataError(f"{found.where}: {name} has no counterpart here")
+    return _READERS[name](found)
+
+
+def _approx(found: _Found) -> Singles:
+    worst, delta = found.epsilon(), found.number("delta")
+    if delta < 0:
+        raise found.wrong("delta", "must be >= 0")
+    if worst is None or delta >= 1:
+        return found.one("non-private")
+    if delta:
+        return found.one("approx", epsilon=max(worst, _LEAST), delta=delta)
+    return found.one("pure", epsilon=worst) if worst else []
+
+
+def _choice(kind: str, found: _Found) -> Singles:
+    worst = found.epsilon()
+    if worst is None:
+        return found.one("non-private")
+    return found.one(kind, epsilon=worst) if worst else []
+
+
+def _discrete_gaussian(found: _Found) -> Singles:
+    multiplier = found.positive("sigma") / (found.positive("sensitivity") * found.reach)
+    return found.one("discrete-gaussian", noise_multiplier=multiplier)
+
+
+def _discrete_laplace(found: _Found) -> Singles:
+    steps = found.positive("sensitivity") * found.reach
+    if steps.denominator != 1:
+        raise found.wrong("sensitivity", "must be an integer")
+    scale = 1 / (found.positive("noise_parameter") * steps)
+    return found.one("discrete-laplace", scale=scale, sensitivity=int(steps))
+
+
+def _tree(found: _Found) -> Singles:
+    if found.adjacency == "add-remove":
+        raise DataError(
+            f"{found.where}: under add-remove a record that is removed shifts those behind to "
+            "other leaves: state zero-out or replace-one"
+        )
+    steps = found.event.step_counts
+    listed = [steps] if hasattr(steps, "__index__") else list(steps)
+    if not listed or any(isinstance(n, bool) or not hasattr(n, "__index__") for n in listed):
+        raise found.wrong("step_counts", "must be integers, one or more")
+    multiplier = found.positive("noise_multiplier") / found.reach
+    leaves = tuple(int(n) for n in listed if n)
+    if any(n < 0 for n in leaves):
+        raise found.wrong("step_counts", "must be >= 0")
+    return (
+        found.one("tree-aggregation", noise_multiplier=multiplier, steps=leaves) if leaves else []
+    )
+
+
+def _composed(found: _Found) -> Singles:
+    parts = enumerate(found.event.events)
+    return [one for i, part in parts for one in found.inside(part, f"events[{i}]", found.count)]
+
+
+def _repeated(found: _Found) -> Singles:
+    times = found.event.count
+    if isinstance(times, bool) or not hasattr(times, "__index__") or times < 1:
+        raise found.wrong("count", "must be an integer >= 1")
+    return found.inside(found.event.event, "event", found.count * int(times))
+
+
+def _zcdp(found: _Found) -> Singles:
+    if found.event.xi != 0:
+        raise found.wrong("xi", "only zCDP with xi = 0 is known here")
+    return found.one("zcdp", rho=found.positive("rho"))
+
+
+def _randomized_response(found: _Found) -> Singles:
+    if found.adjacency != "replace-one":
+        raise DataError(f"{found.where}: randomized response is for replace-one")
+    p, k = found.positive("noise_parameter"), found.event.num_buckets
+    if p > 1:
+        raise DataError(f"{found.where}: noise_parameter = {float(p)}: must be at most 1")
+    if p == 1 or k == 1:
+        return []
+    return found.one("randomized-response", epsilon=_log_up(1 + k * (1 - p) / p), categories=k)
+
+
+def _sampled(found: _Found) -> Singles:
+    if found.adjacency == "replace-one":
+        raise DataError(
+            f"{found.where}: a Poisson sample is priced for add-remove and zero-out only"
+        )
+    inner = found.inside(found.event.event, "event")
+    if any(part["mechanism"] != "gaussian" for part in inner):
+        raise DataError(f"{found.where}.event: only Gaussians on a Poisson sample are known here")
+    if not inner:
+        return []
+    return found.one(
+        "subsampled-gaussian",
+        noise_multiplier=_together(inner),
+        sampling_probability=found.number("sampling_probability"),
+    )
+
+
+def _noise(kind: str, field: str, found: _Found) -> Singles:
+    return found.one(kind, **{field: found.positive("noise_multiplier") / found.reach})
+
+
+_READERS: dict[str, Callable[[_Found], Singles]] = {
+    "NoOpDpEvent": lambda found: [],
+    "NonPrivateDpEvent": lambda found: found.one("non-private"),
+    "EpsilonDeltaDpEvent": _approx,
+    "ExponentialMechanismDpEvent": partial(_choice, "exponential"),
+    "PermuteAndFlipDpEvent": partial(_choice, "pure"),
+    "DiscreteGaussianDpEvent": _discrete_gaussian,
+    "SingleEpochTreeAggregationDpEvent": _tree,
+    "ComposedDpEvent": _composed,
+    "SelfComposedDpEvent": _repeated,
+    "GaussianDpEvent": partial(_noise, "gaussian", "noise_multiplier"),
+    "LaplaceDpEvent": partial(_noise, "laplace", "scale"),
+    "DiscreteLaplaceDpEvent": _discrete_laplace,
+    "ZCDpEvent": _zcdp,
+    "RandomizedResponseDpEvent": _randomized_response,
+    "PoissonSampledDpEvent": _sampled,
+}
 
 
 _LEAST = Fraction(1, 10**100)

@@ -29,7 +29,7 @@ from privlearn.runs.settings import RunConfig as RunConfig
 from privlearn.runs.user_tables import SHIPPED
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
-    "tofw": ("whitened", "restarts", "plain", "buffered"),
+    "tofw": ("whitened", "plain", "buffered"),
     "pofw": ("auto", "thresholds", "choices", "vertices"),
     "hdb": ("least-squares", "gaussian"),
 }
@@ -156,7 +156,7 @@ class TableConfig(PersonConfig):
     radius: PublicBound | None = None
     """Of the set of parameters, for scaled rows and labels."""
     method: str | None = None
-    """tofw: whitened, restarts, plain, buffered; pofw: auto, thresholds, choices, vertices; hdb:
+    """tofw: whitened, plain, buffered; pofw: auto, thresholds, choices, vertices; hdb:
     least-squares, gaussian.  The first is the default."""
     sparse: bool = False
     """Few columns matter: DP-HDB, not least squares (hdb)."""

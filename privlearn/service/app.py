@@ -205,11 +205,15 @@ class _Front:
 
     def add_routes(self, app: FastAPI) -> None:
         """All resources."""
+        self._add_serving(app)
+        self._add_watching(app)
+        self._add_operating(app)
+        self._add_probes(app)
+
+    def _add_serving(self, app: FastAPI) -> None:
         ask, counters, shapes = self._asked.ask, self._counters, self._learner.shapes
         exchange, ruled = self._learner.exchange, self._ruled
         serving = Annotated[Caller, Depends(self.caller("serve"))]
-        watching = Annotated[Caller, Depends(self.caller("watch"))]
-        operating = Annotated[Caller, Depends(self.caller("operator"))]
 
         @app.post(
             "/v1/recommend",
@@ -249,6 +253,9 @@ class _Front:
             fields = {"caller": caller.name, "offer": sent.offer, "answer": sent.answer}
             await self.in_steps(ask("observe", fields))
 
+    def _add_watching(self, app: FastAPI) -> None:
+        ask, watching = self._asked.ask, Annotated[Caller, Depends(self.caller("watch"))]
+
         @app.get("/v1/status", responses=_REFUSALS)
         async def status(caller: watching) -> Status:
             """Returns what is public of the service."""
@@ -272,6 +279,9 @@ class _Front:
             told = await ask("metrics", {"caller": caller.name})
             return PlainTextResponse(told["text"], media_type=told["type"])
 
+    def _add_operating(self, app: FastAPI) -> None:
+        ask, operating = self._asked.ask, Annotated[Caller, Depends(self.caller("operator"))]
+
         @app.post("/v1/close-batch", responses=_REFUSALS)
         async def close_batch(
             caller: operating,
@@ -292,6 +302,7 @@ class _Front:
             """Learns nothing more of a person; what was released stays."""
             await ask("forget", {"caller": caller.name, "person": who.person})
 
+    def _add_probes(self, app: FastAPI) -> None:
         @app.get("/health", include_in_schema=True)
         async def health() -> dict[str, str]:
             """Says that this worker answers."""
@@ -300,7 +311,7 @@ class _Front:
         @app.get("/ready", responses={503: {"model": Refusal}})
         async def ready() -> dict[str, str]:
             """Says whether offers are made: the owner is there and users are left."""
-            await ask("ready", {})
+            await self._asked.ask("ready", {})
             return {"status": "ready"}
 
     async def refuse(self, request: Request, error: Exception) -> Response:

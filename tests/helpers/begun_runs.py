@@ -286,7 +286,6 @@ RUNS: dict[str, Any] = {
     ),
     "least-squares": LearnerRun(partial(PrivateLeastSquares, **_ARMS, blocks=12), _arms),
     "tofw-plain": _central(partial(DPTOFW, dim=2, method="plain")),
-    "tofw-restarts": _central(partial(DPTOFW, dim=2, method="restarts")),
     "tofw-buffered": _central(partial(DPTOFW, dim=2, method="buffered")),
     "tofw-whitened": _central(partial(DPTOFW, dim=2, method="whitened")),
     "pofw-thresholds": _central(partial(DPPOFW, _BALL, method="thresholds")),

@@ -403,7 +403,6 @@ SUBJECTS: dict[str, Subject] = {
     "DPMNL": _joint(partial(DPMNL, n_items=5, dim=3), _items, 700, 200),
     "Offers": Subject(_offered, JointAccountant, 400, 130, rule=Participation(most=1)),
     "DPHDB": _joint(partial(DPHDB, n_arms=3, dim=3), _arms, 700, 250),
-    "DPTOFW restarts": _central(partial(DPTOFW, dim=3, method="restarts"), 600, 150),
     "DPTOFW whitened": _central(partial(DPTOFW, dim=3, method="whitened"), 600, 500),
     "DPPOFW thresholds": _central(partial(DPPOFW, _BALL, method="thresholds"), 600, 250),
     "DPPOFW choices": _central(partial(DPPOFW, _BALL, method="choices"), 600, 250),

@@ -15,7 +15,6 @@ from privlearn.mechanisms import (
     BandedBLT,
     BinaryTree,
     BufferedToeplitz,
-    ColumnNormalizedBLT,
     PrefixSum,
     PrefixSumStream,
 )
@@ -81,7 +80,7 @@ def matrix_c(factorization: Factorization, n: int) -> Array:
         return c
     if isinstance(factorization, BandedBLT):
         return banded_c(factorization)
-    assert isinstance(factorization, BufferedToeplitz | ColumnNormalizedBLT | AnytimeBLT)
+    assert isinstance(factorization, BufferedToeplitz | AnytimeBLT)
     above = np.poly(1.0 - np.array(factorization.output_decay))
     below = np.poly(1.0 - np.array(factorization.decay))
     series = np.zeros(n)
@@ -90,8 +89,6 @@ def matrix_c(factorization: Factorization, n: int) -> Array:
         series[k] -= sum(below[i] * series[k - i] for i in range(1, min(k, len(below) - 1) + 1))
     for j in range(n):
         c[j:, j] = series[: n - j]
-    if isinstance(factorization, ColumnNormalizedBLT):
-        c = c / np.linalg.norm(c, axis=0)
     return c
 
 

@@ -96,7 +96,7 @@ LEARNERS: dict[type, list[Callable[[], Any]]] = {
     PrivateLeastSquares: [joint(PrivateLeastSquares, blocks=4, **BANDIT)],
     DPUCB: [joint(DPUCB, blocks=4, **BANDIT)],
     DPPOFW: [central(DPPOFW, LpBall(DIM, 1, 2.0), method=how) for how in ("thresholds", "choices")],
-    DPTOFW: [central(DPTOFW, DIM, method=how) for how in ("restarts", "plain", "buffered")],
+    DPTOFW: [central(DPTOFW, DIM, method=how) for how in ("plain", "buffered", "whitened")],
     NoisySFW: [central(NoisySFW, DIM)],
     NoisySGD: [central(NoisySGD, DIM, passes=2)],
     LocalMD: [central(LocalMD, DIM, phases=2, steps=2)],

@@ -18,7 +18,6 @@ from privlearn.learners import DPPOFW, DPTOFW, person_budgets
 from privlearn.learners.noisy_sgd import NoisySGD
 from privlearn.learners.participation import one_row_budget
 from privlearn.learners.streaming import StreamLearner
-from privlearn.learners.tofw_restarts import Restarts
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
@@ -32,7 +31,6 @@ Make = Callable[[], StreamLearner]
 METHODS: dict[str, Make] = {
     "plain": lambda: DPTOFW(DIM, method="plain"),
     "anytime": lambda: DPTOFW(DIM, method="plain", anytime=True),
-    "restarts": lambda: DPTOFW(DIM, method="restarts"),
     "buffered": lambda: DPTOFW(DIM, method="buffered"),
     "whitened": lambda: DPTOFW(DIM, method="whitened", constant=0.5),
     "thresholds": lambda: DPPOFW(LpBall(DIM, 1, 1.0), method="thresholds"),
@@ -107,7 +105,7 @@ def test_whole_plans_fit_and_little_is_left(method: str, rule: Rule) -> None:
     METHODS[method]().start(account)
     (promised,) = account.certificate().guarantees
     # of a bounded range the bound m² is not attained, and of a stream S is not
-    least = 0.5 if method in ("choices", "vertices", "restarts") else 0.98
+    least = 0.5 if method in ("choices", "vertices") else 0.98
     if rule.per_batch == 2:
         least = 0.4  # 2 and 2 and 1 visits: counted as 5 of 4
     assert promised.rho is not None
@@ -260,7 +258,7 @@ def test_a_person_with_a_quota_left_or_none_looks_alike() -> None:
 def test_blocks_and_single_rows_learn_the_same() -> None:
     x, y, ids = rows(60)
     found = []
-    for method, rule in (("restarts", POOLED), ("plain", Rule(2, apart=3))):
+    for method, rule in (("buffered", POOLED), ("plain", Rule(2, apart=3))):
         ends = []
         for size in (1, 7, 60):
             learner = METHODS[method]().start(accountant(rule, 60))
@@ -350,15 +348,6 @@ def test_public_pattern_goes_with_replace_one() -> None:
     METHODS["whitened"]().start(account).partial_fit(x, y, people=ids)
     account.close()
     assert not account.certificate().problems
-
-
-def test_pooling_over_an_epoch_that_releases_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Restarts, "batches", lambda self: [e.users.start for e in self._epochs])
-    x, y, ids = rows(120)
-    account = accountant(POOLED, 120)
-    learner = METHODS["restarts"]().start(account)
-    with pytest.raises(UsersError, match="must be whole batches of the rule"):
-        learner.partial_fit(x, y, people=ids)
 
 
 # Forgetting ---------------------------------------------------------------------------------------

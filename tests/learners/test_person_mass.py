@@ -27,7 +27,6 @@ from privlearn.values.participation import Participation as Rule
 N, DIM = 48, 3
 CASES: dict[str, Callable[[], Any]] = {
     "plain": lambda: DPTOFW(DIM, method="plain", clip=1e-3),
-    "restarts": lambda: DPTOFW(DIM, method="restarts", clip=1e-3),
     "buffered": lambda: DPTOFW(DIM, method="buffered", clip=1e-3),
     "whitened": lambda: DPTOFW(DIM, method="whitened", clip=1e-3),
     "pofw": lambda: DPPOFW(LpBall(DIM, 1, 1.0), method="thresholds"),

@@ -17,7 +17,7 @@ from privlearn.accountants import audit, streams
 from privlearn.errors import BudgetError, HorizonError, UsersError
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.losses.budgets import ZCDP
-from privlearn.mechanisms import AnytimeBLT, BinaryTree, ColumnNormalizedBLT, PrefixSum
+from privlearn.mechanisms import AnytimeBLT, BandedBLT, BinaryTree, PrefixSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.rows import Rows
@@ -91,14 +91,14 @@ def made(kind: str, dim: int, budget: Any) -> Any:
     if kind == "batches":
         return BatchedPrefixSum.calibrated(ball, budget, sizes=SIZES)
     made_of: dict[str, Callable[[int], Factorization]] = {
-        "normalized": ColumnNormalizedBLT.fitted,
+        "banded": BandedBLT.fitted,
         "anytime": lambda horizon: AnytimeBLT(horizon=horizon),
         "tree": BinaryTree,
     }
     return PrefixSum.calibrated(ball, budget, factorization=made_of[kind](USERS))
 
 
-KINDS = ("batches", "normalized", "anytime", "tree")
+KINDS = ("batches", "banded", "anytime", "tree")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -148,7 +148,7 @@ def test_the_variance_of_a_sum_is_that_of_all_streams_in_it(
 
 
 def test_variances_add_up_stream_by_stream(tmp_path: Path) -> None:
-    sums = made("normalized", 2, ZCDP(1))
+    sums = made("banded", 2, ZCDP(1))
     process, lost = ran(tmp_path / "l.db", sums, np.zeros((USERS, 2)), (10, 30), ZCDP(1), cuts=())
     first, second = 10, 30 - lost[0].stop
     expected = sum(sums.error_std(t) ** 2 for t in (first, second, USERS - lost[1].stop))
@@ -210,7 +210,7 @@ def test_the_rest_of_a_prefix_sum_is_the_same_mechanism() -> None:
 
 
 def test_a_stream_by_arrival_has_no_rest_and_says_why(tmp_path: Path) -> None:
-    sums = PrefixSum(Ball(1.0, 2), ColumnNormalizedBLT.fitted(USERS), 9.0, by_arrival=True)
+    sums = PrefixSum(Ball(1.0, 2), BandedBLT.fitted(USERS), 9.0, by_arrival=True)
     with pytest.raises(ValueError, match="no other stream can follow"):
         sums.for_last(range(20, USERS))
     assert sums.for_last(range(USERS)) is sums

@@ -24,7 +24,6 @@ from privlearn.learners.tofw import DPTOFW
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.mechanisms import (
     BatchedPrefixSum,
-    ColumnNormalizedBLT,
     NoisyMaxStream,
     NoisySum,
     PrefixSum,
@@ -45,7 +44,6 @@ CORNERS = Polytope(np.array([[1.0, 0, 0], [0, 1.0, 0], [0, 0, 1.0], [-1.0, -1.0,
 LEARNERS: dict[str, Callable[[], StreamLearner]] = {
     "plain": lambda: DPTOFW(DIM, method="plain"),
     "anytime": lambda: DPTOFW(DIM, method="plain", anytime=True),
-    "restarts": lambda: DPTOFW(DIM, method="restarts"),
     "buffered": lambda: DPTOFW(DIM, method="buffered"),
     "whitened": lambda: DPTOFW(DIM, method="whitened", constant=0.5),
     "thresholds": lambda: DPPOFW(BALL, method="thresholds"),
@@ -178,10 +176,9 @@ def test_nothing_is_worked_out_twice(
     kinds = (PrefixSum, BatchedPrefixSum, NoisySum, ReportNoisyMax, NoisyMaxStream)
     for kind in kinds:
         monkeypatch.setattr(kind, "calibrated", refuse)
-    monkeypatch.setattr(ColumnNormalizedBLT, "fitted", refuse)
     for module in ("prefix_sums", "batched_sums"):
         monkeypatch.setattr(f"privlearn.mechanisms.{module}.least_error", refuse)
-    rules = ("tofw.scale_of", "pofw.scale_of", "pofw.epoch_sizes", "tofw_restarts.restart_plan")
+    rules = ("tofw.scale_of", "pofw.scale_of", "pofw.epoch_sizes")
     for rule in rules:
         monkeypatch.setattr(f"privlearn.learners.{rule}", refuse)
     monkeypatch.setattr("privlearn_studies.rivals.convex.scale_of", refuse)
@@ -211,7 +208,7 @@ def test_rows_of_an_unfinished_batch_can_be_sent_again(name: str, tmp_path: Path
     whole(path, accountant)
 
 
-@pytest.mark.parametrize("name", ["restarts", "thresholds", "projections"])
+@pytest.mark.parametrize("name", ["thresholds", "projections"])
 def test_rows_that_a_stream_never_took_are_learned_by_the_next_one(
     name: str, tmp_path: Path
 ) -> None:
@@ -231,10 +228,8 @@ def test_rows_that_a_stream_never_took_are_learned_by_the_next_one(
     whole(path, accountant)
 
 
-@pytest.mark.parametrize(("name", "dies"), [("plain", 203), ("plain", 305), ("restarts", 203)])
-def test_the_gradient_is_that_of_the_rows_that_were_learned(
-    name: str, dies: int, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("dies", [203, 305])
+def test_the_gradient_is_that_of_the_rows_that_were_learned(dies: int, tmp_path: Path) -> None:
     """Where all rows are alike, and there is no noise, the running sum is users·gradient."""
     users = 400
     path, room = tmp_path / "l.db", ZCDP(10**9)
@@ -245,7 +240,7 @@ def test_the_gradient_is_that_of_the_rows_that_were_learned(
             learner.partial_fit(x[at : min(at + 5, stop)], y[at : min(at + 5, stop)])
 
     accountant = begun(path, room, users)
-    learner: Any = DPTOFW(DIM, method=name, clip=5.0).start(accountant)  # type: ignore[arg-type]
+    learner: Any = DPTOFW(DIM, method="plain", clip=5.0).start(accountant)
     alike(learner, dies)
     die(accountant)
     accountant = resumed(path)
@@ -255,19 +250,18 @@ def test_the_gradient_is_that_of_the_rows_that_were_learned(
     ends = strategy.next_change()
     alike(learner, ends - 1)
     stream = strategy.streams()[0]
-    theta = strategy._aimed.theta if name == "plain" else learner.coef_
+    theta = strategy._aimed.theta
     alike(learner, ends)
     gradient = (x[0] @ theta - y[0]) * x[0]
-    assert stream.number == 2 or name == "restarts"
+    assert stream.number == 2
     assert stream.learned < ends - stream.users.start
     found = stream._before + np.asarray(stream._total).reshape(-1)
     np.testing.assert_allclose(found, stream.learned * gradient, atol=0.02)
     accountant.close()
 
 
-@pytest.mark.parametrize(("method", "bound"), [("plain", 4e-3), ("restarts", 1e-3)])
 def test_one_death_does_not_undo_what_was_learned(
-    method: Any, bound: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With segments as they are; 0 for every score would have an excess risk of 0.04."""
     monkeypatch.setattr(streams, "SEGMENT", 256)
@@ -278,12 +272,12 @@ def test_one_death_does_not_undo_what_was_learned(
     x /= np.linalg.norm(x, axis=1)[:, None]
     y = x @ theta + 0.05 * rng.normal(size=users)
     accountant = begun(tmp_path / "l.db", ApproxDP(1, 1e-5), users, currency=GaussianDP)
-    learner = DPTOFW(dim, method=method).start(accountant).partial_fit(x[:1_100], y[:1_100])
+    learner = DPTOFW(dim, method="plain").start(accountant).partial_fit(x[:1_100], y[:1_100])
     die(accountant)
     accountant = resumed(tmp_path / "l.db")
     learner = DPTOFW.resume(accountant)
     learner.partial_fit(x[learner.clock_ :], y[learner.clock_ :])
-    assert ((learner.coef_ - theta) ** 2).sum() / (2 * dim) < bound
+    assert ((learner.coef_ - theta) ** 2).sum() / (2 * dim) < 4e-3
     whole(tmp_path / "l.db", accountant)
 
 
@@ -353,9 +347,8 @@ def test_a_choice_without_values_moves_nothing(
 # Closing -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["plain", "restarts"])
-def test_a_closed_learner_stays_closed(name: str, tmp_path: Path) -> None:
-    path = tmp_path / "l.db"
+def test_a_closed_learner_stays_closed(tmp_path: Path) -> None:
+    name, path = "plain", tmp_path / "l.db"
     accountant = begun(path, budget(name), USERS)
     learner: Any = LEARNERS[name]().start(accountant)
     fed(learner, 165)
@@ -377,7 +370,7 @@ def test_a_closed_learner_stays_closed(name: str, tmp_path: Path) -> None:
 # Under a rule of participation --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["plain", "restarts", "buffered", "whitened", "thresholds"])
+@pytest.mark.parametrize("name", ["plain", "buffered", "whitened", "thresholds"])
 @pytest.mark.parametrize("rule", [Participation(1), Participation(3, 20)], ids=repr)
 def test_persons_who_return_do_so_after_a_restart(
     name: str, rule: Participation, tmp_path: Path
@@ -455,8 +448,8 @@ def test_a_stream_that_is_opened_in_a_replay_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "l.db"
-    accountant = begun(path, budget("restarts"), USERS)
-    fed(LEARNERS["restarts"]().start(accountant), 3)  # its stream took rows and said nothing
+    accountant = begun(path, budget("thresholds"), USERS)
+    fed(LEARNERS["thresholds"]().start(accountant), 3)  # its stream took rows and said nothing
     die(accountant)
 
     def at_once(self: SuccessiveStreams[Any], users: range) -> range:
@@ -466,7 +459,7 @@ def test_a_stream_that_is_opened_in_a_replay_is_refused(
 
     monkeypatch.setattr(SuccessiveStreams, "takes", at_once)
     with pytest.raises(LedgerError, match="no such token released anything"):
-        again("restarts", path, 1)
+        again("thresholds", path, 1)
 
 
 def test_the_noise_of_a_stream_that_ended_is_not_forgotten(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def stream(n: int = HORIZON, seed: int = 0) -> tuple[Array, Array]:
     return x, x @ THETA + 0.05 * rng.normal(size=n)
 
 
-WAYS = ("restarts", "plain", "buffered", "pofw")
+WAYS = ("plain", "buffered", "pofw")
 every = pytest.mark.parametrize("which", WAYS)
 
 
@@ -206,7 +206,7 @@ def test_logged_rows_need_a_central_accountant(which: str) -> None:
         unstarted(which).start(central(adjacency=Adjacency.ADD_REMOVE))
 
 
-@pytest.mark.parametrize("which", ["restarts", "plain", "buffered"])
+@pytest.mark.parametrize("which", ["plain", "buffered"])
 def test_a_budget_without_room_for_gaussian_noise_is_refused(which: str) -> None:
     accountant = central(budget=PureDP(1))
     with pytest.raises(CurrencyError, match="PureDP"):

@@ -19,12 +19,13 @@ from scipy.special import expit
 from privlearn.accountants import CentralAccountant
 from privlearn.checking import assert_noninterference
 from privlearn.errors import InterferenceError
-from privlearn.learners import base, tofw_buffered, tofw_plain, tofw_restarts, tofw_whitened
+from privlearn.learners import base, tofw_buffered, tofw_plain, tofw_whitened
 from privlearn.learners.streaming import Example, StreamLearner, Terms, typical_length
 from privlearn.learners.tofw import DPTOFW
-from privlearn.learners.tofw_restarts import restart_plan
+from privlearn.learners.tofw_buffered import Buffered
+from privlearn.learners.tofw_whitened import Whitened
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, Renyi
-from privlearn.mechanisms import ColumnNormalizedBLT, PrefixSum
+from privlearn.mechanisms import BandedBLT, PrefixSum
 from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex, dual_exponent, norms
 from privlearn.mechanisms.scalar_objectives import CustomObjective
 from privlearn.noise import NoiseSource
@@ -32,10 +33,10 @@ from privlearn.rows.domains import Array, Ball, Norm
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.grid import Grid
 
-METHODS: tuple[Any, ...] = ("restarts", "plain", "buffered", "whitened")
+METHODS: tuple[Any, ...] = ("plain", "buffered", "whitened")
 DIM, HORIZON = 3, 130
 every = pytest.mark.parametrize("method", METHODS)
-STRATEGIES = (tofw_buffered, tofw_plain, tofw_restarts, tofw_whitened)
+STRATEGIES = (tofw_buffered, tofw_plain, tofw_whitened)
 
 
 def huber(score: Array, label: Array) -> Array:
@@ -102,7 +103,7 @@ def test_any_split_of_the_users_over_calls_gives_the_same_result(
     assert whole.public_state() == parts.public_state()
 
 
-def test_plain_moves_at_every_time_and_restarts_at_the_ends_of_batches() -> None:
+def test_plain_moves_at_every_time_and_buffered_at_the_ends_of_epochs() -> None:
     x, y = stream()
     changes = {}
     for method in METHODS[:2]:
@@ -114,7 +115,16 @@ def test_plain_moves_at_every_time_and_restarts_at_the_ends_of_batches() -> None
             moved += not np.array_equal(before, learner.coef_)
             before = learner.coef_
         changes[method] = moved
-    assert changes == {"plain": HORIZON, "restarts": 24}
+    assert changes == {"plain": HORIZON, "buffered": 2}
+
+
+@pytest.mark.parametrize(("p", "way"), [(2, Whitened), (1.5, Buffered), (math.inf, Buffered)])
+def test_the_default_is_what_was_best_where_it_was_measured(p: float, way: type[Any]) -> None:
+    learner = DPTOFW(DIM, p=p).start(central())
+    assert isinstance(learner._strategy, way)
+    assert learner.get_params()["method"] == "auto"
+    with pytest.raises(ValueError, match="method = 'restarts': must be one of"):
+        DPTOFW(DIM, method="restarts").start(central())  # type: ignore[arg-type]
 
 
 # Price ----------------------------------------------------------------------------------
@@ -158,7 +168,7 @@ def test_zero_out_neighbours_need_half_the_noise(method: Any) -> None:
 @pytest.mark.parametrize("dim", [5, 20, 1000])
 def test_no_generalized_gaussian_noise_would_be_smaller(p: float, dim: int) -> None:
     """Why increments are clipped in ℓ2: in ℓq they would need more noise, of whatever law."""
-    q, budget, sums = dual_exponent(p), ZCDP("0.05"), ColumnNormalizedBLT.fitted(1000)
+    q, budget, sums = dual_exponent(p), ZCDP("0.05"), BandedBLT.fitted(1000)
     ours = PrefixSum.calibrated(Ball(typical_length(dim, q), dim), budget, factorization=sums)
     theirs = PrefixSum.calibrated(Ball(1.0, dim, q), budget, factorization=sums, exponent=None)
     assert ours.error_std(1000) < theirs.error_std(1000)
@@ -333,9 +343,9 @@ def test_without_noise_and_clipping_it_is_online_frank_wolfe(loss: str, p: float
     n = 32
     x, y = stream(n)
     y = labels_for(loss, y)
-    learner = DPTOFW(DIM, p=p, method="plain", loss=loss, clip=30.0, feature_bound=3.0)
-    # numbers may be at most 2³¹/32 times as large as the noise
-    learner.start(central(n, budget=GaussianDP(10**8)))
+    learner = DPTOFW(DIM, p=p, method="plain", loss=loss, clip=10.0, feature_bound=3.0)
+    # numbers may be at most 2³¹/352 times as large as the noise
+    learner.start(central(n, budget=GaussianDP(10**7)))
 
     def gradient(theta: Array, t: int) -> Array:
         score = x[t] @ theta
@@ -391,14 +401,8 @@ def suboptimality(method: Any, p: float, horizon: int, dim: int, seeds: range) -
         ("plain", 1.5, 1000, 5, 0.02),
         ("plain", 1.5, 1000, 10, 0.08),
         ("plain", 1.5, 10000, 10, 0.0015),
-        ("restarts", 1.5, 1000, 5, 0.003),
-        ("restarts", 1.5, 1000, 10, 0.015),
-        ("restarts", 1.5, 10000, 10, 0.0003),
-        ("restarts", math.inf, 1000, 20, 0.24),
-        ("restarts", math.inf, 10000, 10, 0.0005),
-        ("restarts", 1.25, 5000, 10, 0.0006),
-        ("restarts", 4.0, 5000, 10, 0.0006),
-        ("restarts", 1.5, 1000, 50, 1.0),
+        ("buffered", 1.25, 5000, 10, 0.0006),
+        ("buffered", 4.0, 5000, 10, 0.0006),
         ("buffered", 1.5, 1000, 10, 0.004),
         ("buffered", 1.5, 10000, 10, 0.0001),
         ("buffered", math.inf, 1000, 20, 0.04),
@@ -408,7 +412,7 @@ def test_targets_are_reached(method: str, p: float, horizon: int, dim: int, boun
     assert suboptimality(method, p, horizon, dim, range(500, 505)) <= bound
 
 
-@pytest.mark.parametrize("method", ["restarts", "buffered"])
+@pytest.mark.parametrize("method", ["buffered", "whitened"])
 @pytest.mark.parametrize("loss", ["logistic", HUBER])
 def test_other_losses_learn_as_well(method: Any, loss: Any) -> None:
     rng = np.random.default_rng(0)
@@ -467,15 +471,6 @@ def test_anytime_needs_no_horizon() -> None:
         learner.partial_fit(*stream(1))
     with pytest.raises(ValueError, match="anytime"):
         DPTOFW(DIM, anytime=True).start(central())
-
-
-@given(users=st.integers(1, 20000), dim=st.integers(1, 200), mu=st.floats(0.01, 100))
-def test_restarts_are_public_and_add_up(users: int, dim: int, mu: float) -> None:
-    plan = restart_plan(users, dim, mu)
-    assert sum(size for size, _ in plan) == users
-    assert all(size >= 1 and 0 < level <= 1 for size, level in plan)
-    levels = [level for _, level in plan]
-    assert levels == sorted(levels, reverse=True)
 
 
 @pytest.mark.parametrize(

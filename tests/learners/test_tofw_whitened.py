@@ -51,14 +51,14 @@ def gain(theta: Any, seed: int = 99) -> float:
     return float(1 - np.mean((x @ theta - y) ** 2) / np.var(y))
 
 
-def test_a_table_of_zeros_and_ones_is_learned_and_the_old_default_loses_to_the_constant() -> None:
+def test_a_table_of_zeros_and_ones_is_learned_and_buffered_loses_to_the_constant() -> None:
     x, y = zeros_and_ones(4_000, 1)
     best = gain(np.linalg.lstsq(x, y, rcond=None)[0])
     private = gain(fit(x, y).coef_)
     assert best > private > 0.85 * best > 0.2
     half = np.sqrt(x.shape[1]) / 2
-    old = fit(x, y, method="restarts", constant=None, feature_bound=half, usual_norm=None)
-    assert gain(old.coef_) < -0.2
+    other = fit(x, y, method="buffered", constant=None, feature_bound=half, usual_norm=None)
+    assert gain(other.coef_) < -0.2
 
 
 def test_without_white_coordinates_the_same_steps_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_forecasts_shrink_rows_as_learning_does() -> None:
     ("options", "message"),
     [
         ({"constant": 0.0}, "constant"),
-        ({"constant": 0.5, "method": "restarts"}, "only method = 'whitened'"),
+        ({"constant": 0.5, "method": "buffered"}, "only method = 'whitened'"),
         ({"usual_norm": 2.0}, "at most feature_bound"),
         ({"usual_norm": -1.0}, "usual_norm"),
     ],

@@ -21,7 +21,7 @@ from begun_runs import BEGUN, PASSING, RUNS, USERS, LearnerRun, copied, die, rea
 import privlearn.learners.stored
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.errors import LedgerError, LedgerHeadError
-from privlearn.learners import DPTOFW, OnePassNewtonMNL
+from privlearn.learners import DPTOFW, Learner, OnePassNewtonMNL
 from privlearn.ledger import Ledger, canonical, read_records
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
@@ -52,7 +52,6 @@ learners.person_budgets: PersonBudgets.of_row PersonBudgets.sums
 learners.pofw: _ByEpochs._clips
 learners.streaming: epoch_count epoch_sizes
 learners.tofw_buffered: _epochs
-learners.tofw_restarts: restart_plan
 learners.tofw_whitened: Whitened._calibrated _sizes
 baselines.convex: _halves _sums
 baselines.linear_bandits: PrivateLeastSquares._mechanism
@@ -209,6 +208,31 @@ def test_a_class_with_another_name_is_found_by_its_former_one(
     monkeypatch.setitem(names, "Sphere", "Ball")
     stored = privlearn.learners.stored.stored(Ball(2.0, 3))
     assert privlearn.learners.stored.restored({**stored, "class": "Sphere"}) == Ball(2.0, 3)
+
+
+# What was removed ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("removed-plain", r"ColumnNormalizedBLT, the noise of DPTOFW\(method='plain'\),"),
+        ("removed-restarts", r"DPTOFW\(method='restarts'\)"),
+    ],
+)
+def test_what_was_removed_is_audited_and_resuming_says_which_version_has_it(
+    name: str, what: str, tmp_path: Path
+) -> None:
+    path = copied(name, BEGUN, tmp_path)
+    _check_whole(path)
+    for go_on in (Learner.resume, DPTOFW(dim=2, method="plain").start):
+        accountant: Any = CentralAccountant.resume(path, noise=NoiseSource.simulation(1))
+        with pytest.raises(
+            LedgerError, match=f"{what} was removed from privlearn.*commit 141b1425"
+        ):
+            go_on(accountant)
+        die(accountant)
+    _check_whole(path)
 
 
 # Versions that kept no learner --------------------------------------------------------------------

@@ -16,9 +16,10 @@ from privlearn.checking import assert_pipeline_noninterference
 from privlearn.errors import AdjacencyError, CurrencyError, UsersError
 from privlearn.losses import GaussianLoss
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
+from privlearn.mechanisms.banded_blt import BandedBLT
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream, even_sizes
 from privlearn.mechanisms.binary_tree import BinaryTree
-from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
+from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz
 from privlearn.noise import NoiseSource
 from privlearn.rows import PartialSum, Rows, merge
 from privlearn.rows.domains import Array, Ball, Box, Domain, PSDTrace
@@ -72,7 +73,7 @@ def test_noise_is_for_as_many_arrivals_as_there_are_batches() -> None:
     assert sums.factorization.column_norm() == 1
     assert sums.noise_std == pytest.approx(2.0, rel=1e-5)
     largest = max(sums.error_std(batch) for batch in range(1, 13))
-    assert largest < 2.0 * ColumnNormalizedBLT.fitted(12).max_error_std()
+    assert largest < 2.0 * 1.01 * BandedBLT.fitted(12).max_error_std()
     assert 1.5 * sums.noise_std < sums.error_std(12) < 2.0 * sums.noise_std
 
 
@@ -86,7 +87,7 @@ def test_sums_do_not_depend_on_how_the_users_come(cuts: list[int]) -> None:
 
 
 def test_with_little_noise_the_sums_are_the_sums() -> None:
-    sums = BatchedPrefixSum(BALL, SIZES, ColumnNormalizedBLT.fitted(4), 1e-8)
+    sums = BatchedPrefixSum(BALL, SIZES, BinaryTree(4), 1e-8)
     stream = sums.open(
         (central := accountant(budget=GaussianDP(10**10))).issue(
             sums.loss(), users=USERS, label="sums"
@@ -143,7 +144,7 @@ def test_a_stream_that_is_left_is_lost() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    factorization = ColumnNormalizedBLT.fitted(4)
+    factorization = BandedBLT.fitted(4)
     sums = BatchedPrefixSum.calibrated(BALL, GaussianDP(1), sizes=SIZES)
     central = accountant(range(9))
     with pytest.raises(UsersError, match="the batches hold 10"):
@@ -246,7 +247,7 @@ def test_partial_sums_of_a_batch_are_its_rows_bit_for_bit(domain: Domain[Array])
 
 def test_partial_sums_far_from_zero_may_have_more_than_64_bits() -> None:
     """Only their distance from null must fit: 1000 numbers at 1000, in steps of 2e-15."""
-    sums = BatchedPrefixSum(Box(999.0, 1000.0, 1), (1000, 1), ColumnNormalizedBLT.fitted(2), 2e-6)
+    sums = BatchedPrefixSum(Box(999.0, 1000.0, 1), (1000, 1), BufferedToeplitz.fitted(2), 2e-6)
     grid = sums.spend().grid
     assert grid is not None
     assert 1000 * 1000 / grid.step > 2**63

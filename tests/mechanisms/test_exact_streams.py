@@ -27,12 +27,10 @@ from privlearn.mechanisms import (
     BandedBLT,
     BinaryTree,
     BufferedToeplitz,
-    ColumnNormalizedBLT,
     PrefixSum,
     running_sums,
 )
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
-from privlearn.mechanisms.column_normalized import norms_from
 from privlearn.mechanisms.factorization import NO_ROUNDING, Factorization, Rounding
 from privlearn.mechanisms.stream_price import gain_profile, largest_gain, visits_gain
 from privlearn.mechanisms.stream_terms import stream_terms
@@ -48,7 +46,6 @@ STEPS = 2**38
 FACTORIZATIONS: list[Factorization] = [
     BinaryTree(T),
     BufferedToeplitz.fitted(T),
-    ColumnNormalizedBLT.fitted(T),
     AnytimeBLT(),
     banded(T, 30),
     banded(T, 30, FALLING),
@@ -192,10 +189,9 @@ def column_times(factorization: Factorization, j: int, number: int) -> Array:
     if isinstance(factorization, BandedBLT):
         return np.asarray(banded_c(factorization) @ impulse[:, 0])
     blt = cast(BufferedToeplitz, factorization)
-    column = [sums[0] / 2**PLACES for sums in true_sums(blt.decay, blt.output_decay, impulse)]
-    if isinstance(factorization, ColumnNormalizedBLT):
-        return np.asarray(np.array(column) / norms_from(factorization, j + 1)[0])
-    return np.array(column)
+    return np.array(
+        [sums[0] / 2**PLACES for sums in true_sums(blt.decay, blt.output_decay, impulse)]
+    )
 
 
 @by_kind
@@ -260,7 +256,6 @@ def test_the_tree_has_the_largest_norm_of_every_range() -> None:
     [
         (BinaryTree, 1e-14),
         (BufferedToeplitz.fitted, 3e-7),
-        (ColumnNormalizedBLT.fitted, 8e-7),
         (lambda n: AnytimeBLT(horizon=n), 1e-7),
         (lambda n: banded(n, n // 4), 1e-7),
     ],

@@ -19,7 +19,6 @@ from streams_and_matrices import banded, banded_c
 from privlearn.errors import HorizonError
 from privlearn.mechanisms.binary_tree import BinaryTree
 from privlearn.mechanisms.buffered_toeplitz import AnytimeBLT, BufferedToeplitz
-from privlearn.mechanisms.column_normalized import ColumnNormalizedBLT
 from privlearn.mechanisms.factorization import Factorization
 
 Array = NDArray[np.float64]
@@ -28,7 +27,6 @@ Make = Callable[[int], Factorization]
 BOUNDED: list[Make] = [
     BinaryTree,
     BufferedToeplitz.fitted,
-    ColumnNormalizedBLT.fitted,
     banded,
 ]
 ALL: list[Make] = [*BOUNDED, lambda _: AnytimeBLT()]
@@ -36,7 +34,6 @@ HORIZONS = (1, 2, 3, 5, 8, 31, 32, 33, 64, 100, 129, 200)
 NAMES = (
     "binary_tree",
     "buffered_toeplitz",
-    "column_normalized_blt",
     "banded_blt",
     "anytime_blt",
 )
@@ -106,14 +103,6 @@ def test_toeplitz_factors_the_prefix_sums(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", HORIZONS)
-def test_normalized_columns_have_norm_one(n: int) -> None:
-    blt = ColumnNormalizedBLT.fitted(n)
-    c = blt_c(blt.decay, blt.output_decay, n)
-    check_matrices(blt, n, c / np.linalg.norm(c, axis=0))
-    assert blt.column_norm() == blt.column_norm_at(n) == 1.0
-
-
-@pytest.mark.parametrize("n", HORIZONS)
 def test_banded_columns_have_norm_one(n: int) -> None:
     for band in (9, 40, n):
         made = banded(n, band)
@@ -158,7 +147,6 @@ def test_any_interlacing_parameters_are_a_factorization(
 ) -> None:
     c = blt_c(*parameters, n)
     check_matrices(BufferedToeplitz(n, *parameters), n, c)
-    check_matrices(ColumnNormalizedBLT(n, *parameters), n, c / np.linalg.norm(c, axis=0))
 
 
 def test_norms_are_upper_bounds_in_exact_arithmetic() -> None:
@@ -186,15 +174,11 @@ def _energy(
 
 
 @pytest.mark.parametrize(
-    ("k", "plain", "normalized", "tree"),
-    [(10, 3.273, 3.081, 10.49), (14, 4.156, 3.957, 14.49), (16, 4.600, 4.399, 16.49)],
+    ("k", "plain", "tree"), [(10, 3.273, 10.49), (14, 4.156, 14.49), (16, 4.600, 16.49)]
 )
-def test_errors_reach_the_known_values(
-    k: int, plain: float, normalized: float, tree: float
-) -> None:
+def test_errors_reach_the_known_values(k: int, plain: float, tree: float) -> None:
     for factorization, value in (
         (BufferedToeplitz.fitted(2**k), plain),
-        (ColumnNormalizedBLT.fitted(2**k), normalized),
         (BinaryTree(2**k), tree),
     ):
         error = factorization.column_norm() * factorization.max_error_std()
@@ -247,7 +231,7 @@ def test_long_stream_is_b_times_z(make: Make) -> None:
     np.testing.assert_allclose(rows, matrix_b(factorization, n) @ z, atol=1e-11)
 
 
-@pytest.mark.parametrize("make", BOUNDED, ids=NAMES[:4])
+@pytest.mark.parametrize("make", BOUNDED, ids=NAMES[:3])
 @pytest.mark.parametrize("n", [1, 32, 64, 70])
 def test_nothing_is_drawn_or_handed_out_past_the_horizon(make: Make, n: int) -> None:
     drawn = []
@@ -324,7 +308,7 @@ def test_wrong_draws_are_refused() -> None:
         stream.next(-1)
 
 
-@pytest.mark.parametrize("make", BOUNDED, ids=NAMES[:4])
+@pytest.mark.parametrize("make", BOUNDED, ids=NAMES[:3])
 def test_arrivals_outside_the_horizon_are_refused(make: Make) -> None:
     factorization = make(5)
     for call in (factorization.column_norm_at, factorization.error_std):
@@ -354,8 +338,6 @@ def test_parameters_must_interlace(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         BufferedToeplitz(4, decay, output_decay)
-    with pytest.raises(ValueError, match=message):
-        ColumnNormalizedBLT(4, decay, output_decay)
     with pytest.raises(ValueError, match=message):
         AnytimeBLT(decay, output_decay)
 

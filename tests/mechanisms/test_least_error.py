@@ -13,7 +13,6 @@ from privlearn.mechanisms import (
     BatchedPrefixSum,
     BinaryTree,
     BufferedToeplitz,
-    ColumnNormalizedBLT,
     PrefixSum,
 )
 from privlearn.mechanisms.banded_shapes import Objective
@@ -59,8 +58,6 @@ def test_nothing_at_hand_has_less_error(
         BufferedToeplitz.fitted(horizon),
         banded(horizon, horizon, objective),
     ]
-    if most == 1:
-        others.append(ColumnNormalizedBLT.fitted(horizon))
     if 16 <= apart < horizon:
         others.append(banded(horizon, apart, objective))
         others.append(banded(horizon, apart, "visits"))

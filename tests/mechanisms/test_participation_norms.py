@@ -16,7 +16,6 @@ from privlearn.mechanisms import (
     BandedBLT,
     BinaryTree,
     BufferedToeplitz,
-    ColumnNormalizedBLT,
 )
 from privlearn.mechanisms.buffered_toeplitz import Decays
 from privlearn.mechanisms.factorization import Factorization
@@ -101,25 +100,6 @@ def test_an_anytime_blt_is_one_up_to_its_last_row() -> None:
         assert found == pytest.approx(largest_move(c, most, apart), rel=1e-10)
     endless = AnytimeBLT().participation_norm(1, 1)
     assert endless <= AnytimeBLT().column_norm()
-
-
-@pytest.mark.parametrize("decays", DECAYS)
-@pytest.mark.parametrize("n", SIZES)
-def test_of_columns_of_norm_1_it_is_an_upper_bound_and_close(n: int, decays: Decays) -> None:
-    c = toeplitz_matrix(coefficients(decays, n))
-    c /= np.linalg.norm(c, axis=0)
-    for most, apart in RULES:
-        found = ColumnNormalizedBLT(n, *decays).participation_norm(most, apart)
-        exact = largest_move(c, most, apart)
-        assert exact <= found * ULPS
-        assert found <= exact * (1 + 1e-4)
-
-
-def test_the_programme_for_columns_of_norm_1_is_not_run_without_end() -> None:
-    made = ColumnNormalizedBLT.fitted(2**20)
-    assert made.participation_norm(1, 1) == 1.0
-    with pytest.raises(ValueError, match="visits = 1024: the dynamic programme"):
-        made.participation_norm(1024, 1)
 
 
 @pytest.mark.parametrize("n", [*range(1, 11), 15, 16])
@@ -224,7 +204,6 @@ def test_it_never_exceeds_group_privacy_and_grows_with_visits() -> None:
     made: list[Factorization] = [
         BinaryTree(100),
         BufferedToeplitz.fitted(100),
-        ColumnNormalizedBLT.fitted(100),
         AnytimeBLT(horizon=100),
         BandedBLT(100, 20, (0.4, 0.1), (0.3, 0.02), (1.0, 0.8)),
         BandedBLT(100, 20, (0.4, 0.1), (0.3, 0.02), (1.0, 0.8), (1.0, 0.6)),
@@ -241,7 +220,7 @@ def test_it_never_exceeds_group_privacy_and_grows_with_visits() -> None:
 
 @pytest.mark.parametrize(("most", "apart"), [(0, 1), (1, 0), (-3, 2), (2, -1)])
 def test_rules_below_1_are_refused(most: int, apart: int) -> None:
-    for made in (BinaryTree(8), BufferedToeplitz.fitted(8), ColumnNormalizedBLT.fitted(8)):
+    for made in (BinaryTree(8), BufferedToeplitz.fitted(8), BandedBLT.fitted(8)):
         with pytest.raises(ValueError, match="must be an integer >= 1"):
             made.participation_norm(most, apart)
 

@@ -21,7 +21,6 @@ from privlearn.mechanisms import (
     AnytimeBLT,
     BinaryTree,
     BufferedToeplitz,
-    ColumnNormalizedBLT,
     PrefixSum,
     PrefixSumStream,
     running_sums,
@@ -40,7 +39,6 @@ STD_TOLERANCE = 0.03
 FACTORIZATIONS: list[Factorization] = [
     BinaryTree(T),
     BufferedToeplitz.fitted(T),
-    ColumnNormalizedBLT.fitted(T),
     AnytimeBLT(),
     banded(T),
 ]

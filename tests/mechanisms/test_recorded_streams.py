@@ -14,7 +14,6 @@ from privlearn.mechanisms import (
     BatchedPrefixSum,
     BinaryTree,
     BufferedToeplitz,
-    ColumnNormalizedBLT,
     PrefixSum,
 )
 from privlearn.mechanisms.banded_blt import BandedBLT
@@ -32,7 +31,6 @@ FALLING = BandedBLT.fitted(64, Participation(4, apart=16), "mean")
 FACTORS = [
     BinaryTree(64),
     BufferedToeplitz.fitted(64),
-    ColumnNormalizedBLT.fitted(64),
     AnytimeBLT(),
     BandedBLT.fitted(64, RULE),
     FALLING,

@@ -25,7 +25,6 @@ from privlearn.mechanisms import (
     BatchedPrefixSum,
     BinaryTree,
     BufferedToeplitz,
-    ColumnNormalizedBLT,
     CrossPolytope,
     NoisyMaxStream,
     PrefixSum,
@@ -52,7 +51,6 @@ def made(n: int) -> list[Factorization]:
     return [
         BinaryTree(n),
         BufferedToeplitz.fitted(n),
-        ColumnNormalizedBLT.fitted(n),
         AnytimeBLT(horizon=n),
         BandedBLT(n, 4, (0.4, -0.2), (0.3, 0.02), (1.0, 0.8)),
         BandedBLT(n, 4, (0.4, -0.2), (0.3, 0.02), (1.0, 0.8), (1.0, 0.9, 0.6)),
@@ -109,11 +107,12 @@ def test_no_change_of_a_persons_rows_moves_the_integers_by_more_than_the_gain(
 
 def test_rounding_of_one_row_would_not_do_for_several() -> None:
     """The planted defect: half steps of many rows add up to more than those of one."""
-    n = 256
-    factorization = ColumnNormalizedBLT.fitted(n)
-    ones = np.ones((n, 1), dtype=np.int64)  # all are rounded up, by up to half a step
+    n, apart = 256, 4
+    factorization = BandedBLT(n, apart, (0.6,), (0.05,), (1.0,))
+    ones = np.zeros((n, 1), dtype=np.int64)
+    ones[::apart] = 1  # all are rounded up, by up to half a step
     square = int((factorization.encoder(1)(ones) ** 2).sum())
-    visits, rounding = StreamVisits(n, 1), factorization.rounding(1)
+    visits, rounding = StreamVisits(n // apart, apart), factorization.rounding(1)
     of_one = Rounding(rounding.column / n, rounding.each / n)
     assert square > Fraction(visits_gain(factorization, visits, of_one, Fraction(1))) ** 2
     assert square <= Fraction(visits_gain(factorization, visits, rounding, Fraction(1))) ** 2
@@ -402,7 +401,7 @@ def test_no_visits_to_batches_move_more_than_stated(
 
 def test_double_visits_to_a_batch_are_more_than_visits_to_different_ones() -> None:
     """Broken twin: a price for one visit a batch, where two may be learned in one."""
-    factorization = ColumnNormalizedBLT.fitted(4)
+    factorization = BufferedToeplitz.fitted(4)
     twice, once = Participation(3, per_batch=2), Participation(3, per_batch=1)
     sizes = (3, 3, 3, 3)
     c = matrix_c(factorization, 4)

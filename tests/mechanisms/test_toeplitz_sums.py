@@ -10,9 +10,8 @@ import pytest
 from numpy.typing import NDArray
 from streams_and_matrices import PLACES, banded, true_sums
 
-from privlearn.mechanisms import AnytimeBLT, BufferedToeplitz, ColumnNormalizedBLT, toeplitz_sums
+from privlearn.mechanisms import AnytimeBLT, BufferedToeplitz, toeplitz_sums
 from privlearn.mechanisms.buffered_toeplitz import blt_table
-from privlearn.mechanisms.column_normalized import norms_from
 from privlearn.mechanisms.factorization import Factorization, Rounding
 from privlearn.mechanisms.toeplitz import Toeplitz, toeplitz
 from privlearn.mechanisms.toeplitz_sums import ToeplitzSums, sums_error
@@ -79,24 +78,6 @@ def test_numbers_that_no_double_holds_are_within_the_stated_error(horizon: int) 
     assert error > stated / 1000
 
 
-@pytest.mark.parametrize("horizon", [5, 100, 2000])
-def test_scaled_rows_are_within_the_stated_error(horizon: int) -> None:
-    """Each move of one row, in each coordinate and in the norm over all rows."""
-    blt = ColumnNormalizedBLT.fitted(horizon)
-    rounding = blt.rounding(LARGEST)
-    norms = [norms_from(blt, j)[0] for j in range(1, horizon + 1)]
-    x = rows_of("random", horizon, LARGEST)
-    scaled = np.array(
-        [
-            [round(Fraction(v) / Fraction(n)) for v in row]
-            for row, n in zip(x.tolist(), norms, strict=True)
-        ]
-    )
-    within = largest_error(blt.encoder(2)(x), true_sums(blt.decay, blt.output_decay, scaled))
-    assert 0.4 < within <= rounding.each / 2
-    assert rounding.column >= norms[0]
-
-
 def test_states_stay_within_the_reach() -> None:
     """A constant stream of the largest numbers on a grid that is just fine enough for them."""
     for blt in (BufferedToeplitz(500, (0.01,), (0.2,)), BufferedToeplitz.fitted(500)):
@@ -122,7 +103,6 @@ SPLITS: list[Callable[[int], list[int]]] = [
     "blt",
     [
         BufferedToeplitz.fitted(200),
-        ColumnNormalizedBLT.fitted(200),
         AnytimeBLT(),
         banded(200, 20),
         banded(200, 45),

@@ -19,7 +19,6 @@ from privlearn.mechanisms import (
     BatchedPrefixSum,
     BinaryTree,
     BufferedToeplitz,
-    ColumnNormalizedBLT,
     CrossPolytope,
     NoisyMaxStream,
     NoisyReport,
@@ -39,7 +38,6 @@ FACTORIZATIONS: list[Any] = [
     BinaryTree(80),
     BufferedToeplitz.fitted(80),
     AnytimeBLT(),
-    ColumnNormalizedBLT.fitted(80),
     BandedBLT.fitted(80, Participation(4, apart=20), "mean"),
 ]
 STREAMS: dict[str, Any] = {

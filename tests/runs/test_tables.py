@@ -121,18 +121,6 @@ def test_streaming_classification_on_breast_cancer(learner: str, tmp_path: Path)
     assert int(rows[-1][0]) == 456
 
 
-def test_restarts_forecast_better_than_the_best_constant_while_they_learn(tmp_path: Path) -> None:
-    result = run(
-        "tofw", "--data", "breast_cancer", "--method", "restarts", "--budget",
-        "epsilon=2,delta=1e-3", "--simulate-noise", "1", "--out", tmp_path / "run",
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
-    with open(tmp_path / "run" / "private" / "progress.csv") as file:
-        rows = list(csv.reader(file))[1:]
-    half = np.array(rows[-1], dtype=float) - np.array(rows[len(rows) // 2], dtype=float)
-    assert half[1] < half[2]
-
-
 def test_the_default_bandit_is_least_squares_unless_few_columns_matter(tmp_path: Path) -> None:
     """ε = 1, two digits, means over 20 seeds: 0.13 for least squares, 0.21 for DP-HDB."""
     common = ("--data", "digits", "--classes", "0,1", "--budget", "epsilon=1,delta=1e-3")

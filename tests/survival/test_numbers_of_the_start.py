@@ -26,7 +26,6 @@ from privlearn_studies import rivals
 USERS, DIM = 240, 3
 LOGGED: dict[str, Callable[[], Any]] = {
     "plain": lambda: DPTOFW(DIM, method="plain"),
-    "restarts": lambda: DPTOFW(DIM, method="restarts"),
     "buffered": lambda: DPTOFW(DIM, method="buffered"),
     "whitened": lambda: DPTOFW(DIM, method="whitened", constant=0.5),
     "thresholds": lambda: DPPOFW(LpBall(DIM, 1, 2.0), method="thresholds"),

@@ -162,11 +162,25 @@ def assert_noninterference(
         _one_replaced(data, neighbour) if rule is None else _person_replaced(data, neighbour, rule)
     )
 
+    body = _lives(learner_factory, protocol, sorted(restarts), n)
+    cap = ZCDP(1) if budget is None else budget
+    setup = Setup(body, accountant, cap, n, seed, rule, in_file=bool(restarts))
+    return _check(setup, data, neighbour, replaced, may_spend_nothing, seconds, "the learner")
+
+
+def _lives(
+    learner_factory: Callable[[Any], Any],
+    protocol: InteractionProtocol,
+    restarts: Sequence[int],
+    n: int,
+) -> Callable[[Any, Any, Recorder, Note], None]:
+    """What runs a learner on ``n`` users, in as many processes as there are ends and one more."""
+
     def body(accountant: Any, users: Sequence[Any], observer: Recorder, note: Note) -> None:
         canonical = CanonicalForm({"accountant": accountant}, objects=True)
 
         arriving = observer.arriving(users, n, partial(note.look, observer))
-        for start, stop in pairwise([0, *sorted(restarts), n]):
+        for start, stop in pairwise([0, *restarts, n]):
             if start:
                 accountant = _restarted(accountant)
             note.accountant = accountant
@@ -185,9 +199,7 @@ def assert_noninterference(
                 f"{len(observer.run.outputs)} times for {n} users"
             )
 
-    cap = ZCDP(1) if budget is None else budget
-    setup = Setup(body, accountant, cap, n, seed, rule, in_file=bool(restarts))
-    return _check(setup, data, neighbour, replaced, may_spend_nothing, seconds, "the learner")
+    return body
 
 
 def assert_pipeline_noninterference(

@@ -91,7 +91,6 @@ def test_arguments_out_of_range_are_named(changes: dict[str, Any], message: str)
 EVERYBODY = (
     *(
         competitors.PLAIN,
-        competitors.RESTARTS,
         competitors.BUFFERED,
         competitors.SFW,
         competitors.SFW_GENERALIZED,
@@ -243,7 +242,7 @@ def test_quoted_columns_stand_beside_the_measured_ones() -> None:
     assert "| 1,000 | 10 | 0.64 ± 0.19 | 0.58 ± 0.16 | 0.30 ± 0.071 |" in text
     lines = tables.table_summary(runs)
     assert lines[0].startswith("in how many of 5 settings")
-    assert lines[1].endswith("plain 0 (× 1.0), restarts 0 (× 1.0), buffered 0 (× 1.0)")
+    assert lines[1].endswith("plain 0 (× 1.0), buffered 0 (× 1.0)")
 
 
 def test_short_numbers() -> None:

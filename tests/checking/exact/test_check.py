@@ -52,9 +52,9 @@ from privlearn.losses.output_laws import (
 )
 from privlearn.mechanisms import (
     AnytimeBLT,
+    BandedBLT,
     BinaryTree,
     BufferedToeplitz,
-    ColumnNormalizedBLT,
     LinearObjective,
     MultinomialLogit,
     NoisySum,
@@ -397,7 +397,7 @@ def test_laplace_sums_of_a_third_party() -> None:
 
 
 @pytest.mark.parametrize("horizon", [1, 13, 64])
-@pytest.mark.parametrize("make", [BinaryTree, BufferedToeplitz.fitted, ColumnNormalizedBLT.fitted])
+@pytest.mark.parametrize("make", [BinaryTree, BufferedToeplitz.fitted, BandedBLT.fitted])
 def test_prefix_sums_are_tight(make: Any, horizon: int) -> None:
     found = white_box(PrefixSum(Ball(1.0, 1), make(horizon), 2.0), orders=(2.0, 64.0))
     assert not found.violated, found

@@ -19,16 +19,15 @@ from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.mechanisms import (
     AnytimeBLT,
+    BandedBLT,
     BatchedPrefixSum,
     BinaryTree,
     BufferedToeplitz,
-    ColumnNormalizedBLT,
     PrefixSum,
-    column_normalized,
+    banded_scales,
 )
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.noise_stream import NoiseStream
-from privlearn.mechanisms.toeplitz import toeplitz
 from privlearn.noise import GaussianNoise
 from privlearn.rows.domains import Array, OneOf
 
@@ -49,7 +48,6 @@ def columns_of(made: Factorization, n: int) -> Array:
     [
         BinaryTree(75),
         BufferedToeplitz.fitted(75),
-        ColumnNormalizedBLT.fitted(75),
         AnytimeBLT(),
         banded(75, 20),
         banded(75, 20, FALLING),
@@ -112,26 +110,25 @@ class _Product:
         return np.asarray(self._matrix @ z)
 
 
-def short_norms(monkeypatch: pytest.MonkeyPatch, short: int) -> None:
-    """Column norms of a shorter horizon, and past it those of its last column."""
+def late_columns_are_too_long(monkeypatch: pytest.MonkeyPatch, late: int) -> None:
+    """From that one on."""
+    right = banded_scales._chunk
 
-    def wrong(blt: ColumnNormalizedBLT, first: int) -> Array:
-        numbers = toeplitz(blt.decay, blt.output_decay)
-        j = np.minimum(np.arange(first, first + 65), short)
-        return numbers.column_norms(short - j + 1)
+    def wrong(terms: Any, first: int) -> tuple[Array, Array]:
+        rows, columns = right(terms, first)
+        j = first + np.arange(len(columns))[:, None]
+        return rows, np.where(j < late, columns, columns / 2.809**0.5)
 
-    monkeypatch.setattr(column_normalized, "norms_from", wrong)
+    monkeypatch.setattr(banded_scales, "_chunk", wrong)
 
 
 def test_a_price_that_is_too_low_late_in_a_stream_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Column 18 costs 2.8 times the price; the first 16 rows alone hide it."""
-    mechanism = PrefixSum.calibrated(
-        Ball(1.0, 1), RHO, factorization=ColumnNormalizedBLT.fitted(HORIZON)
-    )
+    mechanism = PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=BandedBLT.fitted(HORIZON))
     assert not white_box(mechanism, orders=ORDERS).violated
-    short_norms(monkeypatch, 18)
+    late_columns_are_too_long(monkeypatch, 18)
     cost = (columns_of(mechanism.factorization, HORIZON) ** 2).sum(axis=0)
     assert cost.max() == pytest.approx(2.809, rel=1e-3)
     whole = white_box(mechanism, orders=ORDERS)
@@ -179,7 +176,7 @@ def test_a_window_says_so_and_is_not_called_exact() -> None:
         (PrefixSum.calibrated(Ball(1.0, 2), RHO, horizon=1000), "all 1000 arrivals"),
         (PrefixSum.calibrated(PSDTrace(2.0, 2), RHO, horizon=60), "all 60 arrivals"),
         (
-            PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=ColumnNormalizedBLT.fitted(5000)),
+            PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=BandedBLT.fitted(5000)),
             "all 5000 arrivals, the record at ",
         ),
         (
@@ -223,7 +220,7 @@ def test_a_long_stream_charged_by_arrival() -> None:
 
 
 def test_neighbours_of_ones_own_in_a_long_stream() -> None:
-    made = PrefixSum.calibrated(Ball(1.0, 2), RHO, factorization=ColumnNormalizedBLT.fitted(300))
+    made = PrefixSum.calibrated(Ball(1.0, 2), RHO, factorization=BandedBLT.fitted(300))
     first = np.random.default_rng(0).normal(size=(300, 2))
     second = first.copy()
     second[123] = -first[123]
@@ -272,12 +269,12 @@ class WrongStream:
 
 def test_a_stream_that_uses_its_factorisation_wrongly_is_probed_number_by_number() -> None:
     """Half of the noise: what was solved for does not come out, and probing tells."""
-    found = white_box(Wrong(ColumnNormalizedBLT.fitted(200)), orders=ORDERS)
+    found = white_box(Wrong(BandedBLT.fitted(200)), orders=ORDERS)
     assert found.violated
     assert found.whole
     assert "its noise is not that of its factorisation" in found.looked
     assert found.curve[0].exact == pytest.approx(4 * found.curve[0].claimed, rel=1e-6)
-    assert white_box(Wrong(ColumnNormalizedBLT.fitted(200), 1.0), orders=ORDERS).tight
+    assert white_box(Wrong(BandedBLT.fitted(200), 1.0), orders=ORDERS).tight
 
 
 @dataclass(frozen=True)

@@ -28,13 +28,13 @@ from privlearn_studies.simulated.regression import (
     LinearStream,
 )
 
-PLAIN, RESTARTS, BUFFERED = "DP-TOFW, plain", "DP-TOFW, restarts", "DP-TOFW, buffered"
+PLAIN, BUFFERED = "DP-TOFW, plain", "DP-TOFW, buffered"
 POFW, CHOICES = "DP-POFW, thresholds", "DP-POFW, choices"
 SFW, SFW_GENERALIZED = "NoisySFW", "NoisySFW, generalized"
 SGD, MIRROR = "NoisySGD (offline)", "LocalMD"
 PRINTED, TRUE_NOISE = "OFW, printed noise", "OFW, true noise"
 NO_NOISE, NOTHING = "OFW, no noise", "answer 0"
-OURS: Final = (PLAIN, RESTARTS, BUFFERED, POFW, CHOICES)
+OURS: Final = (PLAIN, BUFFERED, POFW, CHOICES)
 WITHOUT_PROMISE: Final = (NO_NOISE, NOTHING)
 
 
@@ -100,7 +100,6 @@ def learner(name: str, stream: LinearStream) -> Any:
     p, dim = stream.p, stream.dim
     makers: dict[str, Callable[[], Any]] = {
         PLAIN: lambda: DPTOFW(dim, p=p, radius=RADIUS, method="plain"),
-        RESTARTS: lambda: DPTOFW(dim, p=p, radius=RADIUS, method="restarts"),
         BUFFERED: lambda: DPTOFW(dim, p=p, radius=RADIUS, method="buffered"),
         POFW: lambda: DPPOFW(LpBall(dim, 1, RADIUS), method="thresholds"),
         CHOICES: lambda: DPPOFW(LpBall(dim, 1, RADIUS), method="choices"),

@@ -44,7 +44,6 @@ COMMON = (
     competitors.PRINTED,
     competitors.TRUE_NOISE,
     competitors.PLAIN,
-    competitors.RESTARTS,
     competitors.BUFFERED,
     competitors.SFW,
     competitors.SGD,

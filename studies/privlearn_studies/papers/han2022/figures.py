@@ -21,7 +21,6 @@ LOOKS: dict[str, dict[str, Any]] = {
     competitors.PRINTED: {"color": "#c0392b", "marker": "o"},
     competitors.TRUE_NOISE: {"color": "#e8927c", "marker": "o"},
     competitors.PLAIN: {"color": "#62a5d9", "marker": "s"},
-    competitors.RESTARTS: {"color": "#1b6ca8", "marker": "s"},
     competitors.BUFFERED: {"color": "#0b3558", "marker": "s"},
     competitors.SFW: {"color": "#e08e0b", "marker": "^"},
     competitors.SFW_GENERALIZED: {"color": "#f3c677", "marker": "^"},

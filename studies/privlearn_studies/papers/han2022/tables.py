@@ -44,7 +44,7 @@ def table_summary(runs: Han2022Runs) -> list[str]:
         f"in how many of {len(judged)} settings ours has less SubOpt, and the median ratio (p = ∞ "
         "with d = 5 left out: there θ* lies in the direction of a vertex)"
     ]
-    ours = (competitors.PLAIN, competitors.RESTARTS, competitors.BUFFERED)
+    ours = (competitors.PLAIN, competitors.BUFFERED)
     others = (
         competitors.PRINTED,
         competitors.TRUE_NOISE,
