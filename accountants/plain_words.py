@@ -54,9 +54,8 @@ def first_screen(
 
 
 def _in_one_sentence(certificate: Certificate, whole: Guarantee | None, guess: float | None) -> str:
-    if certificate.not_certified and (certificate.problems or whole is None or not whole.unknown):
+    if certificate.problems or certificate.simulation or whole is None:
         return meaning(certificate)
-    assert whole is not None
     if whole.unknown:
         return "The record is consistent, but what it promises a person cannot be known from it."
     likely = largest_chance(whole) if guess is None else guess
@@ -87,29 +86,29 @@ def _loss(certificate: Certificate, whole: Guarantee) -> str:
         return f"no bound; with noise that protects it would be at most {stated}"
     if math.isinf(whole.epsilon):
         return f"no finite ε at δ = {up(whole.delta)}"
-    several = whole.rule is not None or whole.rounds > 1 or len(whole.accountants) > 1
-    what = "all records of one person" if several else "one record"
+    accounts = len(whole.accountants) > 1
+    what = "all records of one person" if accounts or whole.rule is not None else "one record"
+    if whole.rounds > 1:
+        what = f"{whole.rounds} records of one person{' in each account' if accounts else ''}"
     doing = {
         Adjacency.ADD_REMOVE: "adding or removing",
         Adjacency.ZERO_OUT: "blanking out",
         Adjacency.REPLACE_ONE: "changing",
     }[whole.adjacency]
     others = " that others see" if whole.trust is Trust.JOINT else ""
+    condition = "if so, " if whole.attested else ""
     return (
-        f"at most {stated}: {doing} {what} makes no output{others} more than e^ε times as likely, "
-        "plus δ"
+        f"{condition}at most {stated}: {doing} {what} makes no output{others} more than e^ε times "
+        "as likely, plus δ"
     )
 
 
 def _spent(certificate: Certificate) -> str:
-    whole = certificate.composition
-    told = [
-        one
-        for one in [*certificate.spent, *certificate.sums_spent]
-        if whole is not None and one.accountants == whole.accountants
-    ]
-    known = told and not told[-1].unknown
-    amount = f"ε = {fixed(told[-1].epsilon)} at δ = {up(told[-1].delta)}" if known else "unknown"
+    """What was spent; of several accountants together, where they have a sum."""
+    whole, amount = certificate.composition, "an amount that is not known of all together"
+    for one in [*certificate.spent, *certificate.sums_spent]:
+        if whole is not None and one.accountants == whole.accountants and not one.unknown:
+            amount = f"ε = {fixed(one.epsilon)} at δ = {up(one.delta)}"
     if certificate.closed:
         return f"{amount}; closed: nothing more can be spent"
     return f"{amount} so far; the rest of the privacy loss above may still be spent"

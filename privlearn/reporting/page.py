@@ -17,6 +17,7 @@ from markupsafe import Markup, escape
 
 from privlearn.accountants.assumption import KINDS, AssumptionKind
 from privlearn.accountants.certificate import Guarantee
+from privlearn.accountants.plain_words import first_screen
 from privlearn.reporting import page_charts, page_values
 from privlearn.reporting.certificates import lease_words
 from privlearn.reporting.model import Balance, Reading, Report
@@ -91,6 +92,7 @@ def _rendered(report: Report, limits: Limits) -> str:
         policy=f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; "
         "form-action 'none'",
         standing=standing(report),
+        together=_together(report),
         accounts=accounts,
         drawn_curves=any(account.trade_off for account in accounts),
         several=len(accounts) > 1,
@@ -100,6 +102,13 @@ def _rendered(report: Report, limits: Limits) -> str:
         assumptions=_assumptions(report),
         commands=_commands(report),
     )
+
+
+def _together(report: Report) -> str:
+    """What all accountants may cost one person, where no sum of the report says that."""
+    if report.together is None or report.together in report.sums:
+        return ""
+    return dict(first_screen(report)).get("privacy loss", "")
 
 
 def standing(report: Report) -> str:

@@ -117,7 +117,7 @@ def test_what_is_promised_and_on_whose_word(learner: str, budget: str, tmp_path:
     assert result.exit_code == 0, result.output
     assert result.output.startswith("ATTESTED, NOT VERIFIED: ")
     assert "If the clients do what they attest, which nobody has verified" in result.output
-    assert "\nprivacy loss    at most ε = 5.0000 at δ = " in result.output
+    assert "\nprivacy loss    if so, at most ε = 5.0000 at δ = " in result.output
     delta = "0.001" if learner == "ldp-ols" else "0"
     assert f"and (ε = 5, δ = {delta})-locally private" in result.output
     for ledger, attested in (("public/ledger.db", True), ("private/devices.db", False)):

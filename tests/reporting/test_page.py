@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.certificate import Attestation
-from privlearn.accountants.shown_numbers import counted, part
+from privlearn.accountants.shown_numbers import counted, fixed, part
 from privlearn.cli.main import app
 from privlearn.errors import DataError
 from privlearn.ledger import Ledger
@@ -36,6 +36,7 @@ from privlearn.reporting.page_values import rounded
 from privlearn.reporting.report import report
 from privlearn.reporting.terminal import print_report
 from privlearn.reporting.visible import visible
+from privlearn.values.adjacency import Adjacency
 
 VOID = {"meta", "line", "rect", "polyline", "polygon", "path"}
 FURNITURE = {"50", "1", "0"}
@@ -166,7 +167,8 @@ def test_the_first_screen_is_short_plain_and_says_no_more(shown: tuple[str, Repo
         assert not OUR_WORDS.search(own), name
         said = " ".join(printed.split())
         sound = not told.problems and not told.simulation and math.isfinite(told.epsilon)
-        assert ("privacy loss at most ε = " in said) == sound
+        condition = "if so, " if told.attested else ""
+        assert (f"privacy loss {condition}at most ε = " in said) == sound
         assert ("is right in at most" in said) == sound
         if told.problems:
             assert "Rely on no number of it" in said
@@ -179,6 +181,20 @@ def test_the_first_screen_is_short_plain_and_says_no_more(shown: tuple[str, Repo
         assert told.problems[0][:60] in " ".join(screen.getvalue().split())
     else:
         assert "at most" in re.findall(r"\nspent .*", screen.getvalue())[0]
+
+
+def test_a_page_of_several_relations_leads_with_all_of_them_together(tmp_path: Path) -> None:
+    book = Ledger.create(tmp_path / "mixed.db")
+    for relation in (Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT):
+        CentralAccountant(ZCDP("0.1"), users=range(9), ledger=book, shared=True, adjacency=relation)
+    book.close()
+    told = report(tmp_path / "mixed.db")
+    assert told.sums == []
+    page = page_html(told)
+    lead = f"privacy loss <bdi>at most ε = {fixed(told.epsilon)} at δ = 1e-06: changing all records"
+    assert page.index(lead) < page.index("under accountant 1 alone")
+    KINDS["several"](tmp_path / "several.db")
+    assert "privacy loss <bdi>" not in page_html(report(tmp_path / "several.db"))
 
 
 def lines_of(lines: list[Spent], name: Callable[[Spent], str]) -> list[list[str]]:
