@@ -97,32 +97,10 @@ def audit(
         UsersError: no accountant has that user.
         BudgetError: user or rounds, of an account of persons.
     """
-    return examine(
-        path, delta=delta, head=head, user=user, rounds=rounds, restate=restate
-    ).certificate
-
-
-def examine(
-    path: str | os.PathLike[str],
-    *,
-    delta: float | None = None,
-    head: str | None = None,
-    user: int | None = None,
-    rounds: int = 1,
-    restate: Restate | None = None,
-    watcher: Watcher | None = None,
-) -> Examined:
-    """As `audit`, with the accounts; ``watcher`` sees every entry on the way.
-
-    Raises:
-        PrivlearnError: as `audit`.
-    """
     examination = Examination(
-        path, delta=delta, head=head, user=user, rounds=rounds, restate=restate, watcher=watcher
+        path, delta=delta, head=head, user=user, rounds=rounds, restate=restate
     )
-    for page in iterate_pages(path, vouched=head is not None):
-        examination.take(page)
-    return examination.result()
+    return examination.read().certificate
 
 
 @final
@@ -131,7 +109,8 @@ class Examination:
 
     Args:
         path: the ledger, beside which its head and its values stand.
-        delta, head, user, rounds, restate, watcher: as of `examine`.
+        delta, head, user, rounds, restate: as of `audit`.
+        watcher: sees every entry on the way.
 
     Raises:
         ValueError: delta, head or rounds are none.
@@ -154,6 +133,16 @@ class Examination:
         self._values = RecordedValues()
         self._claimed = Claimed(Path(os.path.realpath(path)), head=None, unknown=True)
 
+    def read(self) -> Examined:
+        """Reads the whole ledger.
+
+        Raises:
+            PrivlearnError: as `audit`.
+        """
+        for page in iterate_pages(self._path, vouched=self._audited.head is not None):
+            self.take(page)
+        return self.result()
+
     @property
     def entries(self) -> int:
         """How many records were taken."""
@@ -168,7 +157,7 @@ class Examination:
     @property
     def problems(self) -> list[str]:
         """What is wrong with the records so far, the first of it."""
-        return self._audited.findings.problems
+        return self._audited.accounts.problems.lines()
 
     def take(self, records: Sequence[Record]) -> None:
         """Looks at the next records, at least one."""
@@ -245,7 +234,7 @@ class _Audit:
 
     Args:
         head: one that was kept elsewhere.
-        restate, watcher: as of `examine`.
+        restate, watcher: as of `Examination`.
     """
 
     def __init__(
@@ -255,25 +244,24 @@ class _Audit:
         watcher: Watcher | None = None,
     ) -> None:
         self.chain, self.times, self.format = Chain(head), ToldTimes(), SCHEMA
-        self._head = head
-        self._accounts = AuditedAccounts(restate, watcher)
-        self.findings = self._accounts.findings
+        self.head = head
+        self.accounts = AuditedAccounts(restate, watcher)
 
     @property
     def books(self) -> list[AuditedAccount]:
         """The accounts, in the order of opening."""
-        return list(self._accounts.books.values())
+        return list(self.accounts.books.values())
 
     @property
     def missing_head(self) -> str | None:
         """The head that was kept elsewhere, if it stands nowhere."""
-        return self._head if self.chain.sought_at is None else None
+        return self.head if self.chain.sought_at is None else None
 
     def take(self, records: Sequence[Record]) -> None:
         """Looks at the next records, at least one."""
         self.format = records[-1].format
         self.times.note(records)
-        self._accounts.take(records, [self.chain.add(record) for record in records])
+        self.accounts.take(records, [self.chain.add(record) for record in records])
 
     def certificate(self, asked: Asked) -> Certificate:
         """What follows from all records so far."""
@@ -313,10 +301,10 @@ class _Audit:
             noise="; ".join(sorted({noise_text(book.state, book.totals) for book in books})),
             trusted_code=sorted({word for each in totals for word in each.words()}),
             declarations=[one for each in totals for one in each.declarations.listed()],
-            problems=self.findings.problems,
-            consequences=self.findings.consequences,
+            problems=self.accounts.problems.lines(),
+            consequences=self.accounts.consequences.lines(),
             head=self.chain.head,
-            head_compared=self._head is not None,
+            head_compared=self.head is not None,
             head_at=self.chain.sought_at,
             format=self.format,
             root=self.chain.root,
@@ -326,17 +314,17 @@ class _Audit:
     def _find_problems(self, books: Sequence[AuditedAccount]) -> None:
         """What is wrong with all entries together."""
         for problem in self.chain.end(self.missing_head):
-            self.findings.add_problem(problem)
+            self.accounts.problems.add(problem)
         if self.chain.cut:
             for book in books:
                 book.unpriced = "entries are missing or were moved"
         if not books:
-            self.findings.add("no accountant was opened: there is nothing to guarantee")
+            self.accounts.found("no accountant was opened: there is nothing to guarantee")
         for book in books:
             totals = book.totals
             said = [*totals.declarations.problems(), *totals.foreign.problems]
             for problem in broken_promise(book.state) + uncovered(totals) + said:
-                self.findings.add_problem(problem)
+                self.accounts.problems.add(problem)
 
     def _remarks(self, books: Sequence[AuditedAccount]) -> list[str]:
         notes = [*remarks([book.state for book in books]), *self.times.remarks()]
@@ -362,9 +350,9 @@ class _Audit:
                 infinite = stated.epsilon == math.inf and not stated.unknown
                 if infinite and asked.delta is None and asked.rounds == 1:
                     text = f"accountant {state.number}: no finite ε at δ = {stated.delta:g}"
-                    self.findings.add(text)
+                    self.accounts.found(text)
             except Exception as error:  # whatever a file holds, an audit ends
-                self.findings.add(f"accountant {state.number}: no total: {error}")
+                self.accounts.found(f"accountant {state.number}: no total: {error}")
         return guarantees, expended, shares
 
 

@@ -137,52 +137,23 @@ _MOST_LISTED = 1000
 
 @final
 @dataclass
-class _Listed:
+class Problems:
     """What is wrong, the first of it listed."""
 
     listed: list[str] = field(default_factory=list)
     others: int = 0
 
     def add(self, text: str) -> None:
+        """One more thing."""
         if len(self.listed) < _MOST_LISTED:
             self.listed.append(text)
         else:
             self.others += 1
 
     def lines(self) -> list[str]:
+        """The first of them, and how many more there are."""
         more = [f"and {self.others} more, which are not listed"] if self.others else []
         return [*self.listed, *more]
-
-
-@final
-class Findings:
-    """What is wrong with a ledger.
-
-    Attributes:
-        broken: whether the chain is: what is wrong afterwards may be wrong because of that.
-    """
-
-    def __init__(self) -> None:
-        self.broken = False
-        self._problems, self._consequences = _Listed(), _Listed()
-
-    def add(self, problem: str, *, follows: bool = False) -> None:
-        """Something that is wrong; ``follows``: because of what was found before."""
-        (self._consequences if follows or self.broken else self._problems).add(problem)
-
-    def add_problem(self, problem: str) -> None:
-        """Something that is wrong wherever the chain is broken."""
-        self._problems.add(problem)
-
-    @property
-    def problems(self) -> list[str]:
-        """What is wrong, the first of it."""
-        return self._problems.lines()
-
-    @property
-    def consequences(self) -> list[str]:
-        """What may be wrong only because the chain is broken before it, the first of it."""
-        return self._consequences.lines()
 
 
 @final
@@ -190,16 +161,18 @@ class AuditedAccounts:
     """All accounts of one ledger.
 
     Args:
-        restate, watcher: as of `privlearn.accountants.audit.examine`.
+        restate, watcher: as of `privlearn.accountants.audit.Examination`.
 
     Attributes:
         books: by the id of the accountant, in the order of opening.
-        findings: what is wrong.
+        problems: what is wrong.
+        consequences: what may be wrong only because the chain is broken before it.
+        broken: whether the chain is.
     """
 
     def __init__(self, restate: Restate | None = None, watcher: Watcher | None = None) -> None:
         self._restate, self._watcher = restate, watcher
-        self.findings = Findings()
+        self.problems, self.consequences, self.broken = Problems(), Problems(), False
         self.books: dict[str, AuditedAccount] = {}
         self._strangers: set[str] = set()
         self._curve_work = CurveWork()
@@ -210,10 +183,14 @@ class AuditedAccounts:
         entries = parse_entries([(record.body, record.ext) for record in records])
         for record, entry, problems in zip(records, entries, broken, strict=True):
             for problem in problems:
-                self.findings.broken = True
-                self.findings.add_problem(problem)
+                self.broken = True
+                self.problems.add(problem)
             for problem in self._wrong_with(record, entry):
-                self.findings.add(f"entry {record.seq}: {problem}")
+                self.found(f"entry {record.seq}: {problem}")
+
+    def found(self, problem: str) -> None:
+        """Takes down something that is wrong, and may be because the chain is broken."""
+        (self.consequences if self.broken else self.problems).add(problem)
 
     def _wrong_with(self, record: Record, entry: Entry | Exception) -> Iterator[str]:
         """What is wrong with an entry itself."""
@@ -238,8 +215,7 @@ class AuditedAccounts:
         """An entry of an accountant that is not known."""
         if not isinstance(entry, OpenEntry):
             if entry.accountant in self._strangers:
-                problem = f"entry {record.seq}: the same accountant is not open"
-                self.findings.add(problem, follows=True)
+                self.consequences.add(f"entry {record.seq}: the same accountant is not open")
                 return ""
             self._strangers.add(entry.accountant)
             return f"accountant {entry.accountant} is not open"

@@ -202,7 +202,7 @@ def retries(folder: Path, spends: int, tokens: int) -> Table:
 
     def note() -> None:
         for position, nonce in enumerate(drawn):
-            known.note("issue", position, nonce)
+            known.note(position, nonce)
 
     noted, repeated = timed(note, tokens), timed(known.repeated, tokens)
     table = timed(lambda: known.position(drawn[0]), tokens)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 
-from privlearn.accountants.audit import Examination, Examined
-from privlearn.accountants.audit import examine as recompute
+from privlearn.accountants.audit import Examination
 from privlearn.accountants.audited_accounts import Watcher
 from privlearn.accountants.certificate import Certificate
 from privlearn.mechanisms.recorded_streams import RecordedStreams
@@ -24,32 +23,7 @@ def audit(
     Raises:
         PrivlearnError: as `privlearn.accountants.audit`.
     """
-    return examine(path, delta=delta, head=head, user=user, rounds=rounds).certificate
-
-
-def examine(
-    path: str | os.PathLike[str],
-    *,
-    delta: float | None = None,
-    head: str | None = None,
-    user: int | None = None,
-    rounds: int = 1,
-    watcher: Watcher | None = None,
-) -> Examined:
-    """As `audit`, with the accounts that the certificate follows from.
-
-    Raises:
-        PrivlearnError: as `privlearn.accountants.audit`.
-    """
-    return recompute(
-        path,
-        delta=delta,
-        head=head,
-        user=user,
-        rounds=rounds,
-        restate=RecordedStreams(),
-        watcher=watcher,
-    )
+    return examination(path, delta=delta, head=head, user=user, rounds=rounds).read().certificate
 
 
 def examination(
@@ -57,10 +31,11 @@ def examination(
     *,
     delta: float | None = None,
     head: str | None = None,
+    user: int | None = None,
     rounds: int = 1,
     watcher: Watcher | None = None,
 ) -> Examination:
-    """As `examine`, of a ledger whose records are handed over one by one.
+    """As `audit`, with the accounts that the certificate follows from; nothing is read yet.
 
     Raises:
         ValueError: delta, head or rounds are none.
@@ -69,6 +44,7 @@ def examination(
         path,
         delta=delta,
         head=head,
+        user=user,
         rounds=rounds,
         restate=RecordedStreams(),
         watcher=watcher,

@@ -32,7 +32,7 @@ from privlearn.errors import DataError, PrivlearnError
 from privlearn.ledger.addresses import is_address, shown
 from privlearn.ledger.chain import minute_of
 from privlearn.reporting.asked import Asked, minute_text
-from privlearn.reporting.audits import examine
+from privlearn.reporting.audits import examination
 from privlearn.reporting.books import Books
 from privlearn.reporting.model import MOST_LISTED, Balance, Curve, Reading, Report
 from privlearn.reporting.privacy_curves import (
@@ -149,7 +149,8 @@ def look_at(
     """Audits a ledger as `report` does, with its arguments and errors, for more than a report."""
     asked = Asked(user, None if since is None else _minute(since), label, mechanism, after)
     table = SpendTable()
-    found = examine(path, delta=delta, head=head, user=user, rounds=rounds, watcher=table)
+    audited = examination(path, delta=delta, head=head, user=user, rounds=rounds, watcher=table)
+    found = audited.read()
     if asked.since is not None and table.groups and table.first_minute == UNKNOWN_TIME:
         raise DataError(f"since = {since!r}: no entry of {name_of(path)} tells when it was written")
     return Looked(found, table, name_of(path), asked)

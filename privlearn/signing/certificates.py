@@ -23,7 +23,7 @@ from privlearn.errors import NotCertifiedError, SigningError, WrongSignatureErro
 from privlearn.ledger import canonical, iterate_records
 from privlearn.ledger.records import parse
 from privlearn.mechanisms.recorded_streams import RecordedStreams
-from privlearn.reporting.audits import examine
+from privlearn.reporting.audits import examination
 from privlearn.signing.checkpoints import check_signer
 from privlearn.signing.keys import PublicKey, SigningKey
 from privlearn.signing.notes import Note, sign_text
@@ -155,7 +155,7 @@ def certify_ledger(
     from privlearn import __version__
 
     check_signer(key)
-    examined = examine(ledger, delta=delta)
+    examined = examination(ledger, delta=delta).read()
     _check(examined.certificate)  # of the file, with its values and the head beside it
     found = examined.of_entries
     now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -12,7 +12,7 @@ from typing import Any, final
 from privlearn.accountants.certificate import Certificate
 from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
 from privlearn.ledger.proofs import Measured, consistency_proof, consistent, entry_hashes, measure
-from privlearn.reporting.audits import examine
+from privlearn.reporting.audits import examination
 from privlearn.signing.certificates import Statement, certificate_of_first, open_certificate, stated
 from privlearn.signing.checkpoints import Checkpoint, check_cosignature
 from privlearn.signing.keys import PublicKey
@@ -148,7 +148,7 @@ def _with_ledger(found: Verified, ledger: str | os.PathLike[str]) -> Verified:
     differences, rewordings, own = list[str](), 0, None
     if statement is not None:
         delta, head = statement.delta, statement.certificate.head
-        examined = examine(ledger, delta=delta, head=head)
+        examined = examination(ledger, delta=delta, head=head).read()
         problems = examined.certificate.problems
         if relation is not Relation.BROKEN:
             own = (

@@ -14,8 +14,8 @@ MOST = {
     "select": 53,  # 47 before users are served in blocks, 36 before persons who return
     "observe": 26,
     "end of a batch": 410,  # 385 before calls are explained, 359 before ledgers have more files
-    "certificate": 933,  # 1128 before records are read by the page
-    "audit": 5528,  # 11336 before that
+    "certificate": 975,  # 1128 before records are read by the page
+    "audit": 5540,  # 11336 before that
     "choose": 10,
     "randomize": 245,  # 236 before those, 229 before these, 89 before the exact sampler
 }

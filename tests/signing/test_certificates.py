@@ -15,7 +15,7 @@ from ledgers_to_show import KINDS
 from typer.testing import CliRunner, Result
 
 from privlearn.accountants import CentralAccountant
-from privlearn.accountants.audit import Examination
+from privlearn.accountants.audit import Examination, Examined
 from privlearn.cli.main import app
 from privlearn.cli.output import (
     BAD_INPUT,
@@ -28,7 +28,6 @@ from privlearn.cli.output import (
 from privlearn.errors import OtherLedgerError, SigningError, WrongSignatureError
 from privlearn.ledger import Ledger, Record, canonical, read_records, write_export
 from privlearn.losses.budgets import ZCDP
-from privlearn.reporting.audits import examine
 from privlearn.signing import (
     Note,
     Relation,
@@ -640,14 +639,14 @@ def test_what_is_written_while_it_is_audited_is_not_signed(
     write: Callable[..., Path], signer: SigningKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write()
-    entries = len(read_records(path))
+    entries, read = len(read_records(path)), Examination.read
 
-    def goes_on(ledger: Path, **options: Any) -> Any:
-        found = examine(ledger, **options)
+    def goes_on(self: Examination) -> Examined:
+        found = read(self)
         write()
         return found
 
-    monkeypatch.setattr("privlearn.signing.certificates.examine", goes_on)
+    monkeypatch.setattr(Examination, "read", goes_on)
     assert Statement.parse(certify_ledger(path, signer).text).certificate.entries == entries
     assert len(read_records(path)) > entries
 
