@@ -1035,6 +1035,6 @@ class CentralAccountant(_Accountant[B]):
 
 @final
 class JointAccountant(_Accountant[B]):
-    """Promises joint differential privacy by the billboard lemma (see `privlearn.contract.billboard`)."""
+    """Promises joint differential privacy by the billboard lemma (see `contract.billboard`)."""
 
     trust = Trust.JOINT

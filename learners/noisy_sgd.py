@@ -1,4 +1,4 @@
-"""Noisy gradient descent over a whole data set: an offline method (Bassily et al. 2020, Algorithm 2)."""
+"""Noisy gradient descent over a whole data set, offline (Bassily et al. 2020, Algorithm 2)."""
 
 from __future__ import annotations
 

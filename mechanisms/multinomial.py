@@ -29,7 +29,7 @@ class _Layout(NamedTuple):
 class Choices(Checked):
     """What a user was offered and chose: up to K items of the unit ball in R^d, one or none chosen.
 
-    Takes `privlearn.mechanisms.choice_model.Answer` blocks.  A contribution holds the features (K·d), which places were
+    Takes `choice_model.Answer` blocks.  A contribution holds the features (K·d), which places were
     offered (K) and which one was chosen (K; all 0 for no purchase).  A choice that was not on
     offer, or none without an outside option, makes the record null: nothing offered.
     """
@@ -90,7 +90,7 @@ class Choices(Checked):
 @final
 @dataclass(frozen=True, slots=True)
 class MultinomialLogit(Objective[Answer]):
-    """−log of the probability of a choice among up to K items (see `privlearn.mechanisms.choice_model`).
+    """−log of the probability of a choice among up to K items (see `choice_model`).
 
     With x̄ = Σp_jx_j over the offered items, ∇ℓ = x̄ − x_chosen has norm at most 2 (at most 1 for
     K = 1 with an outside option, where it is (p − y)x), so s = 2L; for d, K >= 2 the value s = 4

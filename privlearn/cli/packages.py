@@ -34,7 +34,7 @@ def packages(
         ),
     ] = False,
 ) -> None:
-    """List what installed packages announce: losses, noises, domains, mechanisms, learners, commands.
+    """List what installed packages announce: losses, mechanisms, learners, commands and so on.
 
     Without --load only their metadata are read, and none of their code is run.
 

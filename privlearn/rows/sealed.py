@@ -395,17 +395,17 @@ class Rows(Sealed, Generic[T]):
 
     @staticmethod
     def _shown(rows: Rows[T], policy: RowFunction[T, U]) -> Rows[U]:
-        """Maps rows to themselves with what they are shown; for `privlearn.contract.billboard` only."""
+        """Maps rows to themselves with what they are shown; for the billboard only."""
         return rows._mapped(policy, _map_chunk, rows.__board)
 
     @staticmethod
     def _delivered(rows: Rows[T], answer: RowFunction[T, U], board: object) -> Rows[U]:
-        """Maps real rows only and marks the result as served; for `privlearn.contract.billboard` only."""
+        """Maps real rows only and marks the result as served; for the billboard only."""
         return rows._mapped(answer, _map_real, board)
 
     @staticmethod
     def _unseal(rows: Rows[T]) -> tuple[_Chunk[T], ...]:
-        """The chunks themselves; for `privlearn.contract.partial_sums` and `privlearn.contract.billboard` only.
+        """The chunks themselves; for `rows.clipping` and the billboard only.
 
         Rows of persons who were forgotten since they were admitted are null.
 
@@ -470,7 +470,7 @@ class Rows(Sealed, Generic[T]):
 
     @staticmethod
     def _only(rows: Rows[T], some: NDArray[np.bool_]) -> Rows[T]:
-        """The rows with the others null; for `privlearn.contract.billboard` only."""
+        """The rows with the others null; for the billboard only."""
         return rows.__but(chunks=_kept(rows.__chunks, some))
 
     @staticmethod
@@ -485,7 +485,7 @@ class Rows(Sealed, Generic[T]):
 
     @staticmethod
     def _served_by(rows: Rows[T], board: object) -> Rows[T]:
-        """The same rows, marked as served by ``board``; for `privlearn.contract.billboard` and learners."""
+        """The same rows, marked as served by ``board``; for billboard and learners."""
         return rows.__but(board=board)
 
     @staticmethod

@@ -108,7 +108,7 @@ def rows_from_bytes(
 
 
 def rows_packed(rows: Rows[Any], kinds: Collection[type[Any]]) -> bytes:
-    """Logged rows that no registry admitted, not encrypted: for `privlearn.rows.partitions` only."""
+    """Logged rows that no registry admitted, not encrypted: for `rows.partitions` only."""
     return packed(Rows._parts_of(rows), kinds)
 
 

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import numpy as np
 
-
 OURS: Final = ("privlearn", "privlearn_studies")
 
 
