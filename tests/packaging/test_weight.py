@@ -53,3 +53,53 @@ def test_benchmarks_write_compact_numbers(
     assert math.isnan(told["found"]["a"]["se"])
     assert "| x |" in (tmp_path / "tried.md").read_text("utf-8")
     assert "t\nx" in capsys.readouterr().out
+
+
+@pytest.fixture(scope="module")
+def weighing() -> Any:
+    spec = importlib.util.spec_from_file_location("weighing", ROOT / ".ci" / "weight.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("what", "allowed", "took", "refused"),
+    [
+        ("lines", 0.96, 300, ""),
+        ("lines", 0.94, 300, "the package has"),
+        ("words", 0.94, 300, "docs/ has"),
+        ("seconds", 1, 319, ""),
+        ("seconds", 1, 330, "the tests took 330 s"),
+    ],
+)
+def test_what_grows_more_than_the_file_allows_ends_with_1(
+    what: str,
+    allowed: float,
+    took: float,
+    refused: str,
+    weighing: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rooms = {name: n for name, n in weighing.lines().items() if name not in {"tests", "studies"}}
+    share = {name: math.ceil(n * (allowed if what == "lines" else 1)) for name, n in rooms.items()}
+    words = math.ceil(weighing.words() * (allowed if what == "words" else 1))
+    listed = "\n".join(f"{name} = {n}" for name, n in share.items())
+    (tmp_path / "weight.toml").write_text(
+        f"[lines]\n{listed}\n[words]\ndocs = {words}\n[suite]\nseconds = 300\nloop = 1\n[seconds]\n"
+    )
+    case = f'<testcase classname="tests.rows.test_a" time="{took}"/>'
+    report = tmp_path / "suite.xml"
+    report.write_text(f'<testsuites><testsuite time="{took}">{case}</testsuite></testsuites>')
+    monkeypatch.setattr(weighing, "ALLOWED", tmp_path / "weight.toml")
+    monkeypatch.setattr(weighing, "loop", lambda: 1.0)
+    monkeypatch.setattr(weighing.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(sys, "argv", ["weight.py", "--suite", str(report)])
+    with pytest.raises(SystemExit) as ended:
+        weighing.main()
+    assert ended.value.code == bool(refused)
+    assert refused in capsys.readouterr().err
