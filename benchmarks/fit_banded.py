@@ -21,15 +21,16 @@ import math
 import sys
 import time
 
+from banded_fitting import fit_shape
+
 from privlearn.mechanisms import BandedBLT
-from privlearn.mechanisms.banded_fitting import fit_shape
 from privlearn.mechanisms.banded_parameters import (
+    BandedParameters,
     banded_table,
     best_curves,
     fitted_errors,
     fitted_parameters,
     fitted_shape,
-    own_parameters,
     parameters_of,
     shape_of,
 )
@@ -131,6 +132,14 @@ def print_table(shapes: dict[Key, Shape], found: dict[Key, Errors]) -> None:
             of_curves.append(f' "{curves}": {{\n' + ",\n".join(rows) + "\n }")
         parts.append(f'"{name}": {{\n' + ",\n".join(of_curves) + "\n}")
     print("{\n" + ",\n".join(parts) + "\n}")
+
+
+def own_parameters(
+    horizon: int, band: int, objective: Objective, visits: int = 1
+) -> BandedParameters:
+    """From a fit that starts from the table; seconds."""
+    start = fitted_shape(horizon, band, best_curves(horizon, band, objective, visits))
+    return parameters_of(fit_shape(horizon, band, objective, start, visits), band)
 
 
 def print_between() -> None:

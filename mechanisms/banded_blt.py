@@ -16,7 +16,6 @@ from privlearn.mechanisms.banded_parameters import (
     band_for,
     best_curves,
     fitted_parameters,
-    own_parameters,
 )
 from privlearn.mechanisms.banded_scales import BandedTerms, column_divisors
 from privlearn.mechanisms.banded_shapes import Objective
@@ -117,18 +116,6 @@ class BandedBLT:
         band, visits = band_for(horizon, participation), _visits(horizon, participation)
         curves = best_curves(horizon, band, objective, visits)
         return cls(horizon, *fitted_parameters(horizon, band, curves))
-
-    @classmethod
-    def fit(
-        cls,
-        horizon: int,
-        participation: Participation | None = None,
-        objective: Objective = "max",
-    ) -> BandedBLT:
-        """As `fitted`, by a fit of its own that starts from the table; seconds."""
-        check_horizon(horizon)
-        band, visits = band_for(horizon, participation), _visits(horizon, participation)
-        return cls(horizon, *own_parameters(horizon, band, objective, visits))
 
     def column_norm(self) -> float:
         """Upper bound on all column norms of C: exactly 1."""

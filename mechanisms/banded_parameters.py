@@ -84,16 +84,6 @@ def best_curves(horizon: int, band: int, objective: Objective, visits: int) -> C
     return "visits" if fitted_errors(horizon, band, "visits").rms * norm < alike else "mean"
 
 
-def own_parameters(
-    horizon: int, band: int, objective: Objective, visits: int = 1
-) -> BandedParameters:
-    """From a fit that starts from the table; seconds."""
-    from privlearn.mechanisms.banded_fitting import fit_shape
-
-    start = fitted_shape(horizon, band, best_curves(horizon, band, objective, visits))
-    return parameters_of(fit_shape(horizon, band, objective, start, visits), band)
-
-
 def parameters_of(shape: Shape, band: int) -> BandedParameters:
     """Of these curves."""
     weights, decay = exponentials(shape, band)

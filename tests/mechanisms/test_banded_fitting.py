@@ -7,9 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-
-from privlearn.mechanisms import BandedBLT
-from privlearn.mechanisms.banded_fitting import (
+from banded_fitting import (
     Model,
     Reduction,
     errors,
@@ -20,6 +18,9 @@ from privlearn.mechanisms.banded_fitting import (
     some_times,
     variances,
 )
+from fit_banded import own_parameters
+
+from privlearn.mechanisms import BandedBLT
 from privlearn.mechanisms.banded_parameters import (
     band_for,
     banded_table,
@@ -263,7 +264,7 @@ def test_columns_fall_where_that_is_better(
     rule = Participation(most, apart)
     made = BandedBLT.fitted(horizon, rule, "mean")
     alike = BandedBLT(horizon, *fitted_parameters(horizon, apart, "mean"))
-    own = BandedBLT.fit(horizon, rule, "mean")
+    own = BandedBLT(horizon, *own_parameters(horizon, apart, "mean", rule.visits(horizon)))
     fall, plain, best = (
         each.rms_error_std() * each.participation_norm(most, apart) for each in (made, alike, own)
     )
@@ -280,8 +281,8 @@ def test_one_visit_is_near_the_lower_bound() -> None:
 
 
 def test_own_fit_is_no_worse_than_the_table_between_its_entries() -> None:
-    rule = Participation(3, 30)
-    table, own = (f(100, rule, "max").max_error_std() for f in (BandedBLT.fitted, BandedBLT.fit))
+    found = (f(100, 30, "max") for f in (fitted_parameters, own_parameters))
+    table, own = (BandedBLT(100, *each).max_error_std() for each in found)
     assert own < table <= 1.02 * own
 
 
