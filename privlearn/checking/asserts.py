@@ -30,7 +30,7 @@ from privlearn.accountants.multiple_accountants import (
     promised_pieces,
     spent_pieces,
 )
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import AccountState, Checked
 from privlearn.accountants.tallies import Tallies
 from privlearn.checking.accountant_usage import AccountantUsage, watch_accountants
 from privlearn.checking.evidence import Evidence
@@ -611,7 +611,7 @@ def _folded(records: Sequence[Record], only: str | None = None) -> list[AccountS
         if isinstance(entry, OpenEntry):
             states[entry.accountant] = state = AccountState(entry)
             state.number = len(states)
-        states[entry.accountant].record(entry)
+        states[entry.accountant].record(Checked(entry))
     return list(states.values())
 
 
@@ -631,7 +631,7 @@ _GUARANTEE, _SPENT, _USED = _Basis.GUARANTEE, _Basis.SPENT, _Basis.USED
 
 def _used_at_all(state: AccountState, within: range | None) -> bool:
     if state.visits is not None:
-        return bool(state.runs_committed or state.runs_spent)
+        return bool(state.charged.runs_committed or state.charged.runs_spent)
     return any(items for _, items in _within(state, within, _USED))
 
 
@@ -731,7 +731,7 @@ def _counted(state: AccountState, basis: _Basis) -> Tallies[_Item]:
     reserved = basis is _USED
     allowances = state.delegated() if reserved else []
     for allowance in allowances:
-        inner = _holding(state, allowance.ceiling.cap, allowance.ceiling.failure)
+        inner = _holding(state, allowance.meter.cap, allowance.meter.failure)
         add(range(*allowance.entry.users), (allowance.entry.label, "delegated", inner), 1)
     in_allowances = {allowance.entry.allowance for allowance in allowances}
     for account in state.accounts.values():
