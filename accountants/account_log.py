@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import final
 
+from privlearn.accountants.account import Account
 from privlearn.accountants.spend_forms import OtherLosses
-from privlearn.accountants.state import Account, AccountState
+from privlearn.accountants.state import AccountState
 from privlearn.accountants.turn_lock import News, TurnLock
 from privlearn.contract.tokens import Outcome, ReleasedValue
 from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError, PrivlearnError
@@ -89,7 +90,7 @@ class AccountLog:
         """Checks, writes and records, with the lock held: nobody comes in between."""
         if self._interrupted:
             raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
-        self.state.check(entry)
+        checked = self.state.check(entry)
         self._interrupted = True
         self._news.own = entry
         try:
@@ -97,14 +98,14 @@ class AccountLog:
             self.ledger.append(entry, after=self._seen, value=kept, nonce=nonce)
         except LedgerHeadError:  # it stands
             self._seen += 1
-            self.state.record(entry)
+            self.state.record(checked)
             self._interrupted = False
             raise
         except BaseException:
             self._interrupted = self.ledger.may_hold(entry)
             raise
         self._seen += 1
-        self.state.record(entry)
+        self.state.record(checked)
         self._interrupted = False
 
     def catch_up(self, orphans: Sequence[str]) -> None:
@@ -117,13 +118,13 @@ class AccountLog:
         self._behind = True
         for entry in self._news.take():
             try:
-                self.state.check(entry)
+                checked = self.state.check(entry)
             except (PrivlearnError, ValueError) as error:
                 raise LedgerError(
                     f"{self.ledger.name}: another process wrote an entry that does not check, and "
                     f"nothing more is recorded here: {error}"
                 ) from error
-            self.state.record(entry)
+            self.state.record(checked)
             self.others.note(self.state, entry)
             self._seen += 1
         self._behind = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import final
 
 from privlearn.accountants.multiple_accountants import check_beside
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import AccountState, Checked
 from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import Entry, OpenEntry, ResumeEntry, RetireEntry, ReturnEntry
@@ -19,6 +19,7 @@ class Accounts:
     def __init__(self) -> None:
         self._states: dict[str, AccountState] = {}
         self._made: AccountState | None = None
+        self._checked: Checked[Entry] | None = None
         self._unsaid = False
         """Whether no entry says yet that the head of the ledger was unknown."""
 
@@ -64,7 +65,7 @@ class Accounts:
                 raise LedgerError(f"accountant {entry.accountant!r} was not opened")
             if state.closed:
                 raise LedgerClosedError(f"accountant {entry.accountant!r} was closed")
-            state.check(entry)
+            self._checked = state.check(entry)
         elif state is not None:
             raise LedgerError(f"accountant {entry.accountant!r} was opened before")
         else:
@@ -77,7 +78,9 @@ class Accounts:
             assert self._made is not None
             self._states[entry.accountant], self._made = self._made, None
         else:
-            self._states[entry.accountant].record(entry)
+            known = self._checked is not None and self._checked.entry is entry
+            checked = self._checked if known else None
+            self._states[entry.accountant].record(checked or Checked(entry))
 
     def outstanding(self) -> Iterator[Entry]:
         """What a new opening writes: that the head was unknown, and the ends of what is open."""

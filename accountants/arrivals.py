@@ -49,8 +49,8 @@ def spend_by_arrival(state: AccountState, delta: float | None = None) -> list[Ar
         delta = 1e-6 if state.promise is None else float(state.promise.delta)
     promised: list[tuple[range, Composite]] = [(state.users, cap_of(state))]
     if state.plan is not None:
-        promised = [*composed(state.committed)]
-    spent = composed(state.spent)
+        promised = [*composed(state.charged.committed)]
+    spent = composed(state.charged.spent)
     distinct = dict.fromkeys(what for _, what in [*promised, *spent])
     tight = len(distinct) <= _MOST_TIGHT
     epsilon = {

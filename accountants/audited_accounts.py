@@ -50,14 +50,17 @@ class AuditedAccount:
 
     def take(self, entry: Entry, record: Record) -> str:
         """Checks and records an entry, and says what is wrong with it."""
-        problem, state = "", self.state
+        problem, state, checked = "", self.state, None
         try:
-            state.check(entry)
+            checked = state.check(entry)
         except Exception as error:  # whatever a file holds, an audit ends
             problem = str(error)
         try:
             # Also what should not have happened counts as spent.
-            (state.record_wrong if problem else state.record)(entry)
+            if checked is None:
+                state.record_wrong(entry)
+            else:
+                state.record(checked)
             self.totals.add(state, entry)
             if self.watcher is not None:
                 self.watcher.see(record, entry, state)

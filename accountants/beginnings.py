@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from fractions import Fraction
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
+from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.guarantee import in_gaussian, in_renyi, in_zcdp, unless_failed
+from privlearn.accountants.replay import Replay
+from privlearn.accountants.spend_forms import OtherLosses
 from privlearn.accountants.state import AccountState
-from privlearn.errors import BudgetError, LedgerError, PeopleError
+from privlearn.accountants.turn_lock import News
+from privlearn.errors import BudgetError, LedgerError, LedgerHeadError, PeopleError
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import OpenEntry
 from privlearn.losses import Loss
@@ -118,3 +124,108 @@ def noise_like(opened: OpenEntry) -> NoiseSource:
     if opened.simulated:
         raise LedgerError("noise: a simulation ledger is resumed with NoiseSource.simulation(seed)")
     return NoiseSource.secure()
+
+
+class Standing(NamedTuple):
+    """What an account that stands in a ledger goes on with."""
+
+    log: AccountLog
+    noise: NoiseSource
+    before: Replay
+    """What it released before, for a learner that runs again over it."""
+
+
+def read_account(
+    book: Ledger,
+    trust: Trust,
+    noise: NoiseSource | None,
+    accountant: str | None,
+    people: People | None,
+) -> Standing:
+    """An accountant that the ledger holds, and what it released before.
+
+    Args:
+        book: where it stands.
+        trust: of the accountant.
+        noise: default, secure, if it was begun so.
+        accountant: its id; default, the only one of this trust that is open.
+        people: the registry that it was begun with.
+
+    Raises:
+        LedgerError, LedgerHeadError, PeopleError: as `Accountant.resume`.
+    """
+    with book.turn():  # it may have been opened since this process connected
+        pass
+    first = opened_as(book, trust, accountant)
+    source = noise if noise is not None else noise_like(first)
+    if source.simulated is not first.simulated:
+        raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
+    state, seen, before = AccountState(first), 0, Replay(book)
+    others, news = OtherLosses(), News(first.accountant)
+    stands = book.listen(news) if book.shared else None  # from here on others may write
+    for entry in islice(book.entries, stands):
+        if entry.accountant == first.accountant:
+            if seen:
+                state.record(state.check(entry))
+                others.note(state, entry)
+                if state.learner is not None:  # which stands before the first token
+                    before.add(entry)
+            seen += 1
+    if state.closed:
+        raise LedgerError(
+            f"{book.name}: its accountant was closed, and takes no further entries; it can be "
+            "audited"
+        )
+    if book.unknown_head and not state.resumable:
+        raise LedgerHeadError(
+            "unknown_head = True: the account was begun by a version whose ledgers cannot say "
+            "so; give head=, the last hash, which `privlearn audit` prints"
+        )
+    if people is not None or first.participation is not None:
+        check_people(people, state)
+    return Standing(AccountLog(state, seen, book, news, others), source, before)
+
+
+def ledger_to_resume(
+    ledger: Ledger | str | os.PathLike[str], head: str | None, *, unknown_head: bool
+) -> Ledger:
+    """The open ledger of an account that is resumed, which holds the head that is known of it.
+
+    Raises:
+        LedgerError, LedgerHeadError: as `Ledger.open`.  ValueError: an open one, without a head.
+    """
+    if not isinstance(ledger, Ledger):
+        return Ledger.open(ledger, head=head, unknown_head=unknown_head)
+    if unknown_head:
+        raise ValueError("unknown_head = True: is for Ledger.open, where there is a Ledger")
+    if head is not None and not ledger.holds(head):
+        raise LedgerHeadError(f"head is {ledger.head}, not {head}: the ledger was cut or rewritten")
+    return ledger
+
+
+def check_shared(ledger: object) -> None:
+    """Raises TypeError for no ledger, and LedgerError for one that has one process only."""
+    if not isinstance(ledger, Ledger):
+        raise TypeError(
+            f"ledger: {type(ledger).__name__}: must be a Ledger, Ledger.connect(socket) or "
+            "Ledger.postgres(address, 'join')"
+        )
+    if not ledger.shared:
+        raise LedgerError(
+            f"{ledger.name} has one process: connect to its owner (Ledger.connect), or keep it "
+            "in PostgreSQL"
+        )
+
+
+def check_new(people: People | None) -> None:
+    """Raises PeopleError for a registry that no new account can have."""
+    if people is not None and people.serving_only:
+        raise PeopleError(
+            f"people: registry {people.id} stands in place of one that was lost, and learns "
+            "nobody; it is for resume(..., people=), a new accountant needs one of its own"
+        )
+    if people is not None and people.accountant is not None:
+        raise PeopleError(
+            f"people: registry {people.id} belongs to accountant {people.accountant!r}; resume "
+            "that, or make a registry for this one"
+        )

@@ -8,19 +8,12 @@ from typing import Any, Generic, Never, Protocol, Self, cast, final
 
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.state import AccountState
+from privlearn.accountants.token_entries import TokenEntries
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import (
-    Outcome,
-    RecordedToken,
-    ReleasedValue,
-    ReleaseObserver,
-    Spend,
-    Token,
-)
+from privlearn.contract.tokens import Token
 from privlearn.errors import BudgetError, TokenCopyError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B
-from privlearn.noise import NoiseSource
 from privlearn.values.adjacency import Adjacency, Trust
 from privlearn.values.exact import Exact, exact
 from privlearn.values.validate import user_range
@@ -29,30 +22,10 @@ from privlearn.values.validate import user_range
 class _Parent(Protocol[B]):
     """What a delegated part needs of the accountant whose cap it is a part of."""
 
-    noise: NoiseSource
-    observer: ReleaseObserver | None
+    issuer: TokenEntries
     _log: AccountLog
 
-    @property
-    def adjacency(self) -> Adjacency: ...
-    @property
-    def trust(self) -> Trust: ...
-    def of_person(self, loss: Loss, users: range) -> Loss: ...
     def held(self, label: str, users: range) -> list[range]: ...
-    def check_ledger(self) -> None: ...
-    def record_spend(
-        self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
-    ) -> RecordedToken: ...
-    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None: ...
-    def record_reach(self, token: Token[Any], stop: int) -> int: ...
-    def record_publish(self, token: Token[Any], value: ReleasedValue) -> None: ...
-    def record_retire(
-        self,
-        token: Token[Any],
-        outcome: Outcome,
-        digest: str | None,
-        value: ReleasedValue | None = None,
-    ) -> None: ...
     def _issue(
         self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
     ) -> Token[B]: ...
@@ -71,6 +44,7 @@ class Delegated(Generic[B]):
     ) -> None:
         self._parent, self._name, self._budget, self._users = parent, name, budget, users
         self._allowance = state.allowances[name]
+        self.issuer = parent.issuer
 
     @property
     def id(self) -> str:
@@ -90,22 +64,12 @@ class Delegated(Generic[B]):
     @property
     def adjacency(self) -> Adjacency:
         """The accountant's neighbour relation."""
-        return self._parent.adjacency
+        return self.issuer.adjacency
 
     @property
     def trust(self) -> Trust:
         """The accountant's."""
-        return self._parent.trust
-
-    @property
-    def noise(self) -> NoiseSource:
-        """The accountant's."""
-        return self._parent.noise
-
-    @property
-    def observer(self) -> ReleaseObserver | None:
-        """The accountant's."""
-        return self._parent.observer
+        return self.issuer.trust
 
     @property
     def people(self) -> None:
@@ -114,7 +78,7 @@ class Delegated(Generic[B]):
 
     def of_person(self, loss: Loss, users: range) -> Loss:
         """``loss`` as it is recorded, as an index is one person."""
-        return self._parent.of_person(loss, users)
+        return self.issuer.of_person(loss, users)
 
     def divide(self, starts: Sequence[int]) -> None:
         """Refuses: there is no rule of participation here.
@@ -170,7 +134,7 @@ class Delegated(Generic[B]):
 
     def spent(self, user: int | None = None) -> B:
         """What its tokens hold or have spent for one user (default: amount by amount, the most)."""
-        return cast(B, self._allowance.ceiling.largest(self._range(user)))
+        return cast(B, self._allowance.meter.largest(self._range(user)))
 
     def remaining(self, user: int | None = None) -> B:
         """What can still be issued for one user (default: for all of them at once)."""
@@ -185,7 +149,7 @@ class Delegated(Generic[B]):
         Raises:
             BudgetError: it was given back, and otherwise as `CentralAccountant.issue`.
         """
-        inside = self._allowance.ceiling.charged.check(user_range(users=users))
+        inside = self._allowance.meter.charged.check(user_range(users=users))
         return self._parent._issue(price, inside, label, exact("failure", failure), self._name)
 
     def commit(self, plan: Iterable[Plan]) -> None:
@@ -204,42 +168,10 @@ class Delegated(Generic[B]):
         """As the accountant's, all of whose tokens it knows."""
         return self._parent.held(label, users)
 
-    def check_ledger(self) -> None:
-        """For leases: as the accountant's."""
-        self._parent.check_ledger()
-
-    def record_spend(
-        self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
-    ) -> RecordedToken:
-        """For tokens: as the accountant's."""
-        return self._parent.record_spend(token, spend, loss, runs)
-
-    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
-        """For receipts: as the accountant's."""
-        self._parent.record_functions(token, names)
-
-    def record_reach(self, token: Token[Any], stop: int) -> int:
-        """For receipts: as the accountant's."""
-        return self._parent.record_reach(token, stop)
-
-    def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
-        """For receipts: as the accountant's."""
-        self._parent.record_publish(token, value)
-
-    def record_retire(
-        self,
-        token: Token[Any],
-        outcome: Outcome,
-        digest: str | None,
-        value: ReleasedValue | None = None,
-    ) -> None:
-        """For tokens and receipts: as the accountant's."""
-        self._parent.record_retire(token, outcome, digest, value)
-
     @property
     def failure(self) -> Fraction:
         """The probability of failing that was handed over."""
-        return self._allowance.ceiling.failure
+        return self._allowance.meter.failure
 
     def close(self) -> None:
         """Gives back what was not used; may be called twice."""

@@ -258,8 +258,9 @@ def running_bound(state: AccountState, users: range | None = None) -> RunningBou
     """The odometer of an account, the largest over users; None if none was declared."""
     if state.odometer is None:
         return None
-    firsts = [users.start] if users is not None else [top.first for top in state.spent.tops()]
-    spent = set(state.spent.sums(lambda loss: state.prices.of(loss).budget.amounts, firsts))
+    tallies = state.charged.spent
+    firsts = [users.start] if users is not None else [top.first for top in tallies.tops()]
+    spent = set(tallies.sums(lambda loss: state.prices.of(loss).budget.amounts, firsts))
     if len(state.cap.amounts) == 1:
         spent = {max(spent)}
     values = [state.cap._of(amounts) if amounts else state.cap.zero() for amounts in spent]

@@ -153,15 +153,15 @@ def promised(state: AccountState, users: range | None = None) -> Totals:
     if state.plan is None:
         return Totals([cap_of(state)])
     if state.visits is not None:
-        return Totals([_of_person(state, state.runs_committed, users)])
-    return _totals(state, state.committed, users)
+        return Totals([_of_person(state, state.charged.runs_committed, users)])
+    return _totals(state, state.charged.committed, users)
 
 
 def spent(state: AccountState, users: range | None = None) -> Totals:
     """What was actually spent on each user."""
     if state.visits is not None:
-        return Totals([_of_person(state, state.runs_spent, users)])
-    return _totals(state, state.spent, users)
+        return Totals([_of_person(state, state.charged.runs_spent, users)])
+    return _totals(state, state.charged.spent, users)
 
 
 def _of_person(

@@ -91,7 +91,7 @@ def promised_pieces(state: AccountState) -> Pieces:
     if state.visits is not None:
         return _of_everybody(state, promised(state))
     if state.plan is not None:
-        return state.committed
+        return state.charged.committed
     pieces: Pieces = Tallies(state.users)
     pieces.add(state.users, loss_of(cap_of(state), state.opened.adjacency))
     return pieces
@@ -99,7 +99,7 @@ def promised_pieces(state: AccountState) -> Pieces:
 
 def spent_pieces(state: AccountState) -> Pieces:
     """What was spent on each user, ex post."""
-    return state.spent if state.visits is None else _of_everybody(state, spent(state))
+    return state.charged.spent if state.visits is None else _of_everybody(state, spent(state))
 
 
 def _of_everybody(state: AccountState, totals: Totals) -> Pieces:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
-from typing import Any
 
 from privlearn.errors import AdjacencyError, BudgetError
 from privlearn.ledger.entries import PARTICIPATION, RESUME, OpenEntry
-from privlearn.losses.budgets import Budget, budget_from_dict
+from privlearn.losses.budgets import ApproxDP, Currency, budget_from_dict
 from privlearn.values.adjacency import Adjacency, Trust
 from privlearn.values.exact import exact
 from privlearn.values.participation import Participation
@@ -135,13 +134,48 @@ def probability(name: str, text: str) -> Fraction:
     return number
 
 
-def read_promise(data: dict[str, Any]) -> Budget:
-    """What an account was opened with before it was turned into a cap.
+def cap_of(opened: OpenEntry, most_orders: int) -> Currency:
+    """The cap of an account, at no more orders than that.
 
     Raises:
-        BudgetError: no budget.
+        BudgetError: no currency above zero, or too many orders.
     """
+    cap = budget_from_dict(opened.cap)
+    if not isinstance(cap, Currency) or cap.is_zero:
+        raise BudgetError(f"cap {cap}: must be a currency above zero")
+    if len(cap.amounts) > most_orders:
+        raise BudgetError(f"cap at {len(cap.amounts)} orders: at most {most_orders} are counted")
+    return cap
+
+
+def promise_of(opened: OpenEntry) -> ApproxDP | None:
+    """What an account was opened with before it was turned into a cap; None for a cap.
+
+    Raises:
+        BudgetError: no (ε, δ) budget.
+    """
+    if opened.promise is None:
+        return None
     try:
-        return budget_from_dict(data)
+        promise = budget_from_dict(opened.promise)
     except (ValueError, TypeError) as error:
         raise BudgetError(f"promise: {error}") from None
+    if not isinstance(promise, ApproxDP):
+        raise BudgetError(f"promise {promise}: must be an (ε, δ) budget")
+    return promise
+
+
+def odometer_of(opened: OpenEntry, failure: Fraction) -> Fraction | None:
+    """The δ of the odometer of an account, if it has one.
+
+    Raises:
+        BudgetError: no probability above zero, or none that is left by ``failure``.
+    """
+    if opened.odometer is None:
+        return None
+    odometer = probability("odometer", opened.odometer)
+    if not odometer:
+        raise BudgetError("odometer = 0: its δ must be above zero")
+    if odometer + failure >= 1:
+        raise BudgetError("odometer and failure: their δ must add up to less than 1")
+    return odometer

@@ -90,8 +90,8 @@ def person_cost(state: AccountState, runs: Mapping[tuple[int, int, Loss], int]) 
     charges = PersonCharges(state.visits, len(state.cap.amounts))
     for (start, stop, loss), count in runs.items():
         users = range(start, stop)
-        price = state.price_of_person(loss, users).budget * count
-        charges.charge(users, price.amounts, state.shares(loss))
+        price = state.prices.of_person(loss, users).budget * count
+        charges.charge(users, price.amounts, state.prices.shares(loss))
     return state.cap._of(charges.largest())
 
 
@@ -106,8 +106,8 @@ def _most(
     charges = PersonCharges(visits, 1)
     for (start, stop, loss), count in runs.items():
         users = range(start, stop)
-        found = amount(state.of_person(loss, users))
+        found = amount(state.prices.loss_of_person(loss, users))
         if found is None:
             return None
-        charges.charge(users, (round_up(found, _DIGITS) * count,), state.shares(loss))
+        charges.charge(users, (round_up(found, _DIGITS) * count,), state.prices.shares(loss))
     return charges.largest()[0]

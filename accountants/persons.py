@@ -102,6 +102,20 @@ class Visits:
             )
         return self.rule.visits(len(users), self._batches(users))
 
+    def check_asked(self, rounds: int, user: object) -> None:
+        """Raises BudgetError for what is asked of single rows, and not of a person."""
+        if rounds != 1:
+            raise BudgetError(
+                f"rounds = {rounds}: under {self.rule} the guarantee is that of a person with all "
+                "visits, so group privacy of rows is paid for already; leave rounds out"
+            )
+        if user is not None:
+            raise BudgetError(
+                f"user = {user}: under {self.rule} an index is a slot, and no person; who stands "
+                "at it, and where else, is sealed, and the guarantee is every person's; leave user "
+                "out"
+            )
+
     def _batches(self, users: range) -> int:
         first = bisect_left(self.starts, users.start)
         stop = bisect_left(self.starts, users.stop)

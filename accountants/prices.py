@@ -1,4 +1,4 @@
-"""What losses cost in the currency of one account's cap, within work that no file decides."""
+"""What losses cost a person in the currency of an account's cap; no file decides the work."""
 
 from __future__ import annotations
 
@@ -8,11 +8,26 @@ from functools import cached_property
 from math import lcm
 from typing import Any, cast, final
 
-from privlearn.accountants.loss_structure import responses
+from privlearn.accountants.loss_structure import by_arrival, dominates, responses
+from privlearn.accountants.opening_checks import probability
+from privlearn.accountants.persons import Visits
 from privlearn.accountants.read_forms import read_budget
 from privlearn.errors import BudgetError
-from privlearn.losses import Loss, foreign_kinds
+from privlearn.losses import (
+    BoundedRangeLoss,
+    GaussianLoss,
+    GeneralizedGaussian,
+    LaplaceLoss,
+    Loss,
+    PureLoss,
+    ZCDPLoss,
+    each_visit,
+    foreign_kinds,
+    has_visits,
+    leaves_of,
+)
 from privlearn.losses.budgets import Budget, Currency, Renyi
+from privlearn.values.exact import exact
 
 _MOST_SEEN = 1024
 _MOST_BITS = 4096
@@ -43,10 +58,6 @@ class CurveWork:
             )
         self.left -= values
 
-    def earn(self) -> None:
-        """An entry was recorded, which may bring one more loss."""
-        self.left += MOST_ORDERS
-
 
 @final
 class LossPrice:
@@ -61,6 +72,11 @@ class LossPrice:
     def __init__(self, budget: Currency, failure: Fraction, work: int) -> None:
         self.budget, self.failure, self.work = budget, failure, work
 
+    def covers(self, other: LossPrice) -> bool:
+        """Whether it is enough for another one."""
+        same = self.budget is other.budget
+        return (same or self.budget.covers(other.budget)) and self.failure >= other.failure
+
     @cached_property
     def form(self) -> dict[str, Any]:
         """The budget as it is written."""
@@ -71,6 +87,9 @@ class LossPrice:
         return form
 
 
+_NEVER = Fraction(0)
+_GROWING = GaussianLoss, GeneralizedGaussian, ZCDPLoss, PureLoss, LaplaceLoss, BoundedRangeLoss
+"""Kinds whose loss for m visits is at least m/r times that for r; docs/proofs.md has the proofs."""
 _PRICED: dict[tuple[type[Currency], tuple[Fraction, ...], type[Loss], Loss], LossPrice] = {}
 """By currency, with its orders, and loss: the prices that all accounts share."""
 
@@ -81,6 +100,8 @@ class Prices:
 
     Args:
         cap: of the account.
+        visits: the rule under which a person may come back; without one a person is an index.
+        apart: whether each message of a person has noise of its own, so that losses add up.
 
     Attributes:
         work: which may be shared by the accountants of a ledger that is audited.
@@ -88,8 +109,8 @@ class Prices:
         denominator: a common one of all amounts.
     """
 
-    def __init__(self, cap: Currency) -> None:
-        self._cap = cap
+    def __init__(self, cap: Currency, visits: Visits | None = None, *, apart: bool = False) -> None:
+        self._cap, self._visits, self._apart = cap, visits, apart
         self.work = CurveWork()
         self.orders = tuple(cap.curve) if isinstance(cap, Renyi) else ()
         self.denominator = 1
@@ -97,6 +118,7 @@ class Prices:
         self._seen_losses: dict[int, tuple[Loss, LossPrice]] = {}
         self._seen_budgets: dict[int, Budget] = {}
         """By identity: prices, and budgets that were read before, in the currency of the cap."""
+        self._of_person: dict[tuple[Loss, int], Loss] = {}
 
     def forget(self, denominator: int) -> None:
         """Goes back to the ``denominator`` before an entry that does not check."""
@@ -104,8 +126,60 @@ class Prices:
         self._seen_losses.clear()
         self._seen_budgets.clear()
 
+    def of_person(self, loss: Loss, users: range) -> LossPrice:
+        """What a loss costs here for one person with all visits in a range.
+
+        Raises:
+            CurrencyError, BudgetError: as `of` and `loss_of_person`.
+        """
+        return self.of(loss if self._visits is None else self.loss_of_person(loss, users))
+
+    def loss_of_person(self, loss: Loss, users: range) -> Loss:
+        """The loss of one person with all visits in a range; of one row without a rule.
+
+        Raises:
+            BudgetError: no such loss is known, or the range cuts a batch of the rule.
+        """
+        if self._visits is None:
+            return loss
+        rule, most = self._visits.rule, self._visits.most(users)
+        found = self._of_person.get((loss, most))
+        if found is None:
+            if by_arrival(loss):
+                raise BudgetError(
+                    "a loss by arrival under a rule of participation: it is not known which of its "
+                    "slots are one person's; state one loss for all"
+                )
+            try:
+                found = each_visit(loss, most) if self._apart else loss.for_visits(most, rule.apart)
+            except ValueError as error:
+                raise BudgetError(str(error)) from None
+            if len(self._of_person) >= _MOST_SEEN:
+                self._of_person.clear()
+            self._of_person[loss, most] = found
+        return found
+
+    def shares(self, loss: Loss) -> bool:
+        """Whether r of m visits cost at most r/m of the loss of m."""
+        if self._visits is None:
+            return False
+        if self._apart:
+            return True
+        # at a Rényi order that is not proved of a bounded range
+        kinds = _GROWING if not self.orders else _GROWING[:-1]
+        grows = all(isinstance(part, kinds) for part, _ in leaves_of(loss))
+        return grows and not has_visits(loss)
+
+    def dominates(self, stated: Loss, actual: Loss, users: range) -> bool:
+        """Whether ``stated`` is provably at least ``actual``, for all visits of a person."""
+        if stated is actual or stated == actual:
+            return True
+        if self.shares(stated) and not self.shares(actual):
+            return False  # of r visits it may cost more than r/m of what m cost
+        return dominates(self.loss_of_person(stated, users), self.loss_of_person(actual, users))
+
     def of(self, loss: Loss) -> LossPrice:
-        """What a loss costs here.
+        """What a loss of one row costs here.
 
         Raises:
             CurrencyError: no finite price in this currency.
@@ -175,6 +249,23 @@ class Prices:
             self.addable(*budget.amounts)
             self._see(budget)
         return budget
+
+    def of_entry(self, data: dict[str, Any], failing: str, *, probable: bool = True) -> LossPrice:
+        """A budget and a probability of failing as an entry states them.
+
+        Args:
+            data: form of the budget.
+            failing: text of the probability.
+            probable: whether to refuse one that is none; an audit counts it all the same.
+
+        Raises:
+            CurrencyError, BudgetError: as `currency`, or no probability.
+        """
+        budget, failure = self.currency(data), _NEVER
+        if failing != "0":
+            failure = probability("failure", failing) if probable else exact("failure", failing)
+            self.addable(failure)
+        return LossPrice(budget, failure, 0)
 
     def _see(self, budget: Currency) -> None:
         if len(self._seen_budgets) >= _MOST_SEEN:

@@ -12,10 +12,10 @@ from typing import final
 
 from privlearn.accountants.declarations import Declarations
 from privlearn.accountants.foreign_spends import ForeignSpends
-from privlearn.accountants.leased_spends import is_lease, runs_of
 from privlearn.accountants.loss_structure import has_minimizer, pieces_of
 from privlearn.accountants.person_totals import person_cost
 from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.spend_checks import is_lease, runs_of
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.streams import Stream
 from privlearn.errors import BudgetError

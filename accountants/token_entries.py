@@ -1,4 +1,4 @@
-"""What tokens and receipts have written of themselves: spends, reaches, values and ends."""
+"""What tokens and receipts talk to: it writes their spends, reaches, values and ends."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.retries import FirstTry, ValuesInMemory
 from privlearn.accountants.spend_forms import forms_of, parameters_of
-from privlearn.contract.tokens import Outcome, RecordedToken, ReleasedValue, Spend, Token
+from privlearn.contract.tokens import (
+    Outcome,
+    RecordedToken,
+    ReleasedValue,
+    ReleaseObserver,
+    Spend,
+    Token,
+)
 from privlearn.ledger.entries import (
     EXACT,
     FunctionsEntry,
@@ -18,16 +25,20 @@ from privlearn.ledger.entries import (
     SpendEntry,
 )
 from privlearn.losses import Loss
+from privlearn.noise import NoiseSource
 from privlearn.people import People
 
 
 @final
 class TokenEntries:
-    """Writes entries of tokens, but for those that do again what stands in the ledger.
+    """The issuer of an account's tokens: it writes their entries.
+
+    But for those that do again what stands in the ledger.
 
     Args:
         log: of the account.
-        simulated: whether its noise is a simulation's.
+        noise: its own.
+        observer: that checks see by.
         people: its registry of persons.
 
     Attributes:
@@ -36,31 +47,52 @@ class TokenEntries:
         values: what left under nonces of a ledger that keeps no values.
     """
 
-    def __init__(self, log: AccountLog, *, simulated: bool, people: People | None) -> None:
-        self._log, self._simulated, self._people = log, simulated, people
+    def __init__(
+        self,
+        log: AccountLog,
+        noise: NoiseSource,
+        observer: ReleaseObserver | None,
+        people: People | None,
+    ) -> None:
+        self._log, self.noise, self.observer, self.people = log, noise, observer, people
+        opened = log.state.opened
+        self.id, self.trust, self.adjacency = opened.accountant, opened.trust, opened.adjacency
         self.past: Replay | None = None
         self.retried: dict[int, FirstTry] = {}
         self.values = ValuesInMemory()
 
-    def spend(
-        self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None
-    ) -> tuple[RecordedToken, bool]:
-        """The token's account, with its spend on disk; and whether that was written now."""
+    def of_person(self, loss: Loss, users: range) -> Loss:
+        """The loss, as it is recorded, of one person with all visits in a range."""
+        log = self._log
+        stands = log.others.as_recorded(loss, users)
+        if self.people is None:
+            return stands
+        with log.lock:
+            return log.state.prices.loss_of_person(stands, users)
+
+    def check_ledger(self) -> None:
+        """Raises LedgerError if nothing can be recorded any more; writes nothing."""
+        self._log.check_writable()
+
+    def record_spend(
+        self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
+    ) -> RecordedToken:
+        """The token's account, once its spend is durable."""
         log = self._log
         opened = log.state.opened
         stands = log.others.as_recorded(loss, token.users)
         domain, noise, loss_form, derived = forms_of(spend, stands)
         with log.lock:
             entry = SpendEntry(
-                accountant=opened.accountant,
+                accountant=self.id,
                 token=token.id,
                 mechanism=spend.mechanism,
                 users=(token.users.start, token.users.stop),
-                trust=opened.trust,
-                adjacency=opened.adjacency,
+                trust=self.trust,
+                adjacency=self.adjacency,
                 domain=domain,
                 noise=noise,
-                simulated=self._simulated,
+                simulated=self.noise.simulated,
                 gain=spend.gain,
                 loss=loss_form,
                 arithmetic=spend.arithmetic,
@@ -73,13 +105,15 @@ class TokenEntries:
                 admitted=self._admitted(token.users.stop),
             )
             if id(token) in self.retried:
-                return self.retried[id(token)].spent(entry), False
+                return self.retried[id(token)].spent(entry)
             if self.past is not None and self._again(token):
-                return self.past.spent(entry), False
+                return self.past.spent(entry)
             log.append(entry)
-        return log.state.accounts[entry.token], True
+        if self.observer is not None:
+            self.observer.spent(token, spend)
+        return log.state.accounts[entry.token]
 
-    def functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
+    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """User code that rows passed through."""
         log = self._log
         with log.lock:
@@ -87,11 +121,11 @@ class TokenEntries:
                 return
             known = log.state.accounts[token.id].functions or {}
             if new := tuple(name for name in names if name not in known):
-                log.append(FunctionsEntry(accountant=log.id, token=token.id, names=new))
+                log.append(FunctionsEntry(accountant=self.id, token=token.id, names=new))
             else:
                 log.ledger.keep_head_again()
 
-    def reach(self, token: Token[Any], stop: int) -> int:
+    def record_reach(self, token: Token[Any], stop: int) -> int:
         """How far a stream comes, at least ``stop``."""
         log = self._log
         with log.lock:
@@ -102,10 +136,10 @@ class TokenEntries:
                 log.ledger.keep_head_again()
                 return account.stream.reach
             reach = min(account.stream.ahead(stop), token.users.stop)
-            log.append(ReachEntry(accountant=log.id, token=token.id, stop=reach))
+            log.append(ReachEntry(accountant=self.id, token=token.id, stop=reach))
             return reach
 
-    def publish(self, token: Token[Any], value: ReleasedValue) -> None:
+    def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
         """A value that is about to leave a spend which stays open.
 
         What was begun before there were such entries only looks whether the ledger is still its.
@@ -117,16 +151,16 @@ class TokenEntries:
             return
         with log.lock:
             entry = PublishEntry(
-                accountant=log.id, token=token.id, digest=value.digest, upto=value.upto
+                accountant=self.id, token=token.id, digest=value.digest, upto=value.upto
             )
             log.append(entry, value)
 
-    def retire(
+    def record_retire(
         self,
         token: Token[Any],
         outcome: Outcome,
         digest: str | None,
-        value: ReleasedValue | None,
+        value: ReleasedValue | None = None,
     ) -> None:
         """How a token ended, with the value that leaves then."""
         log = self._log
@@ -135,7 +169,7 @@ class TokenEntries:
                 return
             kept = value if log.state.resumable else None
             entry = RetireEntry(
-                accountant=log.id,
+                accountant=self.id,
                 token=token.id,
                 outcome=outcome,
                 digest=digest,
@@ -162,8 +196,8 @@ class TokenEntries:
             stop: behind the slots of a token that is being spent, which on a timetable are over.
                 Where the registry's clock is then may follow from who came last.
         """
-        if self._people is None:
+        if self.people is None:
             return None
-        if self._people.rule.clock == "arrivals":
-            return {"clock": self._people.clock}
+        if self.people.rule.clock == "arrivals":
+            return {"clock": self.people.clock}
         return None if stop is None else {"clock": max(stop, self._log.state.admitted)}

@@ -141,10 +141,10 @@ def _entries(name: str, rng: Rng) -> list[Entry]:
     draws = _Draws(name, spend, rule, rng)
     for entry in draws.entries():
         try:
-            state.check(entry)
+            checked = state.check(entry)
         except PrivlearnError:
             continue
-        state.record(entry)
+        state.record(checked)
         entries.append(entry)
     return entries
 

@@ -19,7 +19,7 @@ from numpy.random import Generator as RandomGenerator
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import AccountState, Checked
 from privlearn.checking.accountant_usage import AccountantUsage, watch_accountants
 from privlearn.checking.budget_reports import (
     GUARANTEE,
@@ -560,5 +560,5 @@ def _folded(records: Sequence[Record], only: str | None = None) -> list[AccountS
         if isinstance(entry, OpenEntry):
             states[entry.accountant] = state = AccountState(entry)
             state.number = len(states)
-        states[entry.accountant].record(entry)
+        states[entry.accountant].record(Checked(entry))
     return list(states.values())

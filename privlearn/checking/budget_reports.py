@@ -106,7 +106,7 @@ GUARANTEE, SPENT, USED = Basis.GUARANTEE, Basis.SPENT, Basis.USED
 def used_at_all(state: AccountState, within: range | None) -> bool:
     """Whether anything was spent or reserved for those users."""
     if state.visits is not None:
-        return bool(state.runs_committed or state.runs_spent)
+        return bool(state.charged.runs_committed or state.charged.runs_spent)
     return any(items for _, items in _within(state, within, USED))
 
 
@@ -206,7 +206,7 @@ def _counted(state: AccountState, basis: Basis) -> Tallies[_Item]:
     reserved = basis is USED
     allowances = state.delegated() if reserved else []
     for allowance in allowances:
-        inner = _holding(state, allowance.ceiling.cap, allowance.ceiling.failure)
+        inner = _holding(state, allowance.meter.cap, allowance.meter.failure)
         add(range(*allowance.entry.users), (allowance.entry.label, "delegated", inner), 1)
     in_allowances = {allowance.entry.allowance for allowance in allowances}
     for account in state.accounts.values():

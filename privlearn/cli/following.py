@@ -10,9 +10,9 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from privlearn.accountants.leased_spends import is_lease, runs_of
 from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.shown_numbers import counted, indices, up
+from privlearn.accountants.spend_checks import is_lease, runs_of
 from privlearn.accountants.state import AccountState
 from privlearn.cli.interruption import termination_interrupts, undisturbed
 from privlearn.cli.output import BAD_INPUT, console, fail
@@ -187,9 +187,9 @@ def _told(entry: SpendEntry | AttestEntry, state: AccountState) -> str:
         label, times = entry.label, entry.most_messages
     unit, users = unit_of(state.cap), range(*entry.users)
     try:
-        price = state.price_of_person(read_loss(entry.loss), users)
+        price = state.prices.of_person(read_loss(entry.loss), users)
         cost = up(float(price.budget.amounts[0] * times))
-        charged = up(float(state.ceiling.largest().amounts[0]))
+        charged = up(float(state.meter.largest().amounts[0]))
     except (PrivlearnError, ValueError, ArithmeticError):  # of what is wrong, which is told, too
         cost = charged = "unknown"
     runs = ""

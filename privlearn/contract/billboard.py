@@ -14,7 +14,8 @@ from typing import Any, Generic, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Issuer, Released
+from privlearn.contract.protocols import Accountant
+from privlearn.contract.tokens import Released
 from privlearn.errors import ForeignTokenError, ProvenanceError, UsersError
 from privlearn.people import Admission
 from privlearn.people.argument import not_as_ruled
@@ -69,10 +70,10 @@ class Shown(Sealed, Generic[T, A]):
         return self.__actions(chunks)[0]
 
     def __check_joint(self) -> None:
-        if self.__board.issuer.trust is not Trust.JOINT:
+        if self.__board.accountant.trust is not Trust.JOINT:
             raise ProvenanceError(
-                f"trust = {self.__board.issuer.trust.value}: an action shows the user's own row, "
-                "and only a joint guarantee leaves out what the user receives; serve with a "
+                f"trust = {self.__board.accountant.trust.value}: an action shows the user's own "
+                "row, and only a joint guarantee leaves out what the user receives; serve with a "
                 "JointAccountant, or release a value through a mechanism that spends a token"
             )
 
@@ -129,7 +130,7 @@ class Shown(Sealed, Generic[T, A]):
 
     def without_forgotten(self) -> Shown[T, A]:
         """The same with null records for persons who were forgotten since they were served."""
-        found, people = self.__admission, self.__board.issuer.people
+        found, people = self.__admission, self.__board.accountant.people
         if found is None or people is None:
             return self
         return self.only(~people.forgotten(found.persons))
@@ -148,7 +149,7 @@ class Shown(Sealed, Generic[T, A]):
 
         function = RowFunction(answer, "deliver", code=environment, repeatable=False)
         rows = Rows._delivered(self.__both, function, self.__board)
-        admission, people = self.__admission, self.__board.issuer.people
+        admission, people = self.__admission, self.__board.accountant.people
         if admission is None or people is None:
             return rows
         return Rows._admitted(rows, people, admission)
@@ -170,13 +171,13 @@ class Billboard(Mapping[str, Any]):
         "_passed",
         "_tokens",
         "_values",
-        "issuer",
+        "accountant",
         "users",
     )
 
-    def __init__(self, issuer: Issuer, users: range) -> None:
-        self.issuer, self.users = issuer, user_range(users=users)
-        self._tokens = f"{issuer.id}/"  # which the ids of all its tokens begin with
+    def __init__(self, accountant: Accountant[Any], users: range) -> None:
+        self.accountant, self.users = accountant, user_range(users=users)
+        self._tokens = f"{accountant.id}/"  # which the ids of all its tokens begin with
         self._next, self._lock = users.start, Exclusive("a billboard")
         self._passed = users.start  # up to where slots were skipped
         self._values: dict[str, Any] = {}
@@ -235,7 +236,7 @@ class Billboard(Mapping[str, Any]):
                 timetable, or without them on one.
         """
         users, slots = rows.users, Rows._slots_of(rows)
-        registry = self.issuer.people
+        registry = self.accountant.people
         if (registry is None) is not (people is None):
             raise not_as_ruled(None if registry is None else registry.rule, "people")
         timed = self._timed
@@ -271,15 +272,15 @@ class Billboard(Mapping[str, Any]):
         lost: Rows[Any] = Rows.null(users)
         timed = self._timed
         self._check_next(users, passing=timed)
-        if self.issuer.people is not None:  # it may have passed them in a process that ended
-            self.issuer.people.skip_to(users.stop)
+        if self.accountant.people is not None:  # it may have passed them in a process that ended
+            self.accountant.people.skip_to(users.stop)
         self._advance(users, passing=timed)
         self._passed = users.stop
         return Rows._served_by(lost, self)
 
     @property
     def _timed(self) -> bool:
-        people = self.issuer.people
+        people = self.accountant.people
         return people is not None and people.rule.clock == "timetable"
 
     def _advance(self, users: range, *, going_on: bool = False, passing: bool = False) -> None:

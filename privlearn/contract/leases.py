@@ -283,7 +283,7 @@ def check_leasable(mechanism: object, runs: int, users: range, issuer: Issuer) -
 
 @final
 class _Run:
-    """One run of a lease, as the issuer of its token: it answers as the accountant does."""
+    """One run of a lease, as the issuer of its token: it answers as that of the lease does."""
 
     __slots__ = ("_lease", "_of", "_pool")
 

@@ -44,7 +44,8 @@ def check_rows(token: Token[Any], rows: Rows[Any], first: int, domain: Domain[An
             f"under add-remove every index behind a removed user shifts: all of {token.users!r} "
             f"must be opened at once, not {users!r}"
         )
-    _check_board(issuer, Rows._board_of(rows))
+    if issuer.trust is Trust.JOINT:
+        _check_board(issuer, Rows._board_of(rows))
     if issuer.people is not None:
         _check_stamp(issuer.people, Rows._stamp_of(rows))
         _check_clock(issuer.people, rows)
@@ -62,7 +63,8 @@ def check_total(token: Token[Any], total: PartialSum, first: int) -> None:
         raise TypeError(f"total: must be a PartialSum (see merge), not {type(total).__name__}")
     _check_parts(token, total, total.users, first)
     issuer = token._issuer
-    _check_board(issuer, PartialSum._board_of(total))
+    if issuer.trust is Trust.JOINT:
+        _check_board(issuer, PartialSum._board_of(total))
     if issuer.people is not None:
         _check_stamp(issuer.people, PartialSum._stamp_of(total))
         _check_over(token, total.users == (token.users,))
@@ -73,7 +75,8 @@ def check_partitions(token: Token[Any], rows: PartitionedRows[Any], first: int) 
     if not isinstance(rows, PartitionedRows):
         raise TypeError(f"rows: must be PartitionedRows, not {type(rows).__name__}")
     _check_parts(token, rows, rows.users, first)
-    _check_board(token._issuer, None)
+    if token._issuer.trust is Trust.JOINT:
+        _check_board(token._issuer, None)
     if token._issuer.people is not None:
         _check_stamp(token._issuer.people, PartitionedRows._stamp_of(rows))
 
@@ -135,8 +138,8 @@ def _check_over(token: Token[Any], whole: bool) -> None:
 
 
 def _check_board(issuer: Issuer, board: object | None) -> None:
-    accountant = getattr(issuer, "lender", issuer)  # of a leased run
-    if issuer.trust is Trust.JOINT and getattr(board, "issuer", None) is not accountant:
+    served_by = getattr(board, "accountant", None)
+    if served_by is None or served_by.issuer is not getattr(issuer, "lender", issuer):
         raise ProvenanceError(
             "a joint guarantee needs rows served by this accountant's billboard; logged rows (and "
             "rows of another billboard) need a CentralAccountant"

@@ -14,6 +14,7 @@ from privlearn.contract.tokens import Issuer, Released, Spend, Token
 from privlearn.ledger.entries import LearnerEntry
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B, Currency
+from privlearn.people import People
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Domain
 from privlearn.values.adjacency import Adjacency, Trust
@@ -127,8 +128,18 @@ class Replaying(Protocol):
         """One past the last user whose row was certainly there when something was released."""
 
 
-class Accountant(Issuer, Protocol[B_inv]):
+class Accountant(Protocol[B_inv]):
     """What a learner is handed: it can commit a plan and issue tokens, and knows its cap."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def issuer(self) -> Issuer:
+        """What its tokens talk to."""
+
+    @property
+    def people(self) -> People | None:
+        """The registry under whose rule persons may come back; None if a user is an index."""
 
     @property
     def budget(self) -> B_inv:
@@ -143,6 +154,9 @@ class Accountant(Issuer, Protocol[B_inv]):
 
     @property
     def trust(self) -> Trust: ...
+
+    def of_person(self, loss: Loss, users: range, /) -> Loss:
+        """The loss of one person with all visits in a range; ``loss`` itself without a rule."""
 
     def divide(self, starts: Sequence[int], /) -> None:
         """Declares the public batches of a rule that counts within them."""

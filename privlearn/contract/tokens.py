@@ -111,7 +111,7 @@ class Past(Protocol):
 
 
 class Issuer(Protocol):
-    """The side of an accountant that tokens and receipts talk to."""
+    """What tokens and receipts talk to: it writes their entries."""
 
     @property
     def id(self) -> str: ...
@@ -341,17 +341,8 @@ def _in_a_batch(rule: Participation) -> int | None:
     return 1 if rule.pooled else rule.per_batch
 
 
-@final
-class Receipt:
-    """Proof of a durable spend; a context manager that retires the token.
-
-    Users are opened in ascending order, each at most once.  A mechanism with arithmetic of its own
-    opens rows inside the ``with`` block (a stream: inside `round`).  If it leaves the block with an
-    exception, or without a release, the token is retired and stays charged: as ``lost``, or as
-    ``uncovered`` where rows were opened, because what it computed from them may be the reason.
-    Only an interrupt from outside (KeyboardInterrupt), and a ledger that cannot be written to, are
-    no such reasons.
-    """
+class _Spent:
+    """The life of a receipt: what it names, and how it ends."""
 
     __slots__ = (
         "_account",
@@ -432,11 +423,6 @@ class Receipt:
         self._name((NOT_NAMED,) if timed else functions)
 
     @property
-    def grid(self) -> Grid | None:
-        """Where rows are clipped to integers; None if they are opened as doubles."""
-        return self._spend.grid
-
-    @property
     def token_id(self) -> str:
         """The id of the token that paid."""
         return self._token.id
@@ -450,6 +436,125 @@ class Receipt:
     def of_past(self) -> bool:
         """Whether it only hands out again what a process that ended has released."""
         return self._past is not None
+
+    def close(self) -> None:
+        """Retires the token as released, with the digest of all that left.
+
+        A mechanism that opened rows and let nothing leave since ends ``uncovered``; so does a
+        stream within a `round`, but outside of one it is closed by what everybody sees.
+        """
+        if self._past is not None and not self._done:
+            # how it ended stands in the ledger, maybe as lost after the last value
+            self._done = True
+            return
+        self._check_open()
+        knows = self._rounds > 0 or not self._spend.interactive
+        if self._opened_rows and knows and not self._left:
+            self._end("uncovered")
+            return
+        self._retire()
+
+    def _retire(self, value: ReleasedValue | None = None) -> None:
+        self._done = True
+        digest = self._digest.hexdigest()
+        self._issuer.record_retire(self._token, self._outcome, digest, value)
+
+    @property
+    def _opened_rows(self) -> bool:
+        return self._next > self._token.users.start
+
+    @property
+    def closed(self) -> bool:
+        """Whether the token is retired."""
+        return self._done or self._account.outcome is not None
+
+    def _check_open(self) -> None:
+        if not processes.MARK[0]:
+            processes.in_child()
+        if self._token._lock.made_in != (processes.forks, os.getpid()):
+            raise TokenCopyError("a receipt cannot be used in a forked process")
+        if self._done or self._account.outcome is not None:
+            raise TokenSpentError(f"the receipt of token {self._token.label!r} is closed")
+
+    def round(self) -> AbstractContextManager[None]:
+        """One step of a stream, which opens rows and may publish a value.
+
+        If it fails after it opened rows, the token is retired as ``uncovered``, or as ``lost`` if
+        it was interrupted or the ledger refused: its sums and its noise may be out of step.  With
+        ``each``, the users whose rows it opened have no output, others go on, and the token ends
+        ``uncovered`` if it failed.
+        """
+        return _Round(self)
+
+    def _fail(self, error: BaseException) -> None:
+        tells = self._may_tell(error)
+        if self._spend.arithmetic == "each":
+            self._due = 0  # their noise, which may not have been drawn, is not counted any more
+            self._outcome = "uncovered" if tells else self._outcome
+        elif tells:
+            self._end("uncovered")
+        else:
+            with suppress(PrivlearnError):  # the first error says why; without an end it is lost
+                self._end("lost")
+
+    def __enter__(self) -> Self:
+        self._scopes += 1
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._scopes -= 1
+        if self._done:
+            return
+        # Somebody's domain may have failed on rows, too.
+        own = self._opened_rows and not (self._spend.arithmetic == "sum" and self._clipping.own)
+        # A stream is closed, without an error, by somebody who sees what everybody sees.
+        silent = error is None and not self._spend.interactive
+        self._end("uncovered" if own and (silent or self._may_tell(error)) else "lost")
+
+    def abandon(self, error: BaseException | None = None) -> None:
+        """Retires the token of a stream that is left open.
+
+        Without an error, or by an interrupt, it is ``lost``: whoever leaves it so sees published
+        values only.  An error may come from whoever handed over rows, and depend on them: after
+        rows were opened it is ``uncovered``.
+        """
+        if not self._done:
+            self._end("uncovered" if self._opened_rows and self._may_tell(error) else "lost")
+
+    def _end(self, outcome: Outcome) -> None:
+        self._done = True
+        if self._account.outcome is None:
+            self._issuer.record_retire(self._token, outcome, None)
+
+    def _refuse_copy(self, *_: object) -> Never:
+        raise TokenCopyError("a receipt cannot be copied or pickled")
+
+    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
+
+
+@final
+class Receipt(_Spent):
+    """Proof of a durable spend; a context manager that retires the token.
+
+    Users are opened in ascending order, each at most once.  A mechanism with arithmetic of its own
+    opens rows inside the ``with`` block (a stream: inside `round`).  If it leaves the block with an
+    exception, or without a release, the token is retired and stays charged: as ``lost``, or as
+    ``uncovered`` where rows were opened, because what it computed from them may be the reason.
+    Only an interrupt from outside (KeyboardInterrupt), and a ledger that cannot be written to, are
+    no such reasons.
+    """
+
+    __slots__ = ()
+
+    @property
+    def grid(self) -> Grid | None:
+        """Where rows are clipped to integers; None if they are opened as doubles."""
+        return self._spend.grid
 
     def release_sum(self, rows: Rows[Any]) -> Released[Array]:
         """Opens the rows, adds up their contributions and noise, and retires the token.
@@ -779,112 +884,13 @@ class Receipt:
         self._served += self._due
         self._due = 0
 
-    def close(self) -> None:
-        """Retires the token as released, with the digest of all that left.
-
-        A mechanism that opened rows and let nothing leave since ends ``uncovered``; so does a
-        stream within a `round`, but outside of one it is closed by what everybody sees.
-        """
-        if self._past is not None and not self._done:
-            # how it ended stands in the ledger, maybe as lost after the last value
-            self._done = True
-            return
-        self._check_open()
-        knows = self._rounds > 0 or not self._spend.interactive
-        if self._opened_rows and knows and not self._left:
-            self._end("uncovered")
-            return
-        self._retire()
-
-    def _retire(self, value: ReleasedValue | None = None) -> None:
-        self._done = True
-        digest = self._digest.hexdigest()
-        self._issuer.record_retire(self._token, self._outcome, digest, value)
-
-    @property
-    def _opened_rows(self) -> bool:
-        return self._next > self._token.users.start
-
-    @property
-    def closed(self) -> bool:
-        """Whether the token is retired."""
-        return self._done or self._account.outcome is not None
-
-    def _check_open(self) -> None:
-        if not processes.MARK[0]:
-            processes.in_child()
-        if self._token._lock.made_in != (processes.forks, os.getpid()):
-            raise TokenCopyError("a receipt cannot be used in a forked process")
-        if self._done or self._account.outcome is not None:
-            raise TokenSpentError(f"the receipt of token {self._token.label!r} is closed")
-
-    def round(self) -> AbstractContextManager[None]:
-        """One step of a stream, which opens rows and may publish a value.
-
-        If it fails after it opened rows, the token is retired as ``uncovered``, or as ``lost`` if
-        it was interrupted or the ledger refused: its sums and its noise may be out of step.  With
-        ``each``, the users whose rows it opened have no output, others go on, and the token ends
-        ``uncovered`` if it failed.
-        """
-        return _Round(self)
-
-    def _fail(self, error: BaseException) -> None:
-        tells = self._may_tell(error)
-        if self._spend.arithmetic == "each":
-            self._due = 0  # their noise, which may not have been drawn, is not counted any more
-            self._outcome = "uncovered" if tells else self._outcome
-        elif tells:
-            self._end("uncovered")
-        else:
-            with suppress(PrivlearnError):  # the first error says why; without an end it is lost
-                self._end("lost")
-
-    def __enter__(self) -> Self:
-        self._scopes += 1
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._scopes -= 1
-        if self._done:
-            return
-        # Somebody's domain may have failed on rows, too.
-        own = self._opened_rows and not (self._spend.arithmetic == "sum" and self._clipping.own)
-        # A stream is closed, without an error, by somebody who sees what everybody sees.
-        silent = error is None and not self._spend.interactive
-        self._end("uncovered" if own and (silent or self._may_tell(error)) else "lost")
-
-    def abandon(self, error: BaseException | None = None) -> None:
-        """Retires the token of a stream that is left open.
-
-        Without an error, or by an interrupt, it is ``lost``: whoever leaves it so sees published
-        values only.  An error may come from whoever handed over rows, and depend on them: after
-        rows were opened it is ``uncovered``.
-        """
-        if not self._done:
-            self._end("uncovered" if self._opened_rows and self._may_tell(error) else "lost")
-
-    def _end(self, outcome: Outcome) -> None:
-        self._done = True
-        if self._account.outcome is None:
-            self._issuer.record_retire(self._token, outcome, None)
-
-    def _refuse_copy(self, *_: object) -> Never:
-        raise TokenCopyError("a receipt cannot be copied or pickled")
-
-    __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
-
 
 class _Round:
     """See `Receipt.round`; a class of its own, because streams enter it for every row."""
 
     __slots__ = ("_before", "_receipt")
 
-    def __init__(self, receipt: Receipt) -> None:
+    def __init__(self, receipt: _Spent) -> None:
         self._receipt = receipt
 
     def __enter__(self) -> None:

@@ -327,6 +327,12 @@ def is_built_in(name: str) -> bool:
     return name in _REGISTRY and _REGISTRY[name][0].__module__.startswith(_OURS)
 
 
+def is_shipped(kind: type[Loss]) -> bool:
+    """Whether it is the class of a kind that came with this package."""
+    found = _REGISTRY.get(kind.kind)
+    return found is not None and found[0] is kind and kind.__module__.startswith(_OURS)
+
+
 def registered_kinds() -> Mapping[str, type[Loss]]:
     """Every kind that a ledger can be read with, by its name there."""
     return MappingProxyType({name: kind for name, (kind, *_) in _REGISTRY.items()})

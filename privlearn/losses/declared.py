@@ -23,6 +23,7 @@ from privlearn.losses.base import (
     Loss,
     compose,
     is_built_in,
+    is_shipped,
     loss_from_dict,
     of_relation,
     register,
@@ -230,10 +231,7 @@ _KEPT: dict[int, tuple[Loss, range, Before, Loss]] = {}
 
 
 def _is_foreign(loss: Loss) -> bool:
-    kind = loss.__class__
-    if not (is_built_in(kind.kind) and registered_kinds()[kind.kind] is kind):
-        return True
-    return any(_is_foreign(part) for part, _ in loss.inner())
+    return not is_shipped(loss.__class__) or any(_is_foreign(part) for part, _ in loss.inner())
 
 
 def _rewritten(loss: Loss, users: range, before: Before) -> Loss:

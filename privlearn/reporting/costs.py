@@ -91,7 +91,7 @@ class Costs:
     def _largest_charge(self) -> tuple[Fraction, ...]:
         """The largest charge on any user or person, amount by amount."""
         try:
-            return self.state.ceiling.largest().amounts
+            return self.state.meter.largest().amounts
         except NO_PRICE as error:
             self.unknown = self.unknown or str(error)
             return self.state.cap.amounts

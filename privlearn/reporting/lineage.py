@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, final
 
 from privlearn.accountants.read_forms import read_loss
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import AccountState, Checked
 from privlearn.errors import PrivlearnError
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import Entry, IssueEntry, OpenEntry, RetireEntry, SpendEntry
@@ -174,7 +174,7 @@ class _Follower:
             return None
         state = self._state
         assert state is not None  # an account's first entry opens it
-        state.record(entry)
+        state.record(Checked(entry))
         if isinstance(entry, IssueEntry):
             self._labels[entry.token] = entry.label
         elif isinstance(entry, RetireEntry):
@@ -188,7 +188,7 @@ class _Follower:
     def _told(self, state: AccountState, entry: SpendEntry) -> LoggedSpend:
         users = range(*entry.users)
         try:
-            price = state.price_of_person(read_loss(entry.loss), users).budget
+            price = state.prices.of_person(read_loss(entry.loss), users).budget
             cost = float_up(price.amounts[0])
         except (PrivlearnError, ValueError):  # none, or one that differs from user to user
             cost = None
@@ -202,7 +202,7 @@ class _Follower:
             adjacency=entry.adjacency.value,
             unit=unit_of(state.cap),
             cost=cost,
-            charged=float_up(state.ceiling.largest().amounts[0]),
+            charged=float_up(state.meter.largest().amounts[0]),
             cap=float_up(state.cap.amounts[0]),
             minute=int(time.time() // 60) * 60,
             simulated=entry.simulated,

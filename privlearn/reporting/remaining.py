@@ -101,7 +101,7 @@ class Remaining:
         if self._costs.persons:
             return (
                 None,
-                person_cost(state, state.runs_spent).amounts[term],
+                person_cost(state, state.charged.runs_spent).amounts[term],
                 self._costs.charged[term],
             )
         if self._costs.user is not None:
@@ -109,13 +109,13 @@ class Remaining:
         elif state.closed and state.plan is not None:
             user = self._costs.most_spent()
         else:
-            user = state.ceiling.charged.extremes(term)[0]
-        charged = state.ceiling.charged.largest(range(user, user + 1))[term]
+            user = state.meter.charged.extremes(term)[0]
+        charged = state.meter.charged.largest(range(user, user + 1))[term]
         return user, self._spent_on(user, lambda price: price.budget.amounts[term]), charged
 
     def _spent_on(self, user: int, amount: Callable[[LossPrice], Fraction]) -> Fraction:
         """What was spent on one user; raises where a loss has no price."""
-        tally = self._costs.state.spent.of(user)
+        tally = self._costs.state.charged.spent.of(user)
         return total((amount(self._costs.state.prices.of(loss)), n) for loss, n in tally.items())
 
     def _least_charged(self) -> Fraction | None:
@@ -125,21 +125,19 @@ class Remaining:
             return None
         if state.closed and state.plan is not None:
             return None
-        return max(
-            self._costs.cap - state.ceiling.charged.extremes(self._costs.term)[2], Fraction(0)
-        )
+        return max(self._costs.cap - state.meter.charged.extremes(self._costs.term)[2], Fraction(0))
 
     def _failing(self) -> Failing | None:
         state = self._costs.state
         cap, closed = state.failure, state.closed
         if not cap:
             return None
-        user, spent, charged = None, None, state.ceiling.largest_failure()
+        user, spent, charged = None, None, state.meter.largest_failure()
         try:
             if not self._costs.persons and not self._unknown:
                 asked = self._costs.user
-                user = state.ceiling.failing.extremes()[0] if asked is None else asked
-                charged = state.ceiling.failing.largest(range(user, user + 1))[0]
+                user = state.meter.failing.extremes()[0] if asked is None else asked
+                charged = state.meter.failing.largest(range(user, user + 1))[0]
                 spent = self._spent_on(user, lambda price: price.failure)
         except NO_PRICE:
             user = None
@@ -163,12 +161,12 @@ class Remaining:
         if state.closed or state.plan is not None:
             return []
         whose = None if asked is None else range(asked, asked + 1)
-        all_charged = self._costs.charged if whose is None else state.ceiling.charged.largest(whose)
+        all_charged = self._costs.charged if whose is None else state.meter.charged.largest(whose)
         pairs = zip(state.cap.amounts, all_charged, strict=True)
         room = tuple([max(cap - charged, Fraction(0)) for cap, charged in pairs])
         if not all(room):
             return []
-        failure = max(state.failure - state.ceiling.largest_failure(whose), Fraction(0))
+        failure = max(state.failure - state.meter.largest_failure(whose), Fraction(0))
         found: list[Purchase] = []
         known: set[tuple[str, int]] = set()
         for group, last in self._last_of_groups():
@@ -192,7 +190,7 @@ class Remaining:
         if not self._costs.persons:
             return self._costs.price(loss)
         try:
-            return self._costs.state.price_of_person(loss, self._costs.state.users)
+            return self._costs.state.prices.of_person(loss, self._costs.state.users)
         except NO_PRICE:
             return None
 

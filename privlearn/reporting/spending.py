@@ -43,7 +43,7 @@ def spending_over_time(costs: Costs) -> Spending | None:
     user = costs.user
     if user is None:
         closed_plan = state.closed and state.plan is not None
-        user = costs.most_spent() if closed_plan else state.ceiling.charged.extremes(costs.term)[0]
+        user = costs.most_spent() if closed_plan else state.meter.charged.extremes(costs.term)[0]
     rows = costs.columns.only(costs.columns.touching(user, user + 1))
     cost = np.nan_to_num(costs.of_rows(rows), nan=0.0)
     groups, which = np.unique(rows.group, return_inverse=True)

@@ -22,7 +22,7 @@ from privlearn.accountants import CentralAccountant, Certificate, JointAccountan
 from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.spend_totals import SpendTotals
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import AccountState, Checked
 from privlearn.cli.main import app
 from privlearn.contract.billboard import Billboard
 from privlearn.contract.protocols import Plan
@@ -555,7 +555,7 @@ def test_shares_of_disjoint_users_take_work_in_proportion() -> None:
         accountant = _spends(users, ["x"] * spends, range(2 * spends))
         state, totals = AccountState(accountant.ledger.entries[0]), SpendTotals()  # type: ignore[arg-type]
         for entry in accountant.ledger.entries[1:]:
-            state.record(entry)
+            state.record(Checked(entry))
             totals.add(state, entry)
         counted = 0
 

@@ -119,13 +119,13 @@ def test_an_interrupt_just_after_the_spend_reaches_the_caller(
 ) -> None:
     books = accountant()
     books.commit(total=TOTAL)
-    record = books.record_spend
+    record = books.issuer.record_spend
 
     def interrupted(*spend: Any) -> None:
         record(*spend)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(books, "record_spend", interrupted)
+    monkeypatch.setattr(books.issuer, "record_spend", interrupted)
     with pytest.raises(KeyboardInterrupt):
         books.release("total", rows())
     books.close()

@@ -121,20 +121,19 @@ def retire(token: str, outcome: Any, upto: int | None = None) -> RetireEntry:
 def stood(entries: Sequence[Any], **how: Any) -> AccountState:
     state = AccountState(opened(**how))
     for entry in entries:
-        state.check(entry)
-        state.record(entry)
+        state.record(state.check(entry))
     return state
 
 
 def charged(state: AccountState) -> list[Fraction]:
     """To each user, in ρ."""
-    return [state.ceiling.largest(range(u, u + 1)).amounts[0] for u in range(N)]
+    return [state.meter.largest(range(u, u + 1)).amounts[0] for u in range(N)]
 
 
 def spent(state: AccountState) -> list[Fraction]:
     found = []
     for user in range(N):
-        tally = state.spent.of(user)
+        tally = state.charged.spent.of(user)
         found.append(Fraction(sum(n * (loss.zcdp() or 0) for loss, n in tally.items())))
     return found
 
@@ -179,7 +178,7 @@ def test_what_may_fail_is_charged_whole() -> None:
     entries = [issued, spend("t", (0, N), ApproxLoss("0.1", "0.001")), retire("t", "lost")]
     state = stood(entries, failure="0.01")
     assert all(charged(state))
-    assert {failed for _, failed in state.ceiling.failures()} == {Fraction(1, 1000)}
+    assert {failed for _, failed in state.meter.failures()} == {Fraction(1, 1000)}
 
 
 def test_under_add_remove_streams_are_charged_whole() -> None:
@@ -204,8 +203,8 @@ def persons(rule: Participation, *, starts: tuple[int, ...] = (), far: int = 0) 
 
 def test_a_person_with_several_visits_is_charged_whole() -> None:
     state = persons(Participation(2))
-    assert state.ceiling.largest() == ZCDP(1)
-    assert set(state.runs_spent) == {(0, N, gaussian("1/4", Adjacency.ZERO_OUT))}
+    assert state.meter.largest() == ZCDP(1)
+    assert set(state.charged.runs_spent) == {(0, N, gaussian("1/4", Adjacency.ZERO_OUT))}
 
 
 def test_a_person_with_one_visit_is_charged_by_whole_batches() -> None:
@@ -216,8 +215,8 @@ def test_a_person_with_one_visit_is_charged_by_whole_batches() -> None:
         (Participation(1, per_batch=1), (0, 4), N),
     ):
         state = persons(rule, starts=starts, far=5)
-        assert [n for (a, b, _), n in state.runs_spent.items()] == [1]
-        assert {(a, b) for a, b, _ in state.runs_spent} == {(0, stop)}
+        assert [n for (a, b, _), n in state.charged.runs_spent.items()] == [1]
+        assert {(a, b) for a, b, _ in state.charged.runs_spent} == {(0, stop)}
         assert charged(state) == steps((stop, "1/4"), (N - stop, 0))
 
 
@@ -487,10 +486,10 @@ def histories(*, plan: bool, number: int, length: int) -> Iterator[tuple[History
         for _ in range(length):
             entry = story.entry()
             try:
-                state.check(entry)
+                checked = state.check(entry)
             except PrivlearnError:
                 continue
-            state.record(entry)
+            state.record(checked)
             story.take(entry)
             yield story, state
 
@@ -548,6 +547,8 @@ def test_shares_of_mechanisms_follow_what_streams_are_charged() -> None:
 # Planted faults -----------------------------------------------------------------------------------
 
 STATE = "privlearn.accountants.state:AccountState"
+ACCOUNT = "privlearn.accountants.account:Account"
+CHARGED = "privlearn.accountants.charged:Charged"
 STREAMS, PLANNED = "privlearn.accountants.streams", "privlearn.accountants.planned:Planned"
 MODEL = test_charges_are_those_of_a_model_that_looks_at_every_user
 RUNS = test_nobody_is_in_more_runs_than_were_planned
@@ -592,14 +593,14 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
     ),
     (f"{STREAMS}:Stream.come_to", "max(self.reach, stop)", "max(self.reach, stop - 1)", MODEL),
     (
-        f"{STATE}._end_early",
-        "self._paying(account).charge",
-        "self.ceiling.charge",
+        f"{CHARGED}.end_early",
+        "self.charge(meter, [(kept, part)]",
+        "self.charge(self._meter, [(kept, part)]",
         test_a_stream_of_an_allowance_frees_what_the_allowance_holds,
     ),
-    (f"{STATE}._end_early", "self._add_spent(kept, part)", "pass", MODEL),
-    (f"{STATE}._end_early", "self._take_off(account, users, part)", "pass", MODEL),
-    (f"{STATE}._take_off", "self._paying(account)", "self.ceiling", MODEL),
+    (f"{CHARGED}.end_early", "self._add(kept, part)", "pass", MODEL),
+    (f"{CHARGED}.end_early", "self._add(users, part, -1)", "pass", MODEL),
+    (f"{CHARGED}.end_early", "self.charge(meter, [(users, part)], off=True)", "pass", MODEL),
     (
         f"{STATE}._end_early",
         "and not by_arrival(stream.loss)",
@@ -630,8 +631,8 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_what_is_wrong_with_a_token_keeps_what_it_holds,
     ),
     (
-        f"{STATE}._check_upto",
-        "stop if account.stream is None else account.stream.reach",
+        f"{ACCOUNT}._check_upto",
+        "stop if self.stream is None else self.stream.reach",
         "stop",
         test_values_are_of_rows_within_the_reach,
     ),

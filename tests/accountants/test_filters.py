@@ -222,7 +222,9 @@ def test_a_failing_loss_needs_a_failure_budget() -> None:
     with pytest.raises(LossExceedsTokenError, match="fails with probability"):
         plain.spend(black_box(ApproxLoss("0.1", "1e-9")))
     with pytest.raises(LossExceedsTokenError, match="fails with probability"):
-        book.record_spend(plain, black_box(ApproxLoss("0.1", "1e-9")), ApproxLoss("0.1", "1e-9"))
+        book.issuer.record_spend(
+            plain, black_box(ApproxLoss("0.1", "1e-9")), ApproxLoss("0.1", "1e-9")
+        )
     with pytest.raises(BudgetError, match="says itself"):
         book.issue(GaussianLoss("0.1"), users=USERS, label="x", failure="1e-9")
     for bad in ("1e-6", "0.5", "-0.1"):
@@ -556,7 +558,7 @@ def test_delegated_parts_and_own_tokens_never_exceed_the_cap(data: Any) -> None:
             pass
         assert book.budget.covers(book.spent())
     for user in USERS:
-        tally = next(v for users, v in book._state.spent.pieces() if user in users)
+        tally = next(v for users, v in book._state.charged.spent.pieces() if user in users)
         assert sum(Fraction(loss.zcdp() or 0) * n for loss, n in tally.items()) <= 1
     for part in parts[1:]:
         part.close()
@@ -565,10 +567,10 @@ def test_delegated_parts_and_own_tokens_never_exceed_the_cap(data: Any) -> None:
     book.close()
     certificate = certify(book.ledger.records)
     assert certificate.problems == []
-    charged = [value.amounts[0] for _, value in book._state.ceiling.pieces()]
+    charged = [value.amounts[0] for _, value in book._state.meter.pieces()]
     spent = {
         users.start: sum(Fraction(loss.zcdp() or 0) * n for loss, n in tally.items())
-        for users, tally in book._state.spent.pieces()
+        for users, tally in book._state.charged.spent.pieces()
     }
     assert max(charged) == max(spent.values(), default=0)
 

@@ -52,7 +52,7 @@ def begun(folder: Path, rule: Participation, visits: int) -> str:
     people.close()
     shutil.copy(folder / "people.db", folder / "old.db")
     with People.open(folder / "people.db") as people:
-        made._people = made._entries._people = people
+        made.issuer.people = people
         rows = people.admit(ones(people, range(10), visits), [f"p{i}" for i in range(visits)])
         if rule.pooled:
             rows = rows.pool(lambda block: block.mean(axis=0))

@@ -411,8 +411,8 @@ def test_a_rényi_cap_holds_at_every_order() -> None:
     with pytest.raises(InsufficientBudgetError):
         book.issue(loss, users=range(4), label="y")
     ranged = BoundedRangeLoss("1/9", adjacency=Adjacency.ZERO_OUT)
-    assert not book._state.shares(ranged)
-    assert account(Participation(2), noise=NoiseSource.simulation(0))._state.shares(ranged)
+    assert not book._state.prices.shares(ranged)
+    assert account(Participation(2), noise=NoiseSource.simulation(0))._state.prices.shares(ranged)
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_shared_losses_grow_at_least_as_fast_as_visits(one: Loss, cap: Any) -> N
         adjacency=Adjacency.REPLACE_ONE,
         noise=NoiseSource.simulation(0),
     )
-    if not book._state.shares(one) or (
+    if not book._state.prices.shares(one) or (
         isinstance(cap, PureDP) and one.unless_failed().pure() is None
     ):
         return

@@ -55,7 +55,7 @@ def ones(users: range) -> Rows[Any]:
 
 
 def mass(made: Any, loss: Any, users: range) -> Fraction | None:
-    found: Fraction | None = made._state.of_person(loss, users).gaussian()
+    found: Fraction | None = made._state.prices.loss_of_person(loss, users).gaussian()
     return found
 
 
@@ -312,7 +312,8 @@ def test_failures_of_all_visits_are_within_those_that_are_allowed() -> None:
 
 
 PERSONS, STATE = "privlearn.accountants.persons", "privlearn.accountants.state"
-OF_PERSON = f"{STATE}:AccountState.of_person"
+PRICES = "privlearn.accountants.prices:Prices"
+OF_PERSON = f"{PRICES}.loss_of_person"
 TOTAL = "privlearn.accountants.person_totals:_most"
 STAMPS = "privlearn.contract.openings:_check_stamp"
 
@@ -377,29 +378,34 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         "loss",
         test_totals_are_of_the_person_who_pays_most,
     ),
-    (OF_PERSON, "if local else", "if False else", test_messages_of_devices_add_up_in_gaussian_mass),
     (
-        f"{STATE}:AccountState.shares",
+        OF_PERSON,
+        "if self._apart else",
+        "if False else",
+        test_messages_of_devices_add_up_in_gaussian_mass,
+    ),
+    (
+        f"{PRICES}.shares",
         "grows and not has_visits(loss)",
         "grows",
         test_streams_are_charged_whole_to_whoever_is_in_them,
     ),
     (
-        f"{STATE}:AccountState.price_of_person",
-        "loss if self.visits is None else self.of_person(loss, users)",
+        f"{PRICES}.of_person",
+        "loss if self._visits is None else self.loss_of_person(loss, users)",
         "loss",
         test_a_plan_is_charged_as_often_as_it_says,
     ),
     (
-        f"{STATE}:AccountState._charge_item",
+        "privlearn.accountants.charged:Charged.charge",
         "price.budget * count",
         "price.budget",
         test_a_plan_is_charged_as_often_as_it_says,
     ),
     (
-        f"{STATE}:AccountState._check_persons",
-        "if not trial.fits():",
-        "if False:",
+        "privlearn.accountants.meter:Meter.check_within",
+        "not self._within(self.persons.bound())",
+        "False",
         test_a_plan_is_charged_as_often_as_it_says,
     ),
     (
@@ -415,10 +421,10 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_entries_of_batches_stand_once_and_first,
     ),
     (TOTAL, "_DIGITS) * count", "_DIGITS)", test_totals_are_of_the_person_who_pays_most),
-    (TOTAL, "state.shares(loss)", "False", test_totals_are_of_the_person_who_pays_most),
+    (TOTAL, "state.prices.shares(loss)", "False", test_totals_are_of_the_person_who_pays_most),
     (
         TOTAL,
-        "state.of_person(loss, users)",
+        "state.prices.loss_of_person(loss, users)",
         "loss",
         test_totals_are_of_the_person_who_pays_most,
     ),
@@ -489,14 +495,14 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_rows_within_a_batch_are_not_pooled_without_the_others,
     ),
     (
-        "privlearn.accountants.ceilings:Ceiling._within",
+        "privlearn.accountants.meter:Meter._within",
         "and most[-1] <= self.failure",
         "",
         test_failures_of_all_visits_are_within_those_that_are_allowed,
     ),
     (
         "privlearn.contract.billboard:Billboard.skip",
-        "self.issuer.people.skip_to(users.stop)",
+        "self.accountant.people.skip_to(users.stop)",
         "pass",
         test_slots_that_are_skipped_are_skipped_in_the_registry,
     ),

@@ -13,7 +13,7 @@ from person_ledgers import a_lease_ahead, changed, leased_runs
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import certify
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.prices import Prices
 from privlearn.contract.billboard import Billboard
 from privlearn.contract.leases import Lease
 from privlearn.contract.protocols import Plan
@@ -162,7 +162,7 @@ def test_what_all_runs_tell_of_a_person_is_charged(
     assert charged() >= divergence * (1 - 1e-9)
     # an account that forgets that a person has several rows
     with monkeypatch.context() as patch:
-        patch.setattr(AccountState, "of_person", lambda self, loss, users: loss)
+        patch.setattr(Prices, "loss_of_person", lambda self, loss, users: loss)
         assert (charged() < divergence * (1 - 1e-9)) is (most_rows(rule) > 1)
     # each run has noise of its own, of the stated size
     assert abs(draws.std() / STD - 1) < 4 / np.sqrt(2 * draws.size)

@@ -391,9 +391,10 @@ def test_a_real_signal_between_check_and_entry(monkeypatch: pytest.MonkeyPatch) 
     case = Case()
     check = case.accountant._state.check
 
-    def interrupted(entry: Any) -> None:
-        check(entry)
+    def interrupted(entry: Any) -> Any:
+        found = check(entry)
         signal.raise_signal(signal.SIGUSR1)
+        return found
 
     monkeypatch.setattr(case.accountant._state, "check", interrupted)
     before = signal.signal(signal.SIGUSR1, lambda *_: case.trying(case.issue)())

@@ -259,7 +259,7 @@ def test_a_stated_loss_must_be_earned_by_domain_and_noise() -> None:
     spend = Spend("liar", Ball(1.0, 1), GaussianNoise(10.0))
     cheap = GaussianLoss("0.01")
     with pytest.raises(BudgetError, match="noise and domain give a loss of"):
-        book.record_spend(token, spend, cheap)
+        book.issuer.record_spend(token, spend, cheap)
     assert len(book.ledger.entries) == 2
 
 

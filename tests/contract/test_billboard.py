@@ -125,7 +125,7 @@ def test_a_policy_that_fails_on_a_user_serves_the_others_and_the_clock_goes_on(
 
 def test_the_policy_sees_public_state_and_each_row_by_itself(board: Billboard) -> None:
     """What user 2 gets does not depend on the other rows of the block."""
-    first = Billboard(board.issuer, USERS)
+    first = Billboard(board.accountant, USERS)
     changed = np.arange(6.0)[:, None]
     changed[0] = 99.0
 
@@ -165,7 +165,7 @@ def sums(rows: Rows[Array]) -> Array:
 
 def rows_accountant(rows: Rows[Array]) -> Any:
     board: Any = Rows._board_of(rows)
-    return board.issuer
+    return board.accountant
 
 
 def rich_board() -> Billboard:

@@ -127,9 +127,9 @@ def test_a_retired_token_cannot_be_spent_and_its_budget_is_back(
 def test_a_token_of_another_accountant_is_unknown(token: Token[ZCDP]) -> None:
     other = CentralAccountant(ZCDP(1), users=USERS, noise=NoiseSource.simulation(0))
     with pytest.raises(TokenError, match="was never issued here"):
-        other.record_spend(token, SPEND, SPEND.loss(Adjacency.REPLACE_ONE))
+        other.issuer.record_spend(token, SPEND, SPEND.loss(Adjacency.REPLACE_ONE))
     with pytest.raises(TokenError, match="was never issued here"):
-        other.record_retire(token, "unused", None)
+        other.issuer.record_retire(token, "unused", None)
     assert len(other.ledger.entries) == 1
 
 
@@ -137,7 +137,7 @@ def test_a_smuggled_second_token_object_is_refused_by_the_ledger(
     accountant: CentralAccountant[ZCDP], token: Token[ZCDP]
 ) -> None:
     """Two objects, one token: what counts is the ledger's state, not the object's flag."""
-    twin = mint_token(accountant, token.id, ZCDP(1), USERS, "twin")
+    twin = mint_token(accountant.issuer, token.id, ZCDP(1), USERS, "twin")
     token.spend(SPEND)
     with pytest.raises(TokenSpentError, match="was spent before: it stays charged"):
         twin.spend(SPEND)
@@ -147,10 +147,10 @@ def test_a_smuggled_second_token_object_is_refused_by_the_ledger(
 def test_a_smuggled_token_cannot_hold_more_or_reach_further(
     accountant: CentralAccountant[ZCDP], token: Token[ZCDP]
 ) -> None:
-    rich = mint_token(accountant, token.id, ZCDP(1), USERS, "rich")
+    rich = mint_token(accountant.issuer, token.id, ZCDP(1), USERS, "rich")
     with pytest.raises(LossExceedsTokenError, match="holds ZCDP"):
         rich.spend(Spend("probe", BALL, GaussianNoise(2.0)))
-    wide = mint_token(accountant, token.id, ZCDP("0.1"), range(20), "wide")
+    wide = mint_token(accountant.issuer, token.id, ZCDP("0.1"), range(20), "wide")
     with pytest.raises(TokenError, match="was issued for users"):
         wide.spend(SPEND)
     assert spends(accountant) == 0
@@ -185,7 +185,7 @@ def test_tokens_receipts_and_released_values_cannot_be_forged(
         with pytest.raises(TypeError, match=r"are made by|come out of"):
             make()
     with pytest.raises(TypeError, match="must be a currency"):
-        mint_token(accountant, "x", 0.1, USERS, "")  # type: ignore[type-var]
+        mint_token(accountant.issuer, "x", 0.1, USERS, "")  # type: ignore[type-var]
 
 
 def test_a_released_value_is_read_only(token: Token[ZCDP]) -> None:

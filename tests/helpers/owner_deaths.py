@@ -29,6 +29,7 @@ from kill_points import LEDGER, Disk, Points, die, tell, watch
 from privlearn import Rows
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.serving import default_socket, serve_ledger
+from privlearn.accountants.token_entries import TokenEntries
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.owner import LedgerOwner
@@ -82,13 +83,13 @@ def owner_syncs_nothing(left: list[tuple[str, str]]) -> None:
 
 def process_lets_go_early(left: list[tuple[str, str]]) -> None:
     """What the spend is to pay for leaves before it stands."""
-    record = Account.record_spend
+    record = TokenEntries.record_spend
 
-    def early(self: Account, token: Any, *more: Any) -> Any:
+    def early(self: TokenEntries, token: Any, *more: Any) -> Any:
         left.append((token.id, ""))
         return record(self, token, *more)
 
-    Account.record_spend = early  # type: ignore[method-assign, assignment]
+    TokenEntries.record_spend = early  # type: ignore[method-assign, assignment]
 
 
 FAULTS = {each.__name__: each for each in (owner_syncs_nothing, process_lets_go_early)}

@@ -66,7 +66,7 @@ def open_stream(
         adjacency=mechanism.adjacency,
     )
     if z is not None:
-        accountant.noise = cast(NoiseSource, Tape(z))
+        accountant.issuer.noise = cast(NoiseSource, Tape(z))
     token = accountant.issue(mechanism.loss(), users=users, label="stream")
     return mechanism.open(token), accountant
 

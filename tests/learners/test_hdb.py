@@ -731,14 +731,14 @@ def test_after_a_restart_it_is_as_if_it_had_never_stopped(
         begun = learner._batches[learner._batch].start
     accountant: Any = JointAccountant.resume(path, noise=NoiseSource.simulation(0))
     resumed = DPHDB.resume(accountant)
-    accountant.noise = NoiseSource.simulation(99)
+    accountant.issuer.noise = NoiseSource.simulation(99)
     assert resumed.clock_ == begun
     crowd.play(resumed, begun)
 
     other, whole = Crowd(13), joint()
     reference = unstarted(method=method).start(whole)
     other.play(reference, 0, begun)
-    whole.noise = NoiseSource.simulation(99)
+    whole.issuer.noise = NoiseSource.simulation(99)
     other.play(reference, begun)
     assert crowd.arms[:begun] + crowd.arms[at:] == other.arms
     assert resumed.public_state() == reference.public_state()

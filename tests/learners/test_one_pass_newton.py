@@ -944,7 +944,7 @@ def test_after_a_restart_it_is_as_if_it_had_never_stopped(at: int, tmp_path: Pat
         path, noise=NoiseSource.simulation(0)
     )
     resumed = OnePassNewtonMNL.resume(accountant)
-    accountant.noise = NoiseSource.simulation(99)
+    accountant.issuer.noise = NoiseSource.simulation(99)
     assert (resumed.clock_, resumed.get_params()) == (begun, learner.get_params())
     assert np.array_equal(resumed.theta_, learner.theta_)
     after = one_by_one(resumed, features[begun:], uniforms[begun:])

@@ -402,7 +402,7 @@ KILLED = """
         os.kill(os.getpid(), signal.SIGKILL) if how == "kill" else os._exit(9)
 
     def dies_at_spend(self, entry):
-        die() if entry.entry == "spend" else check(self, entry)
+        return die() if entry.entry == "spend" else check(self, entry)
 
     check = AccountState.check
     if when == "before the spend":

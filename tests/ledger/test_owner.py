@@ -19,6 +19,7 @@ from privlearn import NoiseSource, Rows
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.accountants.accounts import Accounts
 from privlearn.accountants.serving import default_socket, owning_ledger
+from privlearn.accountants.state import Checked
 from privlearn.errors import (
     BudgetError,
     InsufficientBudgetError,
@@ -136,7 +137,7 @@ def test_threads_of_several_connections_never_overspend(path: Path) -> None:
 def overspending(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     """How often a process spends that checks nothing itself."""
     one = begun(path)
-    monkeypatch.setattr(one._state, "check", lambda entry: None)
+    monkeypatch.setattr(one._state, "check", Checked)
     paid = 0
     for _ in range(14):
         try:
@@ -397,14 +398,14 @@ def test_a_process_of_an_earlier_owner_neither_spends_nor_releases(path: Path) -
         first.enter_context(owned(path))
         one = begun(path)
         token = one.issue(SUM.loss(), users=USERS, label="early")
-        retire = one.record_retire
+        retire = one.issuer.record_retire
 
         def after_another_owner_came(*given: Any, **named: Any) -> None:
             first.close()
             second.enter_context(owned(path))
             retire(*given, **named)
 
-        one.record_retire = after_another_owner_came  # type: ignore[method-assign]
+        one.issuer.record_retire = after_another_owner_came  # type: ignore[method-assign]
         with pytest.raises(LedgerFencedError, match="opened anew, in epoch 2"):
             left.append(run(one))  # its spend stands, and its release does not
         refusals: list[Callable[[], object]] = [
@@ -584,11 +585,11 @@ def test_what_a_connection_held_is_ended_with_it(path: Path) -> None:
 def wrote_spend(accountant: Account) -> None:
     """A spend without a release."""
     token = accountant.issue(SUM.loss(), users=USERS, label="lost")
-    retire = accountant.record_retire
-    accountant.record_retire = lambda *_, **__: stop()  # type: ignore[method-assign]
+    retire = accountant.issuer.record_retire
+    accountant.issuer.record_retire = lambda *_, **__: stop()  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         release(token)
-    accountant.record_retire = retire  # type: ignore[method-assign]
+    accountant.issuer.record_retire = retire  # type: ignore[method-assign]
 
 
 def stop() -> None:

@@ -15,6 +15,7 @@ from privlearn import NoiseSource, Rows
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.accounts import Accounts
 from privlearn.accountants.serving import _answerer, default_socket, owning_ledger
+from privlearn.accountants.state import Checked
 from privlearn.errors import (
     LedgerBusyError,
     LedgerError,
@@ -166,7 +167,7 @@ def test_what_others_wrote_is_checked_by_every_process(
         one, other = begun(path, "1/200"), joined(path)
         with monkeypatch.context() as patch:
             patch.setattr(Accounts, "check", only_opens)
-            patch.setattr(other._state, "check", lambda entry: None)
+            patch.setattr(other._state, "check", Checked)
             for _ in range(2):
                 other._issue(SUM.loss(), USERS, "sum", one.failure() * 0, None)
         with pytest.raises(LedgerError, match=r"does not check.*: budget exceeded"):

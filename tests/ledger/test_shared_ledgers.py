@@ -13,7 +13,7 @@ from shared_ledgers import MemoryStore, Place
 from privlearn import NoiseSource, Rows
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import AccountState, Checked
 from privlearn.accountants.turn_lock import News
 from privlearn.errors import (
     InsufficientBudgetError,
@@ -239,7 +239,7 @@ def test_an_entry_of_another_process_that_does_not_check_stops_a_process(
     one, other = begun(place), joined(place)
     for _ in range(10):
         run(other)
-    monkeypatch.setattr(other._state, "check", lambda entry: None)
+    monkeypatch.setattr(other._state, "check", Checked)
     run(other)
     size = len(place.records)
     with pytest.raises(LedgerError, match=r"wrote an entry that does not check.*budget exceeded"):

@@ -63,7 +63,7 @@ def account_of(
         noise=NoiseSource.simulation(1),
         people=People.memory(rule),
     )
-    device.observer = seen
+    device.issuer.observer = seen
     return device
 
 

@@ -11,7 +11,7 @@ import pytest
 
 WALKS = Path(__file__).parents[2] / "benchmarks" / "walks.py"
 MOST = {
-    "select": 53,  # 47 before users are served in blocks, 36 before persons who return
+    "select": 51,  # 47 before users are served in blocks, 36 before persons who return
     "observe": 26,
     "end of a batch": 410,  # 385 before calls are explained, 359 before ledgers have more files
     "certificate": 975,  # 1128 before records are read by the page

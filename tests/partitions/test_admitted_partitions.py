@@ -16,8 +16,8 @@ from participation_oracle import Visits, rules
 
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
+from privlearn.accountants.prices import Prices
 from privlearn.accountants.serving import owning_ledger
-from privlearn.accountants.state import AccountState
 from privlearn.errors import PartitionError, ProvenanceError, UsersError
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP
@@ -236,7 +236,7 @@ def test_what_a_person_in_several_partitions_moves_is_what_is_charged(
     assert divergence == pytest.approx(float(price(rule)))
     assert charged() >= divergence * (1 - 1e-9)
     # an account that forgets that a person has several rows
-    monkeypatch.setattr(AccountState, "of_person", lambda self, loss, users: loss)
+    monkeypatch.setattr(Prices, "loss_of_person", lambda self, loss, users: loss)
     assert (charged() < divergence * (1 - 1e-9)) is (rule.most > 1)
 
 

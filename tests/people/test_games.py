@@ -258,7 +258,7 @@ class LostRegistry(Game):
         account = CentralAccountant.resume(
             folder / "ledger", noise=NoiseSource.simulation(0), people=people
         )
-        account.observer = watcher
+        account.issuer.observer = watcher
         account.divide(self.starts)
         for users, price in self.tokens:
             mechanism = summing(price, self.adjacency)

@@ -477,16 +477,16 @@ def _noisy(receipt: Receipt, given: Rows[Array]) -> Released[Array]:
 def test_the_ledger_takes_names_for_open_spends_only(accountant: CentralAccountant[ZCDP]) -> None:
     unspent = accountant.issue(ZCDP("0.1"), users=USERS, label="unspent")
     with pytest.raises(TokenError, match="is unspent: no rows are opened"):
-        accountant.record_functions(unspent, ("map(f)",))
+        accountant.issuer.record_functions(unspent, ("map(f)",))
     receipt = unspent.spend(Spend("probe", BALL, GaussianNoise(1e3)))
-    accountant.record_functions(unspent, ("map(f)", "map(g)"))
+    accountant.issuer.record_functions(unspent, ("map(f)", "map(g)"))
     before = len(accountant.ledger.entries)
-    accountant.record_functions(unspent, ("map(g)",))
+    accountant.issuer.record_functions(unspent, ("map(g)",))
     assert len(accountant.ledger.entries) == before, "it stands there"
     again = FunctionsEntry(accountant=accountant.id, token=unspent.id, names=("map(g)",))
     with pytest.raises(LedgerError, match="were named before"):
         accountant._log.append(again)
     receipt.release(receipt.draw((2,)))
     with pytest.raises(TokenError, match="is retired: no rows are opened"):
-        accountant.record_functions(unspent, ("map(h)",))
+        accountant.issuer.record_functions(unspent, ("map(h)",))
     assert [type(e) for e in accountant.ledger.entries].count(SpendEntry) == 1

@@ -470,7 +470,7 @@ def test_an_audit_finds_what_a_timetable_has_no_place_for() -> None:
     for mechanism, why in cases:
         token = token_of(made, mechanism)
         with pytest.raises(BudgetError, match=why):
-            made.record_spend(token, mechanism.spend(), mechanism.loss())
+            made.issuer.record_spend(token, mechanism.spend(), mechanism.loss())
         token.retire()
 
 

@@ -12,7 +12,7 @@ import pytest
 from dropped_ledgers import begun, die, resumed
 
 from privlearn.accountants import CentralAccountant, streams
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import AccountState, Checked
 from privlearn.contract.protocols import Plan
 from privlearn.contract.tokens import Spend
 from privlearn.errors import BudgetError, LedgerError, LedgerHeadError, RowStoreError
@@ -245,7 +245,7 @@ def test_entries_that_chain_and_do_not_check_are_not_gone_on_with(tmp_path: Path
     account = begun(path, ZCDP(1), USERS)
     account.issue(ZCDP("0.001"), users=users, label="mean")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AccountState, "check", lambda self, entry: None)
+        patch.setattr(AccountState, "check", lambda self, entry: Checked(entry))
         token = account.issue(ZCDP(9), users=users, label="mean")  # above the cap
         MEAN.release(rows(users), token)
     account.ledger.close()

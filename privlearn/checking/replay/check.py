@@ -413,8 +413,8 @@ def _restarted(accountant: Any) -> Any:
     ledger = accountant.ledger
     ledger.close()
     again = type(accountant).resume(ledger.path, noise=accountant.noise, people=accountant.people)
-    again.observer = accountant.observer
-    again.observer.follow(again.ledger)
+    again.issuer.observer = accountant.issuer.observer
+    again.issuer.observer.follow(again.ledger)
     return again
 
 

@@ -205,7 +205,7 @@ MUTANTS = (
             Edit(
                 "privlearn.contract.tokens:Token.spend",
                 "self._issuer.record_spend(self, spend, loss)",
-                "self._issuer._state.accounts[self.id]",
+                "self._issuer._log.state.accounts[self.id]",
             ),
             Edit(
                 "privlearn.contract.tokens:Receipt._retire",
@@ -227,8 +227,8 @@ MUTANTS = (
                 "False",
             ),
             Edit(
-                "privlearn.accountants.state:AccountState._check_holds",
-                "held is not price.budget and not held.covers(price.budget)",
+                "privlearn.accountants.account:Account.check_holds",
+                "self.budget is not price.budget and not self.budget.covers(price.budget)",
                 "False",
             ),
         ),

@@ -1,10 +1,11 @@
-"""Caps, and what is charged against them: of an account, and of a reserved part of it."""
+"""Sums of what is charged to users, under a cap: of an account, and of parts of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import final
 
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.persons import PersonCharges, Visits
@@ -14,27 +15,35 @@ from privlearn.losses.budgets import Currency
 from privlearn.values.exact import exact_text
 
 
-@dataclass(slots=True)
-class Ceiling:
-    """What is charged to each arrival index, and how likely it is to fail."""
+@final
+class Meter:
+    """What is charged to each arrival index, or person, and how likely it is to fail.
 
-    users: range
-    cap: Currency
-    failure: Fraction
-    visits: Visits | None = None
-    """With a rule, what is charged is charged to a person."""
-    charged: Charges = field(init=False)
-    """In numbers of the currency of the cap."""
-    failing: Charges = field(init=False)
-    persons: PersonCharges | None = field(init=False)
-    """Those numbers and, last, the probability of failing, of persons."""
+    Args:
+        users: the arrival indices.
+        cap: of what each is charged.
+        failure: the cap of the probability of failing.
+        visits: with a rule, what is charged is charged to a person.
 
-    def __post_init__(self) -> None:
-        self.charged = Charges(self.users, len(self.cap.amounts))
-        self.failing = Charges(self.users)
-        self.persons = None
-        if self.visits is not None:
-            self.persons = PersonCharges(self.visits, len(self.cap.amounts) + 1)
+    Attributes:
+        charged: in numbers of the currency.
+        failing: the probabilities.
+        persons: those numbers and, last, the probability of failing, of persons.
+    """
+
+    __slots__ = ("cap", "charged", "failing", "failure", "persons", "users")
+
+    def __init__(
+        self,
+        users: range,
+        cap: Currency,
+        failure: Fraction,
+        visits: Visits | None = None,
+    ) -> None:
+        self.users, self.cap, self.failure = users, cap, failure
+        terms = len(cap.amounts)
+        self.charged, self.failing = Charges(users, terms), Charges(users)
+        self.persons = None if visits is None else PersonCharges(visits, terms + 1)
 
     def check(
         self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
@@ -129,10 +138,21 @@ class Ceiling:
             return self.persons.largest()[-1]
         return self.failing.largest(users)[0]
 
-    def fits(self) -> bool:
-        """Whether no person is charged more than the cap."""
-        assert self.persons is not None
-        return self._within(self.persons.bound()) or self._within(self.persons.largest())
+    def check_within(self) -> None:
+        """Raises InsufficientBudgetError unless a whole plan is charged under the cap."""
+        if self.persons is None:
+            none = Meter(self.users, self.cap, self.failure)
+            for users, total in self.pieces():
+                none.check(users, total, Fraction(0))
+            for users, failure in self.failures():
+                none.check(users, self.cap.zero(), failure)
+        elif not self._within(self.persons.bound()) and not self._within(self.persons.largest()):
+            raise InsufficientBudgetError(
+                spent=self.cap.zero(),
+                requested=self.largest(),
+                remaining=self.cap,
+                users=self.users,
+            )
 
     def pieces(self) -> Iterator[tuple[range, Currency]]:
         """What is charged, piece by piece."""
@@ -145,8 +165,55 @@ class Ceiling:
 
 @dataclass(slots=True)
 class Allowance:
-    """A reserved part of the cap: a ceiling of its own for the tokens that come out of it."""
+    """A reserved part of the cap: a meter of its own for the tokens that come out of it."""
 
     entry: DelegateEntry
-    ceiling: Ceiling
+    meter: Meter
     returned: bool = False
+
+
+@final
+class Allowances(dict[str, Allowance]):
+    """The reserved parts of an account, by their names.
+
+    Args:
+        meter: of the account, which is charged for each part until it is returned.
+    """
+
+    def __init__(self, meter: Meter) -> None:
+        self._whole = meter
+
+    def at(self, name: str) -> Allowance:
+        """One that was not returned.
+
+        Raises:
+            BudgetError: there is none of that name.
+        """
+        allowance = self.get(name)
+        if allowance is None:
+            raise BudgetError(f"allowance {name} was never delegated here")
+        if allowance.returned:
+            raise BudgetError(f"allowance {name} was returned before")
+        return allowance
+
+    def paying(self, name: str | None) -> Meter:
+        """The meter that carries a token: its allowance's until that is returned."""
+        allowance = None if name is None else self.get(name)
+        return self._whole if allowance is None or allowance.returned else allowance.meter
+
+    def reserve(self, entry: DelegateEntry, budget: Currency, failure: Fraction) -> None:
+        """Takes a part off the cap; a second one of a name is only in what an audit reads."""
+        users = range(*entry.users)
+        self.setdefault(entry.allowance, Allowance(entry, Meter(users, budget, failure)))
+        self._whole.charge(users, budget, failure)
+
+    def take_back(self, name: str) -> None:
+        """What the component's tokens hold stays charged, now to the account itself."""
+        allowance, whole = self.at(name), self._whole
+        allowance.returned = True
+        inner = allowance.meter
+        whole.release(inner.users, inner.cap, inner.failure)
+        for piece, value in inner.pieces():
+            whole.charge(piece, value, Fraction(0))
+        for piece, failed in inner.failures():
+            whole.charge(piece, whole.cap.zero(), failed)
