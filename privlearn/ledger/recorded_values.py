@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import final
 
-from privlearn.errors import LedgerError
 from privlearn.ledger.addresses import extra_needed
 from privlearn.ledger.chain import Record
 from privlearn.ledger.entries import RESUME
@@ -16,7 +15,7 @@ from privlearn.ledger.large_values import large_values
 from privlearn.ledger.moments import real_path
 from privlearn.ledger.reader import Look, is_export, read_at_once, readable
 from privlearn.ledger.tail import values_in_tail
-from privlearn.ledger.values import unpacked
+from privlearn.ledger.values import wrong_values
 
 
 @final
@@ -47,12 +46,9 @@ class RecordedValues:
         with readable(path):
             if not self.digests or (not isinstance(path, str) and is_export(path)):
                 return [], []
-            for digest, data in _values_of(path, self.digests):
-                missing.discard(digest)
-                try:
-                    unpacked(data, digest)
-                except LedgerError as error:
-                    changed.append(str(error))
+            for found in _values_of(path, self.digests):
+                missing.difference_update(digest for digest, _ in found)
+                changed += wrong_values(found)
         remarks = []
         if missing:
             remarks.append(
@@ -62,22 +58,24 @@ class RecordedValues:
         return sorted(changed), remarks
 
 
-def _values_of(path: Path | str, digests: set[str]) -> Iterator[tuple[str, bytes]]:
+def _values_of(path: Path | str, digests: set[str]) -> Iterator[Sequence[tuple[str, bytes]]]:
+    """Those that stand there, by their digests, some at once."""
     if isinstance(path, str):
         with extra_needed():
             from privlearn.ledger.postgres_reading import read_values
-        return read_values(path, digests)
+        return ([each] for each in read_values(path, digests))
     return _kept(path, digests)
 
 
-def _kept(path: Path, digests: set[str]) -> Iterator[tuple[str, bytes]]:
+def _kept(path: Path, digests: set[str]) -> Iterator[Sequence[tuple[str, bytes]]]:
     ledger = real_path(path)
-    yield from large_values(ledger, digests)
-    yield from ((name, value) for name, value in values_in_tail(ledger) if name in digests)
+    for each in large_values(ledger, digests):
+        yield [each]
+    yield [(name, value) for name, value in values_in_tail(ledger) if name in digests]
     wanted = sorted(digests.intersection(read_at_once(path, _digests_in)))
     while wanted:
         found = read_at_once(path, partial(_some_values, wanted))
-        yield from found
+        yield found
         del wanted[: len(found)]
 
 

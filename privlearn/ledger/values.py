@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from functools import lru_cache
 
 import numpy as np
@@ -61,3 +62,14 @@ def unpacked(data: bytes, digest: str) -> NDArray[np.generic]:
             f"the value {digest} was changed: its bytes have another hash; {_WHOLE}"
         )
     return value
+
+
+def wrong_values(values: Iterable[tuple[str, bytes]]) -> list[str]:
+    """What is wrong with values that were kept under these digests."""
+    problems = []
+    for digest, data in values:
+        try:
+            unpacked(data, digest)
+        except LedgerUnreadableError as error:
+            problems.append(str(error))
+    return problems

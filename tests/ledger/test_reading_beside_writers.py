@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.cli.main import app
 from privlearn.errors import LedgerError, LedgerUnreadableError
-from privlearn.ledger import Ledger, iterate_records, moments, reader
+from privlearn.ledger import Ledger, iterate_records, moments, reader, write_export
 from privlearn.ledger import disk as disks
 from privlearn.ledger.moments import Moment
 from privlearn.losses.budgets import ZCDP
@@ -103,6 +103,25 @@ def test_a_ledger_that_is_written_while_it_is_read_is_read_as_it_is_at_one_momen
     changed_during(monkeypatch, "_check_schema", lambda: written(path), times=9)
     with pytest.raises(LedgerUnreadableError, match="somebody writes to it"):  # it does not hang
         list(iterate_records(path))
+
+
+@pytest.mark.parametrize("form", ["file", "export"])
+def test_pages_are_of_bounded_size_and_an_audit_is_the_same_whatever_they_are(
+    path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(path)
+    whole, found = list(iterate_records(path)), audit(path)
+    if form == "export":
+        write_export(path.with_suffix(".jsonl"), whole)
+        path = path.with_suffix(".jsonl")
+        found = audit(path)
+    for at_once, most_bytes, most in ((3, 2**20, 3), (512, 1, 1), (512, 1000, 4)):
+        monkeypatch.setattr(reader, "_AT_ONCE", at_once)
+        monkeypatch.setattr(reader, "_BYTES", most_bytes)
+        pages = list(reader.iterate_pages(path))
+        assert [record for page in pages for record in page] == whole
+        assert 1 <= min(map(len, pages)) <= max(map(len, pages)) <= most
+        assert audit(path) == found
 
 
 def test_a_ledger_that_is_gone_or_swapped_while_it_is_read_is_found(

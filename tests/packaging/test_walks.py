@@ -15,7 +15,7 @@ MOST = {
     "observe": 26,
     "end of a batch": 410,  # 385 before calls are explained, 359 before ledgers have more files
     "certificate": 975,  # 1128 before records are read by the page
-    "audit": 5540,  # 11336 before that
+    "audit": 5345,  # 11336 before that
     "choose": 10,
     "randomize": 245,  # 236 before those, 229 before these, 89 before the exact sampler
 }
