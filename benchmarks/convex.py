@@ -116,11 +116,11 @@ def more_rows() -> list[Row]:
     rows = [Row(name, setting) for setting in settings for name in names]
     sparse = [Setting(1.0, *cell) for cell in [*SIX, (10_000, 50)]]
     sparse += [Setting(1.0, t, 10, regression.UNEQUAL) for t in (1000, 10_000)]
-    names = (convex.POFW, convex.CHOICES, convex.SFW, convex.SGD)
+    rivals = (convex.POFW, convex.CHOICES, convex.SFW, convex.SGD)
     return rows + [
         Row(name, setting)
         for setting in sparse
-        for name in names
+        for name in rivals
         if name != convex.SGD or setting.horizon <= 1000
     ]
 

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fit_banded import own_parameters
 from reporting import Table, parser, write
 
 from privlearn.mechanisms import BandedBLT
@@ -85,9 +86,12 @@ def own(setting: Setting) -> list[Fit]:
     rule = Participation(setting.most, setting.apart if setting.most > 1 else 1)
     found = []
     for objective in OBJECTIVES:
-        for family, make in (("table", BandedBLT.fitted), ("own fit", BandedBLT.fit)):
+        for family in ("table", "own fit"):
             start = time.process_time()
-            made = make(setting.horizon, rule, objective)
+            made = BandedBLT.fitted(setting.horizon, rule, objective)
+            if family == "own fit":
+                fitted = own_parameters(made.horizon, made.band, objective, setting.visits)
+                made = BandedBLT(made.horizon, *fitted)
             seconds = time.process_time() - start
             norm = made.participation_norm(rule.most, rule.apart)
             errors = Errors(norm * made.max_error_std(), norm * made.rms_error_std())

@@ -12,7 +12,7 @@ whatever the loss.  Three strategies:
 ``plain``     θ moves after every user: a Frank-Wolfe step towards the vertex of the noisy gradient,
               with the noise of least error.  Increments are made against θ at the start of a public
               block of at most 1/16 of the users so far (64 at most), so that blocks can be computed
-              at once.  For whoever needs a model at every time; memory is O(d).
+              at once.  For whoever needs a model at every time; no rows are kept.
 
 What was measured stands in docs/reference/learners.md.  Each has a module of its own
 (`privlearn.learners.tofw_plain`, …), with its constants.
@@ -148,7 +148,9 @@ class DPTOFW(LpLearner, StrategyLearner):
             "buffered": Buffered,
             "whitened": partial(Whitened, constant=self.constant),
         }
-        self._strategy = strategies[self._way](self, accountant, self.clip)
+        # by name in the ledger, as a later version may choose another one
+        way = self._fixed("method", lambda: self._way) if self.method == "auto" else self.method
+        self._strategy = strategies[way](self, accountant, self.clip)
 
     def _replay(self) -> None:
         super()._replay()

@@ -164,11 +164,6 @@ class BallReport(EachReport[Array]):
         """Every number of a report lies in [−limit, limit]."""
         return self.scale * (1.0 if self.cap.surface == "sphere" else NORMAL_LIMIT)
 
-    @property
-    def density_bounds(self) -> tuple[float, float]:
-        """m and M: every report's law has a density in [m, M] against the null law."""
-        return self.cap.densities
-
     def spend(self, *, interactive: bool = False) -> Spend:
         """The statement for the ledger."""
         return self._spends[interactive]

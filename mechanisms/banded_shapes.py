@@ -112,16 +112,6 @@ def exponentials(shape: Shape, band: int, buffers: int = BUFFERS) -> tuple[Array
     return np.asarray(weights), -np.expm1(-rates)
 
 
-def cut_exponentials(weights: Array, decay: Array, band: int) -> Array:
-    """c_0, ..., c_(band - 1) of exponentials."""
-    found = np.zeros(band)
-    lags = np.arange(band - 1.0)
-    for weight, rate in zip(weights, np.log1p(-decay), strict=True):
-        found[1:] += weight * np.exp(lags * rate)
-    found[0] = 1.0
-    return found
-
-
 def _at(shape: Shape, lags: Array, band: int) -> Array:
     """c at some lags: f_u = Gamma(u + 1/2) / (Gamma(u + 1) sqrt(pi))."""
     g = np.interp(np.sqrt(lags / band), np.linspace(0.0, 1.0, LAGS + 1), (1.0, *shape.lags))

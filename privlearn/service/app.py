@@ -254,7 +254,8 @@ class _Front:
             await self.in_steps(ask("observe", fields))
 
     def _add_watching(self, app: FastAPI) -> None:
-        ask, watching = self._asked.ask, Annotated[Caller, Depends(self.caller("watch"))]
+        ask = self._asked.ask
+        watching = Annotated[Caller, Depends(self.caller("watch"))]
 
         @app.get("/v1/status", responses=_REFUSALS)
         async def status(caller: watching) -> Status:
@@ -280,7 +281,8 @@ class _Front:
             return PlainTextResponse(told["text"], media_type=told["type"])
 
     def _add_operating(self, app: FastAPI) -> None:
-        ask, operating = self._asked.ask, Annotated[Caller, Depends(self.caller("operator"))]
+        ask = self._asked.ask
+        operating = Annotated[Caller, Depends(self.caller("operator"))]
 
         @app.post("/v1/close-batch", responses=_REFUSALS)
         async def close_batch(

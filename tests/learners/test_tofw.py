@@ -122,6 +122,7 @@ def test_plain_moves_at_every_time_and_buffered_at_the_ends_of_epochs() -> None:
 def test_the_default_is_what_was_best_where_it_was_measured(p: float, way: type[Any]) -> None:
     learner = DPTOFW(DIM, p=p).start(central())
     assert isinstance(learner._strategy, way)
+    assert learner._made["method"] == way.__name__.lower()  # for a ledger in a file
     assert learner.get_params()["method"] == "auto"
     with pytest.raises(ValueError, match="method = 'restarts': must be one of"):
         DPTOFW(DIM, method="restarts").start(central())  # type: ignore[arg-type]

@@ -184,7 +184,7 @@ def test_density_ratios(make: Callable[..., BallReport], dim: int, epsilon: floa
     price = epsilon_of(report)
     assert worst <= math.exp(price) * (1 + 1e-12)
     assert worst >= math.exp(epsilon) * (1 - 1e-9)
-    m, big = report.density_bounds
+    m, big = report.cap.densities
     assert all(law.min() >= m * (1 - 1e-9) and law.max() <= big * (1 + 1e-9) for law in laws)
     out = float(np.max([np.maximum(law, 1 / law) for law in laws]))
     zero = make(dim, 2.0, epsilon, adjacency=Adjacency.ZERO_OUT)

@@ -39,7 +39,6 @@ from privlearn.mechanisms.banded_shapes import (
     Errors,
     Objective,
     Shape,
-    cut_exponentials,
     exponentials,
     half_powers,
     row_knots,
@@ -51,6 +50,16 @@ OBJECTIVES: tuple[Objective, ...] = ("max", "mean")
 CURVES: tuple[Curves, ...] = ("max", "mean", "visits")
 SHAPES = {curves: banded_table("shapes", curves) for curves in CURVES}
 ERRORS = {curves: banded_table("errors", curves) for curves in CURVES}
+
+
+def cut_exponentials(weights: Array, decay: Array, band: int) -> Array:
+    """c_0, ..., c_(band - 1) of exponentials."""
+    found = np.zeros(band)
+    lags = np.arange(band - 1.0)
+    for weight, rate in zip(weights, np.log1p(-decay), strict=True):
+        found[1:] += weight * np.exp(lags * rate)
+    found[0] = 1.0
+    return found
 
 
 def some_curves(rows: int, band: int) -> tuple[Array, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from privlearn.accountants import CentralAccountant
 from privlearn.learners.noisy_sgd import NoisySGD
@@ -15,7 +15,6 @@ from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
 from privlearn.mechanisms.constraint_sets import LpBall, dual_exponent
 from privlearn.mechanisms.least_noise import regular_exponent
 from privlearn.noise import NoiseSource
-from privlearn.rows.domains import Array
 from privlearn_studies.rivals.convex import (
     ConstantAnswer,
     LocalMD,
@@ -79,16 +78,6 @@ SFW_SETTINGS: Final = {
 That is more than a method may hope for: the radius 1 that many use is ‖θ*‖_p.  Ours all search in
 radius 2, with one rule for all cells.
 """
-
-
-class Competitor(Protocol):
-    """Something that answers with a parameter."""
-
-    @property
-    def coef_(self) -> Array: ...
-
-    def partial_fit(self, x: Array, y: Array, /) -> Any:
-        """Learns from rows."""
 
 
 def learner(name: str, stream: LinearStream) -> Any:
