@@ -15,13 +15,7 @@ from typing import ClassVar, Generic, Literal, Self, cast, final
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
 from privlearn.accountants.audit import certify
-from privlearn.accountants.beginnings import (
-    check_new,
-    check_registry,
-    check_shared,
-    ledger_to_resume,
-    read_account,
-)
+from privlearn.accountants.beginnings import check_registry, opening_entry, read_account
 from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.collector import collector_paused
 from privlearn.accountants.epsilon_delta import largest_delta, largest_epsilon
@@ -29,13 +23,18 @@ from privlearn.accountants.filters import RunningBound, running_bound
 from privlearn.accountants.guarantee import promised, spent
 from privlearn.accountants.issuing import Issuing
 from privlearn.accountants.multiple_accountants import check_beside
-from privlearn.accountants.opening_entries import opening_entry
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.accountants.turn_lock import News
 from privlearn.contract.tokens import ReleaseObserver
-from privlearn.errors import BudgetError, TokenCopyError
+from privlearn.errors import (
+    BudgetError,
+    LedgerError,
+    LedgerHeadError,
+    PeopleError,
+    TokenCopyError,
+)
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import ResumeEntry
 from privlearn.losses import Loss
@@ -126,7 +125,16 @@ class _Accountant(Issuing[B], Generic[B]):
             book.listen(news)
         log = AccountLog(AccountState(opened), 1, book, news)
         self._start(log, TokenEntries(log, source, observer, people))
-        check_new(people)
+        if people is not None and people.serving_only:
+            raise PeopleError(
+                f"people: registry {people.id} stands in place of one that was lost, and learns "
+                "nobody; it is for resume(..., people=), a new accountant needs one of its own"
+            )
+        if people is not None and people.accountant is not None:
+            raise PeopleError(
+                f"people: registry {people.id} belongs to accountant {people.accountant!r}; resume "
+                "that, or make a registry for this one"
+            )
         log.begin(first=not shared, beside=lambda others: check_beside(opened, list(others)))
         if people is not None:
             people.bind(opened.accountant, self.users)
@@ -166,7 +174,16 @@ class _Accountant(Issuing[B], Generic[B]):
             PeopleError: not the registry of this accountant, or older than its ledger.
         """
         check_registry(people)
-        book = ledger_to_resume(ledger, head, unknown_head=unknown_head)
+        if not isinstance(ledger, Ledger):
+            book = Ledger.open(ledger, head=head, unknown_head=unknown_head)
+        elif unknown_head:
+            raise ValueError("unknown_head = True: is for Ledger.open, where there is a Ledger")
+        else:
+            book = ledger
+            if head is not None and not book.holds(head):
+                raise LedgerHeadError(
+                    f"head is {book.head}, not {head}: the ledger was cut or rewritten"
+                )
         resumed, before = cls._read(book, noise, accountant, people)
         resumed._before = before
         with resumed._lock:
@@ -205,7 +222,16 @@ class _Accountant(Issuing[B], Generic[B]):
             PeopleError: not the registry of this accountant.
         """
         check_registry(people)
-        check_shared(ledger)
+        if not isinstance(ledger, Ledger):
+            raise TypeError(
+                f"ledger: {type(ledger).__name__}: must be a Ledger, Ledger.connect(socket) or "
+                "Ledger.postgres(address, 'join')"
+            )
+        if not ledger.shared:
+            raise LedgerError(
+                f"{ledger.name} has one process: connect to its owner (Ledger.connect), or keep it "
+                "in PostgreSQL"
+            )
         joined, _ = cls._read(ledger, noise, accountant, people)
         joined._joined = True
         with joined._lock:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import secrets
+from collections.abc import Iterable
 from fractions import Fraction
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
+from privlearn import __version__
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.guarantee import in_gaussian, in_renyi, in_zcdp, unless_failed
 from privlearn.accountants.replay import Replay
@@ -16,13 +17,15 @@ from privlearn.accountants.state import AccountState
 from privlearn.accountants.turn_lock import News
 from privlearn.errors import BudgetError, LedgerError, LedgerHeadError, PeopleError
 from privlearn.ledger import Ledger
-from privlearn.ledger.entries import OpenEntry
+from privlearn.ledger.entries import EXACT, PARTICIPATION, RESUME, OpenEntry
 from privlearn.losses import Loss
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, Renyi
 from privlearn.noise import NoiseSource
 from privlearn.people import People
-from privlearn.values.adjacency import Trust
+from privlearn.values.adjacency import Adjacency, Trust
+from privlearn.values.exact import Exact, exact, exact_text
 from privlearn.values.participation import Participation
+from privlearn.values.validate import text, user_range
 
 ON_DEVICES: Final = "drawn on the users' devices, as attested"
 
@@ -186,46 +189,76 @@ def read_account(
     return Standing(AccountLog(state, seen, book, news, others), source, before)
 
 
-def ledger_to_resume(
-    ledger: Ledger | str | os.PathLike[str], head: str | None, *, unknown_head: bool
-) -> Ledger:
-    """The open ledger of an account that is resumed, which holds the head that is known of it.
+def opening_entry(
+    budget: Currency | ApproxDP,
+    *,
+    trust: Trust,
+    users: range,
+    ledger: Ledger | None,
+    noise: NoiseSource,
+    currency: type[Currency] | None,
+    order_for: Loss | None,
+    adjacency: Adjacency | None,
+    side_information: Iterable[str],
+    shared: bool,
+    population: str | None,
+    failure: Exact,
+    odometer: Exact | None,
+    people: People | None,
+    attested: bool,
+) -> OpenEntry:
+    """How an account says, once and for all, what it promises to whom.
+
+    Args: as of `CentralAccountant`; ``attested``: as of `LocalAccountant`.
 
     Raises:
-        LedgerError, LedgerHeadError: as `Ledger.open`.  ValueError: an open one, without a head.
+        BudgetError: the budget is zero, or none that can be counted so.
+        LedgerError: the ledger has entries, and is not said to be shared.
+        ValueError, TypeError: something is of bad form.
     """
-    if not isinstance(ledger, Ledger):
-        return Ledger.open(ledger, head=head, unknown_head=unknown_head)
-    if unknown_head:
-        raise ValueError("unknown_head = True: is for Ledger.open, where there is a Ledger")
-    if head is not None and not ledger.holds(head):
-        raise LedgerHeadError(f"head is {ledger.head}, not {head}: the ledger was cut or rewritten")
-    return ledger
-
-
-def check_shared(ledger: object) -> None:
-    """Raises TypeError for no ledger, and LedgerError for one that has one process only."""
-    if not isinstance(ledger, Ledger):
-        raise TypeError(
-            f"ledger: {type(ledger).__name__}: must be a Ledger, Ledger.connect(socket) or "
-            "Ledger.postgres(address, 'join')"
+    cap, promise = in_currency(budget, currency, order_for, exact("failure", failure))
+    if cap.is_zero:
+        raise BudgetError(f"budget = {budget}: must be above zero")
+    index = user_range(users=users)
+    if ledger is None and not noise.simulated:
+        raise ValueError(
+            "ledger: secure noise needs one that outlives the process, Ledger.create(path); "
+            "Ledger.memory(), which forgets what was spent, has to be asked for"
         )
-    if not ledger.shared:
+    check_registry(people)
+    before = () if ledger is None else ledger.opened
+    if before and not shared:
         raise LedgerError(
-            f"{ledger.name} has one process: connect to its owner (Ledger.connect), or keep it "
-            "in PostgreSQL"
+            "the ledger has entries: use resume(...) to go on with it, or shared=True for a "
+            "further accountant with a cap of its own"
         )
-
-
-def check_new(people: People | None) -> None:
-    """Raises PeopleError for a registry that no new account can have."""
-    if people is not None and people.serving_only:
-        raise PeopleError(
-            f"people: registry {people.id} stands in place of one that was lost, and learns "
-            "nobody; it is for resume(..., people=), a new accountant needs one of its own"
-        )
-    if people is not None and people.accountant is not None:
-        raise PeopleError(
-            f"people: registry {people.id} belongs to accountant {people.accountant!r}; resume "
-            "that, or make a registry for this one"
-        )
+    if adjacency is None:
+        private = people is not None and people.rule.pattern == "private"
+        adjacency = Adjacency.ZERO_OUT if private else Adjacency.REPLACE_ONE
+    durable = ledger is not None and ledger.durable
+    features: dict[str, Literal["critical", "optional"]] = {EXACT: "optional"}
+    if people is not None:
+        features[PARTICIPATION] = "critical"
+    if durable:
+        features[RESUME] = "critical"
+    elsewhere = ledger is not None and ledger.keeps_heads_elsewhere
+    return OpenEntry(
+        accountant=new_id({entry.accountant for entry in before}),
+        software=f"privlearn {__version__}",
+        trust=trust,
+        adjacency=adjacency,
+        users=(index.start, index.stop),
+        cap=cap.to_dict(),
+        promise=None if promise is None else promise.to_dict(),
+        noise=noise.name if not attested or noise.simulated else ON_DEVICES,
+        simulated=noise.simulated,
+        side_information=tuple(side_information),
+        durable=durable,
+        population=None if population is None else text(population=population),
+        attested=attested,
+        failure=exact_text(exact("failure", failure)),
+        odometer=None if odometer is None else exact_text(exact("odometer", odometer)),
+        features=features,
+        participation=None if people is None else participation_form(people),
+        heads={"heads": "elsewhere"} if elsewhere else None,
+    )

@@ -952,7 +952,7 @@ def test_after_a_restart_it_is_as_if_it_had_never_stopped(at: int, tmp_path: Pat
     reference = fresh()
     expected = one_by_one(reference, features[:begun], uniforms[:begun])
     accountant_: Any = reference._accountant
-    accountant_.noise = NoiseSource.simulation(99)
+    accountant_.issuer.noise = NoiseSource.simulation(99)
     expected += one_by_one(reference, features[begun:], uniforms[begun:])
     assert before[:begun] + after == expected
     assert before[begun:] == after[: at - begun]

@@ -208,7 +208,7 @@ MUTANTS = (
                 "self._issuer._log.state.accounts[self.id]",
             ),
             Edit(
-                "privlearn.contract.tokens:Receipt._retire",
+                "privlearn.contract.tokens:_Spent._retire",
                 "self._done = True\n",
                 "self._done = True\n"
                 "    loss = self._spend.loss(self._token.adjacency)\n"
