@@ -9,7 +9,7 @@ from privlearn.accountants.account import Account
 from privlearn.accountants.spend_forms import OtherLosses
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.turn_lock import News, TurnLock
-from privlearn.contract.tokens import Outcome, ReleasedValue
+from privlearn.contract.issuing import Outcome, ReleasedValue
 from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError, PrivlearnError
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import CloseEntry, Entry, OpenEntry, RetireEntry, ReturnEntry

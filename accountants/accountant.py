@@ -27,7 +27,7 @@ from privlearn.accountants.replay import Replay
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.accountants.turn_lock import News
-from privlearn.contract.tokens import ReleaseObserver
+from privlearn.contract.issuing import ReleaseObserver
 from privlearn.errors import (
     BudgetError,
     LedgerError,

@@ -23,7 +23,8 @@ from privlearn.accountants.retries import (
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.contract.leases import Lease, check_leasable
 from privlearn.contract.protocols import Mechanism, Plan, Streaming
-from privlearn.contract.tokens import Released, Token, mint_token
+from privlearn.contract.receipts import Released
+from privlearn.contract.tokens import Token, mint_token
 from privlearn.errors import (
     BudgetError,
     LeaseError,

@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast, final
 from privlearn.accountants.accountant import _Accountant
 from privlearn.accountants.recorded_values import recorded_value, recorded_values
 from privlearn.accountants.streams import SEGMENT
-from privlearn.contract.tokens import ReleasedValue, ReleaseObserver
+from privlearn.contract.issuing import ReleasedValue, ReleaseObserver
 from privlearn.errors import CurrencyError, LedgerError
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import AttestEntry, SumsEntry
@@ -304,7 +304,7 @@ class LocalAccountant(_Accountant[B]):
             heard: messages in the value.
             rejected: messages that did not count since the record before, by reason.
             step: of the whole numbers in the value.
-            value: see `privlearn.entries.SumsEntry`.
+            value: see `privlearn.ledger.entries.SumsEntry`.
             waits: whether a cut of the power may take it away.
 
         Raises:

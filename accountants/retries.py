@@ -15,8 +15,10 @@ from typing import Any, NoReturn, TypeVar, cast, final
 
 from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.recorded_values import recorded_value
+from privlearn.contract.issuing import ReleasedValue
 from privlearn.contract.protocols import Mechanism
-from privlearn.contract.tokens import Released, ReleasedValue, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.tokens import Token
 from privlearn.errors import NonceBusyError, NonceReusedError, SpendLostError
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import Entry, IssueEntry, PublishEntry, RetireEntry, SpendEntry

@@ -7,8 +7,7 @@ from typing import Any, final
 
 from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.state import AccountState
-from privlearn.contract.spends import LEASE
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import LEASE, Spend
 from privlearn.errors import BudgetError
 from privlearn.ledger.entries import AttestEntry, Entry, PlanEntry, SpendEntry
 from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded

@@ -8,14 +8,9 @@ from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.retries import FirstTry, ValuesInMemory
 from privlearn.accountants.spend_forms import forms_of, parameters_of
-from privlearn.contract.tokens import (
-    Outcome,
-    RecordedToken,
-    ReleasedValue,
-    ReleaseObserver,
-    Spend,
-    Token,
-)
+from privlearn.contract.issuing import Outcome, RecordedToken, ReleasedValue, ReleaseObserver
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.ledger.entries import (
     EXACT,
     FunctionsEntry,

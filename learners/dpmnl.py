@@ -39,7 +39,8 @@ from typing import Any, Literal, Self, cast, final
 import numpy as np
 
 from privlearn.contract.protocols import Accountant, Plan
-from privlearn.contract.tokens import Released, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.tokens import Token
 from privlearn.errors import ProvenanceError, UsersError
 from privlearn.learners import dpmnl_noise
 from privlearn.learners.dpmnl_noise import DPMNLNoise, Shape

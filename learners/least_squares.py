@@ -17,7 +17,7 @@ from typing import Any, final
 import numpy as np
 
 from privlearn.contract.protocols import Accountant, Plan
-from privlearn.contract.tokens import Released
+from privlearn.contract.receipts import Released
 from privlearn.learners.contextual import (
     Arms,
     Feedback,

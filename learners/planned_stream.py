@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast, final
 import numpy as np
 
 from privlearn.contract.protocols import Accountant
-from privlearn.contract.tokens import Released
+from privlearn.contract.receipts import Released
 from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum, BatchedStream
 from privlearn.mechanisms.prefix_sums import PrefixSum, PrefixSumStream

@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln
 
 from privlearn.contract.protocols import Accountant
-from privlearn.contract.tokens import Released, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.tokens import Token
 from privlearn.errors import AdjacencyError, ProvenanceError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import (

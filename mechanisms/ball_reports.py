@@ -23,7 +23,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise
 from privlearn.noise import CapNoise
 from privlearn.noise.exact.caps import NORMAL_LIMIT, CapRows

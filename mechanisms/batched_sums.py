@@ -10,7 +10,10 @@ from typing import Any, Generic, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Released, Spend, Token, partial_sum
+from privlearn.contract.partial_sums import partial_sum
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import UsersError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B, Currency

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise
 from privlearn.noise import CategoryNoise, CategoryRows
 from privlearn.rows.domains import Array, Categories

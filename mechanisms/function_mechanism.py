@@ -21,7 +21,9 @@ from typing import Generic, TypeVar, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from privlearn.contract.tokens import Receipt, Released, Spend, Token
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import TokenError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B

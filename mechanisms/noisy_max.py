@@ -44,7 +44,10 @@ from typing import Any, Literal, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Receipt, Released, Spend, Token, partial_sum
+from privlearn.contract.partial_sums import partial_sum
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import BudgetError
 from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
 from privlearn.losses.budgets import B, Currency, check_currency

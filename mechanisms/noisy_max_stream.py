@@ -11,7 +11,9 @@ from typing import cast, final
 
 import numpy as np
 
-from privlearn.contract.tokens import Released, Spend, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import HorizonError
 from privlearn.losses import BoundedRangeLoss, Loss, VisitsLoss, ZCDPLoss
 from privlearn.losses.budgets import B, Currency, check_currency

@@ -16,7 +16,8 @@ from typing import Any, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Receipt, Spend
+from privlearn.contract.receipts import Receipt
+from privlearn.contract.spends import Spend
 from privlearn.errors import AdjacencyError
 from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import check_noise, family_of

@@ -7,7 +7,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Generic, Self, TypeVar, final
 
-from privlearn.contract.tokens import Released, Spend, Token, partial_sum
+from privlearn.contract.partial_sums import partial_sum
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B, Currency
 from privlearn.mechanisms.grids import grid_of

@@ -12,7 +12,9 @@ from typing import Any, Generic, NamedTuple, TypeVar, final
 
 import numpy as np
 
-from privlearn.contract.tokens import Released, Spend, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,

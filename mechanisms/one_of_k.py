@@ -40,7 +40,10 @@ from typing import Any, Generic, TypeVar, cast, final
 
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Receipt, Released, Spend, Token, partial_sum
+from privlearn.contract.partial_sums import partial_sum
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import AdjacencyError
 from privlearn.losses import Loss, PureLoss
 from privlearn.losses.budgets import B, Currency

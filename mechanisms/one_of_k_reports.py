@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.contract.protocols import Report
-from privlearn.contract.tokens import Receipt, Spend
+from privlearn.contract.receipts import Receipt
+from privlearn.contract.spends import Spend
 from privlearn.mechanisms.ball_reports import BallReport
 from privlearn.mechanisms.category_reports import CategoryReport
 from privlearn.mechanisms.noisy_report import NoisyReport

@@ -7,7 +7,9 @@ from typing import Any, Generic, TypeVar, final
 
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Released, Spend, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import HorizonError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B, Currency

@@ -20,7 +20,7 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.mechanisms.ball_reports import BallReport, in_blocks, on_surface, rounded
 from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise
 from privlearn.noise import CapNoise

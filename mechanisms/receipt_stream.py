@@ -7,7 +7,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Annotated, Any, Generic, Self, TypeVar
 
-from privlearn.contract.tokens import Receipt, Released, Spend, Token
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
 from privlearn.mechanisms.wiping import wipe
 from privlearn.rows import Rows

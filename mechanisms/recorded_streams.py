@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, Final, final
 
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.ledger.entries import SpendEntry
 from privlearn.mechanisms.banded_blt import BandedBLT
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum

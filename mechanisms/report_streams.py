@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Receipt, Released, Spend, Token
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B
 from privlearn.mechanisms.receipt_stream import ReceiptStream, check_adjacency

@@ -7,7 +7,8 @@ from typing import Any, Protocol, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Receipt, Spend
+from privlearn.contract.receipts import Receipt
+from privlearn.contract.spends import Spend
 from privlearn.errors import HorizonError
 from privlearn.mechanisms.block_products import BLOCK
 from privlearn.mechanisms.factorization import Factorization, Integers

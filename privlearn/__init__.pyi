@@ -5,7 +5,9 @@ from . import losses as losses
 from . import mechanisms as mechanisms
 from . import noise as noise
 from .contract.protocols import Plan
-from .contract.tokens import Released, Spend, Token
+from .contract.receipts import Released
+from .contract.spends import Spend
+from .contract.tokens import Token
 from .ledger import Ledger
 from .losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from .noise import NoiseSource

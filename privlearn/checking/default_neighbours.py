@@ -27,7 +27,7 @@ from privlearn.checking.stream_runs import (
     released_by,
 )
 from privlearn.checking.stub_accountant import StubAccountant
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Ball, Box, Domain

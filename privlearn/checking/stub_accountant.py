@@ -9,16 +9,9 @@ from typing import Any, ClassVar, Self, cast, final
 
 import numpy as np
 
-from privlearn.contract.tokens import (
-    Outcome,
-    Past,
-    RecordedToken,
-    ReleasedValue,
-    ReleaseObserver,
-    Spend,
-    Token,
-    mint_token,
-)
+from privlearn.contract.issuing import Outcome, Past, RecordedToken, ReleasedValue, ReleaseObserver
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token, mint_token
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import Currency

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.contract.protocols import Accountant
-from privlearn.contract.tokens import Released
+from privlearn.contract.receipts import Released
 from privlearn.errors import ForeignTokenError, ProvenanceError, UsersError
 from privlearn.people import Admission
 from privlearn.people.argument import not_as_ruled

@@ -17,19 +17,17 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Generic, Never, Self, TypeVar, cast, final
 
-from privlearn.contract.protocols import Mechanism
-from privlearn.contract.spends import is_builtin
-from privlearn.contract.tokens import (
+from privlearn.contract.issuing import (
     Issuer,
     Outcome,
     RecordedToken,
-    Released,
     ReleasedValue,
     ReleaseObserver,
-    Spend,
-    Token,
-    mint_token,
 )
+from privlearn.contract.protocols import Mechanism
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend, is_builtin
+from privlearn.contract.tokens import Token, mint_token
 from privlearn.errors import (
     LeaseError,
     LedgerError,

@@ -15,7 +15,9 @@ from privlearn.rows.stamps import NOBODY, Stamp
 from privlearn.values.adjacency import Adjacency, Trust
 
 if TYPE_CHECKING:
-    from privlearn.contract.tokens import Issuer, Spend, Token
+    from privlearn.contract.issuing import Issuer
+    from privlearn.contract.spends import Spend
+    from privlearn.contract.tokens import Token
 
 
 def check_rows(token: Token[Any], rows: Rows[Any], first: int, domain: Domain[Any]) -> None:

@@ -10,7 +10,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.contract.tokens import Issuer, Released, Spend, Token
+from privlearn.contract.issuing import Issuer
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.ledger.entries import LearnerEntry
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B, Currency

@@ -16,7 +16,8 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from privlearn.contract.protocols import Accountant
-from privlearn.contract.tokens import Released, Spend
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
 from privlearn.losses import Loss
 from privlearn.noise import GaussianNoise
 from privlearn.rows.domains import Ball

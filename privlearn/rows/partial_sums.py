@@ -172,7 +172,7 @@ class PartialSum(Sealed):
 
     @staticmethod
     def _opened(partial: PartialSum) -> NDArray[Any]:
-        """A copy of the sum itself; for `privlearn.contract.tokens` only.
+        """A copy of the sum itself; for receipts only.
 
         Raises:
             RowLocalityError: a function that the rows passed through failed its spot check.

@@ -25,7 +25,7 @@ from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Certificate
 from privlearn.cli.main import app
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.events.opacus import MECHANISM
 from privlearn.ledger import Ledger, Record, write_export
 from privlearn.ledger.chain import chained

@@ -17,7 +17,7 @@ from privlearn.accountants import CentralAccountant, Filter, Odometer, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,

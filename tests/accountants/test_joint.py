@@ -10,7 +10,7 @@ import pytest
 from privlearn.accountants import JointAccountant
 from privlearn.accountants.guarantee import epsilon_of
 from privlearn.contract.billboard import Billboard
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import InsufficientBudgetError, ProvenanceError
 from privlearn.losses import GaussianLoss, LaplaceLoss
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi

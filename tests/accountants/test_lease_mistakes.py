@@ -10,7 +10,8 @@ import pytest
 
 from privlearn.accountants import CentralAccountant
 from privlearn.contract.leases import Lease, _Run
-from privlearn.contract.tokens import Released, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.tokens import Token
 from privlearn.errors import LeaseError
 from privlearn.ledger.entries import FunctionsEntry, SpendEntry
 from privlearn.losses.budgets import ZCDP

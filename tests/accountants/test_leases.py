@@ -25,7 +25,9 @@ from privlearn.cli.following import _told
 from privlearn.contract.billboard import Billboard
 from privlearn.contract.leases import Lease
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Released, Spend, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import (
     BudgetError,
     InsufficientBudgetError,

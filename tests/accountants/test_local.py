@@ -26,7 +26,9 @@ from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.cli.main import app
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Released, Spend, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -549,7 +551,8 @@ KILLED = """
     from privlearn.losses import PureLoss
     from privlearn.noise import LaplaceNoise
     from privlearn.rows import Rows
-    from privlearn.contract.tokens import Receipt, Spend
+    from privlearn.contract.receipts import Receipt
+    from privlearn.contract.spends import Spend
 
     def die(*_, **__):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -37,7 +37,7 @@ from privlearn.accountants.guarantee import epsilon_of
 from privlearn.cli.main import app
 from privlearn.contract.billboard import Billboard
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import AdjacencyError, BudgetError, LedgerBusyError, LedgerError, UsersError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.chain import chained
@@ -370,7 +370,7 @@ KILLED = """
     from privlearn.losses import PureLoss
     from privlearn.noise import GaussianNoise
     from privlearn.rows import Rows
-    from privlearn.contract.tokens import Receipt
+    from privlearn.contract.receipts import Receipt
 
     book = Ledger.create(sys.argv[1])
     users = range(10)

@@ -192,7 +192,7 @@ def test_entries_of_tokens_without_an_end_are_not_kept(
         seen.append(weakref.ref(entry))
         return entry
 
-    monkeypatch.setattr("privlearn.entries.parse_entry", read)
+    monkeypatch.setattr("privlearn.ledger.entries.parse_entry", read)
     audited = _Audit()
     for record in tokens(one, nested(40)):
         if record.body["entry"] not in (*ends, "close"):

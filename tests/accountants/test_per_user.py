@@ -16,7 +16,7 @@ from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.guarantee import epsilon_of
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import AdjacencyError, BudgetError, UsersError
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import chained

@@ -40,7 +40,9 @@ from privlearn.accountants.filters import Filter, Odometer
 from privlearn.contract import billboard, tokens
 from privlearn.contract.billboard import Billboard
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Receipt, Spend, Token
+from privlearn.contract.receipts import Receipt
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import (
     InsufficientBudgetError,
     LedgerError,

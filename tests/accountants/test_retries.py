@@ -18,7 +18,8 @@ from privlearn.accountants.audit import certify
 from privlearn.accountants.retries import FirstTry, nonce_after
 from privlearn.accountants.serving import default_socket, owning_ledger
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Receipt, Released, Token
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.tokens import Token
 from privlearn.errors import (
     InsufficientBudgetError,
     NonceBusyError,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from privlearn.accountants import CentralAccountant, prices
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Spend, Token
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,

@@ -22,7 +22,9 @@ from privlearn.checking.exact.check import ExactResult
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import SamplingTarget
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Released, Spend, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import (
     CheckError,
     CurrencyError,

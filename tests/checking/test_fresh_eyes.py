@@ -29,7 +29,7 @@ from privlearn.checking import (
 )
 from privlearn.checking.default_neighbours import default_pairs
 from privlearn.contract.billboard import Billboard
-from privlearn.contract.tokens import Receipt
+from privlearn.contract.receipts import Receipt
 from privlearn.errors import InterferenceError, PrivacyViolation, UsersError
 from privlearn.ledger import Ledger
 from privlearn.losses import GaussianLoss, Loss, PureLoss

@@ -20,7 +20,7 @@ import pytest
 from privlearn.accountants import CentralAccountant, Filter, JointAccountant, Odometer
 from privlearn.checking import accountant_usage
 from privlearn.contract.billboard import Billboard
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import CloseEntry, RetireEntry
 from privlearn.losses import PureLoss

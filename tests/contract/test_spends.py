@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from privlearn import noise
-from privlearn.contract import tokens
 from privlearn.contract.spends import Spend, is_builtin
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.noise import (
@@ -141,10 +140,3 @@ def test_every_public_domain_and_noise_is_among_them() -> None:
     made = {each for each in public if inspect.isclass(each) and hasattr(each, "to_dict")}
     made = {each for each in made if not getattr(each, "_is_protocol", False)}
     assert made == {type(each) for each in OURS}
-
-
-def test_a_spend_and_sums_are_found_beside_tokens() -> None:
-    from privlearn.contract.partial_sums import partial_sum
-
-    assert tokens.Spend is Spend
-    assert tokens.partial_sum is partial_sum

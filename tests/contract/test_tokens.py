@@ -18,7 +18,9 @@ import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.contract.billboard import Billboard
-from privlearn.contract.tokens import Receipt, Released, Spend, Token, mint_token
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token, mint_token
 from privlearn.errors import (
     CurrencyError,
     LossExceedsTokenError,

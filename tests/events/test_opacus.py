@@ -567,7 +567,7 @@ def test_training_goes_on_after_a_crash_with_what_is_left(private: Any, tmp_path
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:  # between the spend and the gradient
-        patch.setattr("privlearn.contract.tokens.Receipt.draw", dies)
+        patch.setattr("privlearn.contract.receipts.Receipt.draw", dies)
         with pytest.raises(KeyboardInterrupt):
             one_step(model, optimizer, next(iter(loader)))
     book.ledger.close()

@@ -30,7 +30,7 @@ from mortal_faults import FAULTS
 from mortal_subjects import RARER, SUBJECTS, Now, Subject
 
 from privlearn.accountants import audit
-from privlearn.contract.tokens import Receipt
+from privlearn.contract.receipts import Receipt
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.values import digest_of

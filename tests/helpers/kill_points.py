@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants.state import AccountState
-from privlearn.contract.tokens import Receipt, Token
+from privlearn.contract.receipts import Receipt
+from privlearn.contract.tokens import Token
 from privlearn.ledger import Ledger
 from privlearn.noise.exact.pool import NoisePool
 

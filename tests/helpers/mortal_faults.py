@@ -13,7 +13,7 @@ from privlearn.accountants import state
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.streams import Stream, kept_until
-from privlearn.contract.tokens import Receipt
+from privlearn.contract.receipts import Receipt
 from privlearn.ledger.entry_log import EntryLog
 
 Left = Callable[[str, Any], None]

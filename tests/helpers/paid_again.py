@@ -24,7 +24,7 @@ from kill_points import LEDGER, Points, tell, watch
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.contract import leases
-from privlearn.contract.tokens import Receipt
+from privlearn.contract.receipts import Receipt
 from privlearn.errors import SpendLostError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.entries import RetireEntry, SpendEntry, parse_entry

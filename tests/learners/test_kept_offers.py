@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import JointAccountant, audit
-from privlearn.contract.tokens import Receipt
+from privlearn.contract.receipts import Receipt
 from privlearn.errors import OfferError, RowStoreError
 from privlearn.learners import DPHDB, DPMNL, AsyncOffers, Offers, OnePassNewtonMNL
 from privlearn.learners.kept_rows import KeptRows, Recovered

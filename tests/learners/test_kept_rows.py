@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
-from privlearn.contract.tokens import Receipt
+from privlearn.contract.receipts import Receipt
 from privlearn.errors import PeopleError, RowStoreError
 from privlearn.learners import DPHDB, DPMNL, DPTOFW, OnePassNewtonMNL
 from privlearn.learners.hdb_epochs import GaussianEpochs

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.contract.tokens import Released
+from privlearn.contract.receipts import Released
 from privlearn.errors import LedgerBusyError, LedgerError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger import disk as disks

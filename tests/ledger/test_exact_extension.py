@@ -16,7 +16,7 @@ from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.exact_spends import KNOWN_TABLES
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import BudgetError
 from privlearn.ledger import Ledger, Record, chain_problems, read_records, write_export
 from privlearn.ledger.chain import chained

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.contract.tokens import Released
+from privlearn.contract.receipts import Released
 from privlearn.errors import LedgerBusyError, LedgerError, LedgerUnreadableError
 from privlearn.ledger import Ledger, iterate_records, read_records, reader
 from privlearn.ledger import disk as disks

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.contract.tokens import Released
+from privlearn.contract.receipts import Released
 from privlearn.errors import LedgerHeadError
 from privlearn.ledger import Ledger, read_records
 from privlearn.ledger.heads import Claimed, Head, HeadFile, head_path, read_head

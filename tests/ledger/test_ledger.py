@@ -394,7 +394,7 @@ KILLED = """
     from privlearn.mechanisms import NoisySum
     from privlearn.noise import GaussianNoise
     from privlearn.rows import Rows
-    from privlearn.contract.tokens import Receipt
+    from privlearn.contract.receipts import Receipt
 
     path, out, when, how = sys.argv[1:]
 

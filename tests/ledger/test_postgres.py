@@ -25,7 +25,7 @@ from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import audit
 from privlearn.accountants.certificate import Certificate
 from privlearn.contract import leases
-from privlearn.contract.tokens import Receipt
+from privlearn.contract.receipts import Receipt
 from privlearn.errors import (
     BudgetError,
     InsufficientBudgetError,

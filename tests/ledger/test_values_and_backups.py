@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.cli.main import app
-from privlearn.contract.tokens import Released
+from privlearn.contract.receipts import Released
 from privlearn.errors import LedgerError, LedgerHeadError, LedgerUnreadableError
 from privlearn.ledger import Ledger, backup, file_store, read_records
 from privlearn.ledger import large_values as large

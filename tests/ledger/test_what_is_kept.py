@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import LossExceedsTokenError
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import IssueEntry, OpenEntry

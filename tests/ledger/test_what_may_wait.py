@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.contract.tokens import Released, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.tokens import Token
 from privlearn.ledger import Ledger
 from privlearn.ledger.file_store import may_wait
 from privlearn.losses.budgets import ZCDP

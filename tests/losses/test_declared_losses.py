@@ -15,7 +15,7 @@ import pytest
 from privlearn.accountants import CentralAccountant, audit, spend_forms
 from privlearn.accountants.loss_structure import dominates
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import BudgetError, PackageError, UnknownKindError
 from privlearn.ledger import Ledger
 from privlearn.losses import (

@@ -17,7 +17,7 @@ from privlearn.accountants.calibration import least_noise
 from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.checking.exact.check import check_loss
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import BudgetError
 from privlearn.ledger import Ledger
 from privlearn.losses import (

@@ -11,7 +11,7 @@ import pytest
 
 from privlearn.accountants import CentralAccountant
 from privlearn.checking import assert_pipeline_noninterference
-from privlearn.contract import tokens
+from privlearn.contract import receipts
 from privlearn.errors import (
     AdjacencyError,
     CurrencyError,
@@ -214,7 +214,7 @@ def test_a_second_signal_while_the_first_one_ends_a_stream(monkeypatch: pytest.M
 
     with monkeypatch.context() as patched:
         patched.setattr(NoisyMaxPicks, "_units", interrupted)
-        patched.setattr(tokens._Round, "__exit__", interrupted)
+        patched.setattr(receipts._Round, "__exit__", interrupted)
         with pytest.raises(KeyboardInterrupt):
             picks.append(Rows.seal(np.ones((4, 3)), users=range(4)))
     assert not picks.closed

@@ -19,7 +19,7 @@ from privlearn.accountants.audit import certify
 from privlearn.checking import white_box
 from privlearn.contract import tokens
 from privlearn.contract.protocols import Report
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,

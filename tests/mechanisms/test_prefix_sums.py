@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streams_and_matrices import banded, matrix_c, open_stream
 
 from privlearn.accountants import CentralAccountant
-from privlearn.contract import tokens
+from privlearn.contract import receipts
 from privlearn.errors import AdjacencyError, HorizonError, TokenSpentError, UsersError
 from privlearn.ledger.entries import RetireEntry, SpendEntry
 from privlearn.losses.budgets import ZCDP, GaussianDP
@@ -281,17 +281,17 @@ def test_a_second_signal_while_the_first_one_ends_a_stream(
     """Else a block of rows whose sum was not yet marked as done would be counted once more."""
     mechanism = PrefixSum(Ball(1.0, 1), factorization, noise_std=0.01)
     stream, accountant = open_stream(mechanism, range(T))
-    leave = tokens._Round.__exit__
+    leave = receipts._Round.__exit__
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setattr(running_sums._Ahead, "next", interrupted)
-        patched.setattr(tokens._Round, "__exit__", interrupted)
+        patched.setattr(receipts._Round, "__exit__", interrupted)
         with pytest.raises(KeyboardInterrupt):
             stream.append(Rows.seal(np.ones((32, 1)), users=range(32)))
-    assert tokens._Round.__exit__ is leave
+    assert receipts._Round.__exit__ is leave
     assert not stream.closed
     with pytest.raises(TokenSpentError, match="cut off while it added up"):
         stream.append(Rows.seal(np.ones((4, 1)), users=range(32, 36)))

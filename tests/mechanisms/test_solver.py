@@ -15,7 +15,7 @@ from mpmath import MPContext
 from scipy.special import ndtr
 
 from privlearn.accountants import CentralAccountant
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import BudgetError, SolverError
 from privlearn.losses import MinimizerLoss, gaussian_loss
 from privlearn.losses.budgets import ZCDP

@@ -11,7 +11,9 @@ import pytest
 
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.contract.protocols import Mechanism, Plan
-from privlearn.contract.tokens import Released, Spend, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import (
     BudgetError,
     CurrencyError,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.contract.tokens import Receipt
+from privlearn.contract.receipts import Receipt
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import (
     AnytimeBLT,

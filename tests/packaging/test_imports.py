@@ -204,9 +204,9 @@ def test_what_opens_or_makes_up_partial_sums_is_a_short_list() -> None:
         if call in file.read_text(encoding="utf-8")
     }
     assert found == {
-        ("PartialSum._opened(", "privlearn/contract/tokens.py"),
+        ("PartialSum._opened(", "privlearn/contract/receipts.py"),
         ("PartialSum._opened(", "privlearn/rows/partitions/rows.py"),
-        ("PartitionedRows._opened(", "privlearn/contract/tokens.py"),
+        ("PartitionedRows._opened(", "privlearn/contract/receipts.py"),
         ("._asked(", "privlearn/rows/partitions/rows.py"),
         ("._asked(", "mechanisms/objective_perturbation.py"),
         (" PartialSum(", "privlearn/contract/partial_sums.py"),

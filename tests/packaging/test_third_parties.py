@@ -19,7 +19,7 @@ from typer.testing import CliRunner, Result
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, PROBLEMS
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import LedgerError, PackageError, UnknownKindError
 from privlearn.learners.base import Learner
 from privlearn.ledger import Ledger

@@ -11,7 +11,8 @@ import pytest
 from dropped_ledgers import begun, die, dying_at, resumed
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.contract.tokens import Released, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.tokens import Token
 from privlearn.errors import NonceReusedError, PartitionError, SpendLostError, UsersError
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import SpendEntry

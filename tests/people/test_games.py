@@ -147,12 +147,12 @@ DROPPED = edit(
     " for order in [np.argsort((found.persons >= 0) & ~learned, kind='stable')]]",
 )
 ONLY_VALID = edit(
-    "billboard:Billboard.serve",
+    "contract.billboard:Billboard.serve",
     "registry.admit_visits(people, users, slots)",
     "registry.admit_visits([i if ok else None for i, ok"
     " in zip(people, Rows._unseal(rows)[0].valid)], users, slots)",
 )
-NEXT_BATCH = edit("openings:check_rows", "users.start < first or users.stop > last", "False")
+NEXT_BATCH = edit("contract.openings:check_rows", "users.start < first or users.stop > last", "False")
 
 TWICE_IN_A_BATCH = replace(
     ONCE_PER_BATCH, tokens=PAIRS, moves=[[nulled("i"), other("q")]] * 4, starts=(0, 2)
@@ -288,6 +288,6 @@ def test_a_registry_that_begins_anew_with_rows_pending(tmp_path: Path) -> None:
     with planted(anew):
         assert game.worst() == 2  # as rows of the lost registry are refused
     joined = edit("rows.stamps:joined", "stamp.registry is not first.registry or", "False or")
-    checked = edit("openings:_check_stamp", "stamp.registry is not people", "False")
+    checked = edit("contract.openings:_check_stamp", "stamp.registry is not people", "False")
     with planted(anew, joined, checked):
         assert game.worst() == 2**2  # in one sum: a Gaussian mass of 4

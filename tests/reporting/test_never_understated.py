@@ -17,7 +17,7 @@ from privlearn.accountants import CentralAccountant
 from privlearn.accountants.certificate import Guarantee, Running
 from privlearn.cli import interruption
 from privlearn.cli.price import _price_line
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import InsufficientBudgetError, PrivlearnError
 from privlearn.events.lists import event_list
 from privlearn.events.pricing import epsilon_price

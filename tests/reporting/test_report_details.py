@@ -18,7 +18,7 @@ from privlearn.accountants import CentralAccountant
 from privlearn.accountants.plain_words import largest_chance
 from privlearn.accountants.shown_numbers import rounded_up
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.ledger import Ledger
 from privlearn.losses import FailingLoss, GaussianLoss, Loss, PerArrivalLoss, RenyiCurve
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, Renyi

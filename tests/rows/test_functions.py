@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.contract.billboard import Billboard
-from privlearn.contract.tokens import Receipt, Released, Spend
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.spends import Spend
 from privlearn.errors import LedgerError, RowLocalityError, TokenError
 from privlearn.learners.contextual import usable_contexts as ours
 from privlearn.ledger import Ledger

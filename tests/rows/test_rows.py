@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant
 from privlearn.contract.billboard import Billboard
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import ProvenanceError, SealedError, UsersError
 from privlearn.losses.budgets import ZCDP
 from privlearn.noise import GaussianNoise, NoiseSource

@@ -14,7 +14,7 @@ from dropped_ledgers import begun, die, resumed
 from privlearn.accountants import CentralAccountant, streams
 from privlearn.accountants.state import AccountState, Checked
 from privlearn.contract.protocols import Plan
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import BudgetError, LedgerError, LedgerHeadError, RowStoreError
 from privlearn.learners import DPTOFW
 from privlearn.learners.kept_rows import KeptRows

@@ -12,7 +12,8 @@ from privlearn.checking.laws.check import check_mechanism
 from privlearn.checking.pytest_plugin import AccountantFactory
 from privlearn.contract.billboard import Billboard
 from privlearn.contract.protocols import Accountant, Mechanism
-from privlearn.contract.tokens import Released, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.tokens import Token
 from privlearn.losses import GaussianLoss
 from privlearn.losses.budgets import ZCDP, ApproxDP, B, GaussianDP, PureDP
 from privlearn.mechanisms import NoisySum, PrefixSum

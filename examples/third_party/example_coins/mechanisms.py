@@ -9,7 +9,9 @@ from typing import Any, final
 import numpy as np
 
 from example_coins.noises import CoinNoise
-from privlearn.contract.tokens import Released, Spend, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.losses import Loss
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Box

@@ -33,7 +33,7 @@ from privlearn.checking.exact.distributions import (
 )
 from privlearn.checking.exact.probe import check_sampler, released_on
 from privlearn.checking.scripted_noise import ScriptedCalls
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import (

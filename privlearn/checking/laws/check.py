@@ -37,7 +37,7 @@ from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.targets import Claimable, SamplingTarget, name_of, sampling_target
 from privlearn.checking.told_in_full import told_in_full
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import (
     CheckError,
     HorizonError,

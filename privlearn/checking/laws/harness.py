@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.checking.stream_runs import is_stream, released_by
 from privlearn.checking.targets import Claimable
-from privlearn.contract.tokens import Spend, Token
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import (
     CheckError,
     CurrencyError,

@@ -24,7 +24,7 @@ from privlearn.checking.power import noted
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.targets import SamplingTarget, has_own_equality, sampling_target
-from privlearn.contract.tokens import Released
+from privlearn.contract.receipts import Released
 from privlearn.errors import (
     CheckError,
     HorizonError,

@@ -85,7 +85,7 @@ def _partial(case: Case, rows: Rows[Any]) -> PartialSum:
     if type(found) is not PartialSum:
         raise Broken(
             f"partial(rows) is a {type(found).__name__}: must be a PartialSum, which only a "
-            "receipt opens (privlearn.contract.tokens.partial_sum)"
+            "receipt opens (privlearn.contract.partial_sums.partial_sum)"
         )
     return found
 

@@ -13,7 +13,7 @@ import numpy as np
 from privlearn.checking.replay.canonical import MISSING, CanonicalForm, alike, difference, short
 from privlearn.checking.replay.recording import PublicState, RecordedRun, TokenEvent
 from privlearn.checking.told_in_full import told_in_full
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import InterferenceError
 from privlearn.losses import MinimizerLoss, leaves_of
 from privlearn.rows.domains import Array, PSDTrace, exponent_of

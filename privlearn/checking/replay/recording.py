@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.canonical import CanonicalValue
 from privlearn.checking.told_in_full import told_in_full
-from privlearn.contract.tokens import Spend, Token
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.ledger import Ledger
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency

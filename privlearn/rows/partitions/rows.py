@@ -369,7 +369,7 @@ class PartitionedRows(Sealed, Generic[X]):
 
     @staticmethod
     def _opened(rows: PartitionedRows[Any]) -> OpenedPartitions:
-        """For `privlearn.contract.tokens` only."""
+        """For receipts only."""
         return OpenedPartitions(rows)
 
 

@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from privlearn.contract.protocols import Accountant
-from privlearn.contract.tokens import Released
+from privlearn.contract.receipts import Released
 from privlearn.learners.contextual import (
     scores,
 )

@@ -23,7 +23,9 @@ from privlearn.checking.exact.distributions import (
 from privlearn.checking.exact.loss_pairs import distribution_pairs
 from privlearn.checking.exact.minimisers import minimiser_density, minimiser_pairs
 from privlearn.checking.neighbours import extreme_records, worst_pairs
-from privlearn.contract.tokens import Released, Spend, Token
+from privlearn.contract.receipts import Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import (
     ApproxLoss,

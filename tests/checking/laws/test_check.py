@@ -20,7 +20,9 @@ from privlearn.checking import assert_private, check_row_local
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.laws.check import check_domain, check_mechanism, mechanism_checks
 from privlearn.checking.laws.report import LawReport
-from privlearn.contract.tokens import Receipt, Released, Spend, Token
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import (
     CheckError,
     InterferenceError,

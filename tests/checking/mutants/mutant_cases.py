@@ -24,7 +24,8 @@ from privlearn.accountants import CentralAccountant
 from privlearn.checking.laws.domains import check_domain
 from privlearn.checking.targets import SamplingTarget
 from privlearn.contract.protocols import Accountant
-from privlearn.contract.tokens import Spend, Token
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import LossExceedsTokenError
 from privlearn.learners import OnePassNewtonMNL, serving
 from privlearn.learners.newton import Belief

@@ -191,7 +191,7 @@ MUTANTS = (
         "The receipt adds up and forgets the noise.",
         (
             Edit(
-                "privlearn.contract.tokens:Receipt._noisy",
+                "privlearn.contract.receipts:Receipt._noisy",
                 "total + self._integers(total.shape)",
                 "total + 0 * self._integers(total.shape)",
             ),
@@ -208,7 +208,7 @@ MUTANTS = (
                 "self._issuer._log.state.accounts[self.id]",
             ),
             Edit(
-                "privlearn.contract.tokens:_Spent._retire",
+                "privlearn.contract.receipts:_Spent._retire",
                 "self._done = True\n",
                 "self._done = True\n"
                 "    loss = self._spend.loss(self._token.adjacency)\n"

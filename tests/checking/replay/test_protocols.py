@@ -23,7 +23,7 @@ from privlearn.checking import (
 )
 from privlearn.checking.replay.comparison import minimiser_moves
 from privlearn.checking.replay.populations import null_person, replaced, shopper, stranger
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses import GaussianLoss, LaplaceLoss
 from privlearn.losses.budgets import ZCDP, PureDP

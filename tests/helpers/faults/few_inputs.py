@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from faults.cases import CheckCase, ExactCase, Fault, SamplingCase
-from privlearn.contract.tokens import Receipt, Released, Spend, Token
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.errors import UsersError
 from privlearn.losses import BoundedRangeLoss, Loss, PureLoss, ZCDPLoss
 from privlearn.noise import ExponentialNoise, GaussianNoise, GumbelNoise, LaplaceNoise, Noise

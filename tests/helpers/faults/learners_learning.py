@@ -13,7 +13,7 @@ import numpy as np
 
 from privlearn.contract.billboard import Billboard, Shown
 from privlearn.contract.protocols import Accountant
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.losses import GaussianLoss
 from privlearn.mechanisms.choice_model import Items
 from privlearn.noise import GaussianNoise

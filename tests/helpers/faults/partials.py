@@ -11,7 +11,10 @@ import numpy as np
 from faults.cases import Fault, LawCase
 from faults.third_party import ExactSum
 from privlearn.checking.laws.partials import check_partials_add_up, check_partials_tell_nothing
-from privlearn.contract.tokens import Receipt, Released, Spend, Token, partial_sum
+from privlearn.contract.partial_sums import partial_sum
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.domains import Array
 from privlearn.values.grid import sum_of_rows

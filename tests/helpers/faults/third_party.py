@@ -12,7 +12,9 @@ import numpy as np
 from faults.cases import ExactCase, Fault, LawCase
 from faults.learners_learning import LyingBall
 from privlearn.checking.laws.mechanisms import check_grid_is_public
-from privlearn.contract.tokens import Receipt, Released, Spend, Token
+from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-from privlearn.contract.tokens import Released
+from privlearn.contract.receipts import Released
 from privlearn.rows.domains import Array
 
 

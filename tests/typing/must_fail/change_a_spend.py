@@ -1,7 +1,7 @@
 # expect: misc
 """A statement to the ledger is fixed."""
 
-from privlearn.contract.tokens import Spend
+from privlearn.contract.spends import Spend
 from privlearn.noise import GaussianNoise
 
 

@@ -1,7 +1,10 @@
 # expect: arg-type
 """A receipt without a spend."""
 
-from privlearn.contract.tokens import Issuer, Receipt, RecordedToken, Spend, Token
+from privlearn.contract.issuing import Issuer, RecordedToken
+from privlearn.contract.receipts import Receipt
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token
 from privlearn.losses.budgets import ZCDP
 
 

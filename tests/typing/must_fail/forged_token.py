@@ -1,7 +1,8 @@
 # expect: arg-type
 """A token that no accountant made."""
 
-from privlearn.contract.tokens import Issuer, Token
+from privlearn.contract.issuing import Issuer
+from privlearn.contract.tokens import Token
 from privlearn.losses.budgets import ZCDP
 
 
