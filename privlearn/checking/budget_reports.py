@@ -11,11 +11,7 @@ from fractions import Fraction
 
 from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import as_loss, epsilon_of
-from privlearn.accountants.multiple_accountants import (
-    composition,
-    promised_pieces,
-    spent_pieces,
-)
+from privlearn.accountants.multiple_accountants import composition, promised_pieces, spent_pieces
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.tallies import Tallies
 from privlearn.errors import BudgetError, CheckError, CurrencyError

@@ -20,12 +20,7 @@ from typing import Any
 import numpy as np
 
 from privlearn.checking.neighbours import extreme_records
-from privlearn.checking.stream_runs import (
-    accepted_users,
-    declared_users,
-    fixed_users,
-    released_by,
-)
+from privlearn.checking.stream_runs import accepted_users, declared_users, fixed_users, released_by
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.contract.tokens import Spend
 from privlearn.errors import CheckError

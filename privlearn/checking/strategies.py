@@ -155,11 +155,7 @@ def _blank(record: Any) -> Any:
 
 @st.composite
 def add_remove(
-    draw: st.DrawFn,
-    records: st.SearchStrategy[Any],
-    *,
-    min_users: int = 1,
-    max_users: int = 6,
+    draw: st.DrawFn, records: st.SearchStrategy[Any], *, min_users: int = 1, max_users: int = 6
 ) -> tuple[Block, Block]:
     """A block, and the same block without one of its records; either may come first.
 

@@ -234,11 +234,7 @@ def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
             choice, SimplexVertices(3), 1.0, rho, noise="exponential"
         ),
         "generalized-gaussian-sum/l3": partial(
-            NoisySum.calibrated,
-            Ball(1.0, 2, 3.0),
-            rho,
-            noise="generalized-gaussian",
-            exponent=3.0,
+            NoisySum.calibrated, Ball(1.0, 2, 3.0), rho, noise="generalized-gaussian", exponent=3.0
         ),
         "generalized-gaussian-sum/linf": partial(
             NoisySum.calibrated,

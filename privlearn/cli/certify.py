@@ -189,12 +189,7 @@ def _lines(found: Verified) -> list[tuple[str, str]]:
 
 
 def _of_certificate(found: Verified) -> list[tuple[str, str]]:
-    from privlearn.reporting.certificates import (
-        guarantee_line,
-        together_line,
-        verdict,
-        weaknesses,
-    )
+    from privlearn.reporting.certificates import guarantee_line, together_line, verdict, weaknesses
 
     statement = found.statement
     assert statement is not None

@@ -82,12 +82,7 @@ def add_run(app: typer.Typer, name: str, run: Runnable) -> None:
     fixed = {"learner": name} if "learner" in form.model_fields else {}
 
     def command(
-        config: Path | None,
-        out: Path,
-        *,
-        resume: bool = False,
-        look: bool = False,
-        **options: Any,
+        config: Path | None, out: Path, *, resume: bool = False, look: bool = False, **options: Any
     ) -> None:
         given = {name: value for name, value in options.items() if value is not None}
         settings = _settings(config) | given | fixed

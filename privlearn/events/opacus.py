@@ -170,11 +170,7 @@ def opacus_accountant(
 
 
 def spend_tokens(
-    optimizer: Any,
-    data_loader: Any,
-    accountant: Accountant[Any],
-    *,
-    label: str = LABEL,
+    optimizer: Any, data_loader: Any, accountant: Accountant[Any], *, label: str = LABEL
 ) -> None:
     """From now on every step of ``optimizer`` spends a token of ``accountant`` before its noise.
 

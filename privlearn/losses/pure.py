@@ -246,11 +246,7 @@ class RandomizedResponse(Loss):
     adjacency: Adjacency
 
     def __init__(
-        self,
-        epsilon: Exact,
-        categories: int = 2,
-        *,
-        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        self, epsilon: Exact, categories: int = 2, *, adjacency: Adjacency = Adjacency.REPLACE_ONE
     ):
         number = valid_count(_MOST_CATEGORIES, at_least=2, categories=categories)
         self._set(epsilon=valid_epsilon(epsilon), categories=number, adjacency=adjacency)

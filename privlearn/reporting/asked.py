@@ -9,11 +9,7 @@ from typing import final
 import numpy as np
 
 from privlearn.ledger.chain import text_of_minute
-from privlearn.reporting.spend_table import (
-    UNKNOWN_TIME,
-    Columns,
-    Group,
-)
+from privlearn.reporting.spend_table import UNKNOWN_TIME, Columns, Group
 
 
 @final

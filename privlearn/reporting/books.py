@@ -10,15 +10,8 @@ import numpy as np
 from privlearn.accountants.state import AccountState
 from privlearn.reporting.asked import Asked, minute_text
 from privlearn.reporting.costs import Costs
-from privlearn.reporting.model import (
-    MOST_LISTED,
-    OneSpend,
-    OpenToken,
-)
-from privlearn.reporting.spend_table import (
-    Columns,
-    SpendTable,
-)
+from privlearn.reporting.model import MOST_LISTED, OneSpend, OpenToken
+from privlearn.reporting.spend_table import Columns, SpendTable
 from privlearn.reporting.spent_lines import SpentLines
 from privlearn.values.exact import float_up
 

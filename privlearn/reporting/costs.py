@@ -16,11 +16,7 @@ from privlearn.accountants.state import AccountState
 from privlearn.errors import PrivlearnError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
-from privlearn.reporting.spend_table import (
-    Columns,
-    SpendTable,
-    add_up,
-)
+from privlearn.reporting.spend_table import Columns, SpendTable, add_up
 from privlearn.rows.domains import Array
 from privlearn.values.exact import float_up
 

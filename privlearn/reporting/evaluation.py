@@ -48,12 +48,7 @@ def evaluation(report: Report, about: Mapping[str, Any] | None = None) -> list[A
             reads it; None if nobody said anything.
     """
     said = {} if about is None else about
-    return [
-        *_claim(report),
-        *_mechanisms(report),
-        *_setting(report, said),
-        *_beneath(report, said),
-    ]
+    return [*_claim(report), *_mechanisms(report), *_setting(report, said), *_beneath(report, said)]
 
 
 def _claim(report: Report) -> list[Answer]:

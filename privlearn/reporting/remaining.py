@@ -19,16 +19,8 @@ from privlearn.losses import Loss
 from privlearn.losses.budgets import ZCDP, Currency, PureDP
 from privlearn.reporting.asked import minute_text
 from privlearn.reporting.costs import MOST_RUNS, NO_PRICE, Costs, total
-from privlearn.reporting.model import (
-    MOST_LISTED,
-    Balance,
-    Failing,
-    PlanItemLeft,
-    Purchase,
-)
-from privlearn.reporting.spend_table import (
-    Group,
-)
+from privlearn.reporting.model import MOST_LISTED, Balance, Failing, PlanItemLeft, Purchase
+from privlearn.reporting.spend_table import Group
 from privlearn.values.exact import float_down, float_up
 
 _MOST_BOUGHT = 10

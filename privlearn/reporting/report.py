@@ -35,12 +35,7 @@ from privlearn.reporting.asked import Asked, minute_text
 from privlearn.reporting.audits import examination
 from privlearn.reporting.books import Books
 from privlearn.reporting.model import MOST_LISTED, Balance, Curve, Reading, Report
-from privlearn.reporting.privacy_curves import (
-    PrivacyCurve,
-    chances,
-    curve_of_totals,
-    reading_words,
-)
+from privlearn.reporting.privacy_curves import PrivacyCurve, chances, curve_of_totals, reading_words
 from privlearn.reporting.remaining import Remaining
 from privlearn.reporting.spend_table import UNKNOWN_TIME, SpendTable
 from privlearn.reporting.spending import Spending, spending_over_time
@@ -265,9 +260,7 @@ def _curves(
                 known[key] = _curve(parts, guarantee, work)
             points = known[key]
             curve = Curve(
-                accountant=number,
-                epsilons=points.epsilons.tolist(),
-                deltas=points.deltas.tolist(),
+                accountant=number, epsilons=points.epsilons.tolist(), deltas=points.deltas.tolist()
             )
         found.append(curve)
     return found

@@ -12,17 +12,8 @@ import numpy as np
 from privlearn.ledger.chain import text_of_minute
 from privlearn.reporting.asked import minute_text
 from privlearn.reporting.costs import Costs
-from privlearn.reporting.model import (
-    MOST_LISTED,
-    Spent,
-)
-from privlearn.reporting.spend_table import (
-    UNKNOWN_TIME,
-    Columns,
-    Integers,
-    Sums,
-    add_up,
-)
+from privlearn.reporting.model import MOST_LISTED, Spent
+from privlearn.reporting.spend_table import UNKNOWN_TIME, Columns, Integers, Sums, add_up
 from privlearn.values.exact import float_up
 
 _DAY, _FIRST_MONDAY = 24 * 60, 4 * 24 * 60

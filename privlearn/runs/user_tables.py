@@ -621,7 +621,7 @@ def _shipped_table(wanted: Wanted, rows: int | None) -> Table:
     columns = tuple(Column(name, *bounds[name]) for name in kept)
     side = [
         f"the bounds of the shipped table {wanted.data!r} ({about.origin}) were chosen with these "
-        "data in view, and so were the default radius, the constant input and tofw's constants",
+        "data in view, and so were the default radius, the constant input and tofw's constants"
     ]
     classes: tuple[str, ...] | None = None
     if about.classes is not None:

@@ -15,10 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from privlearn.checking.exact.distributions import (
-    DistributionPair,
-    whitened,
-)
+from privlearn.checking.exact.distributions import DistributionPair, whitened
 from privlearn.checking.exact.noisy_integers import differing_outputs
 from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
 from privlearn.checking.exact.streams import MOST_ARRIVALS, Stream, tried_places
@@ -33,13 +30,7 @@ from privlearn.checking.stream_runs import (
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.losses.output_laws import (
-    Distribution,
-    Normal,
-    Product,
-    laplace,
-    normal,
-)
+from privlearn.losses.output_laws import Distribution, Normal, Product, laplace, normal
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
@@ -124,10 +115,7 @@ class _Look:
 
 
 def additive_distributions(
-    mechanism: Any,
-    claim: Any,
-    neighbours: Sequence[tuple[Any, Any]] | None,
-    users: int | None,
+    mechanism: Any, claim: Any, neighbours: Sequence[tuple[Any, Any]] | None, users: int | None
 ) -> AdditiveDistributions:
     """The laws of a mechanism that adds noise.
 

@@ -35,13 +35,7 @@ from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
-from privlearn.losses.output_laws import (
-    Discrete,
-    Distribution,
-    Normal,
-    Product,
-    normal,
-)
+from privlearn.losses.output_laws import Discrete, Distribution, Normal, Product, normal
 from privlearn.mechanisms import ObjectivePerturbation
 from privlearn.values.exact import exact_text, float_up
 

@@ -26,19 +26,13 @@ from typing import Any
 import numpy as np
 
 from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
-from privlearn.checking.exact.distributions import (
-    DistributionPair,
-    largest_ratio,
-    renyi,
-)
+from privlearn.checking.exact.distributions import DistributionPair, largest_ratio, renyi
 from privlearn.checking.exact.probe import check_sampler, released_on
 from privlearn.checking.scripted_noise import ScriptedCalls
 from privlearn.contract.tokens import Spend
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.losses.output_laws import (
-    Discrete,
-)
+from privlearn.losses.output_laws import Discrete
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
 from privlearn.noise.exact.variates import Kind
 from privlearn.rows.domains import Array, Ball

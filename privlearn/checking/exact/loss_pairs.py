@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from privlearn.checking.exact.distributions import (
-    DistributionPair,
-)
+from privlearn.checking.exact.distributions import DistributionPair
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 

@@ -13,17 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.exact.distributions import (
-    DistributionPair,
-    rough_renyi,
-)
+from privlearn.checking.exact.distributions import DistributionPair, rough_renyi
 from privlearn.checking.exact.probe import run
 from privlearn.checking.neighbours import worst_pairs
 from privlearn.checking.scripted_noise import Script
 from privlearn.errors import CheckError
-from privlearn.losses.output_laws import (
-    Density,
-)
+from privlearn.losses.output_laws import Density
 from privlearn.mechanisms import Objective, ObjectivePerturbation
 from privlearn.rows.domains import Array
 from privlearn.values.records import length
@@ -81,8 +76,7 @@ def minimiser_density(
 
 
 def minimiser_pairs(
-    mechanism: ObjectivePerturbation[Any],
-    neighbours: Sequence[tuple[Any, Any]] | None = None,
+    mechanism: ObjectivePerturbation[Any], neighbours: Sequence[tuple[Any, Any]] | None = None
 ) -> list[DistributionPair]:
     """Laws of the minimiser on the worst neighbours that are found, by themselves and among others.
 

@@ -22,16 +22,12 @@ from numpy.typing import NDArray
 from scipy.special import betainc, ndtr
 
 from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
-from privlearn.checking.exact.distributions import (
-    DistributionPair,
-)
+from privlearn.checking.exact.distributions import DistributionPair
 from privlearn.checking.exact.probe import released_on
 from privlearn.checking.neighbours import extreme_records
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.losses.output_laws import (
-    Discrete,
-)
+from privlearn.losses.output_laws import Discrete
 from privlearn.noise import CapNoise, CategoryNoise
 from privlearn.noise.exact.fast import Floors
 from privlearn.noise.exact.pool import NoisePool

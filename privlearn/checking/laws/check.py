@@ -38,11 +38,7 @@ from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.targets import Claimable, SamplingTarget, name_of, sampling_target
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.contract.tokens import Spend
-from privlearn.errors import (
-    CheckError,
-    HorizonError,
-    UsersError,
-)
+from privlearn.errors import CheckError, HorizonError, UsersError
 from privlearn.losses import Loss
 from privlearn.rows import Rows
 from privlearn.values.records import length, record_at

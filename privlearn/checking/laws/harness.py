@@ -13,10 +13,7 @@ from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.checking.stream_runs import is_stream, released_by
 from privlearn.checking.targets import Claimable
 from privlearn.contract.tokens import Spend, Token
-from privlearn.errors import (
-    CheckError,
-    CurrencyError,
-)
+from privlearn.errors import CheckError, CurrencyError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.noise import NoiseSource

@@ -25,12 +25,7 @@ from privlearn.checking.sampling.check import black_box
 from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.targets import SamplingTarget, has_own_equality, sampling_target
 from privlearn.contract.tokens import Released
-from privlearn.errors import (
-    CheckError,
-    HorizonError,
-    LossExceedsTokenError,
-    TokenSpentError,
-)
+from privlearn.errors import CheckError, HorizonError, LossExceedsTokenError, TokenSpentError
 from privlearn.ledger.entries import IssueEntry, RetireEntry, SpendEntry
 from privlearn.losses import loss_from_dict
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi

@@ -25,11 +25,7 @@ ROUNDING = 1e-12
 
 
 def compare(
-    first: RecordedRun,
-    second: RecordedRun,
-    replaced: Collection[int],
-    *,
-    public: bool = False,
+    first: RecordedRun, second: RecordedRun, replaced: Collection[int], *, public: bool = False
 ) -> list[TokenEvent]:
     """Compares a run with its replay on a neighbouring data set.
 

@@ -108,11 +108,7 @@ class Halves:
 
 
 def floors(
-    table: Table | Halves,
-    words: WordArray,
-    more: Callable[[], int],
-    *,
-    out: Floors | None = None,
+    table: Table | Halves, words: WordArray, more: Callable[[], int], *, out: Floors | None = None
 ) -> tuple[Floors, Extended]:
     """⌊2^40 f(V)⌋, V beginning with bits 1 to 63 of each word; and the bits of slow draws.
 
