@@ -34,7 +34,6 @@ class AccountantUsage:
 
     @property
     def older(self) -> set[str]:
-        """Accountants that were used and not opened."""
         return self.used - set(self.opened)
 
 

@@ -99,16 +99,11 @@ def default_pairs(
 
 
 def _of_the_null_record(pairs: list[DataPair]) -> DataPair:
-    """The pair of the farthest record and the null one."""
     return next((pair for pair in pairs if _is_null(pair[1])), pairs[0])
 
 
 def spend_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Spend:
-    """What a mechanism states when it spends, found by a run on a null record.
-
-    Raises:
-        CheckError: it did not spend.
-    """
+    """What a mechanism states when it spends, found by a run on a null record."""
     stub = StubAccountant(0, adjacency)
     run_once(mechanism, Rows.null(range(fixed_users(mechanism) or 1)), stub)
     if stub.last_spend is None:
@@ -213,7 +208,6 @@ def _in_turn(apart: Array, most: int) -> list[int]:
 def _halves(
     domain: Domain[Any], singles: list[Any], rows: Array, first: list[DataPair]
 ) -> list[Any]:
-    """Half of the first record, where the domain takes plain vectors."""
     if not first or not isinstance(first[0][0], np.ndarray) or first[0][0].dtype.kind != "f":
         return []
     place = next(i for i, single in enumerate(singles) if single is first[0][0])
@@ -241,13 +235,11 @@ def _is_null(block: Any) -> bool:
 
 
 def _beside(pair: DataPair, other: Any, n: int) -> DataPair:
-    """The record beside ``n`` that are all alike."""
     crowd = record_at(other, np.zeros(n, dtype=int))
     return _joined(pair[0], crowd), _joined(pair[1], crowd)
 
 
 def _amid(pair: DataPair, sides: DataPair) -> DataPair:
-    """The record beside as many of one side as of the other."""
     if not length(sides[1]):
         return _beside(pair, sides[0], MANY)
     crowd = record_at(join(list(sides)), np.arange(MANY) % 2)
@@ -255,7 +247,6 @@ def _amid(pair: DataPair, sides: DataPair) -> DataPair:
 
 
 def _opposite(pair: DataPair) -> Any:
-    """What the others are to be who pull against the first record."""
     return pair[1] if length(pair[1]) else pair[0]
 
 
@@ -296,7 +287,6 @@ class _Refused(Exception):
 
 
 def _blocks(both: Any, m: int, n: int) -> Any:
-    """``m`` users on the first side, the other ones of ``n`` on the second."""
     return record_at(both, (np.arange(n) >= m).astype(int))
 
 
@@ -354,7 +344,6 @@ def stream_rows(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) ->
 
 
 def _in_streams(pairs: list[DataPair], behind: int, adjacency: Adjacency) -> list[DataPair]:
-    """The changed record first and in the middle, before nobody or before extreme others."""
     quiet = blanked(pairs[0][0], np.ones(1, dtype=bool))
     made = [_beside(pair, quiet, behind) for pair in pairs]
     if not behind:

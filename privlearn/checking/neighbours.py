@@ -136,7 +136,6 @@ def extreme_records(domain: Domain[Any], *, seed: int = 0) -> Any:
 
 
 def _directions(size: int, rng: np.random.Generator) -> Array:
-    """Unit vectors: the flattest, two axes, one halfway between, a random one."""
     unit = np.eye(size)
     many = [np.ones(size), unit[0], unit[-1], unit[0] - 0.5 * unit[-1], rng.standard_normal(size)]
     directions = np.array(many[:1] if size == 1 else many)
@@ -144,7 +143,6 @@ def _directions(size: int, rng: np.random.Generator) -> Array:
 
 
 def _signed(directions: Array, scale: float) -> Array:
-    """Both ends of every direction, and a record that no domain can use."""
     both = np.stack([directions, -directions], axis=1).reshape(-1, directions.shape[1])
     return np.concatenate([both * scale, np.full((1, directions.shape[1]), np.nan)])
 
@@ -168,7 +166,6 @@ def _factors(domain: PSDTrace, rng: np.random.Generator) -> Array:
 
 
 def _choices(domain: Choices, rng: np.random.Generator) -> Answer:
-    """Items along two opposite directions, at several angles, each of them chosen once."""
     k, d = domain.max_items, domain.dim
     directions = list(_directions(d, rng))
     if d > 1:  # two long gradients that are nearly opposite at one θ, along the second axis

@@ -57,7 +57,6 @@ class Power:
 
     @property
     def enough(self) -> bool:
-        """Whether all of them were."""
         return self.seen == self.runs
 
     def __str__(self) -> str:

@@ -111,7 +111,6 @@ def _alike(record: Any, other: Any) -> bool:
 
 
 def _with_record(block: Block, place: int, record: Any) -> Block:
-    """The block with one record exchanged."""
     n = len(next(leaves(block)))
     order = np.where(np.arange(n) == place, n, np.arange(n))
     return record_at(join([block, stack([record])]), order)

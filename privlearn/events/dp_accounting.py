@@ -80,8 +80,6 @@ Singles = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A `DpEvent`, and where and how often it stands."""
-
     event: Any
     count: int
     where: str
@@ -89,7 +87,6 @@ class _Found:
 
     @property
     def reach(self) -> int:
-        """How many summands a neighbour changes."""
         return 2 if self.adjacency == "replace-one" else 1
 
     def one(self, mechanism: str, **numbers: object) -> Singles:

@@ -247,7 +247,6 @@ class Loss(ABC):
         return {name: _json_type(cls.kind, name, types[name]) for name in names}
 
     def _set(self, **values: object) -> None:
-        """For constructors: sets the fields of a frozen loss to what was validated."""
         for name in values:
             _set_field(self, name, values[name])
 
@@ -354,11 +353,6 @@ def loss_from_dict(data: Mapping[str, Any]) -> Loss:
 
 
 def _load(name: str) -> None:
-    """Registers a kind that an installed package announces.
-
-    Raises:
-        UnknownKindError: none does, two do, or it cannot be loaded.
-    """
     try:
         announced = look_up(LOSSES, name)
         found = None if announced is None else announced.load()
@@ -382,11 +376,7 @@ def _load(name: str) -> None:
 
 
 def read_parts(parts: Sequence[object], number: str) -> list[tuple[Loss, int]]:
-    """The losses in the parts of another one, each with the integer that it names ``number``.
-
-    Raises:
-        UnknownKindError, ValueError: as `loss_from_dict`.
-    """
+    """The losses in the parts of another one, each with the integer that it names ``number``."""
     found: list[tuple[Loss, int]] = []
     for part in parts:
         if not isinstance(part, Mapping):

@@ -486,8 +486,6 @@ def renyi_order(
 
 
 class _Gaussian(NamedTuple):
-    """delta(epsilon) of a Gaussian; ``error`` bounds the errors of delta and slope."""
-
     delta: Decimal
     slope: Decimal  # -d delta/d epsilon
     density: Decimal  # d delta/d mu
@@ -643,13 +641,11 @@ def _unit() -> Decimal:
 
 
 def _up(value: Decimal) -> float:
-    """The smallest float that is not below ``value``."""
     nearest = float(value)
     return nearest if nearest >= value else math.nextafter(nearest, math.inf)
 
 
 def _bounded(low: Decimal, high: Decimal) -> Bounded:
-    """Rounds an enclosure outward."""
     value = _up(high)
     return Bounded(value, _up(_CEILING.subtract(Decimal(value), low)))
 

@@ -180,7 +180,6 @@ class DeclaredLoss(Loss):
 
 
 def _check_bounds(loss: Loss) -> None:
-    """Raises ValueError for what cannot be asked of another package's kind."""
     match loss:
         case LeastLoss():
             return
@@ -346,7 +345,6 @@ def _check_pieces(pieces: Sequence[tuple[range, Loss]], users: range) -> None:
 
 
 def _bounds(loss: Loss) -> Loss:
-    """The declared bounds of one piece."""
     failure = loss.failure()
     apart = loss.unless_failed() if failure else loss
     if failure and apart.failure():
@@ -431,11 +429,7 @@ def _canonical(form: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON as ledgers hold it, where 1.0 is 1.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """JSON as ledgers hold it, where 1.0 is 1."""
     match value:
         case None | bool() | str():
             return value

@@ -18,16 +18,7 @@ from privlearn.values.exact import float_up
 
 @final
 class Books:
-    """One account and its spends.
-
-    Args:
-        state, columns, table, unknown, entries: as of `Costs`.
-        asked: which spends are asked for.
-
-    Attributes:
-        costs: of all its spends.
-        lines: those that are asked for, added up.
-    """
+    """One account and its spends."""
 
     def __init__(
         self,

@@ -258,7 +258,6 @@ def _lines(report: Report, kind: AssumptionKind) -> list[str]:
 
 
 def _texts(report: Report, kind: AssumptionKind, *words: str) -> str:
-    """Assumptions of a kind that contain one of the words, as items."""
     return _items(
         markdown(text) for text in _lines(report, kind) if any(word in text for word in words)
     )
@@ -283,7 +282,6 @@ _MOST = 30
 
 
 def _first(texts: Iterable[str]) -> list[str]:
-    """The first lines, and how many there are beyond them."""
     listed = list(texts)
     more = len(listed) - _MOST
     return listed[:_MOST] + [f"and {more} more, see `privlearn audit --json`"] * (more > 0)

@@ -198,7 +198,6 @@ def _times(one: Spending, shown: Array) -> Array:
 
 
 def _set_time(axes: Axes, times: Array, *, known: bool) -> None:
-    """The horizontal axis: minutes that entries tell, or where there are none spends."""
     if not known:
         axes.set_xlim(0, times[-1])
         whole: Any = axes.xaxis.get_major_locator()
@@ -215,7 +214,6 @@ def _set_time(axes: Axes, times: Array, *, known: bool) -> None:
 
 
 def _readable(one: Spending) -> tuple[list[str], Array]:
-    """Labels for a legend and their levels; more labels than a legend can hold are one."""
     labels = [in_plot(label) for label in one.labels]
     if len(labels) <= _MOST_LABELS:
         return labels, one.cumulated

@@ -105,7 +105,6 @@ def _rendered(report: Report, limits: Limits) -> str:
 
 
 def _together(report: Report) -> str:
-    """What all accountants may cost one person, where no sum of the report says that."""
     if report.together is None or report.together in report.sums:
         return ""
     return dict(first_screen(report)).get("privacy loss", "")
@@ -196,7 +195,6 @@ def _assumptions(report: Report) -> list[tuple[AssumptionKind, str, list[tuple[s
 
 
 def _commands(report: Report) -> list[tuple[str, str]]:
-    """What to do, and the command for it."""
     name = f"./{report.ledger}" if report.ledger.startswith("-") else report.ledger
     ledger = shlex.quote(name)
     asked = "".join(f" --{key} {shlex.quote(str(value))}" for key, value in report.asked.items())

@@ -152,7 +152,6 @@ def trade_off_chart(curve: Curve) -> Chart:
 
 
 def _top(parts: Sequence[float]) -> float:
-    """The highest part that is drawn: a cap, or more if more was spent."""
     return max(1.0, *(part for part in parts if math.isfinite(part)), 1.0)
 
 
@@ -166,7 +165,6 @@ def _across(part: float) -> float:
 
 
 def _up(part: float, top: float) -> float:
-    """The height of a part of ``top``, which stands for the whole drawing."""
     share = min(part / top, 1.0) if math.isfinite(part) else 1.0
     return _short(BOTTOM - (BOTTOM - TOP) * max(share, 0.0))
 

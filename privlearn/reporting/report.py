@@ -244,7 +244,6 @@ def _said(asked: Asked) -> dict[str, str | int | float]:
 def _curves(
     certificate: Certificate, states: Sequence[AccountState], user: int | None
 ) -> list[Curve | None]:
-    """The curve of each guarantee that is certified, as far as they are not too many."""
     by_number = {state.number: state for state in states}
     users = None if user is None else range(user, user + 1)
     known: dict[tuple[object, ...], PrivacyCurve] = {}
@@ -269,7 +268,6 @@ def _curves(
 def _sum_curves(
     certificate: Certificate, states: Sequence[AccountState], user: int | None
 ) -> list[Curve | None]:
-    """The curve of each sum over accountants that is certified."""
     if not any(certified(certificate, guarantee) for guarantee in certificate.sums):
         return [None] * len(certificate.sums)
     users = None if user is None else range(user, user + 1)

@@ -30,18 +30,12 @@ _RANGES = 20
 
 @final
 class SpentLines:
-    """Spends of one account, added up in lines.
-
-    Args:
-        costs: of them.
-        rows: those that are asked for.
-    """
+    """Spends of one account, added up in lines."""
 
     def __init__(self, costs: Costs, rows: Columns) -> None:
         self._costs, self._chosen = costs, rows
 
     def total(self) -> list[Spent]:
-        """All spends that are asked for, as one line."""
         rows = self._chosen
         if not len(rows):
             return []
@@ -102,7 +96,6 @@ class SpentLines:
     def _so_far(
         self, rows: Columns, period: Integers, ends: Sequence[int]
     ) -> Sequence[float | None]:
-        """The most that any one user had paid at the end of each period, in order."""
         amounts = self._costs.of_rows(rows)
         if self._costs.persons or not np.isfinite(amounts).all():
             return [None] * len(ends)
@@ -166,7 +159,6 @@ class SpentLines:
 
 
 def _until(end: int, sums: Sums, place: int) -> str:
-    """The last minute of a period, or of its spends where no calendar has that minute."""
     try:
         return _checked(text_of_minute(end))
     except (ValueError, OverflowError, OSError):

@@ -205,7 +205,6 @@ class LassoBandit:
                 self._renew()
 
     def _chosen(self, own: Visitor) -> tuple[Arms, Array]:
-        """The arms, and 1.0 where one was forced."""
         cycle = self.n_arms * self.forced
         start = cycle * (2.0 ** np.floor(np.log2(own.turn / cycle + 1)) - 1)
         place = own.turn - start.astype(np.int64)

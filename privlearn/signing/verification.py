@@ -179,7 +179,6 @@ def _with_ledger(found: Verified, ledger: str | os.PathLike[str]) -> Verified:
 
 
 def _check_same_history(found: Verified, measured: Measured, size: int, root: str) -> None:
-    """Raises OtherLedgerError unless the ledger begins with what was signed."""
     there, whole = measured.earlier, measured.whole
     if there is None:
         raise OtherLedgerError(

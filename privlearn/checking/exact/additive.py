@@ -69,17 +69,6 @@ class AdditiveDistributions(NamedTuple):
 
 @dataclass(frozen=True)
 class _Look:
-    """How much of a mechanism is looked at.
-
-    Args:
-        mechanism: the mechanism.
-        loss: its price.
-        claim: what is compared instead, for everybody.
-        neighbours: pairs of blocks; None for extreme records.
-        users: how many are looked at.
-        horizon: how many there are; None without a horizon.
-    """
-
     mechanism: Any
     loss: Loss
     claim: Any
@@ -96,7 +85,6 @@ class _Look:
         return not self.stream or self.users == self.horizon
 
     def looked(self, places: int) -> str:
-        """In words."""
         if not self.stream:
             return ""
         tried = "" if places == self.users else f", the record at {places} of them"
@@ -107,7 +95,6 @@ class _Look:
         return f"the first {self.users} of {self.horizon} arrivals{tried}"
 
     def promised(self) -> list[tuple[range, Any]]:
-        """What is promised to which users."""
         if self.claim is not None or not self.stream:
             everybody = self.loss if self.claim is None else self.claim
             return [(range(self.users), everybody)]
@@ -118,12 +105,6 @@ def additive_distributions(
     mechanism: Any, claim: Any, neighbours: Sequence[tuple[Any, Any]] | None, users: int | None
 ) -> AdditiveDistributions:
     """The laws of a mechanism that adds noise.
-
-    Args:
-        mechanism: has ``loss()`` and ``release(rows, token)`` or ``open(token)``.
-        claim: instead of its own loss.
-        neighbours: pairs of blocks; by default extreme records of its ``domain``.
-        users: how many of the default data sets; by default all that a stream declares.
 
     Raises:
         CheckError: it does more than add normal or Laplace noise, or its neighbours are unknown.
@@ -154,7 +135,6 @@ def additive_distributions(
 
 
 def _horizon(mechanism: Any, loss: Loss) -> int | None:
-    """What a stream declares, or else the most rows it takes, if these are few."""
     if (declared := declared_users(mechanism)) is not None:
         return declared
     if hasattr(mechanism, "factorization"):
@@ -171,7 +151,6 @@ def _spend(mechanism: Any, loss: Loss) -> Any:
 
 
 def _size(mechanism: Any, loss: Loss) -> int:
-    """Numbers in one contribution."""
     spend = _spend(mechanism, loss)
     return 1 if spend is None else int(spend.domain.size)
 
@@ -180,7 +159,6 @@ def _size(mechanism: Any, loss: Loss) -> int:
 
 
 def _others(look: _Look) -> Any:
-    """Extreme records."""
     if not hasattr(look.mechanism, "domain"):
         raise CheckError(f"{type(look.mechanism).__name__} has no domain: give neighbours yourself")
     records = extreme_records(look.mechanism.domain)
@@ -193,12 +171,10 @@ def _with_record(others: Any, place: int, record: Any) -> Any:
 
 
 def _at(others: Any, place: int, pair: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Neighbouring data sets that differ at one arrival, among others."""
     return _with_record(others, place, pair[0]), _with_record(others, place, pair[1])
 
 
 def _difference(look: _Look, pair: tuple[Any, Any]) -> int:
-    """The first arrival at which two data sets differ as the domain sees them."""
     if not (look.stream and hasattr(look.mechanism, "domain")):
         return 0
     first, second = (look.mechanism.domain.clip(block) for block in pair)
@@ -254,7 +230,6 @@ def _telling(look: _Look, pairs: Sequence[tuple[Any, Any]], noise: Affine) -> in
 
 
 def _telling_at_first(look: _Look, stream: Stream) -> int:
-    """The same on the first users of a stream that was solved for, one of whom is another."""
     size = _size(look.mechanism, look.loss)
     users = min(max(_AT_FIRST // size, 2), look.users)
     if fixed_users(look.mechanism) is not None:
@@ -311,7 +286,6 @@ def _columns(pairs: Sequence[DistributionPair]) -> tuple[list[Distribution], lis
 
 
 def _solved(look: _Look) -> AdditiveDistributions:
-    """The laws of a stream whose noise is correlated by a factorisation."""
     spend = _spend(look.mechanism, look.loss)
     if spend is None or not isinstance(spend.noise, GaussianNoise):
         raise CheckError("its noise is not normal: check it by sampling (black_box)")

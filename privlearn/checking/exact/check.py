@@ -181,8 +181,6 @@ def compare(
 
 
 class _Largest:
-    """The largest of a number over pairs and directions; each computed once."""
-
     def __init__(self, both: Sequence[tuple[Distribution, Distribution, str]]) -> None:
         self._both = both
         self._kept: dict[float, tuple[Value, str]] = {}

@@ -71,8 +71,6 @@ _NODES = np.polynomial.legendre.leggauss(16)
 
 @dataclass(frozen=True)
 class _Family:
-    """A law of noise of scale 1: its kind, density and distribution function."""
-
     kind: Kind
     density: Callable[[Array], Array]
     below: Callable[[Array], Array]
@@ -139,7 +137,6 @@ def _made(
     family: _Family,
     neighbours: Sequence[tuple[Any, Any]] | None,
 ) -> _Choice | None:
-    """How it draws and what it returns, on any data."""
     block = informative_records(spend.domain) if neighbours is None else neighbours[0][0]
     source = ScriptedCalls(family.kind, [])
     picks = released_on(mechanism, loss, record_at(block, slice(0, 1)), source)
@@ -178,8 +175,6 @@ def _made(
 
 @dataclass(frozen=True)
 class _Choice:
-    """Picks of ``top`` among ``n`` by noise of one family."""
-
     mechanism: Any
     loss: Loss
     family: _Family
@@ -202,11 +197,6 @@ class _Choice:
         return np.array([self.names.index(left[0])])
 
     def winners(self, block: Any) -> tuple[float, ...]:
-        """What leaves where each candidate is made to win.
-
-        Raises:
-            CheckError: the same number for two of them.
-        """
         noise = self.family.floor + _SURE * np.eye(self.n)
         names = tuple(float(self._left(block, row[None])[0]) for row in noise)
         if len({*names}) < self.n:
@@ -221,7 +211,6 @@ class _Choice:
         return released_on(self.mechanism, self.loss, block, script).reshape(-1)
 
     def worst(self, alone: Sequence[tuple[Any, Any]]) -> list[DistributionPair]:
-        """Of pairs of data sets those that look worst on a rough measurement, and with a crowd."""
         rough = [[self.scores(block, _ROUGHLY) for block in both] for both in alone]
         reach = [_spread(a, b) for a, b in rough]
         near = [(np.maximum(a, -_REACH), np.maximum(b, -_REACH)) for a, b in rough]
@@ -237,7 +226,6 @@ class _Choice:
         return _measurable(result)
 
     def most_apart(self, pairs: Sequence[tuple[Any, Any]]) -> list[int]:
-        """Those whose laws look furthest apart on a rough measurement, at two orders."""
         apart = []
         for first, second in pairs:
             rough = [self.scores(block, _ROUGHLY) for block in (first, second)]
@@ -261,11 +249,7 @@ class _Choice:
         return made
 
     def scores(self, block: Any, steps: int = _STEPS) -> Array:
-        """In units of the noise, the largest 0; −inf where it is too low to be measured.
-
-        Raises:
-            CheckError: the picks do not follow from scores and noise.
-        """
+        """In units of the noise, the largest 0; −inf where it is too low to be measured."""
         floor = self.family.floor
         low = np.full((1 if self.one_draw else self.top, self.n), floor)
         best = int(self.picks(block, low)[0])
@@ -280,7 +264,6 @@ class _Choice:
         return result
 
     def _needed(self, block: Any, low: Array, i: int, steps: int) -> float:
-        """How much more noise than all others candidate i needs to win."""
         left, right = 0.0, _REACH
         noise = low.copy()
         noise[:, i] = low[0, i] + right
@@ -302,7 +285,6 @@ class _Choice:
                 raise CheckError("the picks are not those of the largest noisy scores")
 
     def _random(self, rng: np.random.Generator) -> Array:
-        """Noise that makes every candidate win now and then, in the range of the family."""
         shape = (1 if self.one_draw else self.top, self.n)
         return np.asarray(self.family.floor + rng.uniform(0, 12.0, shape))
 
@@ -314,7 +296,6 @@ class _Choice:
         return DistributionPair(self.law(scores[0]), self.law(scores[1]), label)
 
     def law(self, scores: Array) -> Discrete:
-        """Of the picks, in order."""
         gumbel = self.family is _FAMILIES[GumbelNoise]
         if self.one_draw and self.top == 2 and not gumbel:
             masses = np.log(_first_two(self.family, scores))
@@ -325,11 +306,6 @@ class _Choice:
 
 
 def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPair]:
-    """The pairs whose laws could be measured.
-
-    Raises:
-        CheckError: there is none.
-    """
     result = [pair for pair in pairs if pair is not None]
     if not result:
         raise CheckError(
@@ -364,7 +340,6 @@ def _softmax(scores: Array) -> Array:
 
 
 def _one_by_one(one: Callable[[Array], Array], scores: Array, top: int) -> list[float]:
-    """Log probabilities of all ordered picks, each by the law of one among those left."""
     if top == 1:
         return list(one(scores))
     result = []
@@ -412,7 +387,6 @@ def _first_two(family: _Family, scores: Array) -> Array:
 
 
 def _towards_vertices(domain: Ball, vertices: Any, records: Array) -> Array:
-    """Records along the differences of points that are far apart, before the others."""
     if vertices.count > _MOST_POINTS:
         return records
     points = vertices.points(np.arange(vertices.count))

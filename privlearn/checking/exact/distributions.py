@@ -54,7 +54,6 @@ class DistributionPair:
     label: str = ""
 
     def flipped(self) -> DistributionPair:
-        """The other direction."""
         return DistributionPair(self.q, self.p, self.label)
 
 
@@ -255,7 +254,6 @@ class _Line(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _panels(p: Density, q: Density, doublings: int) -> _Line:
-    """Panels as wide as the narrower law, over the places where mass is to be expected."""
     low, high = min(p.centre[0], q.centre[0]), max(p.centre[0], q.centre[0])
     unit = min(p.scale, q.scale)
     reach = (_DEPTH * max(p.scale, q.scale) + 100 * (high - low + unit)) * 2.0**doublings
@@ -385,7 +383,6 @@ _MOST_POINTS = 30_000
 
 
 def _rough_plane(result: Value, order: float) -> CheckError | None:
-    """What to raise where an integral over the plane is not known well enough."""
     if result.error < 1e-7 * result.value * min(order - 1, 100.0):
         return None
     return CheckError(

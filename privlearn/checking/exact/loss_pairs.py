@@ -12,10 +12,6 @@ from privlearn.losses import Loss
 def distribution_pairs(loss: Loss, orders: Sequence[float]) -> list[DistributionPair]:
     """Laws of the output under the worst neighbours of a loss that is about known laws.
 
-    Args:
-        loss: any kind but black boxes without a worst law and minimisers.
-        orders: at which the worst member of a family is looked for.
-
     Raises:
         CheckError: the loss names no law (a list of Rényi bounds), or the law depends on data.
     """

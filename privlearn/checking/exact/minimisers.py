@@ -146,7 +146,6 @@ def _both(pair: DistributionPair, order: float) -> float:
 
 
 def _same_axes(p: Density, q: Density) -> tuple[Density, Density]:
-    """Both laws with the jumps of both, along the same two axes."""
     if len(p.centre) == 1 or not (p.jumps or q.jumps):
         return p, q
     result = [
@@ -163,11 +162,7 @@ def _same_axes(p: Density, q: Density) -> tuple[Density, Density]:
 def _merge_axes(
     result: Sequence[tuple[Array, tuple[float, ...]]],
 ) -> tuple[Array, tuple[tuple[float, ...], ...]]:
-    """Coordinates u_i = row_i·θ in which all jumps are at fixed values of one of the two.
-
-    Raises:
-        CheckError: the jumps run along three directions or more.
-    """
+    """Coordinates u_i = row_i·θ in which all jumps are at fixed values of one of the two."""
     rows: list[Array] = []
     places: list[set[float]] = []
     for row, jumps in result:

@@ -29,14 +29,6 @@ def differing_outputs(
 ) -> int:
     """How many numbers of the output tell which of two data sets the same noisy integers are of.
 
-    Args:
-        mechanism: adds integer noise on ``grid``.
-        loss: its price.
-        pair: two data sets.
-        noise: how its output follows from standard noise.
-        grid: of its spend.
-        seed: of the noise that is tried.
-
     Returns:
         0 where the output is a function of noisy integers; all of them where the data are not on
         the grid.

@@ -86,12 +86,7 @@ def centre(mechanism: Any, loss: Loss, block: Any) -> Array:
 
 
 def check_noise(mechanism: Any, loss: Loss, block: Any, noise: Affine, seed: int) -> None:
-    """Tries random noise on ``block``.
-
-    Raises:
-        CheckError: it does not act as ``noise`` says: the output is not affine, or its noise
-            depends on the data.
-    """
+    """Raises CheckError where random noise on ``block`` does not act as ``noise`` says."""
     rng = np.random.default_rng(seed)
     sizes: Array = rng.exponential(size=noise.matrix.shape[1:])
     signs = rng.choice([-1.0, 1.0], len(sizes))

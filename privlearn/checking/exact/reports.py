@@ -63,7 +63,6 @@ class _Words:
         self._words = iter(words)
 
     def pool(self) -> _Words:
-        """Itself: every run has one spend."""
         return self
 
     def words(self, n: int) -> NDArray[np.uint64]:
@@ -116,7 +115,6 @@ def report_pairs(
 
 
 def _repeated(block: Any) -> Any:
-    """A block of one record, many times."""
     return record_at(block, np.zeros(_TRIED, np.int_))
 
 
@@ -135,7 +133,6 @@ def _turning(holds: Callable[[int], bool]) -> float:
 
 
 def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
-    """Of the answer of one user."""
     if k > _MOST_ANSWERS:
         raise CheckError(f"{k} answers: at most {_MOST_ANSWERS} can be probed")
     many = _repeated(block)
@@ -240,7 +237,6 @@ def _gap(shares: Array) -> float:
 
 
 def _mass_above(heights: Array, noise: CapNoise) -> Array:
-    """Of the null law, above heights along any axis."""
     if noise.surface == "gaussian":
         return np.asarray(ndtr(-heights))
     h = np.clip(heights, -1.0, 1.0)
@@ -251,7 +247,6 @@ def _mass_above(heights: Array, noise: CapNoise) -> Array:
 
 
 def _cap_pair(one: _Cap, two: _Cap, label: str) -> DistributionPair:
-    """Both laws on the cells that the two caps, and the opposite ones, make."""
     caps = [cap for cap in (one, two) if cap.axis is not None]
     if not caps:
         raise CheckError("both records are null")

@@ -166,11 +166,6 @@ def _named(mechanism: Any, name: str | None) -> str:
 
 
 def _stated(mechanism: Any) -> Loss:
-    """Its loss, if it is a mechanism at all.
-
-    Raises:
-        CheckError: it is none.
-    """
     if not (hasattr(mechanism, "release") or hasattr(mechanism, "open")):
         raise CheckError(f"mechanism = {mechanism!r}: needs release(rows, token) or open(token)")
     if not hasattr(mechanism, "loss"):
@@ -182,7 +177,6 @@ def _stated(mechanism: Any) -> Loss:
 
 
 def _first_spend(mechanism: Any, loss: Loss) -> Spend | None:
-    """What it says when it runs on one null record, or on as many as it takes."""
     stub = StubAccountant(0, loss.adjacency)
     users = range(fixed_users(mechanism) or 1)
     released_by(mechanism, Rows.null(users), stub.issue(users))
@@ -190,7 +184,6 @@ def _first_spend(mechanism: Any, loss: Loss) -> Spend | None:
 
 
 def _broken_at_once(mechanism: Any, name: str | None) -> LawReport | None:
-    """What is left to say of a mechanism that does not even run, or does not spend."""
     loss = _stated(mechanism)
 
     def check_runs_on_null_records(_: None) -> LawFinding:
@@ -246,7 +239,6 @@ def _case_of(
 
 
 def _most_users(mechanism: Any, loss: Loss) -> int:
-    """As many users as are used here, or the horizon, or all of public batches."""
     if (fixed := fixed_users(mechanism)) is not None:
         return fixed
     stub = StubAccountant(0, loss.adjacency)

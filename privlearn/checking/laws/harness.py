@@ -129,7 +129,6 @@ class Case:
     def run(
         self, rows: Rows[Any], *, cap: Currency | None = None, seed: int | None = None
     ) -> ObservedRun:
-        """One run with a token for its loss."""
         book, observer = self.account(rows.users, cap, seed)
         token = book.issue(self.loss, users=rows.users, label="law")
         released, value = released_by(self.mechanism, rows, token)

@@ -160,7 +160,6 @@ def check_specification_is_fixed(case: Case) -> LawFinding:
 
 
 def _inside(mechanism: Any) -> dict[str, Any]:
-    """Its attributes, in a form that can be compared."""
     encoded = {}
     for name, value in getattr(mechanism, "__dict__", {}).items():
         try:
@@ -350,7 +349,6 @@ def check_report_is_of_one_user(case: Case) -> LawFinding:
 
 
 def _ways_of_reports(case: Case) -> list[tuple[str, Callable[[Rows[Any], int | None], Array]]]:
-    """How a mechanism of one output for each user can be run, from rows and a seed to outputs."""
     if case.spend.arithmetic != "each":
         raise NotApplicable("it does not say that every user's output is the user's own")
     ways = [("at once", lambda rows, seed: case.run(rows, seed=seed).value)]
@@ -613,7 +611,6 @@ def sampled_subject(case: Case) -> SamplingTarget[Any]:
 
 
 def _default_pairs(case: Case) -> list[tuple[Any, Any]]:
-    """Neighbours to try: from the records that were given, or those that tell most."""
     records = case.records
     if records is None:
         try:

@@ -91,7 +91,6 @@ def _partial(case: Case, rows: Rows[Any]) -> PartialSum:
 
 
 def _seen_of(partial: PartialSum) -> dict[str, str]:
-    """Everything that anybody sees of it."""
     seen = {"repr": repr(partial), "str": str(partial)}
     for name in dir(partial):
         value = None if name.startswith("_") else getattr(partial, name)
@@ -105,7 +104,6 @@ def _seen_of(partial: PartialSum) -> dict[str, str]:
 
 
 def _alike(one: str, other: str) -> int:
-    """How many characters they begin with in common."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
 
 

@@ -51,12 +51,10 @@ class Score:
 
     @property
     def text(self) -> str:
-        """What it looks at."""
         return self.fitted()[0]
 
     @property
     def of(self) -> Scorer:
-        """Scores of a table of outputs."""
         return self.fitted()[1]
 
 
@@ -108,13 +106,11 @@ def last_bits_tell(first: OutputTable, second: OutputTable) -> bool:
 
 
 def _repeats(table: OutputTable) -> bool:
-    """Whether most outputs are seen more than once."""
     some = table.numbers[:LOOK]
     return len({row.tobytes() for row in some}) < len(some) / 2
 
 
 def _varied(first: OutputTable, second: OutputTable) -> list[int]:
-    """Number columns that are not one constant."""
     if not first.numbers.shape[1]:
         return []
     low = np.minimum(first.numbers.min(axis=0), second.numbers.min(axis=0))
@@ -230,7 +226,6 @@ class _Flags:
 
 
 def _design(table: OutputTable, flags: _Flags) -> Array:
-    """Numbers and indicators."""
     return np.hstack([table.numbers, flags.of(table)]) if len(flags) else table.numbers
 
 
@@ -364,7 +359,6 @@ class _Features:
         return cls(np.median(second.numbers, axis=0), bits | _on_a_grid(both))
 
     def names(self, table: OutputTable) -> list[str]:
-        """One for each column of `of`."""
         names = [f"output{n}" for n in table.names]
         if len(table.names) <= 64:
             middles = zip(table.names, self.middle, strict=True)
@@ -444,7 +438,6 @@ def repeats(first: OutputTable, second: OutputTable, cells: Cells | None) -> Sco
 
 
 def _many_valued(first: OutputTable, second: OutputTable) -> NDArray[np.bool_]:
-    """Columns of numbers of which most are seen once, on either data set."""
     many = np.ones(first.numbers.shape[1], dtype=bool)
     for table in (first, second):
         ranked = np.sort(_same(table.numbers[:LOOK].T))

@@ -89,14 +89,12 @@ class Approx:
         return Approx(np.abs(self.value), self.error)
 
     def where(self, first: NDArray[np.bool_], other: Approx) -> Approx:
-        """These numbers where ``first`` holds, and ``other`` ones elsewhere."""
         return Approx(
             np.where(first, self.value, other.value), np.where(first, self.error, other.error)
         )
 
     @property
     def unsure(self) -> NDArray[np.bool_]:
-        """Where the sign is not certain."""
         return ~(np.abs(self.value) > self.error)  # also where a bound is NaN
 
 

@@ -68,7 +68,6 @@ class _Scratch:
         return w, unsigned, cell, t, digits, y, rows, centre, base, coefficients, error
 
     def of(self, n: int) -> tuple[Any, ...]:
-        """Arrays of length ``n``, made anew if the last ones had another."""
         if len(self.views[0]) != n:
             self.views = self._of(n)
         return self.views

@@ -23,16 +23,7 @@ _MORE = 64
 
 
 def geometric(pool: Pool, scale: Exact, n: int) -> list[int]:
-    """``n`` integers k >= 0 with P(k or more) = e^(−k/scale): ⌊scale·E⌋, E exponential.
-
-    Args:
-        pool: of variates.
-        scale: > 0, as an exact number; a float counts as its shortest decimal.
-        n: how many.
-
-    Raises:
-        ValueError: ``scale`` is not positive.
-    """
+    """``n`` integers k >= 0 with P(k or more) = e^(−k/scale): ⌊scale·E⌋, E exponential."""
     ratio = _positive("scale", scale)
     drawn = pool.variates("exponential", n)
     return [_floor_of_multiple(drawn, i, m, ratio) for i, m in enumerate(drawn.floors.tolist())]
@@ -43,9 +34,6 @@ def discrete_laplace(pool: Pool, scale: Exact, n: int) -> list[int]:
 
     A geometric size with a random sign, again where that would be −0 (Canonne, Kamath & Steinke
     2020, Algorithm 2).
-
-    Raises:
-        ValueError: ``scale`` is not positive.
     """
     found: list[int] = []
     while len(found) < n:
@@ -61,9 +49,6 @@ def discrete_gaussian(pool: Pool, variance: Exact, n: int) -> list[int]:
 
     Discrete Laplace of scale t = ⌊σ⌋ + 1, accepted with probability e^−(|k| − σ²/t)²/(2σ²): an
     exponential exceeds that rational number (Canonne, Kamath & Steinke 2020, Algorithm 3).
-
-    Raises:
-        ValueError: ``variance`` is not positive.
     """
     square = _positive("variance", variance)
     a, b = square.numerator, square.denominator

@@ -93,7 +93,6 @@ class Sizes:
 
     @classmethod
     def drawn(cls, pool: Pool, n: int, p: float) -> Sizes:
-        """``n`` of them."""
         power = real_power(p)
         words, about, off = np.empty(n, np.uint64), np.empty(n, np.int64), np.empty(n, np.int64)
         made = cls(power, words, about, off, {}, pool.more)
@@ -106,7 +105,6 @@ class Sizes:
 
     @classmethod
     def _proposed(cls, pool: Pool, n: int, power: RealPower) -> Sizes:
-        """``n`` proposals, and which are accepted."""
         p, whole = power.p, power.whole
         words = np.array(pool.words(n))
         sizes = (words >> np.uint64(WORD_BITS + 1 - NEAR_BITS)).astype(np.int64)
@@ -135,7 +133,6 @@ class Sizes:
         return made
 
     def _take(self, tried: Sizes, places: NDArray[np.intp], at: int) -> int:
-        """Takes over some of other ones, from place ``at`` on; how many."""
         to = slice(at, at + len(places))
         self.words[to], self.near[to] = tried.words[places], tried.near[places]
         self.off[to] = tried.off[places]

@@ -30,7 +30,6 @@ class Bits:
     count: int
 
     def extend(self, more: Callable[[], int]) -> None:
-        """Appends 64 bits."""
         self.prefix, self.count = (self.prefix << _MORE) | more(), self.count + _MORE
 
 

@@ -73,7 +73,6 @@ class Keystream:
 
 @cache
 def _cipher() -> tuple[Any, Any, dict[int, Any]]:
-    """Loaded when noise is first drawn; and the mode that begins at each counter."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     first, second = (modes.CTR(start.to_bytes(16, "big")) for start in (0, _SECOND_STREAM))
