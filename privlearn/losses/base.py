@@ -397,6 +397,38 @@ def of_relation(adjacency: Adjacency, loss: A) -> A:
     return loss
 
 
+class LossAround(Loss):
+    """A loss whose bounds are those of another one, ``loss``."""
+
+    __slots__ = ()
+    loss: Loss
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return self.loss.adjacency
+
+    def renyi(self, order: float) -> float:
+        return self.loss.renyi(order)
+
+    def zcdp(self) -> Fraction | None:
+        return self.loss.zcdp()
+
+    def gaussian(self) -> Fraction | None:
+        return self.loss.gaussian()
+
+    def pure(self) -> Fraction | None:
+        return self.loss.pure()
+
+    def failure(self) -> Fraction:
+        return self.loss.failure()
+
+    def inner(self) -> Sequence[tuple[Loss, int]]:
+        return ((self.loss, 1),)
+
+    def step(self) -> Step:
+        return self.loss.step()
+
+
 @final
 @register
 @dataclass(frozen=True, slots=True)
