@@ -40,8 +40,7 @@ class AccountantUsage:
 _LOCK = threading.Lock()
 _WATCHING: list[AccountantUsage] = []
 _LOG: Any = AccountLog
-_ORIGINAL: dict[str, Callable[..., None]] = {}
-"""The methods themselves, while they are wrapped."""
+_ORIGINAL: dict[str, Callable[..., None]] = {}  # The methods themselves, while they are wrapped
 
 
 def _in_child() -> None:

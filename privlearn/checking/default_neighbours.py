@@ -117,9 +117,6 @@ def run_once(mechanism: Any, rows: Rows[Any], stub: StubAccountant) -> Any:
     return released_by(mechanism, rows, stub.issue(rows.users))[1]
 
 
-# Records ------------------------------------------------------------------------------------------
-
-
 def informative_records(domain: Domain[Any], *, seed: int = 0) -> Any:
     """Extreme records of a shipped domain, vectors of mixed signs among them; the last is null.
 
@@ -231,9 +228,6 @@ def _is_null(block: Any) -> bool:
     return bool(length(block)) and bool(floats) and all(np.isnan(leaf).all() for leaf in floats)
 
 
-# Crowds -------------------------------------------------------------------------------------------
-
-
 def _beside(pair: DataPair, other: Any, n: int) -> DataPair:
     crowd = record_at(other, np.zeros(n, dtype=int))
     return _joined(pair[0], crowd), _joined(pair[1], crowd)
@@ -252,9 +246,6 @@ def _opposite(pair: DataPair) -> Any:
 
 def _joined(*blocks: Any) -> Any:
     return join([block for block in blocks if length(block)] or [blocks[0]])
-
-
-# Where a decision turns ---------------------------------------------------------------------------
 
 
 def turning_pairs(mechanism: Any, sides: DataPair, adjacency: Adjacency) -> list[DataPair]:
@@ -326,9 +317,6 @@ def distance(first: Any, second: Any) -> float:
     if not np.isfinite(apart).all():
         return 0.0 if np.array_equal(x, y, equal_nan=True) else 1e300
     return float(apart.max(initial=0.0))
-
-
-# Streams ------------------------------------------------------------------------------------------
 
 
 def stream_rows(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> int:

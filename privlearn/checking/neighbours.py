@@ -23,10 +23,8 @@ from privlearn.rows.domains import Array, Ball, Box, Categories, Counted, Domain
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import length, record_at
 
-_TOO_LARGE = 1e3
-"""How many times too large records are before they are clipped."""
-_MOST = 24
-"""Pairs that are returned at most."""
+_TOO_LARGE = 1e3  # How many times too large records are before they are clipped
+_MOST = 24  # Pairs that are returned at most
 
 
 def each_float(block: Any, change: Callable[..., Any]) -> Any:

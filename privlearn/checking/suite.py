@@ -181,9 +181,6 @@ class Settings:
 Checks = Callable[[Settings], Iterator[CheckFinding]]
 
 
-# What is shipped ----------------------------------------------------------------------------------
-
-
 def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
     """A small instance of every mechanism, by name."""
     rho, fine = ZCDP("0.5"), ZCDP("0.2")
@@ -386,9 +383,6 @@ def _named_findings(name: str, settings: Settings) -> list[CheckFinding]:
     return list(chosen([name])[name](settings))
 
 
-# Findings -----------------------------------------------------------------------------------------
-
-
 def _made(name: str, make: Callable[[], Any], settings: Settings) -> Iterator[CheckFinding]:
     return mechanism_findings(name, make(), settings)
 
@@ -507,9 +501,6 @@ def replay_findings(case: LearnerCase, settings: Settings) -> Iterator[CheckFind
         seconds=time.perf_counter() - began,
         detail=detail,
     )
-
-
-# Your own -----------------------------------------------------------------------------------------
 
 
 def own_findings(where: str, settings: Settings) -> Iterator[CheckFinding]:

@@ -30,12 +30,9 @@ from privlearn.reporting.terminal_page import Page
 if TYPE_CHECKING:
     from privlearn.accountants.audit import Examination
 
-_SECONDS = 0.25
-"""Between two looks at whether the file has changed, which cost a system call each."""
-_LOOKS = 8
-"""After so many the ledger is looked into even if the file seems the same."""
-_TRIES = 20
-"""Looks at a file that cannot be read, as its writer is just ending its log, say."""
+_SECONDS = 0.25  # Between two looks at whether the file has changed, which cost a system call each
+_LOOKS = 8  # After so many the ledger is looked into even if the file seems the same
+_TRIES = 20  # Looks at a file that cannot be read, as its writer is just ending its log, say
 
 
 def follow_ledger(

@@ -30,8 +30,7 @@ from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_i
 
 run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
 
-_FILE_ONLY = {"learner", "side_information"}
-"""Settings that are no options."""
+_FILE_ONLY = {"learner", "side_information"}  # Settings that are no options
 
 
 def quickstart(

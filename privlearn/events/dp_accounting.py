@@ -245,8 +245,7 @@ _READERS: dict[str, Callable[[_Found], Singles]] = {
 }
 
 
-_LEAST = Fraction(1, 10**100)
-"""The least ε of a list."""
+_LEAST = Fraction(1, 10**100)  # The least ε of a list
 
 
 def _together(gaussians: list[dict[str, Any]]) -> Fraction:

@@ -234,8 +234,7 @@ def _most_committed(promise: ApproxDP, loss: Loss, known: int) -> int:
     raise AssertionError("the interval shrinks in every round")
 
 
-_MOST_STEPS = 10**9
-"""More committed steps are not looked for."""
+_MOST_STEPS = 10**9  # More committed steps are not looked for
 
 
 def _committed_epsilon(promise: ApproxDP, loss: Loss, steps: int) -> float:

@@ -46,10 +46,8 @@ from privlearn.values.packages import LOSSES, look_up
 from privlearn.values.validate import count as valid_count
 
 _OURS = __name__.partition(".")[0] + "."
-_MOST_PAIRS = 256
-"""Combinations of the parts' worst pairs that a composition is checked at."""
-_MOST_BITS = 4096
-"""Of an exact sum's denominator; beyond, the sum is rounded up at 60 digits."""
+_MOST_PAIRS = 256  # Combinations of the parts' worst pairs that a composition is checked at
+_MOST_BITS = 4096  # Of an exact sum's denominator; beyond, the sum is rounded up at 60 digits
 
 
 class Loss(ABC):

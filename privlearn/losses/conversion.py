@@ -42,10 +42,8 @@ _LARGEST_MASS = 1e15
 _SMALLEST_MASS = 1e-40
 _TINY = math.ulp(0.0)
 _CEILING = Context(prec=60, rounding=ROUND_CEILING)
-_FULL = 34
-"""Digits for results: what a float holds, and what the differences below can cancel."""
-_ROUGH = 22
-"""Digits for searches."""
+_FULL = 34  # Digits for results: what a float holds, and what the differences below can cancel
+_ROUGH = 22  # Digits for searches
 _SAFE = 1 - 2.0**-49
 """Shrinks an inverted parameter by more than the rounding of the forward conversion."""
 

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", Attestation, Share)
 
 _MOST_PROBLEMS = 2
-_MOST_OF_PROBLEM = 200
-"""Problems on the first screen, and characters of each."""
+_MOST_OF_PROBLEM = 200  # Problems on the first screen, and characters of each
 
 
 def guarantee_line(guarantee: Guarantee) -> str:

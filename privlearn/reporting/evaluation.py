@@ -277,8 +277,7 @@ def _said(said: Mapping[str, Any], section: str, name: str) -> str:
     return markdown(str(value)) if value else f"To be said: `{section}.{name}`."
 
 
-_MOST = 30
-"""Lines of an answer."""
+_MOST = 30  # Lines of an answer
 
 
 def _first(texts: Iterable[str]) -> list[str]:

@@ -35,10 +35,8 @@ STYLES = [("#0072b2", "-"), ("#4a4a4a", "--"), ("#d55e00", "-."), ("#888888", ":
 _MOST_LABELS = 12
 _MOST_STEPS = 4000
 _MOST_PANELS = 16
-_LAST_DAY = 2_932_000
-"""Since 1970, of the year 9997: later ones cannot be drawn."""
-_POINTS = 400
-"""Of a curve over users; with more, dashes run together and files grow."""
+_LAST_DAY = 2_932_000  # Since 1970, of the year 9997: later ones cannot be drawn
+_POINTS = 400  # Of a curve over users; with more, dashes run together and files grow
 
 
 def plot_guarantee(

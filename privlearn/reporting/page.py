@@ -47,8 +47,7 @@ class Limits:
 
 _LIMITS = (Limits(50, 200, 1000), Limits(20, 100, 300), Limits(8, 50, 120), Limits(3, 20, 60))
 """Tried in turn until the page is small enough."""
-_MOST_IN_CELL = 200
-"""Characters."""
+_MOST_IN_CELL = 200  # Characters
 
 
 def write_page(report: Report, path: str | os.PathLike[str]) -> None:

@@ -15,8 +15,7 @@ from privlearn.reporting.page_values import count, minute, number, percent, user
 from privlearn.values.adjacency import Adjacency
 
 T = TypeVar("T")
-_MOST_POINTS = 20
-"""Of a curve that are told as numbers."""
+_MOST_POINTS = 20  # Of a curve that are told as numbers
 Cell = str | Markup
 
 

@@ -43,8 +43,7 @@ from privlearn.reporting.visible import visible
 
 _MOST_CURVES = 100
 """Accountants of which a curve is drawn; the readings of others are of their (ε, δ)."""
-_MOST_ACCOUNTS = 1000
-"""Accountants whose spends are told one by one."""
+_MOST_ACCOUNTS = 1000  # Accountants whose spends are told one by one
 _MINUTE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\dZ)?", re.ASCII)
 
 

@@ -37,8 +37,7 @@ Mask = NDArray[np.bool_]
 UNKNOWN_TIME = -1
 """In place of a minute, where a ledger tells none (format 1) or one that does not exist."""
 _MOST_INDEX = 2**62
-_WIDTH = 8
-"""Numbers of a row."""
+_WIDTH = 8  # Numbers of a row
 
 
 @final

@@ -11,8 +11,7 @@ from privlearn.reporting.costs import Costs
 from privlearn.reporting.spend_table import UNKNOWN_TIME, Integers
 from privlearn.rows.domains import Array
 
-_MOST_DRAWN = 100
-"""Mechanisms and labels that are drawn by themselves."""
+_MOST_DRAWN = 100  # Mechanisms and labels that are drawn by themselves
 
 
 @final

@@ -24,8 +24,7 @@ _PERIODS = tuple(
 ) + tuple(7 * _DAY * weeks for weeks in (1, 4, 13, 52, 520, 5200, 52000, 520000))
 """Minutes of the periods that spends are added up over: the shortest of which few enough fit."""
 _MOST_PERIODS = 60
-_RANGES = 20
-"""Ranges of arrival indices that spends are added up over."""
+_RANGES = 20  # Ranges of arrival indices that spends are added up over
 
 
 @final

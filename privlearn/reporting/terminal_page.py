@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from rich.padding import Padding
     from rich.table import Table
 
-_MOST_ROWS = 30
-"""Rows of a list or table that are printed; the others are counted."""
+_MOST_ROWS = 30  # Rows of a list or table that are printed; the others are counted
 
 
 @final

@@ -76,8 +76,7 @@ are as attractive as buying none.
 
 Visits = Literal["five", "heavy"]
 
-_RETURNING: Final = 17
-"""Sets the seeds of people who come back apart from those who do not."""
+_RETURNING: Final = 17  # Sets the seeds of people who come back apart from those who do not
 
 _TYPES: Final = {
     "r": "regcar",

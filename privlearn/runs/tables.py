@@ -229,9 +229,6 @@ def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
     )
 
 
-# Streams ------------------------------------------------------------------------------------------
-
-
 def _learn(
     config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
 ) -> Outcome:
@@ -371,9 +368,6 @@ def _strongest(table: Table, coef: Array) -> str:
     return f"largest coefficients for scaled columns: {shown}"
 
 
-# Bandits ------------------------------------------------------------------------------------------
-
-
 def _serve(
     config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
 ) -> Outcome:
@@ -454,9 +448,6 @@ def _market(contexts: Array, classes: Array, arms: int) -> ArmMarket:
     hits = (classes[:, None] == np.arange(arms)).astype(np.float64)
     rewards = np.where(np.isfinite(classes)[:, None], 2 * hits - 1, np.nan)
     return ArmMarket(contexts, rewards, hits)
-
-
-# Files --------------------------------------------------------------------------------------------
 
 
 def _block(users: int) -> int:

@@ -40,8 +40,7 @@ from privlearn.values.user_code import FAILED, attempted, from_outside
 CONSTANT: Final = 0.5
 """The last input of every model, in place of an intercept; about as large as a scaled column."""
 
-_NAMED = 30
-"""Columns that a message lists at most."""
+_NAMED = 30  # Columns that a message lists at most
 _BATCH = 8_192
 _BEYOND = "the label is out of its declared range"
 
@@ -206,9 +205,6 @@ def read_table(wanted: Wanted, rows: int | None = None) -> Table:
     if wanted.data.lower().endswith((".parquet", ".pq")):
         return _parquet(wanted, rows)
     return _csv(wanted, rows)
-
-
-# Files --------------------------------------------------------------------------------------------
 
 
 def _csv(wanted: Wanted, rows: int) -> Table:
@@ -485,9 +481,6 @@ def _label_reader(wanted: Wanted) -> Callable[[Any], float]:
         return value
 
     return number_of
-
-
-# What scikit-learn ships --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,19 +36,15 @@ from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn.values.records import join, length, record_at
 
-_REPORTS = 24
-"""Users of local reports, where none are asked for."""
+_REPORTS = 24  # Users of local reports, where none are asked for
 _ENDLESS = 1024
 """Users of a stream without a horizon, or with one that is only there to end it, where none are
 asked for."""
-_AT_FIRST = 48
-"""Numbers of a stream that is solved for on which its noisy integers are looked at."""
+_AT_FIRST = 48  # Numbers of a stream that is solved for on which its noisy integers are looked at
 _INNER = (0.618, 2.3e-4, 3.7e-4, 5.1e-4, 7.9e-4)
 """By which records are made smaller that need not be extreme."""
-_NO_END = 2**20
-"""A horizon beyond which nobody plans for all arrivals."""
-_MEASURED = 256
-"""A stream that does not say how many rows it takes is asked for so many."""
+_NO_END = 2**20  # A horizon beyond which nobody plans for all arrivals
+_MEASURED = 256  # A stream that does not say how many rows it takes is asked for so many
 _PROBED = 96
 """Numbers of a stream that are probed one by one although its noise could be solved for."""
 _MOST_PROBED = 512
@@ -155,9 +151,6 @@ def _size(mechanism: Any, loss: Loss) -> int:
     return 1 if spend is None else int(spend.domain.size)
 
 
-# Data sets ------------------------------------------------------------------------------------
-
-
 def _others(look: _Look) -> Any:
     if not hasattr(look.mechanism, "domain"):
         raise CheckError(f"{type(look.mechanism).__name__} has no domain: give neighbours yourself")
@@ -180,9 +173,6 @@ def _difference(look: _Look, pair: tuple[Any, Any]) -> int:
     first, second = (look.mechanism.domain.clip(block) for block in pair)
     differ = np.flatnonzero((first != second).any(axis=1))
     return int(differ[0]) if len(differ) else 0
-
-
-# Number by number -----------------------------------------------------------------------------
 
 
 def _probed(look: _Look) -> AdditiveDistributions:
@@ -280,9 +270,6 @@ def _laws(
 
 def _columns(pairs: Sequence[DistributionPair]) -> tuple[list[Distribution], list[Distribution]]:
     return [pair.p for pair in pairs], [pair.q for pair in pairs]
-
-
-# Solved for -----------------------------------------------------------------------------------
 
 
 def _solved(look: _Look) -> AdditiveDistributions:

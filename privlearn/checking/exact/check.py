@@ -42,8 +42,7 @@ from privlearn.values.exact import exact_text, float_up
 __tracebackhide__ = told_in_full
 
 ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-_EPSILONS = (0.0, 0.25, 1.0, 4.0)
-"""Where a Gaussian claim is compared as a curve of (ε, δ)."""
+_EPSILONS = (0.0, 0.25, 1.0, 4.0)  # Where a Gaussian claim is compared as a curve of (ε, δ)
 _TIGHT = 1e-6
 _TELLING = "outputs that are no function of noisy integers"
 _MEASURED = ((choice_pairs, CHOICE_ERROR), (report_pairs, REPORT_ERROR))
@@ -279,9 +278,6 @@ def _named(claim: Claimable) -> str:
         text = ", ".join(f"{k}={v}" for k, v in claim.numbers().items())
         return f"{claim.kind}({text if len(text) < 200 else text[:200] + '…'})"
     return repr(claim)
-
-
-# Mechanisms ------------------------------------------------------------------------------------
 
 
 def check_loss(loss: Loss, *, orders: Sequence[float] = ORDERS) -> ExactResult:

@@ -38,32 +38,20 @@ from privlearn.noise.exact.variates import Kind
 from privlearn.rows.domains import Array, Ball
 from privlearn.values.records import join, length, record_at
 
-_PAIRS = 6
-"""Pairs of records."""
+_PAIRS = 6  # Pairs of records
 _MOST_CANDIDATES = 128
-_MOST_POINTS = 64
-"""Points whose differences are tried as records."""
+_MOST_POINTS = 64  # Points whose differences are tried as records
 _MOST_OUTCOMES = 5_000
-_STEPS = 36
-"""Halvings that find a score."""
-_ROUGHLY = 9
-"""Halvings before it is known which pairs are worst."""
-_WORST = 1
-"""Pairs that are measured to the last digit by themselves, and as many beside others."""
-_EACH = 3
-"""Pairs at most that are all measured to the last digit; of more the worst."""
-_UNLIKELY = 12.0
-"""Others push a score down by half of so many units of the noise."""
-_TRIALS = 16
-"""Runs with random noise for each data set."""
-_FLOOR = 4.0
-"""Noise of all others while one candidate's score is measured lies so far below 0."""
-_REACH = 18.0
-"""Scores further apart are not measured: what is that unlikely has no digits."""
-_SURE = 2.0**20
-"""So much more noise than all others makes a candidate win whatever the scores are."""
-_CROWD = 200
-"""Others at most who push against a record."""
+_STEPS = 36  # Halvings that find a score
+_ROUGHLY = 9  # Halvings before it is known which pairs are worst
+_WORST = 1  # Pairs that are measured to the last digit by themselves, and as many beside others
+_EACH = 3  # Pairs at most that are all measured to the last digit; of more the worst
+_UNLIKELY = 12.0  # Others push a score down by half of so many units of the noise
+_TRIALS = 16  # Runs with random noise for each data set
+_FLOOR = 4.0  # Noise of all others while one candidate's score is measured lies so far below 0
+_REACH = 18.0  # Scores further apart are not measured: what is that unlikely has no digits
+_SURE = 2.0**20  # So much more noise than all others makes a candidate win whatever the scores are
+_CROWD = 200  # Others at most who push against a record
 ERROR = 4 * _REACH * 2.0**-_STEPS
 """Of a log probability, from that of the scores."""
 _NODES = np.polynomial.legendre.leggauss(16)

@@ -28,12 +28,10 @@ from privlearn.rows.domains import Array
 from privlearn.values.validate import finite
 
 _NODES = 12
-_DEPTH = 50.0
-"""What lies this many nats below the peak of an integrand is left out."""
+_DEPTH = 50.0  # What lies this many nats below the peak of an integrand is left out
 _TOLERANCE = 1e-13
 _MOST_PANELS = 20_000
-_ROUGH = 12
-"""A panel that was split more often holds a jump or a kink."""
+_ROUGH = 12  # A panel that was split more often holds a jump or a kink
 _ULP = 2.0**-52
 
 
@@ -176,9 +174,6 @@ def whitened(p: Normal, q: Normal) -> tuple[Distribution, Distribution]:
     if math.isinf(mass):
         return Discrete(np.array([0.0, -np.inf])), Discrete(np.array([-np.inf, 0.0]))
     return normal(math.sqrt(mass), 1.0), normal(0.0, 1.0)
-
-
-# One dimension --------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=8)
@@ -333,9 +328,6 @@ def _stick(p: Density, q: Density, epsilon: float) -> Value:
     return Value(result.value, result.error + 64 * _ULP * result.value)
 
 
-# Two dimensions -------------------------------------------------------------------------------
-
-
 def _peak(p: Density, q: Density, order: float) -> tuple[Array, Array]:
     """About the mode of g, and a matrix whose columns are its widths there.
 
@@ -377,8 +369,7 @@ def _scan(p: Density, q: Density) -> tuple[Array, Array, Array]:
     return points, p.log_density(points), q.log_density(points)
 
 
-_RIM = -32.0
-"""Height of an integrand over the plane, below its peak in nats, where it is cut off."""
+_RIM = -32.0  # Height of an integrand over the plane, below its peak in nats, where it is cut off
 _MOST_POINTS = 30_000
 
 

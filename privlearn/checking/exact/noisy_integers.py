@@ -18,10 +18,8 @@ from privlearn.losses import Loss
 from privlearn.rows.domains import Array
 from privlearn.values.grid import Grid
 
-_FAR = 2.0**48
-"""Steps that are found from doubles with digits to spare."""
-_OFF = 0.3
-"""Of a step, from the nearest integer; less is rounding."""
+_FAR = 2.0**48  # Steps that are found from doubles with digits to spare
+_OFF = 0.3  # Of a step, from the nearest integer; less is rounding
 
 
 def differing_outputs(

@@ -25,8 +25,7 @@ from privlearn.rows.domains import Array
 from privlearn.values.records import length
 
 _MOST_NUMBERS = 4096
-_GRID = 1 << 14
-"""Words of each sign, or half, on which a sampler is tried."""
+_GRID = 1 << 14  # Words of each sign, or half, on which a sampler is tried
 _DRAWS, _DRAWS_EACH = 2_000, 64
 """Times that one run may ask for noise, and times more for every user."""
 _SAMPLER_GAP = 1e-3

@@ -38,13 +38,11 @@ from privlearn.values.records import length, record_at
 
 ERROR = 1e-8
 """Of a log probability."""
-_TRIED = 4000
-"""Reports on which a law is tried."""
+_TRIED = 4000  # Reports on which a law is tried
 _FIT = 0.06
 """Distance of distribution functions that so many reports, and an axis estimated on them, allow."""
 _MOST_ANSWERS = 100
-_ROUNDED = 1e-4
-"""Of heights and lengths: reports are rounded to 2⁻²³ of their limit."""
+_ROUNDED = 1e-4  # Of heights and lengths: reports are rounded to 2⁻²³ of their limit
 _FIRST, _LAST = 0, 2**64 - 1
 
 
@@ -129,9 +127,6 @@ def _turning(holds: Callable[[int], bool]) -> float:
     return high / 2.0**64
 
 
-# Answers ------------------------------------------------------------------------------------------
-
-
 def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
     if k > _MOST_ANSWERS:
         raise CheckError(f"{k} answers: at most {_MOST_ANSWERS} can be probed")
@@ -158,9 +153,6 @@ def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
     if counts.sum() != len(last) or excess > 8 * math.sqrt(2 * len(others)) + 16:
         raise CheckError("the other answers are not equally likely")
     return Discrete(np.log(masses))
-
-
-# Caps ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -29,14 +29,11 @@ from privlearn.rows.domains import Array, Domain
 
 MOST_ARRIVALS = 2**16
 """Arrivals of a longer stream that are looked at."""
-_ALL_PLACES = 2048
-"""Every arrival is tried in streams that are no longer."""
+_ALL_PLACES = 2048  # Every arrival is tried in streams that are no longer
 _SOME_PLACES = 512
 """Arrivals of longer ones that are tried at random, beside the first, the last and doublings."""
-_EDGE = 64
-"""First and last arrivals that are always tried."""
-_AHEAD = 512
-"""Rows of noise that a factorisation may draw at once."""
+_EDGE = 64  # First and last arrivals that are always tried
+_AHEAD = 512  # Rows of noise that a factorisation may draw at once
 
 
 class _Scripted:

@@ -39,8 +39,7 @@ _ORDERS = (1.01, 1.1, 1.5, 2.0, 3.0, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _PAIRS = 3
 _SEEDS = 40
 """An answer of two that noise turns one time in four stays the same in all of them once in 10⁵."""
-_TWINS = 300
-"""Users of one record: more than noise is drawn ahead for."""
+_TWINS = 300  # Users of one record: more than noise is drawn ahead for
 
 
 def check_loss_is_data(case: Case) -> LawFinding:

@@ -27,12 +27,10 @@ __tracebackhide__ = told_in_full
 
 T = TypeVar("T")
 
-_CLOSE = 1e-9
-"""Of a number that may be rounded otherwise at another place of a matrix product."""
+_CLOSE = 1e-9  # Of a number that may be rounded otherwise at another place of a matrix product
 _MOST_CONSTANTS = 16
 _DEPTH = 4
-_SIZES = (2, 3)
-"""Blocks that small are tried too."""
+_SIZES = (2, 3)  # Blocks that small are tried too
 
 
 def check_row_local(function: Callable[[T], Any], block: T, other: T) -> None:
@@ -106,9 +104,6 @@ def _same_bits(x: NDArray[Any], y: NDArray[Any], rows: NDArray[np.bool_]) -> boo
         return True
     signs = np.signbit(x) == np.signbit(y)
     return bool((signs | np.isnan(x)).all())
-
-
-# The single trials ------------------------------------------------------------------------------
 
 
 class _Trial:
@@ -212,8 +207,6 @@ def _attempt(function: Callable[[T], Any], block: T, n: int) -> Any:
     except Exception:
         return None
 
-
-# Rows worth trying ------------------------------------------------------------------------------
 
 _NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 10.0, 100.0, -1e3, 1e6, -1e6, 1e12, 1e100, -1e300,
             1e-12, 1e-300, 5e-324)  # fmt: skip

@@ -29,8 +29,7 @@ MISSING: CanonicalValue = ["missing"]
 _ATOMS = frozenset([bool, int, float, str, type(None)])
 _NUMBERS = frozenset([bool, int, float, type(None)])
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-_MOST_ITEMS = 100_000
-"""Of an iteration over a learner that are looked at."""
+_MOST_ITEMS = 100_000  # Of an iteration over a learner that are looked at
 
 
 class CanonicalForm:

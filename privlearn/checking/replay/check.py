@@ -256,9 +256,6 @@ def assert_pipeline_noninterference(
     return _check(setup, first, second, (replaced,), may_spend_nothing, seconds, "the pipeline")
 
 
-# Neighbours ---------------------------------------------------------------------------------------
-
-
 def _changed(data: Sequence[Any], neighbour: Sequence[Any]) -> list[int]:
     return [i for i, (a, b) in enumerate(zip(data, neighbour, strict=False)) if a is not b]
 
@@ -324,9 +321,6 @@ def _one_row_replaced(data: Any, neighbour: Any) -> int:
             f"neighbour: must replace exactly one of {n} rows; differs at {changed[:5]}"
         )
     return changed[0]
-
-
-# Runs ---------------------------------------------------------------------------------------------
 
 
 @dataclass

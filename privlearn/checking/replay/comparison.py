@@ -107,9 +107,6 @@ def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
         )
 
 
-# Events -------------------------------------------------------------------------------------------
-
-
 def _compare_events(
     first: RecordedRun, second: RecordedRun, replaced: Collection[int]
 ) -> list[TokenEvent]:

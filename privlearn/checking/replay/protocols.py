@@ -174,9 +174,6 @@ def logged(size: int = 1, *, people: bool = False) -> InteractionProtocol:
     return protocol
 
 
-# Rows and contexts: a user's array is one vector, and the answer is a label or a reward -----------
-
-
 def examples(size: int = 1, *, people: bool = False) -> InteractionProtocol:
     """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``.
 

@@ -155,9 +155,6 @@ def _of_last_tables(function: Scorer) -> Scorer:
     return of
 
 
-# Symbols ------------------------------------------------------------------------------------------
-
-
 def _fit_symbols(first: OutputTable, second: OutputTable) -> list[Fitted]:
     """Log odds of the whole row of symbols and numbers that repeat, and of the best column."""
     fitted: list[Fitted] = [("the output as a whole", _odds(first, second, _whole))]
@@ -195,9 +192,6 @@ def _odds(first: OutputTable, second: OutputTable, keys: Keys) -> Scorer:
         for key in set(p) | set(q)
     }
     return lambda other: np.array([table.get(key, 0.0) for key in keys(other)])
-
-
-# Linear and quadratic -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -323,9 +317,6 @@ def _fit_quadratic(first: OutputTable, second: OutputTable, varied: list[int]) -
     return [("means and covariances of the numbers", score)]
 
 
-# Single features ----------------------------------------------------------------------------------
-
-
 def lowest_bit(values: Array) -> Array:
     """Exponent of the lowest set bit of each float: noise on a coarser grid has a higher one."""
     mantissa, exponent = np.frexp(values)
@@ -410,8 +401,6 @@ def _fit_single(first: OutputTable, second: OutputTable, bits: bool) -> list[Fit
 def _one(i: int, sign: float, name: str, features: Scorer) -> Fitted:
     return name if sign > 0 else f"−({name})", lambda table: sign * features(table)[:, i]
 
-
-# Repeated values ----------------------------------------------------------------------------------
 
 DIGITS = 53
 """Binary digits of a float."""

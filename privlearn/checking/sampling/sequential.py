@@ -180,9 +180,6 @@ def calibrated(first: Array, second: Array) -> Callable[[Array], Array]:
     return lambda s: b[0] + b[1] * (s - middle) / spread
 
 
-# A fixed number of outputs ------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Moment:
     """A moment inequality chosen on training scores, with its stake."""
@@ -247,9 +244,6 @@ def moment_bound(
         middle = (low + high) / 2
         low, high = (middle, high) if log_stake(middle) >= need else (low, middle)
     return least_number(claim, chosen.order, low) * (1 - 1e-9)
-
-
-# Anytime ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

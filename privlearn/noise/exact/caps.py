@@ -55,13 +55,11 @@ REPORT_LEVELS: Final = 2**23
 """Released numbers are multiples of limit/2^23."""
 NORMAL_LIMIT: Final = 12
 """Numbers of normal reports are cut there."""
-_SPARE = 3
-"""Candidates that are drawn at once beyond those that are needed, while they are short."""
+_SPARE = 3  # Candidates that are drawn at once beyond those that are needed, while they are short
 _SHORT = 128
 _FIRST_BITS, _MORE_BITS = 48, 16
 """Of variates, when doubles on 40 of them do not decide; and more until the integers do."""
-_FEW_ROUNDINGS = 2.0**-48
-"""Relative, of up to 30 operations."""
+_FEW_ROUNDINGS = 2.0**-48  # Relative, of up to 30 operations
 _WIDE = 0.36
 """Caps with t²·d below it are a large share of the sphere: rejection takes below 2 tries."""
 

@@ -19,12 +19,10 @@ from privlearn.noise.exact.variates import STEP, Variates
 
 _ROUNDING = 2.0**-52
 """Relative, twice that of one operation; the other half is room for the rounding of bounds."""
-_MORE = 1 + 2.0**-48
-"""Covers the rounding of what computes a bound."""
+_MORE = 1 + 2.0**-48  # Covers the rounding of what computes a bound
 _UNDERFLOW = 2.0**-1000
 _HALF_STEP = STEP / 2
-_LARGE = 2.0**12
-"""Below it ⌊2^40 z⌋ + ½ is a double."""
+_LARGE = 2.0**12  # Below it ⌊2^40 z⌋ + ½ is a double
 
 
 class Undecided(ArithmeticError):

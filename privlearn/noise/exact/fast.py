@@ -29,8 +29,7 @@ Floors: TypeAlias = NDArray[np.int64]
 Extended: TypeAlias = dict[int, Bits]
 """Places of a draw whose floors took more bits than a word has, and these bits."""
 
-_TILE = 1 << 13
-"""Words at a time: scratch and table stay in the cache."""
+_TILE = 1 << 13  # Words at a time: scratch and table stay in the cache
 _MOST = (1 << 62) - 1
 """Floors end here, at |z| = 2^22, so that adding them does not wrap.  It is passed with probability
 at most e^(−2^22), below 10^(−1800000): the one place where what is added has not the continuous law

@@ -37,16 +37,12 @@ from privlearn.noise.exact.tails import Bounds
 from privlearn.noise.exact.variates import STEP, Variates
 from privlearn.noise.exact.words import WordArray
 
-_U = 2.0**-53
-"""Relative rounding error of one operation."""
-_SATURATED = 2.0**22
-"""Where floors end."""
-_NUMBERS = 1 << 14
-"""Coordinates at a time."""
+_U = 2.0**-53  # Relative rounding error of one operation
+_SATURATED = 2.0**22  # Where floors end
+_NUMBERS = 1 << 14  # Coordinates at a time
 _Enclosed: TypeAlias = tuple[list[Bounds], Bounds, Bounds]
 """Bounds of the |x_i| of one vector, of ‖x‖ and of r, all at one precision."""
-_MORE = 64
-"""Bits by which integers grow where they do not decide."""
+_MORE = 64  # Bits by which integers grow where they do not decide
 
 
 def power_vectors(pool: Pool, n: int, dim: int, p: float, bits: int) -> Floors:
