@@ -27,7 +27,7 @@ from privlearn.errors import CheckError
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Ball, Box, Domain
 from privlearn.values.adjacency import Adjacency
-from privlearn.values.records import blanked, join, leaves, length, record_at
+from privlearn.values.records import blanked, each_leaf, join, leaves, length, record_at
 
 DataPair = tuple[Any, Any]
 """Two data sets, or two records as blocks of one."""
@@ -104,11 +104,17 @@ def _of_the_null_record(pairs: list[DataPair]) -> DataPair:
 
 def spend_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Spend:
     """What a mechanism states when it spends, found by a run on a null record."""
-    stub = StubAccountant(0, adjacency)
-    run_once(mechanism, Rows.null(range(fixed_users(mechanism) or 1)), stub)
-    if stub.last_spend is None:
+    spend = stated_spend(mechanism, adjacency)
+    if spend is None:
         name = getattr(mechanism, "__name__", type(mechanism).__name__)
         raise CheckError(f"{name} released without spending its token")
+    return spend
+
+
+def stated_spend(mechanism: Any, adjacency: Adjacency) -> Spend | None:
+    """As `spend_of`; None where it did not spend."""
+    stub = StubAccountant(0, adjacency)
+    run_once(mechanism, Rows.null(range(fixed_users(mechanism) or 1)), stub)
     return stub.last_spend
 
 
@@ -216,11 +222,9 @@ def _halves(
 
 def _null_record(record: Any) -> Any:
     """A record that no domain of floats can use; one of zeros where there are no floats."""
-    if isinstance(record, tuple):
-        fields = [_null_record(part) for part in record]
-        return type(record)(*fields) if hasattr(record, "_fields") else tuple(fields)
-    leaf = np.asarray(record)
-    return np.full_like(leaf, np.nan if leaf.dtype.kind == "f" else -1)
+    return each_leaf(
+        record, lambda leaf: np.full_like(leaf, np.nan if leaf.dtype.kind == "f" else -1)
+    )
 
 
 def _is_null(block: Any) -> bool:

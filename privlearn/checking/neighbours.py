@@ -9,7 +9,7 @@ what the code does, not what `sensitivity` says.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, count
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from privlearn.mechanisms.linear_models import Labelled
 from privlearn.mechanisms.multinomial import Choices
 from privlearn.rows.domains import Array, Ball, Box, Categories, Counted, Domain, OneOf, PSDTrace
 from privlearn.values.adjacency import Adjacency
-from privlearn.values.records import length, record_at
+from privlearn.values.records import each_leaf, length, record_at
 
 _TOO_LARGE = 1e3  # How many times too large records are before they are clipped
 _MOST = 24  # Pairs that are returned at most
@@ -29,11 +29,17 @@ _MOST = 24  # Pairs that are returned at most
 
 def each_float(block: Any, change: Callable[..., Any]) -> Any:
     """A block of records with its floating-point numbers changed, all else as it is."""
-    if isinstance(block, tuple):
-        fields = [each_float(field, change) for field in block]
-        return type(block)(*fields) if hasattr(block, "_fields") else tuple(fields)
-    leaf = np.asarray(block)
-    return np.asarray(change(leaf), dtype=leaf.dtype) if leaf.dtype.kind == "f" else leaf
+
+    def changed(leaf: Any) -> Any:
+        return np.asarray(change(leaf), dtype=leaf.dtype) if leaf.dtype.kind == "f" else leaf
+
+    return each_leaf(block, changed)
+
+
+def with_leaf(block: Any, number: int, new: Any) -> Any:
+    """A block of records with one of its arrays, counted in field order, exchanged."""
+    numbers = count()
+    return each_leaf(block, lambda leaf: new if next(numbers) == number else leaf)
 
 
 def worst_pairs(

@@ -23,7 +23,7 @@ except ImportError as missing:  # pragma: no cover - the tests have it
 
 from privlearn.checking.replay.populations import Person, null_person, replaced, shopper, stranger
 from privlearn.rows.domains import Array, Norm
-from privlearn.values.records import join, leaves, record_at, stack
+from privlearn.values.records import each_leaf, join, leaves, record_at, stack
 from privlearn.values.validate import count, positive
 
 Block = Any
@@ -145,11 +145,10 @@ def zero_out(
 
 
 def _blank(record: Any) -> Any:
-    if isinstance(record, tuple):
-        fields = [_blank(part) for part in record]
-        return type(record)(*fields) if hasattr(record, "_fields") else tuple(fields)
-    leaf = np.asarray(record)
-    return np.full_like(leaf, np.nan) if leaf.dtype.kind == "f" else np.zeros_like(leaf)
+    return each_leaf(
+        record,
+        lambda leaf: np.full_like(leaf, np.nan) if leaf.dtype.kind == "f" else np.zeros_like(leaf),
+    )
 
 
 @st.composite

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from privlearn.checking.default_neighbours import spend_of, stated_spend
 from privlearn.checking.exact.distributions import DistributionPair, whitened
 from privlearn.checking.exact.noisy_integers import differing_outputs
 from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
@@ -25,14 +26,11 @@ from privlearn.checking.stream_runs import (
     declared_users,
     fixed_users,
     is_stream,
-    released_by,
 )
-from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import Distribution, Normal, Product, laplace, normal
 from privlearn.noise import GaussianNoise
-from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn.values.records import join, length, record_at
 
@@ -139,15 +137,8 @@ def _horizon(mechanism: Any, loss: Loss) -> int | None:
     return taken if 0 < taken <= _MEASURED else None
 
 
-def _spend(mechanism: Any, loss: Loss) -> Any:
-    stub = StubAccountant(0, loss.adjacency)
-    users = range(fixed_users(mechanism) or 1)
-    released_by(mechanism, Rows.null(users), stub.issue(users))
-    return stub.last_spend
-
-
 def _size(mechanism: Any, loss: Loss) -> int:
-    spend = _spend(mechanism, loss)
+    spend = stated_spend(mechanism, loss.adjacency)
     return 1 if spend is None else int(spend.domain.size)
 
 
@@ -207,7 +198,7 @@ def _probed(look: _Look) -> AdditiveDistributions:
 
 
 def _telling(look: _Look, pairs: Sequence[tuple[Any, Any]], noise: Affine) -> int:
-    grid = _spend(look.mechanism, look.loss).grid
+    grid = spend_of(look.mechanism, look.loss.adjacency).grid
     if grid is None:
         return 0
     # two extreme records may be an even number of steps apart
@@ -273,7 +264,7 @@ def _columns(pairs: Sequence[DistributionPair]) -> tuple[list[Distribution], lis
 
 
 def _solved(look: _Look) -> AdditiveDistributions:
-    spend = _spend(look.mechanism, look.loss)
+    spend = stated_spend(look.mechanism, look.loss.adjacency)
     if spend is None or not isinstance(spend.noise, GaussianNoise):
         raise CheckError("its noise is not normal: check it by sampling (black_box)")
     check_sampler("normal")

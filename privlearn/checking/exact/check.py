@@ -2,7 +2,7 @@
 
 Nothing is sampled: output distributions are computed (`exact.distributions`), from a measurement of
 what the mechanism does with noise (`exact.probe`), from a change of variables (`exact.minimisers`),
-or from the loss itself (`exact.loss_pairs`).  A claim that stands is right for *these* neighbours
+or from the loss itself (`distribution_pairs`).  A claim that stands is right for *these* neighbours
 and up to the stated numerical error; it is not shown that no others are worse.
 """
 
@@ -24,7 +24,6 @@ from privlearn.checking.exact.distributions import (
     largest_ratio,
     renyi,
 )
-from privlearn.checking.exact.loss_pairs import distribution_pairs
 from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
 from privlearn.checking.exact.probe import check_sampler
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
@@ -278,6 +277,20 @@ def _named(claim: Claimable) -> str:
         text = ", ".join(f"{k}={v}" for k, v in claim.numbers().items())
         return f"{claim.kind}({text if len(text) < 200 else text[:200] + '…'})"
     return repr(claim)
+
+
+def distribution_pairs(loss: Loss, orders: Sequence[float]) -> list[DistributionPair]:
+    """Laws of the output under the worst neighbours of a loss that is about known laws.
+
+    Raises:
+        CheckError: the loss names no law (a list of Rényi bounds), or the law depends on data.
+    """
+    pairs = loss.worst_pairs(orders)
+    if pairs is None:
+        raise CheckError(
+            f"a {loss.kind} loss does not say which laws it is about: give the mechanism instead"
+        )
+    return [DistributionPair(p, q, loss.kind) for p, q in pairs]
 
 
 def check_loss(loss: Loss, *, orders: Sequence[float] = ORDERS) -> ExactResult:

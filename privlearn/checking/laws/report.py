@@ -179,15 +179,3 @@ def _is_library(frame: FrameSummary) -> bool:
 def perform_all(subject: str, checks: Sequence[Callable[[C], LawFinding]], case: C) -> LawReport:
     """Runs all checks, whatever the first ones find."""
     return LawReport(subject, tuple(perform(check, case) for check in checks))
-
-
-def perform_until_failed(
-    subject: str, checks: Sequence[Callable[[C], LawFinding]], case: C
-) -> LawReport:
-    """Runs checks up to the first that fails."""
-    results: list[CheckResult] = []
-    for check in checks:
-        results.append(perform(check, case))
-        if results[-1].verdict == "failed":
-            break
-    return LawReport(subject, tuple(results))

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.checking.isolation import own_copy
+from privlearn.checking.neighbours import with_leaf
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import InterferenceError
 from privlearn.values.records import join, leaves, length, record_at
@@ -225,11 +226,11 @@ def odd_rows(function: Callable[..., Any] | None, block: Any) -> Iterator[tuple[
         where = "" if not isinstance(row, tuple) else f" in part {number}"
         for value in _for(leaf.dtype, numbers):
             filled = np.full_like(leaf, value)
-            yield f"{value!r}{where}", _with_leaf(row, number, filled)
+            yield f"{value!r}{where}", with_leaf(row, number, filled)
             if leaf.size > 1 and function is not None:
                 one = np.array(leaf)
                 one.reshape(-1)[-1] = value
-                yield f"one {value!r}{where}", _with_leaf(row, number, one)
+                yield f"one {value!r}{where}", with_leaf(row, number, one)
 
 
 def _for(dtype: np.dtype[Any], numbers: tuple[float, ...]) -> list[Any]:
@@ -247,18 +248,6 @@ def _for(dtype: np.dtype[Any], numbers: tuple[float, ...]) -> list[Any]:
     if dtype.kind == "b":
         return [False, True]
     return [""] if dtype.kind == "U" else []
-
-
-def _with_leaf(row: Any, number: int, new: NDArray[Any]) -> Any:
-    numbers = iter(range(sum(1 for _ in leaves(row))))
-
-    def rebuilt(part: Any) -> Any:
-        if isinstance(part, tuple):
-            fields = [rebuilt(field) for field in part]
-            return type(part)(*fields) if hasattr(part, "_fields") else tuple(fields)
-        return new if next(numbers) == number else np.asarray(part)
-
-    return rebuilt(row)
 
 
 def _around(numbers: set[float]) -> Iterator[float]:
