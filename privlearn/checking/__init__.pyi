@@ -5,11 +5,7 @@ from .laws.check import check_mechanism, mechanism_checks
 from .laws.domains import check_domain
 from .laws.row_maps import check_row_local
 from .leased import UnderLease
-from .replay.check import (
-    Replay,
-    assert_noninterference,
-    assert_pipeline_noninterference,
-)
+from .replay.check import Replay, assert_noninterference, assert_pipeline_noninterference
 from .replay.interleavings import Tardy, assert_answers_in_any_order, offered
 from .replay.populations import Person, generated_pairs, returning_pair
 from .replay.protocols import AssortmentLearner, InteractionProtocol, User, serve_people

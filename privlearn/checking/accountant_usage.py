@@ -34,15 +34,13 @@ class AccountantUsage:
 
     @property
     def older(self) -> set[str]:
-        """Accountants that were used and not opened."""
         return self.used - set(self.opened)
 
 
 _LOCK = threading.Lock()
 _WATCHING: list[AccountantUsage] = []
 _LOG: Any = AccountLog
-_ORIGINAL: dict[str, Callable[..., None]] = {}
-"""The methods themselves, while they are wrapped."""
+_ORIGINAL: dict[str, Callable[..., None]] = {}  # The methods themselves, while they are wrapped
 
 
 def _in_child() -> None:

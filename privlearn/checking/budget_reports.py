@@ -11,11 +11,7 @@ from fractions import Fraction
 
 from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import as_loss, epsilon_of
-from privlearn.accountants.multiple_accountants import (
-    composition,
-    promised_pieces,
-    spent_pieces,
-)
+from privlearn.accountants.multiple_accountants import composition, promised_pieces, spent_pieces
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.tallies import Tallies
 from privlearn.errors import BudgetError, CheckError, CurrencyError
@@ -71,7 +67,6 @@ class BudgetReport:
 
     @property
     def exceeded(self) -> bool:
-        """Whether it is more than allowed."""
         return bool(self.excess)
 
     def __str__(self) -> str:
@@ -192,7 +187,6 @@ def _worst(
 
 
 def _counted(state: AccountState, basis: Basis) -> Tallies[_Item]:
-    """What is counted for each user, and how often."""
     book: Tallies[_Item] = Tallies(state.users)
     add = book.add
     if state.plan is not None and basis is not SPENT:
@@ -238,7 +232,6 @@ def _holding(state: AccountState, budget: Currency, failure: Fraction) -> Loss |
 def _within(
     state: AccountState, within: range | None, basis: Basis
 ) -> list[tuple[range, Counter[_Item]]]:
-    """The pieces of those users who are the accountant's and are looked at."""
     users = state.users if within is None else range(within.start, within.stop)
     common = range(max(users.start, state.users.start), min(users.stop, state.users.stop))
     if not common:
@@ -279,7 +272,6 @@ def _only_losses(total: Mapping[Loss | Currency, int]) -> list[tuple[Loss, int]]
 
 
 def _listed(state: AccountState, items: Counter[_Item]) -> tuple[BudgetItem, ...]:
-    """By label and mechanism, with shares of the accountant's own currency."""
     rows: dict[tuple[str, str], tuple[int, Fraction]] = {}
     for (label, mechanism, what), count in items.items():
         own = what if isinstance(what, Currency) else state.prices.of(what).budget
@@ -296,11 +288,7 @@ def _listed(state: AccountState, items: Counter[_Item]) -> tuple[BudgetItem, ...
 def _priced(
     at_most: Currency | ApproxDP, total: Mapping[Loss | Currency, int]
 ) -> tuple[Fraction, ...]:
-    """All of it together, in the limit's unit; for ApproxDP only ε.
-
-    Raises:
-        CheckError: the limit's currency has no price for something.
-    """
+    """All of it together, in the limit's unit; for ApproxDP only ε."""
     if isinstance(at_most, ApproxDP):
         losses = compose(_only_losses(total))
         return _in_epsilon(largest_epsilon([losses], float(at_most.delta)).value)

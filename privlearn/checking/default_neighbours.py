@@ -20,19 +20,14 @@ from typing import Any
 import numpy as np
 
 from privlearn.checking.neighbours import extreme_records
-from privlearn.checking.stream_runs import (
-    accepted_users,
-    declared_users,
-    fixed_users,
-    released_by,
-)
+from privlearn.checking.stream_runs import accepted_users, declared_users, fixed_users, released_by
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Ball, Box, Domain
 from privlearn.values.adjacency import Adjacency
-from privlearn.values.records import blanked, join, leaves, length, record_at
+from privlearn.values.records import blanked, each_leaf, join, leaves, length, record_at
 
 DataPair = tuple[Any, Any]
 """Two data sets, or two records as blocks of one."""
@@ -104,30 +99,28 @@ def default_pairs(
 
 
 def _of_the_null_record(pairs: list[DataPair]) -> DataPair:
-    """The pair of the farthest record and the null one."""
     return next((pair for pair in pairs if _is_null(pair[1])), pairs[0])
 
 
 def spend_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Spend:
-    """What a mechanism states when it spends, found by a run on a null record.
-
-    Raises:
-        CheckError: it did not spend.
-    """
-    stub = StubAccountant(0, adjacency)
-    run_once(mechanism, Rows.null(range(fixed_users(mechanism) or 1)), stub)
-    if stub.last_spend is None:
+    """What a mechanism states when it spends, found by a run on a null record."""
+    spend = stated_spend(mechanism, adjacency)
+    if spend is None:
         name = getattr(mechanism, "__name__", type(mechanism).__name__)
         raise CheckError(f"{name} released without spending its token")
+    return spend
+
+
+def stated_spend(mechanism: Any, adjacency: Adjacency) -> Spend | None:
+    """As `spend_of`; None where it did not spend."""
+    stub = StubAccountant(0, adjacency)
+    run_once(mechanism, Rows.null(range(fixed_users(mechanism) or 1)), stub)
     return stub.last_spend
 
 
 def run_once(mechanism: Any, rows: Rows[Any], stub: StubAccountant) -> Any:
     """One output of a mechanism or of a whole stream on sealed rows."""
     return released_by(mechanism, rows, stub.issue(rows.users))[1]
-
-
-# Records ------------------------------------------------------------------------------------------
 
 
 def informative_records(domain: Domain[Any], *, seed: int = 0) -> Any:
@@ -218,7 +211,6 @@ def _in_turn(apart: Array, most: int) -> list[int]:
 def _halves(
     domain: Domain[Any], singles: list[Any], rows: Array, first: list[DataPair]
 ) -> list[Any]:
-    """Half of the first record, where the domain takes plain vectors."""
     if not first or not isinstance(first[0][0], np.ndarray) or first[0][0].dtype.kind != "f":
         return []
     place = next(i for i, single in enumerate(singles) if single is first[0][0])
@@ -230,11 +222,9 @@ def _halves(
 
 def _null_record(record: Any) -> Any:
     """A record that no domain of floats can use; one of zeros where there are no floats."""
-    if isinstance(record, tuple):
-        fields = [_null_record(part) for part in record]
-        return type(record)(*fields) if hasattr(record, "_fields") else tuple(fields)
-    leaf = np.asarray(record)
-    return np.full_like(leaf, np.nan if leaf.dtype.kind == "f" else -1)
+    return each_leaf(
+        record, lambda leaf: np.full_like(leaf, np.nan if leaf.dtype.kind == "f" else -1)
+    )
 
 
 def _is_null(block: Any) -> bool:
@@ -242,17 +232,12 @@ def _is_null(block: Any) -> bool:
     return bool(length(block)) and bool(floats) and all(np.isnan(leaf).all() for leaf in floats)
 
 
-# Crowds -------------------------------------------------------------------------------------------
-
-
 def _beside(pair: DataPair, other: Any, n: int) -> DataPair:
-    """The record beside ``n`` that are all alike."""
     crowd = record_at(other, np.zeros(n, dtype=int))
     return _joined(pair[0], crowd), _joined(pair[1], crowd)
 
 
 def _amid(pair: DataPair, sides: DataPair) -> DataPair:
-    """The record beside as many of one side as of the other."""
     if not length(sides[1]):
         return _beside(pair, sides[0], MANY)
     crowd = record_at(join(list(sides)), np.arange(MANY) % 2)
@@ -260,15 +245,11 @@ def _amid(pair: DataPair, sides: DataPair) -> DataPair:
 
 
 def _opposite(pair: DataPair) -> Any:
-    """What the others are to be who pull against the first record."""
     return pair[1] if length(pair[1]) else pair[0]
 
 
 def _joined(*blocks: Any) -> Any:
     return join([block for block in blocks if length(block)] or [blocks[0]])
-
-
-# Where a decision turns ---------------------------------------------------------------------------
 
 
 def turning_pairs(mechanism: Any, sides: DataPair, adjacency: Adjacency) -> list[DataPair]:
@@ -301,7 +282,6 @@ class _Refused(Exception):
 
 
 def _blocks(both: Any, m: int, n: int) -> Any:
-    """``m`` users on the first side, the other ones of ``n`` on the second."""
     return record_at(both, (np.arange(n) >= m).astype(int))
 
 
@@ -343,9 +323,6 @@ def distance(first: Any, second: Any) -> float:
     return float(apart.max(initial=0.0))
 
 
-# Streams ------------------------------------------------------------------------------------------
-
-
 def stream_rows(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> int:
     """The rows of a stream that are worth drawing: its horizon, if that is not too long.
 
@@ -359,7 +336,6 @@ def stream_rows(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) ->
 
 
 def _in_streams(pairs: list[DataPair], behind: int, adjacency: Adjacency) -> list[DataPair]:
-    """The changed record first and in the middle, before nobody or before extreme others."""
     quiet = blanked(pairs[0][0], np.ones(1, dtype=bool))
     made = [_beside(pair, quiet, behind) for pair in pairs]
     if not behind:

@@ -43,7 +43,6 @@ class OutputCapture:
         self._clock = clock
 
     def record(self, text: str, where: str) -> None:
-        """Appends a text, unless the capture is muted."""
         now = self._clock()
         if not self.open or not text:
             return
@@ -53,7 +52,6 @@ class OutputCapture:
 
     @contextlib.contextmanager
     def capturing(self) -> Iterator[None]:
-        """Captures everything while the block runs."""
         root, handler = logging.getLogger(), _Handler(self)
         level = root.level
 
@@ -169,7 +167,6 @@ class TimeLimit:
         self._timer = in_main and hasattr(signal, "setitimer")
 
     def check(self) -> None:
-        """Raises if the time is up."""
         if time.monotonic() > self._end:
             raise _TimeUp
 

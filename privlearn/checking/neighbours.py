@@ -9,7 +9,7 @@ what the code does, not what `sensitivity` says.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations
+from itertools import combinations, count
 from typing import Any
 
 import numpy as np
@@ -21,21 +21,25 @@ from privlearn.mechanisms.linear_models import Labelled
 from privlearn.mechanisms.multinomial import Choices
 from privlearn.rows.domains import Array, Ball, Box, Categories, Counted, Domain, OneOf, PSDTrace
 from privlearn.values.adjacency import Adjacency
-from privlearn.values.records import length, record_at
+from privlearn.values.records import each_leaf, length, record_at
 
-_TOO_LARGE = 1e3
-"""How many times too large records are before they are clipped."""
-_MOST = 24
-"""Pairs that are returned at most."""
+_TOO_LARGE = 1e3  # How many times too large records are before they are clipped
+_MOST = 24  # Pairs that are returned at most
 
 
 def each_float(block: Any, change: Callable[..., Any]) -> Any:
     """A block of records with its floating-point numbers changed, all else as it is."""
-    if isinstance(block, tuple):
-        fields = [each_float(field, change) for field in block]
-        return type(block)(*fields) if hasattr(block, "_fields") else tuple(fields)
-    leaf = np.asarray(block)
-    return np.asarray(change(leaf), dtype=leaf.dtype) if leaf.dtype.kind == "f" else leaf
+
+    def changed(leaf: Any) -> Any:
+        return np.asarray(change(leaf), dtype=leaf.dtype) if leaf.dtype.kind == "f" else leaf
+
+    return each_leaf(block, changed)
+
+
+def with_leaf(block: Any, number: int, new: Any) -> Any:
+    """A block of records with one of its arrays, counted in field order, exchanged."""
+    numbers = count()
+    return each_leaf(block, lambda leaf: new if next(numbers) == number else leaf)
 
 
 def worst_pairs(
@@ -136,7 +140,6 @@ def extreme_records(domain: Domain[Any], *, seed: int = 0) -> Any:
 
 
 def _directions(size: int, rng: np.random.Generator) -> Array:
-    """Unit vectors: the flattest, two axes, one halfway between, a random one."""
     unit = np.eye(size)
     many = [np.ones(size), unit[0], unit[-1], unit[0] - 0.5 * unit[-1], rng.standard_normal(size)]
     directions = np.array(many[:1] if size == 1 else many)
@@ -144,7 +147,6 @@ def _directions(size: int, rng: np.random.Generator) -> Array:
 
 
 def _signed(directions: Array, scale: float) -> Array:
-    """Both ends of every direction, and a record that no domain can use."""
     both = np.stack([directions, -directions], axis=1).reshape(-1, directions.shape[1])
     return np.concatenate([both * scale, np.full((1, directions.shape[1]), np.nan)])
 
@@ -168,7 +170,6 @@ def _factors(domain: PSDTrace, rng: np.random.Generator) -> Array:
 
 
 def _choices(domain: Choices, rng: np.random.Generator) -> Answer:
-    """Items along two opposite directions, at several angles, each of them chosen once."""
     k, d = domain.max_items, domain.dim
     directions = list(_directions(d, rng))
     if d > 1:  # two long gradients that are nearly opposite at one θ, along the second axis

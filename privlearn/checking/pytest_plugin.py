@@ -29,7 +29,6 @@ _SEEDS = pytest.StashKey[list[str]]()
 
 
 def _seed_of(item: pytest.Item, number: int) -> int:
-    """The same on every run and machine, and different from that of other tests."""
     name = f"{item.nodeid}#{number}"
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
 
@@ -152,7 +151,6 @@ def _check_level(name: str, level: object) -> None:
 
 
 def _limits(item: pytest.Item) -> tuple[float | None, float | None]:
-    """Seconds and confidence of the closest marker that gives them."""
     options: dict[str, Any] = {"seconds": None, "confidence": None}
     for marker in item.iter_markers("privacy"):  # closest first
         if marker.args or set(marker.kwargs) - set(options):

@@ -35,11 +35,7 @@ class ReducedNoiseGenerator(np.random.Generator):
         return self._halved(super().standard_normal(size, dtype, out), out)
 
     def standard_exponential(
-        self,
-        size: Any = None,
-        dtype: Any = np.float64,
-        method: Any = "zig",
-        out: Any = None,
+        self, size: Any = None, dtype: Any = np.float64, method: Any = "zig", out: Any = None
     ) -> Any:
         return self._halved(super().standard_exponential(size, dtype, method, out), out)
 

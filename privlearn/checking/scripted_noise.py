@@ -37,13 +37,7 @@ class PoolSource(Protocol):
 @final
 @dataclass(frozen=True)
 class ScriptedVariates:
-    """Numbers that are given on 2^−40, with 64 further bits that no two of a run have in common.
-
-    Args:
-        kind: of all of them.
-        floors: the numbers, int64.
-        first: the place of the first of them in the run.
-    """
+    """Numbers that are given on 2^−40, with 64 further bits that no two of a run have in common."""
 
     kind: Kind
     floors: Floors
@@ -53,14 +47,12 @@ class ScriptedVariates:
         return len(self.floors)
 
     def refined(self, i: int, bits: int) -> int:
-        """⌊2^bits z_i⌋."""
         tail = (self.first + i + 1) * _ODD & (1 << _TAIL_BITS) - 1
         known = (int(self.floors[i]) << _TAIL_BITS) + tail
         drop = FLOOR_BITS + _TAIL_BITS - bits
         return known >> drop if drop >= 0 else known << -drop
 
     def part(self, start: int, stop: int) -> ScriptedVariates:
-        """Some of them."""
         return ScriptedVariates(self.kind, self.floors[start:stop], self.first + start)
 
 
@@ -74,7 +66,6 @@ class ScriptedPool(ABC):
         """How many numbers of each kind were asked for."""
 
     def pool(self) -> Self:
-        """Itself."""
         return self
 
     @abstractmethod
@@ -88,7 +79,6 @@ class ScriptedPool(ABC):
         return np.rint(np.ldexp(numbers, FLOOR_BITS)).astype(np.int64)
 
     def variates(self, kind: Kind, n: int) -> Variates:
-        """The same with further bits."""
         first = self.drawn.total()
         return cast(Variates, ScriptedVariates(kind, self.floors(kind, n), first))
 
@@ -97,7 +87,6 @@ class ScriptedPool(ABC):
         return self._refuse()
 
     def more(self) -> int:
-        """Refused, as `words`."""
         return self._refuse()
 
     def _refuse(self) -> Never:
@@ -161,11 +150,6 @@ class LimitedSource:
         return _LimitedPool(self._source.pool(), self)
 
     def count(self) -> None:
-        """One draw.
-
-        Raises:
-            CheckError: one too many.
-        """
         self._left -= 1
         if self._left < 0:
             raise CheckError(

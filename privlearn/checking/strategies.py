@@ -23,7 +23,7 @@ except ImportError as missing:  # pragma: no cover - the tests have it
 
 from privlearn.checking.replay.populations import Person, null_person, replaced, shopper, stranger
 from privlearn.rows.domains import Array, Norm
-from privlearn.values.records import join, leaves, record_at, stack
+from privlearn.values.records import each_leaf, join, leaves, record_at, stack
 from privlearn.values.validate import count, positive
 
 Block = Any
@@ -111,7 +111,6 @@ def _alike(record: Any, other: Any) -> bool:
 
 
 def _with_record(block: Block, place: int, record: Any) -> Block:
-    """The block with one record exchanged."""
     n = len(next(leaves(block)))
     order = np.where(np.arange(n) == place, n, np.arange(n))
     return record_at(join([block, stack([record])]), order)
@@ -146,20 +145,15 @@ def zero_out(
 
 
 def _blank(record: Any) -> Any:
-    if isinstance(record, tuple):
-        fields = [_blank(part) for part in record]
-        return type(record)(*fields) if hasattr(record, "_fields") else tuple(fields)
-    leaf = np.asarray(record)
-    return np.full_like(leaf, np.nan) if leaf.dtype.kind == "f" else np.zeros_like(leaf)
+    return each_leaf(
+        record,
+        lambda leaf: np.full_like(leaf, np.nan) if leaf.dtype.kind == "f" else np.zeros_like(leaf),
+    )
 
 
 @st.composite
 def add_remove(
-    draw: st.DrawFn,
-    records: st.SearchStrategy[Any],
-    *,
-    min_users: int = 1,
-    max_users: int = 6,
+    draw: st.DrawFn, records: st.SearchStrategy[Any], *, min_users: int = 1, max_users: int = 6
 ) -> tuple[Block, Block]:
     """A block, and the same block without one of its records; either may come first.
 

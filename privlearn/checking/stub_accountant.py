@@ -26,8 +26,6 @@ from privlearn.values.adjacency import Adjacency, Trust
 
 @final
 class _Anything(Currency):
-    """Holds every loss; a mechanism under test has no budget to keep."""
-
     __slots__ = ()
     kind: ClassVar[str] = "anything"
 
@@ -89,8 +87,6 @@ class _DividedVariates:
 
 @dataclass(slots=True)
 class _StubRecord:
-    """What is recorded of a spent token: how it ended."""
-
     outcome: str | None = None
     past: Past | None = None
 
@@ -141,13 +137,11 @@ class StubAccountant:
 
     @property
     def noise(self) -> NoiseSource:
-        """The noise of tokens that were spent."""
         if not self._open:
             raise CheckError("noise was drawn before a token was spent, or after it was retired")
         return self._noise
 
     def issue(self, users: range) -> Token[Currency]:
-        """A token that any loss fits into."""
         self._count += 1
         token: Token[Currency] = mint_token(
             self, f"stub/{self._count}", self._budget, users, "check", Fraction(1)

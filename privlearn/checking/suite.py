@@ -181,9 +181,6 @@ class Settings:
 Checks = Callable[[Settings], Iterator[CheckFinding]]
 
 
-# What is shipped ----------------------------------------------------------------------------------
-
-
 def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
     """A small instance of every mechanism, by name."""
     rho, fine = ZCDP("0.5"), ZCDP("0.2")
@@ -234,11 +231,7 @@ def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
             choice, SimplexVertices(3), 1.0, rho, noise="exponential"
         ),
         "generalized-gaussian-sum/l3": partial(
-            NoisySum.calibrated,
-            Ball(1.0, 2, 3.0),
-            rho,
-            noise="generalized-gaussian",
-            exponent=3.0,
+            NoisySum.calibrated, Ball(1.0, 2, 3.0), rho, noise="generalized-gaussian", exponent=3.0
         ),
         "generalized-gaussian-sum/linf": partial(
             NoisySum.calibrated,
@@ -261,7 +254,6 @@ def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
 
 
 def _arms(rho: ZCDP) -> dict[str, Callable[[], Any]]:
-    """One of K, by each of the lemma's prices."""
     ball = Ball(1.0, 2)
     choice = ReportNoisyMax.calibrated(CrossPolytope(2), 1.0, rho)
     return {
@@ -272,7 +264,6 @@ def _arms(rho: ZCDP) -> dict[str, Callable[[], Any]]:
 
 
 def _reports() -> dict[str, Callable[[], Any]]:
-    """Local reports, one of every user."""
     mu, ball = GaussianDP.from_mu_squared("0.5"), Ball(1.0, 3)
     return {
         "ball-report/duchi": partial(BallReport.duchi, 3, 1.0, 1),
@@ -389,11 +380,7 @@ def _in_order(
 
 
 def _named_findings(name: str, settings: Settings) -> list[CheckFinding]:
-    """For another process, which makes the check anew."""
     return list(chosen([name])[name](settings))
-
-
-# Findings -----------------------------------------------------------------------------------------
 
 
 def _made(name: str, make: Callable[[], Any], settings: Settings) -> Iterator[CheckFinding]:
@@ -472,7 +459,6 @@ def _of_evidence(name: str, evidence: Evidence) -> CheckFinding:
 def _powered(
     name: str, subject: SamplingTarget[Any], evidence: Evidence, settings: Settings
 ) -> CheckFinding:
-    """A finding of samples, more of them where the first had no power, and their power."""
     began = time.perf_counter()
     final, power = with_power(
         subject, evidence, samples=settings.samples, confidence=settings.confidence
@@ -517,28 +503,17 @@ def replay_findings(case: LearnerCase, settings: Settings) -> Iterator[CheckFind
     )
 
 
-# Your own -----------------------------------------------------------------------------------------
-
-
 def own_findings(where: str, settings: Settings) -> Iterator[CheckFinding]:
     """Checks what ``path/to/module.py:Factory`` makes.
 
     That is a mechanism, a `SamplingTarget`, or a `LearnerCase`.
-
-    Raises:
-        CheckError: the file or the name is missing, or makes something else.
     """
     with _loaded(where) as made:
         yield from _findings(where, where.rpartition(":")[2], made, settings)
 
 
 def announced_findings(name: str, settings: Settings) -> Iterator[CheckFinding]:
-    """Checks what another package announces in the group ``privlearn.mechanisms``.
-
-    Raises:
-        PackageError: it cannot be loaded.
-        CheckError: it is nothing that can be checked.
-    """
+    """Checks what another package announces in the group ``privlearn.mechanisms``."""
     announced = look_up(MECHANISMS, name)
     if announced is None:
         raise CheckError(f"nothing is announced as {name!r}")
@@ -595,7 +570,6 @@ def _loaded(where: str) -> Iterator[Any]:
 
 
 def _free_name(path: Path) -> str:
-    """The name by which a file is imported, or one that no import can ask for if that is taken."""
     name = path.stem
     if "." not in name and name not in sys.modules:
         found = importlib.util.find_spec(name)
@@ -605,7 +579,6 @@ def _free_name(path: Path) -> str:
 
 
 def _called(where: str, made: Any) -> Any:
-    """What is to be checked: ``made`` itself, or what it makes."""
     if isinstance(made, type) or not (
         isinstance(made, SamplingTarget | LearnerCase)
         or hasattr(made, "release")

@@ -63,8 +63,6 @@ class Survival:
 
 
 class _Copy(NamedTuple):
-    """A ledger as a death leaves it."""
-
     path: Path
     entries: int
     last: str
@@ -89,7 +87,6 @@ class _Thinned:
         self.found: list[_Copy] = []
 
     def offer(self, make: Callable[[], _Copy]) -> None:
-        """Takes one more, or not."""
         self._offered += 1
         if self._offered % self._step:
             return
@@ -101,8 +98,6 @@ class _Thinned:
 
 @dataclass(eq=False)
 class _Watched:
-    """One run of a learner: what it wrote, and what it had learned after how many releases."""
-
     data: Sequence[Any]
     learned: Callable[[Any], Any]
     accountant: Any
@@ -122,7 +117,6 @@ class _Watched:
     seen: int = 0
 
     def wrote(self, entry: Entry) -> None:
-        """Takes down an entry of the account."""
         self.entries += 1
         match entry:
             case SpendEntry():
@@ -132,15 +126,12 @@ class _Watched:
                 self.upto = max(self.upto, upto)
 
     def state(self) -> CanonicalValue:
-        """What the learner has learned by now."""
         return self.form(self.learned(self.learner), "what was learned")
 
     def form(self, value: Any, name: str) -> CanonicalValue:
-        """A value in a form that can be compared."""
         return CanonicalForm({"accountant": self.accountant}, objects=True).of(value, name)
 
     def run(self, protocol: InteractionProtocol) -> None:
-        """Serves the users who are left."""
         self.came = self.start
         for output in protocol(self.learner, self._arriving()):
             self.outputs.append(self.form(output, "the output"))
@@ -161,7 +152,6 @@ class _Watched:
         self.seen = self.released
 
     def paid(self) -> dict[str, Counter[int]]:
-        """By label, in how many spends of it every user was."""
         found: dict[str, Counter[int]] = defaultdict(Counter)
         for token in self.accountant._state.accounts.values():
             if token.spend is not None:
@@ -228,8 +218,6 @@ def assert_survives(
 
 
 class _Check:
-    """The runs of one check."""
-
     def __init__(
         self,
         factory: Callable[[Any], Any],
@@ -245,7 +233,6 @@ class _Check:
         """The run that nothing ends."""
 
     def first(self, accountant: Callable[..., Any], cap: Currency, deaths: int) -> list[_Copy]:
-        """The run that nothing ends, and copies of its ledger."""
         path = self._folder / "ledger"
         account = accountant(
             cap,
@@ -287,7 +274,6 @@ class _Check:
         return [found[entries] for entries in sorted(found)]
 
     def resumed(self, copy: _Copy, number: int, *, twin: bool) -> _Watched:
-        """Goes on with a copy to the end, and looks at everything."""
         path = copy.path.with_name("twin" if twin else "again") / copy.path.name
         _copy(copy.path, path)
         with _later(2 * number + twin):
@@ -314,12 +300,10 @@ class _Check:
 
     @staticmethod
     def _lost(account: Any) -> Counter[str]:
-        """By label, how many tokens were lost."""
         tokens = account._state.accounts.values()
         return Counter(token.label for token in tokens if token.outcome in ("lost", "uncovered"))
 
     def _check_begun(self, run: _Watched, copy: _Copy) -> None:
-        """Looks at a learner that was resumed, and has served nobody."""
         if run.spends:
             raise SurvivalError(f"{copy} it spends {run.spends} tokens before anybody has come")
         run.start = run.learner.clock_
@@ -367,7 +351,6 @@ def _as_death(copy: _Copy, what: str) -> Iterator[None]:
 
 @contextmanager
 def _listening(ledger: Ledger, wrote: Callable[[Entry], None]) -> Iterator[None]:
-    """While the block runs, tells of every entry that was written."""
     append = ledger.append
 
     def told(entry: Entry, **named: Any) -> None:
@@ -380,7 +363,6 @@ def _listening(ledger: Ledger, wrote: Callable[[Entry], None]) -> Iterator[None]
 
 @contextmanager
 def _later(days: int) -> Iterator[None]:
-    """While the block runs, it is so many days later."""
     now, now_ns = time.time, time.time_ns
     with (
         patch.object(time, "time", lambda: now() + days * _DAY),

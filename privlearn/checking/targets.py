@@ -143,7 +143,6 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _positional(function: Callable[..., Any]) -> int:
-    """The number of arguments that have to be given by place."""
     return sum(
         p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
         for p in _parameters(function)

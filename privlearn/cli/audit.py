@@ -196,7 +196,6 @@ def _follow(where: Path | str, **asked: Any) -> NoReturn:
 
 
 def _refuse_others(context: typer.Context, what: str, taken: frozenset[str]) -> None:
-    """Ends the command if an option was given that would have no effect."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         given = source is not None and source.name == "COMMANDLINE"
@@ -205,7 +204,6 @@ def _refuse_others(context: typer.Context, what: str, taken: frozenset[str]) -> 
 
 
 def _check_files(ledger: Path | str, files: Mapping[str, Path | None]) -> None:
-    """Ends the command, before anything is written, where two names are of one file."""
     seen = {"the ledger": Path(os.path.realpath(ledger))}
     for name, path in files.items():
         if path is None:
@@ -237,7 +235,6 @@ def _write_pictures(looked: Looked, found: Report, *, html: Path | None, plot: P
 
 @contextmanager
 def _unreadable() -> Iterator[None]:
-    """Ends with the exit code of a ledger that cannot be read."""
     try:
         yield
     except LedgerError as error:
@@ -247,7 +244,6 @@ def _unreadable() -> Iterator[None]:
 def _write_records(
     found: Report, *, registry: Path | None, evaluation: Path | None, about: Path | None
 ) -> None:
-    """Writes what others ask for in their own forms."""
     if registry is None and evaluation is None:
         if about is not None:
             fail("--about is for --registry and --evaluation, and neither was asked for", BAD_INPUT)

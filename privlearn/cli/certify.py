@@ -138,7 +138,6 @@ def _problems(found: Verified) -> list[str]:
 
 
 def _verdict(found: Verified) -> str:
-    """One line of ours: who signed, as far as that is known, and what the ledger says."""
     from privlearn.accountants.shown_numbers import counted
 
     problems, said = _problems(found), None if found.statement is None else found.statement
@@ -163,7 +162,6 @@ _ALONE, _ITEM = "alone", "  • "
 
 
 def _print(lines: list[tuple[str, str]]) -> None:
-    """Each text behind its name, and no line of it where a name stands."""
     screen = console()
     page = Page(screen)
     for name, text in lines:
@@ -175,7 +173,6 @@ def _print(lines: list[tuple[str, str]]) -> None:
 
 
 def _lines(found: Verified) -> list[tuple[str, str]]:
-    """Names, and what is said under them; nothing of a file stands where a name does."""
     lines = [(_ALONE, _verdict(found)), *((_ITEM, text) for text in _problems(found))]
     lines += [("key", key.text) for key in found.known]
     if found.statement is not None:
@@ -189,12 +186,7 @@ def _lines(found: Verified) -> list[tuple[str, str]]:
 
 
 def _of_certificate(found: Verified) -> list[tuple[str, str]]:
-    from privlearn.reporting.certificates import (
-        guarantee_line,
-        together_line,
-        verdict,
-        weaknesses,
-    )
+    from privlearn.reporting.certificates import guarantee_line, together_line, verdict, weaknesses
 
     statement = found.statement
     assert statement is not None

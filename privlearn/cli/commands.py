@@ -51,14 +51,7 @@ def _announced(name: str) -> Any:
 
 
 def command_of(name: str, loaded: Any, by: str) -> Any:
-    """What a distribution announces as a command: a function, a `typer.Typer` or a `Runnable`.
-
-    Returns:
-        A command of the ``click`` that typer uses, which is its own in later versions.
-
-    Raises:
-        PackageError: it is none of these.
-    """
+    """What a distribution announces as a command: a function, a `typer.Typer` or a `Runnable`."""
     app, last = typer.Typer(add_completion=False), name.rpartition(" ")[2]
     if isinstance(loaded, typer.Typer):
         app = loaded

@@ -30,12 +30,9 @@ from privlearn.reporting.terminal_page import Page
 if TYPE_CHECKING:
     from privlearn.accountants.audit import Examination
 
-_SECONDS = 0.25
-"""Between two looks at whether the file has changed, which cost a system call each."""
-_LOOKS = 8
-"""After so many the ledger is looked into even if the file seems the same."""
-_TRIES = 20
-"""Looks at a file that cannot be read, as its writer is just ending its log, say."""
+_SECONDS = 0.25  # Between two looks at whether the file has changed, which cost a system call each
+_LOOKS = 8  # After so many the ledger is looked into even if the file seems the same
+_TRIES = 20  # Looks at a file that cannot be read, as its writer is just ending its log, say
 
 
 def follow_ledger(
@@ -50,18 +47,6 @@ def follow_ledger(
     """Prints spends as they are written, and the report once all accountants are closed.
 
     Every entry is audited once, as it comes.  SIGINT and SIGTERM end it, with the report so far.
-
-    Args:
-        path: a ledger file, or the address of a database.
-        delta, head, rounds: as of `privlearn.accountants.audit`.
-        full: as of `privlearn.reporting.terminal.print_report`.
-        wait: sleeps for so many seconds.
-
-    Returns:
-        The exit code of an audit of what was read.
-
-    Raises:
-        PrivlearnError: as `privlearn.accountants.audit`.
     """
     if isinstance(path, Path) and path.is_file() and is_export(path):
         fail(f"{path} is an export, to which nothing is added: follow the ledger file", BAD_INPUT)
@@ -133,11 +118,6 @@ def _stamp(path: Path | str) -> list[tuple[int, int]]:
 
 
 def _beyond(path: Path | str, last: Record | None, vouched: bool) -> Iterator[list[Record]]:
-    """The records after the last one that was read.
-
-    Raises:
-        LedgerUnreadableError: as `iterate_pages`, or that one is not there any more.
-    """
     if last is None:
         yield from iterate_pages(path, vouched=vouched)
         return
@@ -153,15 +133,12 @@ def _beyond(path: Path | str, last: Record | None, vouched: bool) -> Iterator[li
 
 @final
 class _Lines:
-    """Prints a line for each spend that an audit sees, once it is not quiet any more."""
-
     def __init__(self, table: SpendTable, page: Page) -> None:
         self._table, self._page = table, page
         self.quiet = True
         self.spends = 0
 
     def see(self, record: Record, entry: Entry, state: AccountState) -> None:
-        """An entry that ``state``, that of its accountant, has just taken into account."""
         self._table.see(record, entry, state)
         if isinstance(entry, SpendEntry):
             self.spends += 1
@@ -179,7 +156,6 @@ class _Lines:
 
 
 def _told(entry: SpendEntry | AttestEntry, state: AccountState) -> str:
-    """A spend, and what is charged since then."""
     if isinstance(entry, SpendEntry):
         account = state.accounts.get(entry.token)
         label, times = "" if account is None else account.label, 1

@@ -64,13 +64,7 @@ def _head_beside(path: Path) -> str:
 
 
 def spent_lines(out: Path, before: Mapping[Path, str], *, how_to_go_on: str = "") -> list[str]:
-    """What the ledgers of a run say that ended early.
-
-    Args:
-        out: the folder of the run.
-        before: the ledgers that stood there when it began; those with the same head are of others.
-        how_to_go_on: with a ledger that is still open; the last line.
-    """
+    """What the ledgers of a run say that ended early."""
     now = present_ledgers(out)
     found = sorted((path for path in now if now[path] != before.get(path)), reverse=True)
     if not found:
@@ -85,7 +79,6 @@ def spent_lines(out: Path, before: Mapping[Path, str], *, how_to_go_on: str = ""
 
 
 def _of_ledger(path: Path) -> tuple[list[str], bool]:
-    """What one of them says, and whether it is open."""
     from privlearn.errors import PrivlearnError
     from privlearn.reporting.certificates import guarantee_line
     from privlearn.reporting.report import report

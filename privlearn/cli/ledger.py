@@ -80,8 +80,7 @@ def serve(
         str | None, typer.Option(help="The last head, as kept elsewhere: tells an older copy.")
     ] = None,
     unknown_head: Annotated[
-        bool,
-        typer.Option("--unknown-head", help="Go on without a head; every audit reports it."),
+        bool, typer.Option("--unknown-head", help="Go on without a head; every audit reports it.")
     ] = False,
     people: Annotated[
         Path | None,

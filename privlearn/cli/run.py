@@ -30,8 +30,7 @@ from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_i
 
 run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
 
-_FILE_ONLY = {"learner", "side_information"}
-"""Settings that are no options."""
+_FILE_ONLY = {"learner", "side_information"}  # Settings that are no options
 
 
 def quickstart(
@@ -82,12 +81,7 @@ def add_run(app: typer.Typer, name: str, run: Runnable) -> None:
     fixed = {"learner": name} if "learner" in form.model_fields else {}
 
     def command(
-        config: Path | None,
-        out: Path,
-        *,
-        resume: bool = False,
-        look: bool = False,
-        **options: Any,
+        config: Path | None, out: Path, *, resume: bool = False, look: bool = False, **options: Any
     ) -> None:
         given = {name: value for name, value in options.items() if value is not None}
         settings = _settings(config) | given | fixed
@@ -128,7 +122,6 @@ def add_run(app: typer.Typer, name: str, run: Runnable) -> None:
 
 
 def _in_order(form: type[RunConfig]) -> list[str]:
-    """The settings of a form: first its own, last what all forms share."""
     shared = [*PersonConfig.model_fields] if issubclass(form, PersonConfig) else []
     own = [name for name in form.model_fields if name not in {*shared, *RunConfig.model_fields}]
     persons = [name for name in shared if name not in RunConfig.model_fields]
@@ -147,7 +140,6 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
 
 
 def _typed(annotation: Any) -> type:
-    """What an option is read as; whatever is no number and no switch stays text."""
     while parts := get_args(annotation):
         annotation = parts[0]
     return annotation if annotation in (bool, int, float) else str
@@ -219,7 +211,6 @@ def _validated(form: Any, settings: dict[str, Any]) -> Any:
 
 
 def _detail(form: Any, item: Any) -> str:
-    """One thing that is wrong with the settings: its name, its value and what is accepted."""
     name = ".".join(map(str, item["loc"]))
     told = str(item["msg"]).removeprefix("Value error, ")
     if item["type"] == "missing":
@@ -251,7 +242,6 @@ def _show_outcome(outcome: Any) -> None:
 
 @contextmanager
 def _ends_early(out: Path, how_to_go_on: str, *, resume: bool) -> Iterator[None]:
-    """A run that ends early says what its ledger says was spent, whatever ended it."""
     from privlearn.cli import interruption
 
     before = interruption.present_ledgers(out)
@@ -286,7 +276,6 @@ def _ends_early(out: Path, how_to_go_on: str, *, resume: bool) -> Iterator[None]
 
 
 def _how_to_go_on(run: Runnable, settings: Mapping[str, Any], command: str) -> str:
-    """What can be done with what a run has left that ended early."""
     if not run.goes_on:
         return "simulated devices end with their run: a new one needs another folder"
     if settings.get("people") is not None and settings.get("registry") is None:

@@ -41,8 +41,7 @@ def serve(
         typer.Option("--example", help="Write a configuration for the shipped cars, and serve it."),
     ] = False,
     bandit: Annotated[
-        bool,
-        typer.Option("--bandit", help="With --example: for arms and rewards instead of cars."),
+        bool, typer.Option("--bandit", help="With --example: for arms and rewards instead of cars.")
     ] = False,
     check: Annotated[
         bool,
@@ -107,10 +106,7 @@ def add(
 
 
 @access_app.command("remove")
-def remove(
-    config: _Config,
-    name: Annotated[str, typer.Option(help="Whose it is.")],
-) -> None:
+def remove(config: _Config, name: Annotated[str, typer.Option(help="Whose it is.")]) -> None:
     """End an access token; a running service knows within a second.
 
     Exit codes: 0 removed; 2 there is none.

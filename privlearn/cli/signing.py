@@ -69,11 +69,7 @@ def signing_errors() -> Iterator[None]:
 
 
 def private_key(path: Path, passphrase_file: Path | None) -> SigningKey:
-    """A private key; its passphrase is asked for on a terminal if it needs one.
-
-    Raises:
-        SigningError: it cannot be used, or needs a passphrase and nobody can be asked.
-    """
+    """A private key; its passphrase is asked for on a terminal if it needs one."""
     from privlearn.signing import SigningKey
 
     if passphrase_file is not None:
@@ -87,11 +83,7 @@ def private_key(path: Path, passphrase_file: Path | None) -> SigningKey:
 
 
 def passphrase_in(path: Path) -> bytes:
-    """The one line of a file that nobody but its owner may read.
-
-    Raises:
-        SigningError: it is open to others, or empty.
-    """
+    """The one line of a file that nobody but its owner may read."""
     from privlearn.signing.keys import read_secret
 
     found = read_secret(path).removesuffix(b"\n")
@@ -101,11 +93,7 @@ def passphrase_in(path: Path) -> bytes:
 
 
 def read_signed(path: Path, most: int) -> bytes:
-    """A small file that somebody else wrote.
-
-    Raises:
-        SigningError: it is missing, too large, or cannot be read.
-    """
+    """A small file that somebody else wrote."""
     from privlearn.storage.foreign_files import read_foreign
 
     try:
@@ -118,11 +106,7 @@ def read_signed(path: Path, most: int) -> bytes:
 
 
 def read_note(path: Path, most: int) -> Note:
-    """A signed note, with the name of its file in what is wrong with it.
-
-    Raises:
-        SigningError: it is none.
-    """
+    """A signed note, with the name of its file in what is wrong with it."""
     from privlearn.signing import Note
 
     read = read_signed(path, most)
@@ -143,11 +127,7 @@ def check_new(out: Path | None) -> None:
 
 
 def deliver(data: bytes, out: Path | None) -> None:
-    """Writes what was signed to a new file, or to the standard output.
-
-    Raises:
-        SigningError: the file exists, or cannot be made.
-    """
+    """Writes what was signed to a new file, or to the standard output."""
     from privlearn.signing.keys import write_new
 
     if out is None:

@@ -80,8 +80,6 @@ Singles = list[dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A `DpEvent`, and where and how often it stands."""
-
     event: Any
     count: int
     where: str
@@ -89,7 +87,6 @@ class _Found:
 
     @property
     def reach(self) -> int:
-        """How many summands a neighbour changes."""
         return 2 if self.adjacency == "replace-one" else 1
 
     def one(self, mechanism: str, **numbers: object) -> Singles:
@@ -248,8 +245,7 @@ _READERS: dict[str, Callable[[_Found], Singles]] = {
 }
 
 
-_LEAST = Fraction(1, 10**100)
-"""The least ε of a list."""
+_LEAST = Fraction(1, 10**100)  # The least ε of a list
 
 
 def _together(gaussians: list[dict[str, Any]]) -> Fraction:

@@ -61,7 +61,6 @@ from privlearn.values.exact import Exact, exact, float_down, float_up
 
 
 def _plain(value: Any) -> Fraction:
-    """A number as a fraction; refuses what is no number, NaN, or beyond all reason in size."""
     if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal | Fraction):
         raise ValueError("must be a number, or a string such as '0.1' or '1/3'")
     if isinstance(value, str):
@@ -121,7 +120,6 @@ def _curve(value: Any) -> tuple[tuple[Fraction, Fraction], ...]:
 
 
 def _listed(value: Any) -> Any:
-    """One number stands for a list of it."""
     return value if isinstance(value, list | tuple) else (value,)
 
 
@@ -521,7 +519,6 @@ _PLAIN = {
 
 
 def _problem(where: list[str | int], error: Mapping[str, Any]) -> str:
-    """One line: where, and what would be accepted."""
     kind = error["type"]
     text = _PLAIN.get(kind, "").format(**error.get("ctx", {}))
     text = text or str(error["msg"]).removeprefix("Value error, ")

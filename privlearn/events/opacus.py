@@ -170,11 +170,7 @@ def opacus_accountant(
 
 
 def spend_tokens(
-    optimizer: Any,
-    data_loader: Any,
-    accountant: Accountant[Any],
-    *,
-    label: str = LABEL,
+    optimizer: Any, data_loader: Any, accountant: Accountant[Any], *, label: str = LABEL
 ) -> None:
     """From now on every step of ``optimizer`` spends a token of ``accountant`` before its noise.
 
@@ -238,8 +234,7 @@ def _most_committed(promise: ApproxDP, loss: Loss, known: int) -> int:
     raise AssertionError("the interval shrinks in every round")
 
 
-_MOST_STEPS = 10**9
-"""More committed steps are not looked for."""
+_MOST_STEPS = 10**9  # More committed steps are not looked for
 
 
 def _committed_epsilon(promise: ApproxDP, loss: Loss, steps: int) -> float:

@@ -82,8 +82,6 @@ def samples_of(data_loader: Any) -> PoissonSamples:
 
 @cache
 def _noting(sampler: Any) -> Any:
-    """The class of `PoissonSamples`, made from Opacus' own where that is installed."""
-
     class Noting(sampler):  # type: ignore[misc, unused-ignore]
         def __iter__(self) -> Iterator[list[int]]:
             self.due.clear()  # what another pass left over is not used any more
@@ -135,7 +133,6 @@ class PaidSteps:
         self._last: tuple[tuple[float, float, float, int], Spend, Loss] | None = None
 
     def put_in_place(self) -> None:
-        """From now on the optimizer's steps are paid."""
         self._optimizer.clip_and_accumulate = self._clip
         self._optimizer.add_noise = self._add_noise
 

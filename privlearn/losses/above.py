@@ -76,7 +76,6 @@ def _number_above(name: str, then: Fraction, now: Fraction | None) -> Iterator[s
 
 
 def _is_within(now: Loss, then: Loss) -> bool:
-    """Whether a loss costs no more than another one of its kind."""
     match then:
         case LaplaceLoss() | BoundedRangeLoss():
             return cast(LaplaceLoss, now).epsilon <= then.epsilon * _SLACK

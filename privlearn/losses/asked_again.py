@@ -30,12 +30,7 @@ class Answer:
 
 
 def ask_again(declared: DeclaredLoss, users: range) -> Answer:
-    """Asks the package that is installed here, whose module is imported for that.
-
-    Args:
-        declared: as recorded.
-        users: that it was recorded for.
-    """
+    """Asks the package that is installed here, whose module is imported for that."""
     try:
         announced = look_up(LOSSES, declared.of_kind)
     except PackageError as error:

@@ -46,10 +46,8 @@ from privlearn.values.packages import LOSSES, look_up
 from privlearn.values.validate import count as valid_count
 
 _OURS = __name__.partition(".")[0] + "."
-_MOST_PAIRS = 256
-"""Combinations of the parts' worst pairs that a composition is checked at."""
-_MOST_BITS = 4096
-"""Of an exact sum's denominator; beyond, the sum is rounded up at 60 digits."""
+_MOST_PAIRS = 256  # Combinations of the parts' worst pairs that a composition is checked at
+_MOST_BITS = 4096  # Of an exact sum's denominator; beyond, the sum is rounded up at 60 digits
 
 
 class Loss(ABC):
@@ -247,7 +245,6 @@ class Loss(ABC):
         return {name: _json_type(cls.kind, name, types[name]) for name in names}
 
     def _set(self, **values: object) -> None:
-        """For constructors: sets the fields of a frozen loss to what was validated."""
         for name in values:
             _set_field(self, name, values[name])
 
@@ -360,11 +357,6 @@ def loss_from_dict(data: Mapping[str, Any]) -> Loss:
 
 
 def _load(name: str) -> None:
-    """Registers a kind that an installed package announces.
-
-    Raises:
-        UnknownKindError: none does, two do, or it cannot be loaded.
-    """
     try:
         announced = look_up(LOSSES, name)
         found = None if announced is None else announced.load()
@@ -388,11 +380,7 @@ def _load(name: str) -> None:
 
 
 def read_parts(parts: Sequence[object], number: str) -> list[tuple[Loss, int]]:
-    """The losses in the parts of another one, each with the integer that it names ``number``.
-
-    Raises:
-        UnknownKindError, ValueError: as `loss_from_dict`.
-    """
+    """The losses in the parts of another one, each with the integer that it names ``number``."""
     found: list[tuple[Loss, int]] = []
     for part in parts:
         if not isinstance(part, Mapping):
@@ -411,6 +399,38 @@ def of_relation(adjacency: Adjacency, loss: A) -> A:
     if loss.adjacency is not adjacency:
         raise AdjacencyError(f"a loss for {loss.adjacency.value} in one for {adjacency.value}")
     return loss
+
+
+class LossAround(Loss):
+    """A loss whose bounds are those of another one, ``loss``."""
+
+    __slots__ = ()
+    loss: Loss
+
+    @property
+    def adjacency(self) -> Adjacency:
+        return self.loss.adjacency
+
+    def renyi(self, order: float) -> float:
+        return self.loss.renyi(order)
+
+    def zcdp(self) -> Fraction | None:
+        return self.loss.zcdp()
+
+    def gaussian(self) -> Fraction | None:
+        return self.loss.gaussian()
+
+    def pure(self) -> Fraction | None:
+        return self.loss.pure()
+
+    def failure(self) -> Fraction:
+        return self.loss.failure()
+
+    def inner(self) -> Sequence[tuple[Loss, int]]:
+        return ((self.loss, 1),)
+
+    def step(self) -> Step:
+        return self.loss.step()
 
 
 @final

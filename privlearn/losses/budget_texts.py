@@ -93,11 +93,7 @@ def _delta(text: str, value: str) -> Exact:
 
 
 def _decimal(text: str, name: str, value: str) -> Decimal:
-    """About the number, whose exact form may be too long to be made.
-
-    Raises:
-        ValueError: it is not a number, or not finite.
-    """
+    """About the number, whose exact form may be too long to be made."""
     try:
         number = Decimal(value)
     except InvalidOperation:

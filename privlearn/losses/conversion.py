@@ -42,10 +42,8 @@ _LARGEST_MASS = 1e15
 _SMALLEST_MASS = 1e-40
 _TINY = math.ulp(0.0)
 _CEILING = Context(prec=60, rounding=ROUND_CEILING)
-_FULL = 34
-"""Digits for results: what a float holds, and what the differences below can cancel."""
-_ROUGH = 22
-"""Digits for searches."""
+_FULL = 34  # Digits for results: what a float holds, and what the differences below can cancel
+_ROUGH = 22  # Digits for searches
 _SAFE = 1 - 2.0**-49
 """Shrinks an inverted parameter by more than the rounding of the forward conversion."""
 
@@ -486,8 +484,6 @@ def renyi_order(
 
 
 class _Gaussian(NamedTuple):
-    """delta(epsilon) of a Gaussian; ``error`` bounds the errors of delta and slope."""
-
     delta: Decimal
     slope: Decimal  # -d delta/d epsilon
     density: Decimal  # d delta/d mu
@@ -643,13 +639,11 @@ def _unit() -> Decimal:
 
 
 def _up(value: Decimal) -> float:
-    """The smallest float that is not below ``value``."""
     nearest = float(value)
     return nearest if nearest >= value else math.nextafter(nearest, math.inf)
 
 
 def _bounded(low: Decimal, high: Decimal) -> Bounded:
-    """Rounds an enclosure outward."""
     value = _up(high)
     return Bounded(value, _up(_CEILING.subtract(Decimal(value), low)))
 

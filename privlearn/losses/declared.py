@@ -21,6 +21,7 @@ from privlearn.losses.above import is_above
 from privlearn.losses.base import (
     ComposedLoss,
     Loss,
+    LossAround,
     compose,
     is_built_in,
     is_shipped,
@@ -68,7 +69,7 @@ _WHOLE = 2**53
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class DeclaredLoss(Loss):
+class DeclaredLoss(LossAround):
     """What a kind of another package declared of itself, as bounds of kinds of this one.
 
     All prices are those of ``loss``.  That they are not too low is that package's word.
@@ -122,25 +123,6 @@ class DeclaredLoss(Loss):
         """The kind that declared it."""
         return str(self.of["kind"])
 
-    @property
-    def adjacency(self) -> Adjacency:
-        return self.loss.adjacency
-
-    def renyi(self, order: float) -> float:
-        return self.loss.renyi(order)
-
-    def zcdp(self) -> Fraction | None:
-        return self.loss.zcdp()
-
-    def gaussian(self) -> Fraction | None:
-        return self.loss.gaussian()
-
-    def pure(self) -> Fraction | None:
-        return self.loss.pure()
-
-    def failure(self) -> Fraction:
-        return self.loss.failure()
-
     def unless_failed(self) -> Loss:
         apart = self.loss.unless_failed()
         return self if apart is self.loss else apart
@@ -150,17 +132,11 @@ class DeclaredLoss(Loss):
         whole = len(pieces) == 1 and pieces[0][1] is self.loss
         return [(users, self)] if whole else pieces
 
-    def inner(self) -> Sequence[tuple[Loss, int]]:
-        return ((self.loss, 1),)
-
     def doubled(self) -> Loss:
         return self.loss.doubled()
 
     def several(self, visits: int, apart: int) -> Loss:
         return self.loss.for_visits(visits, apart)
-
-    def step(self) -> Step:
-        return self.loss.step()
 
     def numbers(self) -> dict[str, Any]:
         found = {"of": self.of, "loss": self.loss.to_dict()}
@@ -181,7 +157,6 @@ class DeclaredLoss(Loss):
 
 
 def _check_bounds(loss: Loss) -> None:
-    """Raises ValueError for what cannot be asked of another package's kind."""
     match loss:
         case LeastLoss():
             return
@@ -344,7 +319,6 @@ def _check_pieces(pieces: Sequence[tuple[range, Loss]], users: range) -> None:
 
 
 def _bounds(loss: Loss) -> Loss:
-    """The declared bounds of one piece."""
     failure = loss.failure()
     apart = loss.unless_failed() if failure else loss
     if failure and apart.failure():
@@ -429,11 +403,7 @@ def _canonical(form: Mapping[str, Any]) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """JSON as ledgers hold it, where 1.0 is 1.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """JSON as ledgers hold it, where 1.0 is 1."""
     match value:
         case None | bool() | str():
             return value

@@ -70,11 +70,7 @@ class DiscreteLaplace(Loss):
     adjacency: Adjacency
 
     def __init__(
-        self,
-        epsilon: Exact,
-        sensitivity: int = 1,
-        *,
-        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        self, epsilon: Exact, sensitivity: int = 1, *, adjacency: Adjacency = Adjacency.REPLACE_ONE
     ):
         steps = valid_count(MOST_STEPS, at_least=1, sensitivity=sensitivity)
         self._set(epsilon=valid_epsilon(epsilon), sensitivity=steps, adjacency=adjacency)

@@ -35,8 +35,7 @@ BOUNDS: tuple[type[Loss], ...] = (
 _MOST = 8
 _MOST_ORDERS = 128
 _DIGITS = 17
-_SLACK = 1 + 2.0**-30
-"""For the rounding of what was computed in floating point."""
+_SLACK = 1 + 2.0**-30  # For the rounding of what was computed in floating point
 
 
 @final

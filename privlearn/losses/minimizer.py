@@ -54,10 +54,8 @@ from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import float_down, float_up, round_up
 from privlearn.values.validate import count, positive
 
-_MANY = 1_000
-"""Directions beyond which the linear form of (B) is used: close by then, and quick."""
-_SLACK = 1e-13
-"""Relative slack for the float evaluation of the bounds (a few hundred ulps)."""
+_MANY = 1_000  # Directions beyond which the linear form of (B) is used: close by then, and quick
+_SLACK = 1e-13  # Relative slack for the float evaluation of the bounds (a few hundred ulps)
 
 
 @final

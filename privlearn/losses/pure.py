@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
-from typing import final
+from typing import Self, final
 
 import numpy as np
 
@@ -44,10 +44,33 @@ from privlearn.values.exact import Exact, float_up
 _MOST_CATEGORIES = 10**15
 
 
+@dataclass(frozen=True, slots=True, init=False)
+class _OfEpsilon(Loss):
+    """A loss of which ε is all: rows multiply it, and noise divides it."""
+
+    epsilon: Fraction
+    adjacency: Adjacency
+
+    def __init__(self, epsilon: Exact, *, adjacency: Adjacency = Adjacency.REPLACE_ONE):
+        self._set(epsilon=valid_epsilon(epsilon), adjacency=adjacency)
+
+    def pure(self) -> Fraction:
+        return self.epsilon
+
+    def doubled(self) -> Self:
+        return type(self)(2 * self.epsilon)
+
+    def several(self, visits: int, apart: int) -> Self:
+        return replace(self, epsilon=visits * self.epsilon)
+
+    def noisier(self, factor: Fraction) -> Self:
+        return replace(self, epsilon=self.epsilon / factor)
+
+
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class PureLoss(Loss):
+class PureLoss(_OfEpsilon):
     """A black box that is ε-DP: no worse than binary randomized response.
 
     D_α = log(cosh((α−1/2)ε)/cosh(ε/2))/(α−1), because by convexity the moment is largest for the
@@ -55,11 +78,6 @@ class PureLoss(Loss):
     """
 
     kind = "pure"
-    epsilon: Fraction
-    adjacency: Adjacency
-
-    def __init__(self, epsilon: Exact, *, adjacency: Adjacency = Adjacency.REPLACE_ONE):
-        self._set(epsilon=valid_epsilon(epsilon), adjacency=adjacency)
 
     def renyi(self, order: float) -> float:
         return response_renyi(valid_order(order), float_up(self.epsilon), 2)
@@ -71,18 +89,6 @@ class PureLoss(Loss):
         ratio = precise.divide(precise.subtract(1, small), precise.add(1, small))
         return fraction_up(precise.multiply(eps, ratio))
 
-    def pure(self) -> Fraction:
-        return self.epsilon
-
-    def doubled(self) -> PureLoss:
-        return PureLoss(2 * self.epsilon)
-
-    def several(self, visits: int, apart: int) -> PureLoss:
-        return replace(self, epsilon=visits * self.epsilon)
-
-    def noisier(self, factor: Fraction) -> PureLoss:
-        return replace(self, epsilon=self.epsilon / factor)
-
     def step(self) -> PureStep:
         return PureStep(float_up(self.epsilon))
 
@@ -93,7 +99,7 @@ class PureLoss(Loss):
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class LaplaceLoss(Loss):
+class LaplaceLoss(_OfEpsilon):
     """Laplace noise of scale (ℓ1 sensitivity)/ε on each coordinate.
 
     D_α = log(α/(2α−1)·e^{(α−1)ε} + (α−1)/(2α−1)·e^{−αε})/(α−1) in one dimension (Mironov 2017,
@@ -104,11 +110,6 @@ class LaplaceLoss(Loss):
     """
 
     kind = "laplace"
-    epsilon: Fraction
-    adjacency: Adjacency
-
-    def __init__(self, epsilon: Exact, *, adjacency: Adjacency = Adjacency.REPLACE_ONE):
-        self._set(epsilon=valid_epsilon(epsilon), adjacency=adjacency)
 
     def renyi(self, order: float) -> float:
         alpha, eps = valid_order(order), float_up(self.epsilon)
@@ -126,18 +127,6 @@ class LaplaceLoss(Loss):
 
     def zcdp(self) -> Fraction:
         return _laplace_zcdp(self.epsilon)
-
-    def pure(self) -> Fraction:
-        return self.epsilon
-
-    def doubled(self) -> LaplaceLoss:
-        return LaplaceLoss(2 * self.epsilon)
-
-    def several(self, visits: int, apart: int) -> LaplaceLoss:
-        return replace(self, epsilon=visits * self.epsilon)
-
-    def noisier(self, factor: Fraction) -> LaplaceLoss:
-        return replace(self, epsilon=self.epsilon / factor)
 
     def step(self) -> LaplaceStep:
         return LaplaceStep(float_up(self.epsilon))
@@ -157,7 +146,7 @@ def _laplace_zcdp(epsilon: Fraction) -> Fraction:
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class BoundedRangeLoss(Loss):
+class BoundedRangeLoss(_OfEpsilon):
     """A privacy loss that lies in some interval [t−ε, t]: the exponential mechanism.
 
     Source: Durfee & Rogers 2019; Dong, Durfee & Rogers 2020.  For a given t and α > 1 the moment
@@ -170,11 +159,6 @@ class BoundedRangeLoss(Loss):
     """
 
     kind = "bounded-range"
-    epsilon: Fraction
-    adjacency: Adjacency
-
-    def __init__(self, epsilon: Exact, *, adjacency: Adjacency = Adjacency.REPLACE_ONE):
-        self._set(epsilon=valid_epsilon(epsilon), adjacency=adjacency)
 
     def renyi(self, order: float) -> float:
         alpha, eps = valid_order(order), float_up(self.epsilon)
@@ -188,18 +172,6 @@ class BoundedRangeLoss(Loss):
 
     def zcdp(self) -> Fraction:
         return _bounded_range_zcdp(self.epsilon)
-
-    def pure(self) -> Fraction:
-        return self.epsilon
-
-    def doubled(self) -> BoundedRangeLoss:
-        return BoundedRangeLoss(2 * self.epsilon)
-
-    def several(self, visits: int, apart: int) -> BoundedRangeLoss:
-        return replace(self, epsilon=visits * self.epsilon)
-
-    def noisier(self, factor: Fraction) -> BoundedRangeLoss:
-        return replace(self, epsilon=self.epsilon / factor)
 
     def step(self) -> BoundedRangeStep:
         return BoundedRangeStep(float_up(self.epsilon))
@@ -246,11 +218,7 @@ class RandomizedResponse(Loss):
     adjacency: Adjacency
 
     def __init__(
-        self,
-        epsilon: Exact,
-        categories: int = 2,
-        *,
-        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        self, epsilon: Exact, categories: int = 2, *, adjacency: Adjacency = Adjacency.REPLACE_ONE
     ):
         number = valid_count(_MOST_CATEGORIES, at_least=2, categories=categories)
         self._set(epsilon=valid_epsilon(epsilon), categories=number, adjacency=adjacency)

@@ -22,8 +22,7 @@ from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import Exact, exact, exact_text, float_up, round_up
 from privlearn.values.json_forms import LIST, Form, check_curve
 
-_MOST_TERMS = 64
-"""Of the sum for a person with many rows."""
+_MOST_TERMS = 64  # Of the sum for a person with many rows
 
 
 @final

@@ -23,8 +23,7 @@ from privlearn.values.exact import Exact, exact, float_down, float_up
 _LARGEST_ORDER = 4096
 """Above this order the subsampled Gaussian is priced by a simple bound (two Gaussians mixed)."""
 _MOST_NODES = 5000
-_DEPTH = 45.0
-"""Quadrature errors are held below a few e^−45 of the value."""
+_DEPTH = 45.0  # Quadrature errors are held below a few e^−45 of the value
 
 
 @final

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, final
 
-from privlearn.losses.base import ComposedLoss, Loss, compose, loss_from_dict, of_relation, register
+from privlearn.losses.base import (
+    ComposedLoss,
+    Loss,
+    LossAround,
+    compose,
+    loss_from_dict,
+    of_relation,
+    register,
+)
 from privlearn.losses.output_laws import LawPair
-from privlearn.losses.steps import Step
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.json_forms import OBJECT, WHOLE, Form
 from privlearn.values.validate import count
@@ -18,7 +25,7 @@ from privlearn.values.validate import count
 @final
 @register
 @dataclass(frozen=True, slots=True)
-class VisitsLoss(Loss):
+class VisitsLoss(LossAround):
     """The loss of a person with at most ``most`` visits, ``apart`` or more slots from each other.
 
     All bounds are those of ``loss``, which is that of the person, not of one row; only what more
@@ -42,34 +49,12 @@ class VisitsLoss(Loss):
         count(most=self.most)
         count(apart=self.apart)
 
-    @property
-    def adjacency(self) -> Adjacency:
-        return self.loss.adjacency
-
-    def renyi(self, order: float) -> float:
-        return self.loss.renyi(order)
-
-    def zcdp(self) -> Fraction | None:
-        return self.loss.zcdp()
-
-    def gaussian(self) -> Fraction | None:
-        return self.loss.gaussian()
-
-    def pure(self) -> Fraction | None:
-        return self.loss.pure()
-
-    def failure(self) -> Fraction:
-        return self.loss.failure()
-
     def unless_failed(self) -> Loss:
         apart_from_failure = self.loss.unless_failed()
         return self if apart_from_failure is self.loss else self._around(apart_from_failure)
 
     def over(self, users: range) -> list[tuple[range, Loss]]:
         return [(piece, self._around(loss)) for piece, loss in self.loss.over(users)]
-
-    def inner(self) -> Sequence[tuple[Loss, int]]:
-        return ((self.loss, 1),)
 
     def doubled(self) -> VisitsLoss:
         return self._around(self.loss.doubled())
@@ -83,9 +68,6 @@ class VisitsLoss(Loss):
 
     def noisier(self, factor: Fraction) -> VisitsLoss:
         return self._around(self.loss.noisier(factor))
-
-    def step(self) -> Step:
-        return self.loss.step()
 
     def worst_pairs(self, orders: Sequence[float]) -> list[LawPair] | None:
         return self.loss.worst_pairs(orders)

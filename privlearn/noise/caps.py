@@ -18,8 +18,7 @@ from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import Exact, exact, float_down
 from privlearn.values.validate import Count, Finite, assign, check_fields, count
 
-_LEAST_MASS = 1e-200
-"""Of a cap: doubles hold smaller ones with fewer digits, or not at all."""
+_LEAST_MASS = 1e-200  # Of a cap: doubles hold smaller ones with fewer digits, or not at all
 
 _MOST_DIMENSIONS = 2**20
 """Of a cap: its mass takes time in proportion, 50 ms here, and a ledger may state any."""

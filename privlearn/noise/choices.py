@@ -25,15 +25,10 @@ class _ForChoices(Checked, ABC):
 
     @property
     def unit(self) -> float:
-        """The scale."""
         return self.scale
 
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
-        """Refused: the price of a choice depends on what is chosen from.
-
-        Raises:
-            BudgetError: always.
-        """
+        """Refused: the price of a choice depends on what is chosen from."""
         raise BudgetError(
             f"{self.to_dict()['family']} noise protects which of several scores is largest, not "
             "the scores: use ReportNoisyMax, or state own_loss"

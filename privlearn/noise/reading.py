@@ -20,10 +20,7 @@ _READERS: dict[str, tuple[Form, Callable[..., Noise]]] = {
     "gumbel": ({"scale": REAL}, GumbelNoise),
     "exponential": ({"scale": REAL}, ExponentialNoise),
     "generalized-gaussian": ({"std": REAL, "exponent": REAL}, GeneralizedGaussianNoise),
-    "cap": (
-        {"dim": WHOLE, "threshold": REAL, "probability": REAL, "surface": TEXT},
-        CapNoise,
-    ),
+    "cap": ({"dim": WHOLE, "threshold": REAL, "probability": REAL, "surface": TEXT}, CapNoise),
     "category": ({"categories": WHOLE, "probability": REAL}, CategoryNoise),
 }
 

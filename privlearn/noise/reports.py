@@ -32,11 +32,7 @@ class ReportFamily(ABC):
     __slots__ = ()
 
     def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
-        """Refused: such noise is not made of numbers that are drawn by themselves.
-
-        Raises:
-            TokenError: always.
-        """
+        """Refused: such noise is not made of numbers that are drawn by themselves."""
         raise TokenError(
             f"{self.to_dict()['family']} noise makes whole reports, and no numbers to be added: "
             "use receipt.draw_rows(n)"

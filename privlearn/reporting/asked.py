@@ -9,11 +9,7 @@ from typing import final
 import numpy as np
 
 from privlearn.ledger.chain import text_of_minute
-from privlearn.reporting.spend_table import (
-    UNKNOWN_TIME,
-    Columns,
-    Group,
-)
+from privlearn.reporting.spend_table import UNKNOWN_TIME, Columns, Group
 
 
 @final
@@ -31,11 +27,9 @@ class Asked:
 
     @property
     def anything(self) -> bool:
-        """Whether some spends may be left out."""
         return self != Asked()
 
     def of(self, columns: Columns, groups: Sequence[Group]) -> Columns:
-        """The rows that are asked for."""
         which = np.ones(len(columns), dtype=bool)
         if self.user is not None:
             which &= columns.touching(self.user, self.user + 1)

@@ -10,31 +10,15 @@ import numpy as np
 from privlearn.accountants.state import AccountState
 from privlearn.reporting.asked import Asked, minute_text
 from privlearn.reporting.costs import Costs
-from privlearn.reporting.model import (
-    MOST_LISTED,
-    OneSpend,
-    OpenToken,
-)
-from privlearn.reporting.spend_table import (
-    Columns,
-    SpendTable,
-)
+from privlearn.reporting.model import MOST_LISTED, OneSpend, OpenToken
+from privlearn.reporting.spend_table import Columns, SpendTable
 from privlearn.reporting.spent_lines import SpentLines
 from privlearn.values.exact import float_up
 
 
 @final
 class Books:
-    """One account and its spends.
-
-    Args:
-        state, columns, table, unknown, entries: as of `Costs`.
-        asked: which spends are asked for.
-
-    Attributes:
-        costs: of all its spends.
-        lines: those that are asked for, added up.
-    """
+    """One account and its spends."""
 
     def __init__(
         self,

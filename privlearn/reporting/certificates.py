@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", Attestation, Share)
 
 _MOST_PROBLEMS = 2
-_MOST_OF_PROBLEM = 200
-"""Problems on the first screen, and characters of each."""
+_MOST_OF_PROBLEM = 200  # Problems on the first screen, and characters of each
 
 
 def guarantee_line(guarantee: Guarantee) -> str:
@@ -113,7 +112,6 @@ def _of(items: Sequence[S], guarantee: Guarantee) -> list[S]:
 
 
 def _grouped(assumptions: Sequence[Assumption]) -> list[tuple[str, list[str]]]:
-    """Headings and sentences, in the order of `KINDS`."""
     groups = [(KINDS[kind], [a.text for a in assumptions if a.kind == kind]) for kind in KINDS]
     return [(heading, texts) for heading, texts in groups if texts]
 
@@ -253,7 +251,6 @@ def lease_words(lease: Leased) -> str:
 
 
 def _early(certificate: Certificate) -> str:
-    """Of streams that are charged as far as they came."""
     return (
         f"{counted(certificate.ended_early, 'stream')}, charged as far as they came; "
         f"{counted(certificate.freed, 'charge')} of later users taken off"

@@ -16,11 +16,7 @@ from privlearn.accountants.state import AccountState
 from privlearn.errors import PrivlearnError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
-from privlearn.reporting.spend_table import (
-    Columns,
-    SpendTable,
-    add_up,
-)
+from privlearn.reporting.spend_table import Columns, SpendTable, add_up
 from privlearn.rows.domains import Array
 from privlearn.values.exact import float_up
 
@@ -89,7 +85,6 @@ class Costs:
         self.amounts = self._amount_of_losses(columns)
 
     def _largest_charge(self) -> tuple[Fraction, ...]:
-        """The largest charge on any user or person, amount by amount."""
         try:
             return self.state.meter.largest().amounts
         except NO_PRICE as error:
@@ -115,12 +110,10 @@ class Costs:
         return amounts
 
     def of_rows(self, rows: Columns) -> Array:
-        """What each row costs a user, in floats."""
         found: Array = self.amounts[rows.loss] * rows.times
         return found
 
     def most_spent(self) -> int:
-        """A user on whom most was spent."""
         rows = self.columns
         if not len(rows):
             return self.state.users.start
@@ -146,7 +139,6 @@ class Costs:
         )
 
     def _most_of_person(self, rows: Columns) -> Fraction | None:
-        """The most that rows cost any one person with all visits."""
         if self.user is not None:
             return None
         runs: Counter[tuple[int, int, Loss]] = Counter()
@@ -164,7 +156,6 @@ class Costs:
 
 
 def _binding(cap: Currency, charged: Sequence[Fraction]) -> int:
-    """The amount of a currency that is used up first: of Rényi orders, the one to report."""
     orders = list(cap.curve) if isinstance(cap, Renyi) else [Fraction(1)]
     places = range(len(cap.amounts))
     return max(places, key=lambda k: (charged[k] / cap.amounts[k], orders[k] / cap.amounts[k]))

@@ -136,7 +136,6 @@ def read_about(path: Path) -> dict[str, Any]:
 
 
 def _write_new(path: Path, text: str) -> None:
-    """Writes a file that is not there."""
     write_over_own(path, text, beginning=text, what="file to fill in")
 
 
@@ -201,7 +200,6 @@ def deployment_record(report: Report, about: Mapping[str, Any]) -> dict[str, Any
 
 
 def _asked(tier: int, *, optional: bool = False) -> list[Field]:
-    """Fields that a person is asked for."""
     return [
         field
         for field in registry_fields()
@@ -216,7 +214,6 @@ def _names(fields: list[Field]) -> str:
 
 
 def _said(about: Mapping[str, Any]) -> dict[str, Any]:
-    """What a person said, by the path of the field, each looked at."""
     found: dict[str, Any] = {}
     fields = {field.path: field for field in registry_fields()}
     for path, value in _paths(about):
@@ -293,7 +290,6 @@ def _guarantee(report: Report, about: Mapping[str, Any]) -> tuple[Guarantee, Bal
 
 
 def _known(report: Report, guarantee: Guarantee, balance: Balance) -> dict[str, Any]:
-    """What the ledger says, by the path of the field."""
     shares = [share for share in report.mechanisms if share.accountant == balance.accountant]
     spends = sum(share.spends for share in shares)
     many = spends > 1 or any(share.interactive for share in shares) or not balance.closed

@@ -65,11 +65,6 @@ def difference(
 ) -> Difference:
     """Compares two ledgers entry by entry, and audits both.
 
-    Args:
-        old: an earlier ledger, or its export.
-        new: the one that may continue it.
-        delta: where to state ε.
-
     Raises:
         As `privlearn.accountants.audit`.
     """
@@ -115,7 +110,6 @@ def difference(
 def _parting(
     old: str | os.PathLike[str], new: str | os.PathLike[str]
 ) -> tuple[int | None, Record | None, Record | None]:
-    """Where the second ledger stops to be a continuation of the first, and the entries there."""
     ours, theirs = iterate_records(old), iterate_records(new)
     for position, (before, after) in enumerate(zip_longest(ours, theirs)):
         if before is None:  # all of the old one was found
@@ -159,7 +153,6 @@ def _why(
 
 
 def _other_content(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """What of two entries of one kind is not the same."""
     parted = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
     if not parted:
         return ": its content is the same in both, and its hash, its time or its writer is not"

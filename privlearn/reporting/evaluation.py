@@ -48,12 +48,7 @@ def evaluation(report: Report, about: Mapping[str, Any] | None = None) -> list[A
             reads it; None if nobody said anything.
     """
     said = {} if about is None else about
-    return [
-        *_claim(report),
-        *_mechanisms(report),
-        *_setting(report, said),
-        *_beneath(report, said),
-    ]
+    return [*_claim(report), *_mechanisms(report), *_setting(report, said), *_beneath(report, said)]
 
 
 def _claim(report: Report) -> list[Answer]:
@@ -263,7 +258,6 @@ def _lines(report: Report, kind: AssumptionKind) -> list[str]:
 
 
 def _texts(report: Report, kind: AssumptionKind, *words: str) -> str:
-    """Assumptions of a kind that contain one of the words, as items."""
     return _items(
         markdown(text) for text in _lines(report, kind) if any(word in text for word in words)
     )
@@ -283,12 +277,10 @@ def _said(said: Mapping[str, Any], section: str, name: str) -> str:
     return markdown(str(value)) if value else f"To be said: `{section}.{name}`."
 
 
-_MOST = 30
-"""Lines of an answer."""
+_MOST = 30  # Lines of an answer
 
 
 def _first(texts: Iterable[str]) -> list[str]:
-    """The first lines, and how many there are beyond them."""
     listed = list(texts)
     more = len(listed) - _MOST
     return listed[:_MOST] + [f"and {more} more, see `privlearn audit --json`"] * (more > 0)

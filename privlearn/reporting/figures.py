@@ -35,10 +35,8 @@ STYLES = [("#0072b2", "-"), ("#4a4a4a", "--"), ("#d55e00", "-."), ("#888888", ":
 _MOST_LABELS = 12
 _MOST_STEPS = 4000
 _MOST_PANELS = 16
-_LAST_DAY = 2_932_000
-"""Since 1970, of the year 9997: later ones cannot be drawn."""
-_POINTS = 400
-"""Of a curve over users; with more, dashes run together and files grow."""
+_LAST_DAY = 2_932_000  # Since 1970, of the year 9997: later ones cannot be drawn
+_POINTS = 400  # Of a curve over users; with more, dashes run together and files grow
 
 
 def plot_guarantee(
@@ -198,7 +196,6 @@ def _times(one: Spending, shown: Array) -> Array:
 
 
 def _set_time(axes: Axes, times: Array, *, known: bool) -> None:
-    """The horizontal axis: minutes that entries tell, or where there are none spends."""
     if not known:
         axes.set_xlim(0, times[-1])
         whole: Any = axes.xaxis.get_major_locator()
@@ -215,7 +212,6 @@ def _set_time(axes: Axes, times: Array, *, known: bool) -> None:
 
 
 def _readable(one: Spending) -> tuple[list[str], Array]:
-    """Labels for a legend and their levels; more labels than a legend can hold are one."""
     labels = [in_plot(label) for label in one.labels]
     if len(labels) <= _MOST_LABELS:
         return labels, one.cumulated

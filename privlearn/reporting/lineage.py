@@ -118,8 +118,6 @@ def log_spends(accountant: Accounted, *destinations: Destination) -> Iterator[No
 
 @final
 class _Follower:
-    """Follows one account entry by entry, in a thread of its own."""
-
     def __init__(
         self, accountant: Accounted, destinations: tuple[Destination, ...], before: int
     ) -> None:
@@ -147,7 +145,6 @@ class _Follower:
                     self._try(position, lambda to=destination, one=spend: to.spent(one))
 
     def end(self, failed: bool) -> None:
-        """Ends the destinations, and says what they did not take."""
         for position, destination in enumerate(self._destinations):
             self._try(position, lambda to=destination: to.end(failed))
         for position, errors in self._missed.items():
@@ -166,7 +163,6 @@ class _Follower:
             self._missed.setdefault(position, []).append(error)
 
     def _follow(self, entry: Entry) -> LoggedSpend | None:
-        """Counts an entry; what is to be told of it, if it is a spend of this account."""
         if entry.accountant != self._id:
             return None
         if isinstance(entry, OpenEntry):

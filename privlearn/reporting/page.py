@@ -47,8 +47,7 @@ class Limits:
 
 _LIMITS = (Limits(50, 200, 1000), Limits(20, 100, 300), Limits(8, 50, 120), Limits(3, 20, 60))
 """Tried in turn until the page is small enough."""
-_MOST_IN_CELL = 200
-"""Characters."""
+_MOST_IN_CELL = 200  # Characters
 
 
 def write_page(report: Report, path: str | os.PathLike[str]) -> None:
@@ -105,7 +104,6 @@ def _rendered(report: Report, limits: Limits) -> str:
 
 
 def _together(report: Report) -> str:
-    """What all accountants may cost one person, where no sum of the report says that."""
     if report.together is None or report.together in report.sums:
         return ""
     return dict(first_screen(report)).get("privacy loss", "")
@@ -196,7 +194,6 @@ def _assumptions(report: Report) -> list[tuple[AssumptionKind, str, list[tuple[s
 
 
 def _commands(report: Report) -> list[tuple[str, str]]:
-    """What to do, and the command for it."""
     name = f"./{report.ledger}" if report.ledger.startswith("-") else report.ledger
     ledger = shlex.quote(name)
     asked = "".join(f" --{key} {shlex.quote(str(value))}" for key, value in report.asked.items())

@@ -63,11 +63,7 @@ class Chart:
 
 def budget_bar(balance: Balance) -> list[Bar]:
     """Spent, reserved and left of a cap, next to each other, 100 wide; empty if unknown."""
-    parts = {
-        "spent": balance.spent,
-        "reserved": balance.reserved,
-        "remaining": balance.remaining,
-    }
+    parts = {"spent": balance.spent, "reserved": balance.reserved, "remaining": balance.remaining}
     if any(amount is None for amount in parts.values()):
         return []
     total = max(sum(amount or 0.0 for amount in parts.values()), balance.cap)
@@ -108,10 +104,7 @@ def time_chart(lines: Sequence[Spent], cap: float) -> Chart | None:
     return Chart(
         "time (UTC)",
         "part of the cap",
-        [
-            Tick(LEFT, _day(begin, span), "start"),
-            Tick(RIGHT, _day(end, span), "end"),
-        ],
+        [Tick(LEFT, _day(begin, span), "start"), Tick(RIGHT, _day(end, span), "end")],
         _parts_of_cap(top),
         line=_path(corners),
         area=_path([(LEFT, BOTTOM), *corners, (RIGHT, BOTTOM)]),
@@ -132,10 +125,7 @@ def range_chart(lines: Sequence[Spent], users: tuple[int, int]) -> Chart | None:
         x, y = _across((begin - start) / span), _up(share, top)
         width = max(_across((end - start) / span) - x - 1.5, 0.5)
         bars.append(Bar("spent", x, y, _short(width), _short(max(BOTTOM - y, 0))))
-    ticks = [
-        Tick(LEFT, f"{users[0]:,}", "start"),
-        Tick(RIGHT, f"{users[1] - 1:,}", "end"),
-    ]
+    ticks = [Tick(LEFT, f"{users[0]:,}", "start"), Tick(RIGHT, f"{users[1] - 1:,}", "end")]
     y_ticks = _parts_of_cap(top)
     limit = _up(1.0, top)
     return Chart("arrival index", "part of the cap", ticks, y_ticks, bars, "", "", limit, "cap")
@@ -162,7 +152,6 @@ def trade_off_chart(curve: Curve) -> Chart:
 
 
 def _top(parts: Sequence[float]) -> float:
-    """The highest part that is drawn: a cap, or more if more was spent."""
     return max(1.0, *(part for part in parts if math.isfinite(part)), 1.0)
 
 
@@ -176,7 +165,6 @@ def _across(part: float) -> float:
 
 
 def _up(part: float, top: float) -> float:
-    """The height of a part of ``top``, which stands for the whole drawing."""
     share = min(part / top, 1.0) if math.isfinite(part) else 1.0
     return _short(BOTTOM - (BOTTOM - TOP) * max(share, 0.0))
 

@@ -15,8 +15,7 @@ from privlearn.reporting.page_values import count, minute, number, percent, user
 from privlearn.values.adjacency import Adjacency
 
 T = TypeVar("T")
-_MOST_POINTS = 20
-"""Of a curve that are told as numbers."""
+_MOST_POINTS = 20  # Of a curve that are told as numbers
 Cell = str | Markup
 
 
@@ -41,7 +40,6 @@ class Tables:
     """Whether an index is no person."""
 
     def of(self, lines: Sequence[T]) -> list[T]:
-        """Those of its accountant."""
         chosen: Any = lines
         return [line for line in chosen if self.accountant in (None, line.accountant)]
 
@@ -69,35 +67,29 @@ class Tables:
 
     @property
     def total(self) -> Table:
-        """All spends together."""
         return self._spends("All together", "period", self.report.total, _period)
 
     @property
     def by_mechanism(self) -> Table:
-        """Spends of each mechanism."""
         lines = self.report.by_mechanism
         return self._spends("By mechanism", "mechanism", lines, lambda one: one.mechanism or "")
 
     @property
     def by_label(self) -> Table:
-        """Spends under each label."""
         lines = self.report.by_label
         return self._spends("By label", "label", lines, lambda one: one.label or "")
 
     @property
     def by_time(self) -> Table:
-        """Spends in each period."""
         return self._spends("By time", "period", self.report.by_time, _period)
 
     @property
     def by_user_range(self) -> Table:
-        """Spends for each range of arrival indices."""
         lines = self.report.by_user_range
         return self._spends("By arrival index", "users", lines, lambda one: users(one.users))
 
     @property
     def listed(self) -> Table:
-        """The spends that were asked for, one by one."""
         heads = ["entry", "time", "mechanism", "label", "users", "cost"]
         rows = [
             (
@@ -113,7 +105,6 @@ class Tables:
         return Table("One by one", heads, rows)
 
     def plan_left(self, balance: Balance) -> Table:
-        """Items of a plan that were not all begun."""
         rows = [
             (one.label, users(one.users), count(one.count), count(one.left))
             for one in balance.plan_left
@@ -122,7 +113,6 @@ class Tables:
 
     @property
     def open_tokens(self) -> Table:
-        """Tokens without a recorded end."""
         heads = ["token", "accountant", "label", "users", "state", "holds"]
         rows = [
             (
@@ -141,7 +131,6 @@ class Tables:
 
     @property
     def attestations(self) -> Table:
-        """What clients claim."""
         heads = ["mechanism", "label", "by", "users", "messages", "most of one user", "each costs"]
         rows = [
             (

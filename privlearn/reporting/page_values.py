@@ -10,8 +10,7 @@ from privlearn.accountants.shown_numbers import indices, part, rounded_up, signi
 from privlearn.reporting.visible import visible
 
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-_PLAIN = (1e-6, 1e9)
-"""Between these a number is written without a power of ten."""
+_PLAIN = (1e-6, 1e9)  # Between these a number is written without a power of ten
 
 
 def rounded(value: float, digits: int = 6, *, down: bool = False) -> str:

@@ -19,16 +19,8 @@ from privlearn.losses import Loss
 from privlearn.losses.budgets import ZCDP, Currency, PureDP
 from privlearn.reporting.asked import minute_text
 from privlearn.reporting.costs import MOST_RUNS, NO_PRICE, Costs, total
-from privlearn.reporting.model import (
-    MOST_LISTED,
-    Balance,
-    Failing,
-    PlanItemLeft,
-    Purchase,
-)
-from privlearn.reporting.spend_table import (
-    Group,
-)
+from privlearn.reporting.model import MOST_LISTED, Balance, Failing, PlanItemLeft, Purchase
+from privlearn.reporting.spend_table import Group
 from privlearn.values.exact import float_down, float_up
 
 _MOST_BOUGHT = 10
@@ -36,17 +28,12 @@ _MOST_BOUGHT = 10
 
 @final
 class Remaining:
-    """What of the cap of one account is spent, reserved and left, and what that buys.
-
-    Args:
-        costs: of its spends.
-    """
+    """What of the cap of one account is spent, reserved and left, and what that buys."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs, self._unknown = costs, costs.unknown
 
     def balance(self) -> Balance:
-        """What of the cap is spent, reserved and left."""
         state, opened = self._costs.state, self._costs.state.opened
         spent = reserved = remaining = least = user = None
         if not self._unknown:
@@ -96,7 +83,6 @@ class Remaining:
         )
 
     def _paid(self) -> tuple[int | None, Fraction, Fraction]:
-        """Whose numbers are told, what was spent on them, and what is charged to them."""
         state, term = self._costs.state, self._costs.term
         if self._costs.persons:
             return (
@@ -195,7 +181,6 @@ class Remaining:
             return None
 
     def _last_of_groups(self) -> list[tuple[Group, list[int]]]:
-        """The mechanisms and labels that were run last, and the losses of their last runs."""
         rows = self._costs.columns
         groups, places = np.unique(rows.group[::-1], return_index=True)
         found = []
@@ -209,7 +194,6 @@ class Remaining:
 
 
 def _runs(room: Sequence[Fraction], failure: Fraction, price: LossPrice | None) -> int:
-    """How many more runs of a price there is room for."""
     if price is None or not all(price.budget.amounts):
         return 0
     fits = [int(left // one) for left, one in zip(room, price.budget.amounts, strict=True)]
@@ -219,7 +203,6 @@ def _runs(room: Sequence[Fraction], failure: Fraction, price: LossPrice | None) 
 
 
 def _one_release(room: Currency) -> list[Purchase]:
-    """One more release that takes all of what is left."""
     if isinstance(room, PureDP):
         factor = float_up(1 / room.epsilon)
         shown = _multiplier(1 / room.epsilon, 1)

@@ -35,12 +35,7 @@ from privlearn.reporting.asked import Asked, minute_text
 from privlearn.reporting.audits import examination
 from privlearn.reporting.books import Books
 from privlearn.reporting.model import MOST_LISTED, Balance, Curve, Reading, Report
-from privlearn.reporting.privacy_curves import (
-    PrivacyCurve,
-    chances,
-    curve_of_totals,
-    reading_words,
-)
+from privlearn.reporting.privacy_curves import PrivacyCurve, chances, curve_of_totals, reading_words
 from privlearn.reporting.remaining import Remaining
 from privlearn.reporting.spend_table import UNKNOWN_TIME, SpendTable
 from privlearn.reporting.spending import Spending, spending_over_time
@@ -48,8 +43,7 @@ from privlearn.reporting.visible import visible
 
 _MOST_CURVES = 100
 """Accountants of which a curve is drawn; the readings of others are of their (ε, δ)."""
-_MOST_ACCOUNTS = 1000
-"""Accountants whose spends are told one by one."""
+_MOST_ACCOUNTS = 1000  # Accountants whose spends are told one by one
 _MINUTE = re.compile(r"\d{4}-\d\d-\d\d(T\d\d:\d\dZ)?", re.ASCII)
 
 
@@ -249,7 +243,6 @@ def _said(asked: Asked) -> dict[str, str | int | float]:
 def _curves(
     certificate: Certificate, states: Sequence[AccountState], user: int | None
 ) -> list[Curve | None]:
-    """The curve of each guarantee that is certified, as far as they are not too many."""
     by_number = {state.number: state for state in states}
     users = None if user is None else range(user, user + 1)
     known: dict[tuple[object, ...], PrivacyCurve] = {}
@@ -265,9 +258,7 @@ def _curves(
                 known[key] = _curve(parts, guarantee, work)
             points = known[key]
             curve = Curve(
-                accountant=number,
-                epsilons=points.epsilons.tolist(),
-                deltas=points.deltas.tolist(),
+                accountant=number, epsilons=points.epsilons.tolist(), deltas=points.deltas.tolist()
             )
         found.append(curve)
     return found
@@ -276,7 +267,6 @@ def _curves(
 def _sum_curves(
     certificate: Certificate, states: Sequence[AccountState], user: int | None
 ) -> list[Curve | None]:
-    """The curve of each sum over accountants that is certified."""
     if not any(certified(certificate, guarantee) for guarantee in certificate.sums):
         return [None] * len(certificate.sums)
     users = None if user is None else range(user, user + 1)

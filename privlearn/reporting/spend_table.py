@@ -37,8 +37,7 @@ Mask = NDArray[np.bool_]
 UNKNOWN_TIME = -1
 """In place of a minute, where a ledger tells none (format 1) or one that does not exist."""
 _MOST_INDEX = 2**62
-_WIDTH = 8
-"""Numbers of a row."""
+_WIDTH = 8  # Numbers of a row
 
 
 @final
@@ -56,8 +55,6 @@ class Group:
 @final
 @dataclass(slots=True)
 class _OfAccount:
-    """What is remembered of one accountant while its entries come."""
-
     start: int
     stop: int
     opened: int
@@ -119,12 +116,10 @@ class SpendTable:
             self._add(record, known, group, loss, users, min(entry.most_messages, _MOST_INDEX))
 
     def opened(self, number: int) -> int:
-        """The minute in which an accountant was opened."""
         found = self._accounts.get(number)
         return UNKNOWN_TIME if found is None else found.opened
 
     def issued(self, number: int, token: str) -> int:
-        """The minute in which a token without an end was issued."""
         found = self._accounts.get(number)
         return UNKNOWN_TIME if found is None else found.issued.get(token, UNKNOWN_TIME)
 
@@ -195,7 +190,6 @@ class SpendTable:
 
     @property
     def columns(self) -> Columns:
-        """Everything that was seen."""
         rows = np.array(self._rows, dtype=np.int64).reshape(-1, _WIDTH)
         return Columns(*(np.ascontiguousarray(column) for column in rows.T))
 
@@ -226,7 +220,6 @@ class Columns:
 
     @property
     def spends(self) -> int:
-        """How many spends they are of."""
         return len(self) and 1 + int(np.count_nonzero(np.diff(self.number)))
 
     def touching(self, start: int, stop: int) -> Mask:
@@ -266,7 +259,6 @@ class Sums:
     """Where the rows of each key begin in ``order``."""
 
     def rows(self, place: int) -> Integers:
-        """The rows of the key at ``place``."""
         end = self.begin[place + 1] if place + 1 < len(self.begin) else len(self.order)
         return self.order[self.begin[place] : end]
 
@@ -299,7 +291,6 @@ def add_up(columns: Columns, key: Integers, amount: Array) -> Sums:
 
 
 def _most(columns: Columns, key: Integers, amount: Array) -> tuple[Array, Integers]:
-    """By key, what the user pays who pays most, and the first such user."""
     at = np.concatenate([columns.start, columns.stop])
     keys = np.concatenate([key, key])
     order = np.lexsort((at, keys))

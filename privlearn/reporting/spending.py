@@ -8,14 +8,10 @@ from typing import final
 import numpy as np
 
 from privlearn.reporting.costs import Costs
-from privlearn.reporting.spend_table import (
-    UNKNOWN_TIME,
-    Integers,
-)
+from privlearn.reporting.spend_table import UNKNOWN_TIME, Integers
 from privlearn.rows.domains import Array
 
-_MOST_DRAWN = 100
-"""Mechanisms and labels that are drawn by themselves."""
+_MOST_DRAWN = 100  # Mechanisms and labels that are drawn by themselves
 
 
 @final

@@ -12,17 +12,8 @@ import numpy as np
 from privlearn.ledger.chain import text_of_minute
 from privlearn.reporting.asked import minute_text
 from privlearn.reporting.costs import Costs
-from privlearn.reporting.model import (
-    MOST_LISTED,
-    Spent,
-)
-from privlearn.reporting.spend_table import (
-    UNKNOWN_TIME,
-    Columns,
-    Integers,
-    Sums,
-    add_up,
-)
+from privlearn.reporting.model import MOST_LISTED, Spent
+from privlearn.reporting.spend_table import UNKNOWN_TIME, Columns, Integers, Sums, add_up
 from privlearn.values.exact import float_up
 
 _DAY, _FIRST_MONDAY = 24 * 60, 4 * 24 * 60
@@ -33,24 +24,17 @@ _PERIODS = tuple(
 ) + tuple(7 * _DAY * weeks for weeks in (1, 4, 13, 52, 520, 5200, 52000, 520000))
 """Minutes of the periods that spends are added up over: the shortest of which few enough fit."""
 _MOST_PERIODS = 60
-_RANGES = 20
-"""Ranges of arrival indices that spends are added up over."""
+_RANGES = 20  # Ranges of arrival indices that spends are added up over
 
 
 @final
 class SpentLines:
-    """Spends of one account, added up in lines.
-
-    Args:
-        costs: of them.
-        rows: those that are asked for.
-    """
+    """Spends of one account, added up in lines."""
 
     def __init__(self, costs: Costs, rows: Columns) -> None:
         self._costs, self._chosen = costs, rows
 
     def total(self) -> list[Spent]:
-        """All spends that are asked for, as one line."""
         rows = self._chosen
         if not len(rows):
             return []
@@ -111,7 +95,6 @@ class SpentLines:
     def _so_far(
         self, rows: Columns, period: Integers, ends: Sequence[int]
     ) -> Sequence[float | None]:
-        """The most that any one user had paid at the end of each period, in order."""
         amounts = self._costs.of_rows(rows)
         if self._costs.persons or not np.isfinite(amounts).all():
             return [None] * len(ends)
@@ -175,7 +158,6 @@ class SpentLines:
 
 
 def _until(end: int, sums: Sums, place: int) -> str:
-    """The last minute of a period, or of its spends where no calendar has that minute."""
     try:
         return _checked(text_of_minute(end))
     except (ValueError, OverflowError, OSError):

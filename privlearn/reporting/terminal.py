@@ -52,7 +52,6 @@ def print_report(
 
 
 def _spent(report: Report) -> str:
-    """What was spent of the budgets, and what remains: of several, of the one used up most."""
     told = report.balances
     known = [_shares(one) for one in told if one.spent is not None]
     if len(known) < len(told) or report.accounts_left_out or not known:
@@ -69,14 +68,12 @@ def _spent(report: Report) -> str:
 
 
 def _shares(balance: Balance) -> tuple[float, float, float]:
-    """Spent, reserved and left of a cap, of which nothing can be spent once it is closed."""
     cap = balance.cap
     left = 0.0 if balance.closed else balance.remaining or 0.0
     return (balance.spent or 0.0) / cap, (balance.reserved or 0.0) / cap, left / cap
 
 
 def _print_details(report: Report, page: Page, *, by: By | None, full: bool) -> None:
-    """Weaknesses, guarantees and balances, and who was charged for what."""
     print_findings(report, page, full=full)
     several = len(report.guarantees) > 1
     sentences = {one.accountant: one.sentence for one in report.readings}

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from rich.padding import Padding
     from rich.table import Table
 
-_MOST_ROWS = 30
-"""Rows of a list or table that are printed; the others are counted."""
+_MOST_ROWS = 30  # Rows of a list or table that are printed; the others are counted
 
 
 @final
@@ -31,7 +30,6 @@ class Page:
         self._console.print(Text("\n" * lead + visible(text[lead:])), style=style)
 
     def items(self, texts: Sequence[str], style: str = "", most: int = _MOST_ROWS) -> None:
-        """A list, indented."""
         more = [f"and {len(texts) - most} more (--json)"] if len(texts) > most else []
         for text in [*texts[:most], *more]:
             self.hanging("  • ", text, style)
@@ -43,7 +41,6 @@ class Page:
     def table(
         self, heads: Sequence[str], rows: Sequence[Sequence[str]], most: int = _MOST_ROWS
     ) -> None:
-        """A table, or nothing where there are no rows."""
         from rich.table import Table
         from rich.text import Text
 

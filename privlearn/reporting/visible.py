@@ -82,7 +82,6 @@ def in_json(text: str, *, ascii_only: bool = False) -> str:
 
 
 def _shows(character: str) -> bool:
-    """Whether a character is seen for itself."""
     if character in _BLANK or "\ufe00" <= character <= "\ufe0f":
         return False
     return character.isprintable() and not "\U000e0100" <= character <= "\U000e01ef"

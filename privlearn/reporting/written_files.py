@@ -41,12 +41,7 @@ def write_over_own(path: str | os.PathLike[str], text: str, *, beginning: str, w
 
 
 def check_own(path: str | os.PathLike[str], *, beginning: str, what: str) -> None:
-    """As `write_over_own`, before there is a text: whether it may go there.
-
-    Raises:
-        DataError: what is there is of another kind.
-        OSError: it cannot be read.
-    """
+    """As `write_over_own`, before there is a text: whether it may go there."""
     target = Path(os.path.realpath(path))
     if os.path.lexists(target) and not _begins(target, beginning.encode()):
         raise DataError(

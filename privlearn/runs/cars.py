@@ -76,8 +76,7 @@ are as attractive as buying none.
 
 Visits = Literal["five", "heavy"]
 
-_RETURNING: Final = 17
-"""Sets the seeds of people who come back apart from those who do not."""
+_RETURNING: Final = 17  # Sets the seeds of people who come back apart from those who do not
 
 _TYPES: Final = {
     "r": "regcar",
@@ -316,7 +315,6 @@ def returning_car_market(
 
 
 def _market(survey: CarChoices, people: People, uniforms: Array, n_items: int) -> Market:
-    """One user for each of ``people``."""
     covariates = np.stack([people.college, people.hsg2, people.coml5], axis=1)
     kinds, kind = np.unique(covariates, axis=0, return_inverse=True)  # at most 8
     table = market_features(survey, catalogue(survey, n_items), People(*kinds.T))

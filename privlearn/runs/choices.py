@@ -78,7 +78,6 @@ def run_choices(
 
 
 def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: bool) -> Outcome:
-    """Serves simulated people real car profiles, privately, and compares with both references."""
     horizon = config.horizon or 10_000
     folders = Folders.create(out, config, resume=resume)
     begun, registry, store = folders.begun, folders.private / "people.db", kept_rows(folders)
@@ -207,11 +206,7 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
 
 
 def logged(config: ChoiceConfig) -> Log:
-    """The choices that a run with these settings learns from.
-
-    Raises:
-        DataError: the file cannot be used.
-    """
+    """The choices that a run with these settings learns from."""
     return _car_log() if config.data == "cars" else _csv_log(config)
 
 
@@ -287,9 +282,6 @@ def _csv_log(config: ChoiceConfig) -> Log:
     private message.  Lines beyond the horizon are not read.  With ``people`` that column, which may
     be ``user``, says whose record it is; where the lines of a group differ in it, or have none, the
     record is null and nobody's.
-
-    Raises:
-        DataError: the file cannot be opened, its header names no usable columns, or it has no line.
     """
     assert config.items is not None
     assert config.horizon is not None
@@ -333,11 +325,7 @@ _NO_FEATURES = ("user", "chosen")
 
 
 def _header(line: bytes, config: ChoiceConfig) -> list[str]:
-    """Column names; a message names no cell, which would be a user's where the header is missing.
-
-    Raises:
-        DataError: columns are missing, or there twice.
-    """
+    """Column names; no message names a cell, which is a user's where the header is missing."""
     path = config.data
     header = header_of(line, path)
     missing = [name for name in _NO_FEATURES if name not in header]
@@ -352,11 +340,6 @@ def _header(line: bytes, config: ChoiceConfig) -> list[str]:
 
 
 def _cells(lines: Sequence[bytes], header: list[str], config: ChoiceConfig) -> list[list[str]]:
-    """The cells of one user's lines.
-
-    Raises:
-        ValueError: not so many lines, or not so many cells; the message tells of no cell.
-    """
     if len(lines) != config.items:
         raise ValueError(f"{len(lines)} lines instead of {config.items}")
     rows = [cells_of(line) for line in lines]
@@ -367,11 +350,6 @@ def _cells(lines: Sequence[bytes], header: list[str], config: ChoiceConfig) -> l
 
 
 def _person(rows: Sequence[list[str]], place: int) -> str | None:
-    """Whose record it is.
-
-    Raises:
-        ValueError: the lines do not agree.
-    """
     found = {row[place] for row in rows}
     if len(found) > 1:
         raise ValueError("different persons in the lines of one user")
@@ -417,7 +395,6 @@ def _write_public(folders: Folders, learner: OnePassNewtonMNL, names: Sequence[s
 
 
 def _strongest(names: Sequence[str], learner: OnePassNewtonMNL) -> str:
-    """The largest coefficients with their standard deviations."""
     spread = np.sqrt(np.diag(np.linalg.inv(learner.precision_)))
     order = np.argsort(-np.abs(learner.theta_))[:5]
     shown = (f"{names[i]} {learner.theta_[i]:+.2f} ± {spread[i]:.2f}" for i in order)

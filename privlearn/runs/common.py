@@ -88,11 +88,7 @@ class Folders:
 
     @classmethod
     def write_look(cls, out: Path, text: str) -> Path:
-        """Writes what a file holds to the private folder, in which a run may begin afterwards.
-
-        Raises:
-            DataError: it cannot be written.
-        """
+        """Writes what a file holds to the private folder, in which a run may begin afterwards."""
         path = out / "private" / LOOK
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -103,7 +99,6 @@ class Folders:
 
     @property
     def ledger(self) -> Path:
-        """The ledger of the learner."""
         return self.public / "ledger.db"
 
     @property
@@ -119,7 +114,6 @@ class Folders:
 
 
 def _check_settings(out: Path, before: dict[str, Any], config: RunConfig) -> None:
-    """Raises DataError if a run was begun with other settings."""
     now = json.loads(config.model_dump_json())
     for name in sorted({*before, *now}):
         if before.get(name) != now.get(name):
@@ -148,11 +142,7 @@ def resumed(kind: Any, folders: Folders, noise: NoiseSource, people: People | No
 
 @final
 class CutOff:
-    """What a run that was cut off says of itself when it goes on; of a new one, nothing.
-
-    Args:
-        accountant: before its learner is started.
-    """
+    """What a run that was cut off says of itself when it goes on; of a new one, nothing."""
 
     def __init__(self, accountant: Any) -> None:
         self._accountant = accountant
@@ -228,7 +218,6 @@ def _entries(accountant: Any) -> list[Any]:
 
 
 def _in_releases(accountant: Any) -> list[range]:
-    """Users whose rows something was released of, ascending by the first of each."""
     users: dict[str, tuple[int, int]] = {}
     found: dict[str, int] = {}
     for entry in _entries(accountant):
@@ -246,7 +235,6 @@ def _ends(users: range) -> tuple[int, int]:
 
 
 def _lost(accountant: Any) -> tuple[int, list[str]]:
-    """How many spends are lost, and of which users something is missing for that."""
     issued: dict[str, IssueEntry] = {}
     reached: dict[str, int] = {}
     upto: dict[str, int] = {}
@@ -279,7 +267,6 @@ def _listed(parts: list[str]) -> str:
 
 
 def _unmade(accountant: Any) -> str:
-    """What the plan still holds, in words."""
     return _listed(
         [f"{left} of {_about(label, users)}" for label, users, left in accountant.unmade]
     )
@@ -373,14 +360,7 @@ def write_csv(path: Path, header: Iterable[str], rows: Iterable[Iterable[object]
 
 
 def write_curves(path: Path, unit: str, curves: Mapping[str, Array], form: str = ".6g") -> None:
-    """Writes curves (T,) after 1, …, T users, at `MOST_ROWS` places or fewer.
-
-    Args:
-        path: of the CSV file.
-        unit: head of the first column, the number of users.
-        curves: one column each, by its head.
-        form: how numbers are written.
-    """
+    """Writes curves (T,) after 1, …, T users, at `MOST_ROWS` places or fewer."""
     length = min((len(curve) for curve in curves.values()), default=0)
     places = np.unique(np.linspace(1, length, min(length, MOST_ROWS)).astype(int))
     rows = ([n, *(format(curve[n - 1], form) for curve in curves.values())] for n in places)

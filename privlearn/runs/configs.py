@@ -39,18 +39,13 @@ LowHigh = tuple[float, float]
 
 
 def _parts(value: Any) -> Any:
-    """What stands between commas of a text; double quotes protect commas, as in a file."""
     if not isinstance(value, str):
         return value
     return [part.strip() for part in next(csv.reader([value], skipinitialspace=True), [""])]
 
 
 def _bounds(value: Any) -> Any:
-    """Bounds from a text such as ``age=0:120,income=0:1e5``.
-
-    Raises:
-        ValueError: a part is of another form, or a column is named twice.
-    """
+    """Bounds from a text such as ``age=0:120,income=0:1e5``."""
     if not isinstance(value, str):
         return value
     found: dict[str, LowHigh] = {}

@@ -22,19 +22,7 @@ covers that: take them from units, or from what is known without these data.
 
 
 def look(config: TableConfig | ChoiceConfig, out: Path) -> list[str]:
-    """Reads what a run with these settings would read; no ledger is made, and nothing spent.
-
-    Args:
-        config: of the run.
-        out: its folder, whose private half gets ``look.txt``.
-
-    Returns:
-        what may be shown to anybody.
-
-    Raises:
-        DataError: the file cannot be used, or the folder not written; or there is no file, as
-            people are simulated.
-    """
+    """Reads what a run with these settings would read; no ledger is made, and nothing spent."""
     if isinstance(config, TableConfig):
         table, _ = tables.split(config)
         names = [column.name for column in table.columns]
@@ -60,7 +48,6 @@ def _nulls_of(table: Table) -> NullRecords:
 
 
 def _records(nulls: NullRecords) -> Iterator[str]:
-    """How many records would count; all reasons why others would not, the most frequent first."""
     yield f"records: {nulls.users - nulls.count:,} of {nulls.users:,} would count"
     for reason, count in nulls.by_reason():
         yield f"  {count:,}: {reason}"
@@ -69,7 +56,6 @@ def _records(nulls: NullRecords) -> Iterator[str]:
 
 
 def _columns(table: Table) -> Iterator[str]:
-    """Of the records that would count, how many lie within the declared bounds."""
     values = table.values[table.usable]
     if not len(values):
         return
@@ -84,7 +70,6 @@ def _columns(table: Table) -> Iterator[str]:
 
 
 def _labels(table: Table) -> Iterator[str]:
-    """How many records of each class; of a regression the range."""
     labels = table.labels[table.usable]
     if not len(labels):
         return

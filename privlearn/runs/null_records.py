@@ -48,20 +48,12 @@ class NullRecords:
 
     @classmethod
     def of(cls, users: int, *messages: Messages, absent: int = 0) -> Self:
-        """From messages about users, the first of which counts.
-
-        Args:
-            users: how many users there were.
-            messages: numbers and reasons.
-            absent: how many of the last users never came.
-        """
         gone = range(users - absent, users)
         reasons = {user: text for told in reversed(messages) for user, text in told}
         return cls(users, {u: reasons[u] for u in sorted(reasons) if u not in gone}, gone)
 
     @property
     def count(self) -> int:
-        """How many records were null."""
         return len(self.reasons) + len(self.absent)
 
     def by_reason(self) -> list[tuple[str, int]]:

@@ -8,13 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from privlearn.learners.contextual import (
-    Arms,
-    RespondToArms,
-    Visitor,
-    best_in_turn,
-    scores,
-)
+from privlearn.learners.contextual import Arms, RespondToArms, Visitor, best_in_turn, scores
 from privlearn.learners.newton import Belief, batch_ends
 from privlearn.learners.serving import Arrival, Respond, answered, optimistic_items, random_items
 from privlearn.mechanisms.choice_model import Answer, fit_mle, hessian_sum
@@ -124,10 +118,7 @@ class NonPrivateMNL:
         everything = join(self._answers)
         self._answers = [everything]
         theta = fit_mle(
-            everything,
-            outside=True,
-            prior_precision=self.prior_precision,
-            start=self.belief_.mean,
+            everything, outside=True, prior_precision=self.prior_precision, start=self.belief_.mean
         )
         prior = self.prior_precision * np.eye(len(theta))
         self.belief_ = Belief(theta, prior + hessian_sum(everything, theta, outside=True))
@@ -214,7 +205,6 @@ class LassoBandit:
                 self._renew()
 
     def _chosen(self, own: Visitor) -> tuple[Arms, Array]:
-        """The arms, and 1.0 where one was forced."""
         cycle = self.n_arms * self.forced
         start = cycle * (2.0 ** np.floor(np.log2(own.turn / cycle + 1)) - 1)
         place = own.turn - start.astype(np.int64)

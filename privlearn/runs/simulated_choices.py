@@ -117,11 +117,7 @@ class Market:
         return None if self.revenues is None else self.revenues[users.start : users.stop]
 
     def serve(
-        self,
-        player: Player,
-        progress: Callable[[int], None] = lambda n: None,
-        *,
-        start: int = 0,
+        self, player: Player, progress: Callable[[int], None] = lambda n: None, *, start: int = 0
     ) -> Array:
         """Lets ``player`` serve the users from ``start`` on; the regret of each, shape (n,).
 

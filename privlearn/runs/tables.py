@@ -87,7 +87,6 @@ def run_table(
 
 
 def _wanted(config: TableConfig) -> Wanted:
-    """What to read, and all that is declared about it."""
     classes = config.classes
     if classes is None and config.learner != "hdb" and config.data == "digits":
         classes = ("0", "1")
@@ -106,11 +105,7 @@ def _wanted(config: TableConfig) -> Wanted:
 
 
 def split(config: TableConfig) -> tuple[Table, Table]:
-    """Rows to learn from, and rows that score the fit.
-
-    Raises:
-        DataError: the table cannot be used, or has no classes, which are the arms of a bandit.
-    """
+    """Rows to learn from, and rows that score the fit."""
     table, test = _read(config)
     if config.learner == "hdb" and table.classes is None:
         raise DataError(f"{config.data!r} is a regression: hdb needs classes, which are its arms")
@@ -138,7 +133,6 @@ def _read(config: TableConfig) -> tuple[Table, Table]:
 
 
 def _rehearse(config: TableConfig, table: Table) -> None:
-    """Lets settings that do not fit fail before anything is written; opens no row."""
     budget, currency = config.cap()
     kind = JointAccountant if config.learner == "hdb" else CentralAccountant
     rule = config.rule()
@@ -235,9 +229,6 @@ def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
     )
 
 
-# Streams ------------------------------------------------------------------------------------------
-
-
 def _learn(
     config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
 ) -> Outcome:
@@ -320,7 +311,6 @@ class _Score:
         }
 
     def constant(self) -> float:
-        """The best constant answer on the rows that were learned from."""
         mine = self.table.targets()[self.table.usable]
         if self.table.classes is None:
             return float(mine.mean()) if len(mine) else 0.0
@@ -376,9 +366,6 @@ def _strongest(table: Table, coef: Array) -> str:
     order = np.argsort(-np.abs(coef), kind="stable")[:5]
     shown = ", ".join(f"{names[i]} {coef[i]:+.3f}" for i in order)
     return f"largest coefficients for scaled columns: {shown}"
-
-
-# Bandits ------------------------------------------------------------------------------------------
 
 
 def _serve(
@@ -446,28 +433,21 @@ def _updates(learner: Bandit) -> str:
 
 
 class _OfPersons:
-    """A bandit that is told who comes."""
-
     def __init__(self, learner: Bandit, people: Sequence[str | None]) -> None:
         self._learner, self._people = learner, people
 
     def play(
         self, contexts: Array, respond: RespondToArms, private: Array | None = None, /
     ) -> None:
-        """Serves the next users."""
         first = self._learner.clock_
         whose = self._people[first : first + len(contexts)]
         self._learner.play(contexts, respond, private, people=whose)
 
 
 def _market(contexts: Array, classes: Array, arms: int) -> ArmMarket:
-    """Right arms pay 1 and wrong ones −1; regret counts wrong arms.  Null users pay NaN."""
     hits = (classes[:, None] == np.arange(arms)).astype(np.float64)
     rewards = np.where(np.isfinite(classes)[:, None], 2 * hits - 1, np.nan)
     return ArmMarket(contexts, rewards, hits)
-
-
-# Files --------------------------------------------------------------------------------------------
 
 
 def _block(users: int) -> int:
@@ -482,7 +462,6 @@ def _skip_absent(learner: Bandit | StreamLearner, table: Table, advance: Any) ->
 
 
 def _null_lines(private: Path, messages: Messages, table: Table) -> list[str]:
-    """Writes which records were null; what the operator should see of it."""
     nulls = NullRecords.of(len(table), table.messages, messages, absent=table.absent)
     nulls.write(private)
     return nulls.lines(rule=table.people is not None)

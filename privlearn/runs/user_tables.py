@@ -40,8 +40,7 @@ from privlearn.values.user_code import FAILED, attempted, from_outside
 CONSTANT: Final = 0.5
 """The last input of every model, in place of an intercept; about as large as a scaled column."""
 
-_NAMED = 30
-"""Columns that a message lists at most."""
+_NAMED = 30  # Columns that a message lists at most
 _BATCH = 8_192
 _BEYOND = "the label is out of its declared range"
 
@@ -208,9 +207,6 @@ def read_table(wanted: Wanted, rows: int | None = None) -> Table:
     return _csv(wanted, rows)
 
 
-# Files --------------------------------------------------------------------------------------------
-
-
 def _csv(wanted: Wanted, rows: int) -> Table:
     try:
         with open_regular(wanted.data) as file:
@@ -231,11 +227,7 @@ def _csv(wanted: Wanted, rows: int) -> Table:
 
 
 def _csv_header(line: bytes, path: str) -> list[str]:
-    """Column names; a message quotes none where they may be the cells of a user.
-
-    Raises:
-        DataError: no header.
-    """
+    """Column names; a message quotes none where they may be the cells of a user."""
     header = header_of(line, path)
     if any(not name or is_number(name) for name in header):
         raise DataError(
@@ -278,11 +270,7 @@ def _parquet(wanted: Wanted, rows: int) -> Table:
 
 
 def _check_types(wanted: Wanted, schema: Any, features: Sequence[str]) -> None:
-    """The schema of a Parquet file is form: what is declared to be no number is refused by name.
-
-    Raises:
-        DataError: a column has a type that cannot be used.
-    """
+    """The schema of a Parquet file is form: what is declared to be no number is refused by name."""
     if wanted.people is not None and not _is_of_ids(schema.field(wanted.people).type):
         raise DataError(
             f"{wanted.data}: column {wanted.people!r} says whose row it is; must be text or "
@@ -305,11 +293,7 @@ def _check_types(wanted: Wanted, schema: Any, features: Sequence[str]) -> None:
 
 
 def _check_classes(wanted: Wanted, kind: Any) -> None:
-    """Classes that no cell of the target's type can name are refused.
-
-    Raises:
-        DataError: such a class.
-    """
+    """Classes that no cell of the target's type can name are refused."""
     from pyarrow import types
 
     kind = kind.value_type if types.is_dictionary(kind) else kind
@@ -378,15 +362,7 @@ def _assembled(
     rows: int,
     kept: Sequence[str] | None = None,
 ) -> Table:
-    """The table of ``records``, each of which may fail and is then null, and no other is.
-
-    Args:
-        wanted: what is declared.
-        names: all columns of the file.
-        records: cells of every row, of the columns ``kept`` (default: all).
-        rows: how many users there are to be; those without a record are absent.
-        kept: see there.
-    """
+    """The table of ``records``, each of which may fail and is then null, and no other is."""
     chosen = _places(wanted, names)
     columns = _columns(wanted, [names[place] for place in chosen])
     cells_of = list(names if kept is None else kept)
@@ -433,11 +409,6 @@ def _id(cell: Any) -> str | None:
 
 
 def _places(wanted: Wanted, names: Sequence[str]) -> list[int]:
-    """Where the features stand.
-
-    Raises:
-        DataError: a column is missing, the target among them.
-    """
     _check_named("target", [str(wanted.target)], names, wanted.data)
     if wanted.people is not None:
         _check_named("people", [wanted.people], names, wanted.data)
@@ -465,11 +436,6 @@ def _check_named(what: str, wanted: Sequence[str], names: Sequence[str], where: 
 
 
 def _columns(wanted: Wanted, names: Sequence[str]) -> tuple[Column, ...]:
-    """The features with their declared bounds.
-
-    Raises:
-        DataError: a bound is missing, or of no feature.
-    """
     declared = dict(wanted.bounds)
     _check_named("bounds", list(declared), names, wanted.data)
     missing = [name for name in names if name not in declared]
@@ -515,9 +481,6 @@ def _label_reader(wanted: Wanted) -> Callable[[Any], float]:
         return value
 
     return number_of
-
-
-# What scikit-learn ships --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -621,7 +584,7 @@ def _shipped_table(wanted: Wanted, rows: int | None) -> Table:
     columns = tuple(Column(name, *bounds[name]) for name in kept)
     side = [
         f"the bounds of the shipped table {wanted.data!r} ({about.origin}) were chosen with these "
-        "data in view, and so were the default radius, the constant input and tofw's constants",
+        "data in view, and so were the default radius, the constant input and tofw's constants"
     ]
     classes: tuple[str, ...] | None = None
     if about.classes is not None:

@@ -181,12 +181,7 @@ def _check(found: Certificate) -> None:
 
 
 def open_certificate(note: Note) -> Statement:
-    """Reads a certificate whose signature fits the key that it names; that says not whose key.
-
-    Raises:
-        WrongSignatureError: it does not.
-        SigningError: it is no certificate.
-    """
+    """Reads a certificate whose signature fits the key that it names; that says not whose key."""
     statement = Statement.parse(note.text)
     if statement.key.witness:
         raise WrongSignatureError("the key that the certificate names is one of a witness")

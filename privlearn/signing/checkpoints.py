@@ -25,8 +25,7 @@ MOST_BYTES = 2**20
 MOST_SIZE = 2**63 - 1
 SIZE = re.compile("0|[1-9][0-9]{0,18}")
 _EMPTY = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
-_AHEAD = 300
-"""Seconds by which the clock of a witness may be ahead of the reader's."""
+_AHEAD = 300  # Seconds by which the clock of a witness may be ahead of the reader's
 
 
 @final

@@ -42,11 +42,7 @@ def valid_name(name: str) -> bool:
 
 
 def strict_base64(text: str) -> bytes:
-    """Bytes of standard base64 in its one canonical form.
-
-    Raises:
-        SigningError: it is another.
-    """
+    """Bytes of standard base64 in its one canonical form; raises `SigningError` for another."""
     try:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -259,21 +255,13 @@ class SigningKey:
 
 
 def is_private(path: str | os.PathLike[str]) -> bool:
-    """Whether a file holds a private key.
-
-    Raises:
-        OSError: it cannot be read, or is larger than any key.
-    """
+    """Whether a file holds a private key."""
     data = read_foreign(Path(path), at_most=_MOST_BYTES)
     return data is not None and _PRIVATE in data
 
 
 def read_secret(path: str | os.PathLike[str]) -> bytes:
-    """A small file that nobody but its owner may read or write.
-
-    Raises:
-        SigningError: it is missing, too large, or open to others.
-    """
+    """A small file that nobody but its owner may read or write; `SigningError` for any other."""
     try:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
@@ -294,11 +282,7 @@ def read_secret(path: str | os.PathLike[str]) -> bytes:
 
 
 def write_new(path: Path, data: bytes, *, mode: int) -> None:
-    """Writes and syncs a file that was not there.
-
-    Raises:
-        SigningError: it was, or cannot be made.
-    """
+    """Writes and syncs a file that was not there; `SigningError` if it was, or cannot be made."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError:

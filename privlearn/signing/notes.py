@@ -28,16 +28,10 @@ class Signature:
 
     @property
     def line(self) -> str:
-        """As it stands in a note, with its end."""
         return f"{_DASH}{self.name} {base64.b64encode(self.key_id + self.data).decode()}\n"
 
     @classmethod
     def parse(cls, line: str) -> Signature:
-        """Reads a line without its end.
-
-        Raises:
-            SigningError: it is no signature line.
-        """
         name, blank, signed = line.removeprefix(_DASH).rpartition(" ")
         if not line.startswith(_DASH) or not blank or not valid_name(name):
             raise SigningError(f"{line[:80]!r} is no signature: — <name> <base64> is")

@@ -18,14 +18,12 @@ from privlearn.signing.checkpoints import Checkpoint, check_cosignature
 from privlearn.signing.keys import PublicKey
 from privlearn.signing.notes import Note
 
-_CLOSE = 1e-6
-"""Relative: numbers that two machines compute from one ledger differ by less."""
+_CLOSE = 1e-6  # Relative: numbers that two machines compute from one ledger differ by less
 _ROUNDING = 1e-9
 """By which a bound on numerical errors may differ, as these are of that size themselves."""
 _WORDS = frozenset({"text", "remarks", "noise", "who", "theorem", "relation"})
 """Names whose texts a later version may put in other words."""
-_ADDED = frozenset({"together"})
-"""What earlier versions did not say, and follows from the rest."""
+_ADDED = frozenset({"together"})  # What earlier versions did not say, and follows from the rest
 
 
 class Relation(StrEnum):
@@ -179,7 +177,6 @@ def _with_ledger(found: Verified, ledger: str | os.PathLike[str]) -> Verified:
 
 
 def _check_same_history(found: Verified, measured: Measured, size: int, root: str) -> None:
-    """Raises OtherLedgerError unless the ledger begins with what was signed."""
     there, whole = measured.earlier, measured.whole
     if there is None:
         raise OtherLedgerError(

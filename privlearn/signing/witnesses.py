@@ -123,7 +123,6 @@ def _head(old: int, proof: list[bytes]) -> bytes:
 
 
 def _check_of_ledger(ledger: str | os.PathLike[str], checkpoint: Checkpoint) -> None:
-    """Raises OtherLedgerError unless a ledger begins with what a checkpoint is of."""
     found = measure(ledger, at=checkpoint.size)
     if found.problems:
         raise OtherLedgerError(f"the chain of the ledger is broken: {found.problems[0]}")

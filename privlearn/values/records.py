@@ -34,6 +34,13 @@ def _listed(block: object) -> list[Any]:
     return found
 
 
+def each_leaf(block: object, change: Callable[[NDArray[Any]], Any]) -> Any:
+    """The block with each of its arrays changed, in field order."""
+    if isinstance(block, tuple):
+        return rebuilt(block, [each_leaf(field, change) for field in block])
+    return change(np.asarray(block))
+
+
 def copied(block: T) -> T:
     """The same block in arrays of its own, row after row in memory; lists become arrays.
 

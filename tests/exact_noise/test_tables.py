@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from table_building import cell_place, fitted_cell, proved_error
 
 from privlearn.errors import NoiseSamplerError
 from privlearn.noise.exact import tables, variates
-from privlearn.noise.exact.building import cell_place, fitted_cell, proved_error
 from privlearn.noise.exact.tables import CELLS, OCTAVES, SHA256, Table, shipped_tables, table_bytes
 
 NAMES = [table.family.name for table in shipped_tables()]

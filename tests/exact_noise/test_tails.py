@@ -6,8 +6,8 @@ import random
 
 import flint
 import pytest
+from table_building import BALL_TAILS
 
-from privlearn.noise.exact.building import BALL_TAILS
 from privlearn.noise.exact.tails import FAMILIES, Family, exp_minus
 
 WORK = 700

@@ -11,8 +11,8 @@ import flint
 import numpy as np
 import pytest
 from scipy import stats
+from table_building import BALL_TAILS
 
-from privlearn.noise.exact.building import BALL_TAILS
 from privlearn.noise.exact.fast import Halves, floors
 from privlearn.noise.exact.slow import Bits, exact_floor
 from privlearn.noise.exact.tables import FLOOR_BITS, SAMPLER, Table, shipped_tables

@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from privlearn.checking.exact.distributions import (
-    DistributionPair,
-    whitened,
-)
+from privlearn.checking.default_neighbours import spend_of, stated_spend
+from privlearn.checking.exact.distributions import DistributionPair, whitened
 from privlearn.checking.exact.noisy_integers import differing_outputs
 from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
 from privlearn.checking.exact.streams import MOST_ARRIVALS, Stream, tried_places
@@ -28,36 +26,23 @@ from privlearn.checking.stream_runs import (
     declared_users,
     fixed_users,
     is_stream,
-    released_by,
 )
-from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.losses.output_laws import (
-    Distribution,
-    Normal,
-    Product,
-    laplace,
-    normal,
-)
+from privlearn.losses.output_laws import Distribution, Normal, Product, laplace, normal
 from privlearn.noise import GaussianNoise
-from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn.values.records import join, length, record_at
 
-_REPORTS = 24
-"""Users of local reports, where none are asked for."""
+_REPORTS = 24  # Users of local reports, where none are asked for
 _ENDLESS = 1024
 """Users of a stream without a horizon, or with one that is only there to end it, where none are
 asked for."""
-_AT_FIRST = 48
-"""Numbers of a stream that is solved for on which its noisy integers are looked at."""
+_AT_FIRST = 48  # Numbers of a stream that is solved for on which its noisy integers are looked at
 _INNER = (0.618, 2.3e-4, 3.7e-4, 5.1e-4, 7.9e-4)
 """By which records are made smaller that need not be extreme."""
-_NO_END = 2**20
-"""A horizon beyond which nobody plans for all arrivals."""
-_MEASURED = 256
-"""A stream that does not say how many rows it takes is asked for so many."""
+_NO_END = 2**20  # A horizon beyond which nobody plans for all arrivals
+_MEASURED = 256  # A stream that does not say how many rows it takes is asked for so many
 _PROBED = 96
 """Numbers of a stream that are probed one by one although its noise could be solved for."""
 _MOST_PROBED = 512
@@ -78,17 +63,6 @@ class AdditiveDistributions(NamedTuple):
 
 @dataclass(frozen=True)
 class _Look:
-    """How much of a mechanism is looked at.
-
-    Args:
-        mechanism: the mechanism.
-        loss: its price.
-        claim: what is compared instead, for everybody.
-        neighbours: pairs of blocks; None for extreme records.
-        users: how many are looked at.
-        horizon: how many there are; None without a horizon.
-    """
-
     mechanism: Any
     loss: Loss
     claim: Any
@@ -105,7 +79,6 @@ class _Look:
         return not self.stream or self.users == self.horizon
 
     def looked(self, places: int) -> str:
-        """In words."""
         if not self.stream:
             return ""
         tried = "" if places == self.users else f", the record at {places} of them"
@@ -116,7 +89,6 @@ class _Look:
         return f"the first {self.users} of {self.horizon} arrivals{tried}"
 
     def promised(self) -> list[tuple[range, Any]]:
-        """What is promised to which users."""
         if self.claim is not None or not self.stream:
             everybody = self.loss if self.claim is None else self.claim
             return [(range(self.users), everybody)]
@@ -124,18 +96,9 @@ class _Look:
 
 
 def additive_distributions(
-    mechanism: Any,
-    claim: Any,
-    neighbours: Sequence[tuple[Any, Any]] | None,
-    users: int | None,
+    mechanism: Any, claim: Any, neighbours: Sequence[tuple[Any, Any]] | None, users: int | None
 ) -> AdditiveDistributions:
     """The laws of a mechanism that adds noise.
-
-    Args:
-        mechanism: has ``loss()`` and ``release(rows, token)`` or ``open(token)``.
-        claim: instead of its own loss.
-        neighbours: pairs of blocks; by default extreme records of its ``domain``.
-        users: how many of the default data sets; by default all that a stream declares.
 
     Raises:
         CheckError: it does more than add normal or Laplace noise, or its neighbours are unknown.
@@ -166,7 +129,6 @@ def additive_distributions(
 
 
 def _horizon(mechanism: Any, loss: Loss) -> int | None:
-    """What a stream declares, or else the most rows it takes, if these are few."""
     if (declared := declared_users(mechanism)) is not None:
         return declared
     if hasattr(mechanism, "factorization"):
@@ -175,24 +137,12 @@ def _horizon(mechanism: Any, loss: Loss) -> int | None:
     return taken if 0 < taken <= _MEASURED else None
 
 
-def _spend(mechanism: Any, loss: Loss) -> Any:
-    stub = StubAccountant(0, loss.adjacency)
-    users = range(fixed_users(mechanism) or 1)
-    released_by(mechanism, Rows.null(users), stub.issue(users))
-    return stub.last_spend
-
-
 def _size(mechanism: Any, loss: Loss) -> int:
-    """Numbers in one contribution."""
-    spend = _spend(mechanism, loss)
+    spend = stated_spend(mechanism, loss.adjacency)
     return 1 if spend is None else int(spend.domain.size)
 
 
-# Data sets ------------------------------------------------------------------------------------
-
-
 def _others(look: _Look) -> Any:
-    """Extreme records."""
     if not hasattr(look.mechanism, "domain"):
         raise CheckError(f"{type(look.mechanism).__name__} has no domain: give neighbours yourself")
     records = extreme_records(look.mechanism.domain)
@@ -205,20 +155,15 @@ def _with_record(others: Any, place: int, record: Any) -> Any:
 
 
 def _at(others: Any, place: int, pair: tuple[Any, Any]) -> tuple[Any, Any]:
-    """Neighbouring data sets that differ at one arrival, among others."""
     return _with_record(others, place, pair[0]), _with_record(others, place, pair[1])
 
 
 def _difference(look: _Look, pair: tuple[Any, Any]) -> int:
-    """The first arrival at which two data sets differ as the domain sees them."""
     if not (look.stream and hasattr(look.mechanism, "domain")):
         return 0
     first, second = (look.mechanism.domain.clip(block) for block in pair)
     differ = np.flatnonzero((first != second).any(axis=1))
     return int(differ[0]) if len(differ) else 0
-
-
-# Number by number -----------------------------------------------------------------------------
 
 
 def _probed(look: _Look) -> AdditiveDistributions:
@@ -253,7 +198,7 @@ def _probed(look: _Look) -> AdditiveDistributions:
 
 
 def _telling(look: _Look, pairs: Sequence[tuple[Any, Any]], noise: Affine) -> int:
-    grid = _spend(look.mechanism, look.loss).grid
+    grid = spend_of(look.mechanism, look.loss.adjacency).grid
     if grid is None:
         return 0
     # two extreme records may be an even number of steps apart
@@ -266,7 +211,6 @@ def _telling(look: _Look, pairs: Sequence[tuple[Any, Any]], noise: Affine) -> in
 
 
 def _telling_at_first(look: _Look, stream: Stream) -> int:
-    """The same on the first users of a stream that was solved for, one of whom is another."""
     size = _size(look.mechanism, look.loss)
     users = min(max(_AT_FIRST // size, 2), look.users)
     if fixed_users(look.mechanism) is not None:
@@ -319,12 +263,8 @@ def _columns(pairs: Sequence[DistributionPair]) -> tuple[list[Distribution], lis
     return [pair.p for pair in pairs], [pair.q for pair in pairs]
 
 
-# Solved for -----------------------------------------------------------------------------------
-
-
 def _solved(look: _Look) -> AdditiveDistributions:
-    """The laws of a stream whose noise is correlated by a factorisation."""
-    spend = _spend(look.mechanism, look.loss)
+    spend = stated_spend(look.mechanism, look.loss.adjacency)
     if spend is None or not isinstance(spend.noise, GaussianNoise):
         raise CheckError("its noise is not normal: check it by sampling (black_box)")
     check_sampler("normal")

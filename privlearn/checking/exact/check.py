@@ -2,7 +2,7 @@
 
 Nothing is sampled: output distributions are computed (`exact.distributions`), from a measurement of
 what the mechanism does with noise (`exact.probe`), from a change of variables (`exact.minimisers`),
-or from the loss itself (`exact.loss_pairs`).  A claim that stands is right for *these* neighbours
+or from the loss itself (`distribution_pairs`).  A claim that stands is right for *these* neighbours
 and up to the stated numerical error; it is not shown that no others are worse.
 """
 
@@ -24,7 +24,6 @@ from privlearn.checking.exact.distributions import (
     largest_ratio,
     renyi,
 )
-from privlearn.checking.exact.loss_pairs import distribution_pairs
 from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
 from privlearn.checking.exact.probe import check_sampler
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
@@ -35,21 +34,14 @@ from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
-from privlearn.losses.output_laws import (
-    Discrete,
-    Distribution,
-    Normal,
-    Product,
-    normal,
-)
+from privlearn.losses.output_laws import Discrete, Distribution, Normal, Product, normal
 from privlearn.mechanisms import ObjectivePerturbation
 from privlearn.values.exact import exact_text, float_up
 
 __tracebackhide__ = told_in_full
 
 ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-_EPSILONS = (0.0, 0.25, 1.0, 4.0)
-"""Where a Gaussian claim is compared as a curve of (ε, δ)."""
+_EPSILONS = (0.0, 0.25, 1.0, 4.0)  # Where a Gaussian claim is compared as a curve of (ε, δ)
 _TIGHT = 1e-6
 _TELLING = "outputs that are no function of noisy integers"
 _MEASURED = ((choice_pairs, CHOICE_ERROR), (report_pairs, REPORT_ERROR))
@@ -187,8 +179,6 @@ def compare(
 
 
 class _Largest:
-    """The largest of a number over pairs and directions; each computed once."""
-
     def __init__(self, both: Sequence[tuple[Distribution, Distribution, str]]) -> None:
         self._both = both
         self._kept: dict[float, tuple[Value, str]] = {}
@@ -289,7 +279,18 @@ def _named(claim: Claimable) -> str:
     return repr(claim)
 
 
-# Mechanisms ------------------------------------------------------------------------------------
+def distribution_pairs(loss: Loss, orders: Sequence[float]) -> list[DistributionPair]:
+    """Laws of the output under the worst neighbours of a loss that is about known laws.
+
+    Raises:
+        CheckError: the loss names no law (a list of Rényi bounds), or the law depends on data.
+    """
+    pairs = loss.worst_pairs(orders)
+    if pairs is None:
+        raise CheckError(
+            f"a {loss.kind} loss does not say which laws it is about: give the mechanism instead"
+        )
+    return [DistributionPair(p, q, loss.kind) for p, q in pairs]
 
 
 def check_loss(loss: Loss, *, orders: Sequence[float] = ORDERS) -> ExactResult:

@@ -26,50 +26,32 @@ from typing import Any
 import numpy as np
 
 from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
-from privlearn.checking.exact.distributions import (
-    DistributionPair,
-    largest_ratio,
-    renyi,
-)
+from privlearn.checking.exact.distributions import DistributionPair, largest_ratio, renyi
 from privlearn.checking.exact.probe import check_sampler, released_on
 from privlearn.checking.scripted_noise import ScriptedCalls
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.losses.output_laws import (
-    Discrete,
-)
+from privlearn.losses.output_laws import Discrete
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
 from privlearn.noise.exact.variates import Kind
 from privlearn.rows.domains import Array, Ball
 from privlearn.values.records import join, length, record_at
 
-_PAIRS = 6
-"""Pairs of records."""
+_PAIRS = 6  # Pairs of records
 _MOST_CANDIDATES = 128
-_MOST_POINTS = 64
-"""Points whose differences are tried as records."""
+_MOST_POINTS = 64  # Points whose differences are tried as records
 _MOST_OUTCOMES = 5_000
-_STEPS = 36
-"""Halvings that find a score."""
-_ROUGHLY = 9
-"""Halvings before it is known which pairs are worst."""
-_WORST = 1
-"""Pairs that are measured to the last digit by themselves, and as many beside others."""
-_EACH = 3
-"""Pairs at most that are all measured to the last digit; of more the worst."""
-_UNLIKELY = 12.0
-"""Others push a score down by half of so many units of the noise."""
-_TRIALS = 16
-"""Runs with random noise for each data set."""
-_FLOOR = 4.0
-"""Noise of all others while one candidate's score is measured lies so far below 0."""
-_REACH = 18.0
-"""Scores further apart are not measured: what is that unlikely has no digits."""
-_SURE = 2.0**20
-"""So much more noise than all others makes a candidate win whatever the scores are."""
-_CROWD = 200
-"""Others at most who push against a record."""
+_STEPS = 36  # Halvings that find a score
+_ROUGHLY = 9  # Halvings before it is known which pairs are worst
+_WORST = 1  # Pairs that are measured to the last digit by themselves, and as many beside others
+_EACH = 3  # Pairs at most that are all measured to the last digit; of more the worst
+_UNLIKELY = 12.0  # Others push a score down by half of so many units of the noise
+_TRIALS = 16  # Runs with random noise for each data set
+_FLOOR = 4.0  # Noise of all others while one candidate's score is measured lies so far below 0
+_REACH = 18.0  # Scores further apart are not measured: what is that unlikely has no digits
+_SURE = 2.0**20  # So much more noise than all others makes a candidate win whatever the scores are
+_CROWD = 200  # Others at most who push against a record
 ERROR = 4 * _REACH * 2.0**-_STEPS
 """Of a log probability, from that of the scores."""
 _NODES = np.polynomial.legendre.leggauss(16)
@@ -77,8 +59,6 @@ _NODES = np.polynomial.legendre.leggauss(16)
 
 @dataclass(frozen=True)
 class _Family:
-    """A law of noise of scale 1: its kind, density and distribution function."""
-
     kind: Kind
     density: Callable[[Array], Array]
     below: Callable[[Array], Array]
@@ -145,7 +125,6 @@ def _made(
     family: _Family,
     neighbours: Sequence[tuple[Any, Any]] | None,
 ) -> _Choice | None:
-    """How it draws and what it returns, on any data."""
     block = informative_records(spend.domain) if neighbours is None else neighbours[0][0]
     source = ScriptedCalls(family.kind, [])
     picks = released_on(mechanism, loss, record_at(block, slice(0, 1)), source)
@@ -184,8 +163,6 @@ def _made(
 
 @dataclass(frozen=True)
 class _Choice:
-    """Picks of ``top`` among ``n`` by noise of one family."""
-
     mechanism: Any
     loss: Loss
     family: _Family
@@ -208,11 +185,6 @@ class _Choice:
         return np.array([self.names.index(left[0])])
 
     def winners(self, block: Any) -> tuple[float, ...]:
-        """What leaves where each candidate is made to win.
-
-        Raises:
-            CheckError: the same number for two of them.
-        """
         noise = self.family.floor + _SURE * np.eye(self.n)
         names = tuple(float(self._left(block, row[None])[0]) for row in noise)
         if len({*names}) < self.n:
@@ -227,7 +199,6 @@ class _Choice:
         return released_on(self.mechanism, self.loss, block, script).reshape(-1)
 
     def worst(self, alone: Sequence[tuple[Any, Any]]) -> list[DistributionPair]:
-        """Of pairs of data sets those that look worst on a rough measurement, and with a crowd."""
         rough = [[self.scores(block, _ROUGHLY) for block in both] for both in alone]
         reach = [_spread(a, b) for a, b in rough]
         near = [(np.maximum(a, -_REACH), np.maximum(b, -_REACH)) for a, b in rough]
@@ -243,7 +214,6 @@ class _Choice:
         return _measurable(result)
 
     def most_apart(self, pairs: Sequence[tuple[Any, Any]]) -> list[int]:
-        """Those whose laws look furthest apart on a rough measurement, at two orders."""
         apart = []
         for first, second in pairs:
             rough = [self.scores(block, _ROUGHLY) for block in (first, second)]
@@ -267,11 +237,7 @@ class _Choice:
         return made
 
     def scores(self, block: Any, steps: int = _STEPS) -> Array:
-        """In units of the noise, the largest 0; −inf where it is too low to be measured.
-
-        Raises:
-            CheckError: the picks do not follow from scores and noise.
-        """
+        """In units of the noise, the largest 0; −inf where it is too low to be measured."""
         floor = self.family.floor
         low = np.full((1 if self.one_draw else self.top, self.n), floor)
         best = int(self.picks(block, low)[0])
@@ -286,7 +252,6 @@ class _Choice:
         return result
 
     def _needed(self, block: Any, low: Array, i: int, steps: int) -> float:
-        """How much more noise than all others candidate i needs to win."""
         left, right = 0.0, _REACH
         noise = low.copy()
         noise[:, i] = low[0, i] + right
@@ -308,7 +273,6 @@ class _Choice:
                 raise CheckError("the picks are not those of the largest noisy scores")
 
     def _random(self, rng: np.random.Generator) -> Array:
-        """Noise that makes every candidate win now and then, in the range of the family."""
         shape = (1 if self.one_draw else self.top, self.n)
         return np.asarray(self.family.floor + rng.uniform(0, 12.0, shape))
 
@@ -320,7 +284,6 @@ class _Choice:
         return DistributionPair(self.law(scores[0]), self.law(scores[1]), label)
 
     def law(self, scores: Array) -> Discrete:
-        """Of the picks, in order."""
         gumbel = self.family is _FAMILIES[GumbelNoise]
         if self.one_draw and self.top == 2 and not gumbel:
             masses = np.log(_first_two(self.family, scores))
@@ -331,11 +294,6 @@ class _Choice:
 
 
 def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPair]:
-    """The pairs whose laws could be measured.
-
-    Raises:
-        CheckError: there is none.
-    """
     result = [pair for pair in pairs if pair is not None]
     if not result:
         raise CheckError(
@@ -370,7 +328,6 @@ def _softmax(scores: Array) -> Array:
 
 
 def _one_by_one(one: Callable[[Array], Array], scores: Array, top: int) -> list[float]:
-    """Log probabilities of all ordered picks, each by the law of one among those left."""
     if top == 1:
         return list(one(scores))
     result = []
@@ -418,7 +375,6 @@ def _first_two(family: _Family, scores: Array) -> Array:
 
 
 def _towards_vertices(domain: Ball, vertices: Any, records: Array) -> Array:
-    """Records along the differences of points that are far apart, before the others."""
     if vertices.count > _MOST_POINTS:
         return records
     points = vertices.points(np.arange(vertices.count))

@@ -28,12 +28,10 @@ from privlearn.rows.domains import Array
 from privlearn.values.validate import finite
 
 _NODES = 12
-_DEPTH = 50.0
-"""What lies this many nats below the peak of an integrand is left out."""
+_DEPTH = 50.0  # What lies this many nats below the peak of an integrand is left out
 _TOLERANCE = 1e-13
 _MOST_PANELS = 20_000
-_ROUGH = 12
-"""A panel that was split more often holds a jump or a kink."""
+_ROUGH = 12  # A panel that was split more often holds a jump or a kink
 _ULP = 2.0**-52
 
 
@@ -175,9 +173,6 @@ def whitened(p: Normal, q: Normal) -> tuple[Distribution, Distribution]:
     return normal(math.sqrt(mass), 1.0), normal(0.0, 1.0)
 
 
-# One dimension --------------------------------------------------------------------------------
-
-
 @lru_cache(maxsize=8)
 def _gauss(n: int) -> tuple[Array, Array]:
     """Nodes in (0, 1) and their weights."""
@@ -251,7 +246,6 @@ class _Line(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _panels(p: Density, q: Density, doublings: int) -> _Line:
-    """Panels as wide as the narrower law, over the places where mass is to be expected."""
     low, high = min(p.centre[0], q.centre[0]), max(p.centre[0], q.centre[0])
     unit = min(p.scale, q.scale)
     reach = (_DEPTH * max(p.scale, q.scale) + 100 * (high - low + unit)) * 2.0**doublings
@@ -331,9 +325,6 @@ def _stick(p: Density, q: Density, epsilon: float) -> Value:
     return Value(result.value, result.error + 64 * _ULP * result.value)
 
 
-# Two dimensions -------------------------------------------------------------------------------
-
-
 def _peak(p: Density, q: Density, order: float) -> tuple[Array, Array]:
     """About the mode of g, and a matrix whose columns are its widths there.
 
@@ -375,13 +366,11 @@ def _scan(p: Density, q: Density) -> tuple[Array, Array, Array]:
     return points, p.log_density(points), q.log_density(points)
 
 
-_RIM = -32.0
-"""Height of an integrand over the plane, below its peak in nats, where it is cut off."""
+_RIM = -32.0  # Height of an integrand over the plane, below its peak in nats, where it is cut off
 _MOST_POINTS = 30_000
 
 
 def _rough_plane(result: Value, order: float) -> CheckError | None:
-    """What to raise where an integral over the plane is not known well enough."""
     if result.error < 1e-7 * result.value * min(order - 1, 100.0):
         return None
     return CheckError(

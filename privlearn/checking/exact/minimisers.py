@@ -13,17 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.exact.distributions import (
-    DistributionPair,
-    rough_renyi,
-)
+from privlearn.checking.exact.distributions import DistributionPair, rough_renyi
 from privlearn.checking.exact.probe import run
 from privlearn.checking.neighbours import worst_pairs
 from privlearn.checking.scripted_noise import Script
 from privlearn.errors import CheckError
-from privlearn.losses.output_laws import (
-    Density,
-)
+from privlearn.losses.output_laws import Density
 from privlearn.mechanisms import Objective, ObjectivePerturbation
 from privlearn.rows.domains import Array
 from privlearn.values.records import length
@@ -81,8 +76,7 @@ def minimiser_density(
 
 
 def minimiser_pairs(
-    mechanism: ObjectivePerturbation[Any],
-    neighbours: Sequence[tuple[Any, Any]] | None = None,
+    mechanism: ObjectivePerturbation[Any], neighbours: Sequence[tuple[Any, Any]] | None = None
 ) -> list[DistributionPair]:
     """Laws of the minimiser on the worst neighbours that are found, by themselves and among others.
 
@@ -152,7 +146,6 @@ def _both(pair: DistributionPair, order: float) -> float:
 
 
 def _same_axes(p: Density, q: Density) -> tuple[Density, Density]:
-    """Both laws with the jumps of both, along the same two axes."""
     if len(p.centre) == 1 or not (p.jumps or q.jumps):
         return p, q
     result = [
@@ -169,11 +162,7 @@ def _same_axes(p: Density, q: Density) -> tuple[Density, Density]:
 def _merge_axes(
     result: Sequence[tuple[Array, tuple[float, ...]]],
 ) -> tuple[Array, tuple[tuple[float, ...], ...]]:
-    """Coordinates u_i = row_i·θ in which all jumps are at fixed values of one of the two.
-
-    Raises:
-        CheckError: the jumps run along three directions or more.
-    """
+    """Coordinates u_i = row_i·θ in which all jumps are at fixed values of one of the two."""
     rows: list[Array] = []
     places: list[set[float]] = []
     for row, jumps in result:

@@ -18,24 +18,14 @@ from privlearn.losses import Loss
 from privlearn.rows.domains import Array
 from privlearn.values.grid import Grid
 
-_FAR = 2.0**48
-"""Steps that are found from doubles with digits to spare."""
-_OFF = 0.3
-"""Of a step, from the nearest integer; less is rounding."""
+_FAR = 2.0**48  # Steps that are found from doubles with digits to spare
+_OFF = 0.3  # Of a step, from the nearest integer; less is rounding
 
 
 def differing_outputs(
     mechanism: Any, loss: Loss, pair: tuple[Any, Any], noise: Affine, grid: Grid, seed: int
 ) -> int:
     """How many numbers of the output tell which of two data sets the same noisy integers are of.
-
-    Args:
-        mechanism: adds integer noise on ``grid``.
-        loss: its price.
-        pair: two data sets.
-        noise: how its output follows from standard noise.
-        grid: of its spend.
-        seed: of the noise that is tried.
 
     Returns:
         0 where the output is a function of noisy integers; all of them where the data are not on

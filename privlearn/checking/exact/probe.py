@@ -25,8 +25,7 @@ from privlearn.rows.domains import Array
 from privlearn.values.records import length
 
 _MOST_NUMBERS = 4096
-_GRID = 1 << 14
-"""Words of each sign, or half, on which a sampler is tried."""
+_GRID = 1 << 14  # Words of each sign, or half, on which a sampler is tried
 _DRAWS, _DRAWS_EACH = 2_000, 64
 """Times that one run may ask for noise, and times more for every user."""
 _SAMPLER_GAP = 1e-3
@@ -86,12 +85,7 @@ def centre(mechanism: Any, loss: Loss, block: Any) -> Array:
 
 
 def check_noise(mechanism: Any, loss: Loss, block: Any, noise: Affine, seed: int) -> None:
-    """Tries random noise on ``block``.
-
-    Raises:
-        CheckError: it does not act as ``noise`` says: the output is not affine, or its noise
-            depends on the data.
-    """
+    """Raises CheckError where random noise on ``block`` does not act as ``noise`` says."""
     rng = np.random.default_rng(seed)
     sizes: Array = rng.exponential(size=noise.matrix.shape[1:])
     signs = rng.choice([-1.0, 1.0], len(sizes))

@@ -22,16 +22,12 @@ from numpy.typing import NDArray
 from scipy.special import betainc, ndtr
 
 from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
-from privlearn.checking.exact.distributions import (
-    DistributionPair,
-)
+from privlearn.checking.exact.distributions import DistributionPair
 from privlearn.checking.exact.probe import released_on
 from privlearn.checking.neighbours import extreme_records
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.losses.output_laws import (
-    Discrete,
-)
+from privlearn.losses.output_laws import Discrete
 from privlearn.noise import CapNoise, CategoryNoise
 from privlearn.noise.exact.fast import Floors
 from privlearn.noise.exact.pool import NoisePool
@@ -42,13 +38,11 @@ from privlearn.values.records import length, record_at
 
 ERROR = 1e-8
 """Of a log probability."""
-_TRIED = 4000
-"""Reports on which a law is tried."""
+_TRIED = 4000  # Reports on which a law is tried
 _FIT = 0.06
 """Distance of distribution functions that so many reports, and an axis estimated on them, allow."""
 _MOST_ANSWERS = 100
-_ROUNDED = 1e-4
-"""Of heights and lengths: reports are rounded to 2⁻²³ of their limit."""
+_ROUNDED = 1e-4  # Of heights and lengths: reports are rounded to 2⁻²³ of their limit
 _FIRST, _LAST = 0, 2**64 - 1
 
 
@@ -67,7 +61,6 @@ class _Words:
         self._words = iter(words)
 
     def pool(self) -> _Words:
-        """Itself: every run has one spend."""
         return self
 
     def words(self, n: int) -> NDArray[np.uint64]:
@@ -120,7 +113,6 @@ def report_pairs(
 
 
 def _repeated(block: Any) -> Any:
-    """A block of one record, many times."""
     return record_at(block, np.zeros(_TRIED, np.int_))
 
 
@@ -135,11 +127,7 @@ def _turning(holds: Callable[[int], bool]) -> float:
     return high / 2.0**64
 
 
-# Answers ------------------------------------------------------------------------------------------
-
-
 def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
-    """Of the answer of one user."""
     if k > _MOST_ANSWERS:
         raise CheckError(f"{k} answers: at most {_MOST_ANSWERS} can be probed")
     many = _repeated(block)
@@ -165,9 +153,6 @@ def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
     if counts.sum() != len(last) or excess > 8 * math.sqrt(2 * len(others)) + 16:
         raise CheckError("the other answers are not equally likely")
     return Discrete(np.log(masses))
-
-
-# Caps ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -244,7 +229,6 @@ def _gap(shares: Array) -> float:
 
 
 def _mass_above(heights: Array, noise: CapNoise) -> Array:
-    """Of the null law, above heights along any axis."""
     if noise.surface == "gaussian":
         return np.asarray(ndtr(-heights))
     h = np.clip(heights, -1.0, 1.0)
@@ -255,7 +239,6 @@ def _mass_above(heights: Array, noise: CapNoise) -> Array:
 
 
 def _cap_pair(one: _Cap, two: _Cap, label: str) -> DistributionPair:
-    """Both laws on the cells that the two caps, and the opposite ones, make."""
     caps = [cap for cap in (one, two) if cap.axis is not None]
     if not caps:
         raise CheckError("both records are null")

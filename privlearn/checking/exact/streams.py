@@ -29,19 +29,14 @@ from privlearn.rows.domains import Array, Domain
 
 MOST_ARRIVALS = 2**16
 """Arrivals of a longer stream that are looked at."""
-_ALL_PLACES = 2048
-"""Every arrival is tried in streams that are no longer."""
+_ALL_PLACES = 2048  # Every arrival is tried in streams that are no longer
 _SOME_PLACES = 512
 """Arrivals of longer ones that are tried at random, beside the first, the last and doublings."""
-_EDGE = 64
-"""First and last arrivals that are always tried."""
-_AHEAD = 512
-"""Rows of noise that a factorisation may draw at once."""
+_EDGE = 64  # First and last arrivals that are always tried
+_AHEAD = 512  # Rows of noise that a factorisation may draw at once
 
 
 class _Scripted:
-    """Hands out columns of noise: those to be found, and behind them some that stay zero."""
-
     def __init__(self, columns: int) -> None:
         self.columns, self.drawn = columns, 0
         self.next: Callable[[int], Array] = self.zeros
@@ -58,7 +53,6 @@ class _Scripted:
         return np.zeros((rows, self.columns + _AHEAD))
 
     def units(self, rows: int) -> Array:
-        """Nothing in the columns to be found, and each row of the block by itself behind them."""
         z = self.zeros(rows)
         z[:, self.columns : self.columns + rows] = np.eye(rows)
         return z
@@ -118,7 +112,6 @@ def _written(script: _Scripted, result: Array) -> Callable[[int], Array]:
 
 
 def _advanced(stream: NoiseStream, script: _Scripted, most: int) -> Array:
-    """The rows of the next block of noise."""
     first = stream.next(1)
     if not script.drawn:
         raise CheckError("a row of noise comes out before it is drawn")
@@ -160,13 +153,11 @@ class Stream:
 
     @property
     def domain(self) -> Domain[Any]:
-        """What contributions come from."""
         domain: Domain[Any] = self.mechanism.domain
         return domain
 
     @property
     def arrivals(self) -> int:
-        """Rows of noise."""
         return len(self.batches) or self.users
 
     def arrival(self, user: int) -> int:
@@ -201,21 +192,11 @@ class Stream:
         return np.asarray(result / self.scale)
 
     def check_between(self, pair: tuple[Any, Any], noise: Array) -> None:
-        """Tries the noise that was found on the running code.
-
-        Raises:
-            CheckError: on the second data set it does not release what the first gives by itself.
-        """
         wanted = centre(self.mechanism, self.loss, pair[0])
         got = run(self.mechanism, self.loss, pair[1], Script(noise.reshape(-1)))
         _check_close(got, wanted)
 
     def check_noise(self, block: Any, seed: int) -> None:
-        """Tries random noise on the running code.
-
-        Raises:
-            CheckError: its noise is not that of the factorisation, scaled.
-        """
         size = self.domain.size
         z = np.random.default_rng(seed).standard_normal((self.arrivals, size))
         rows = iter(z)

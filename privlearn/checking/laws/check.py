@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from privlearn.checking.asserts import SAMPLES
+from privlearn.checking.default_neighbours import stated_spend
 from privlearn.checking.isolation import own_copy, silenced
 from privlearn.checking.laws.domains import check_domain, example_records
 from privlearn.checking.laws.harness import USERS, Case
@@ -30,19 +31,13 @@ from privlearn.checking.laws.report import (
     LawReport,
     perform,
     perform_all,
-    perform_until_failed,
 )
 from privlearn.checking.session import note
 from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.targets import Claimable, SamplingTarget, name_of, sampling_target
 from privlearn.checking.told_in_full import told_in_full
-from privlearn.contract.spends import Spend
-from privlearn.errors import (
-    CheckError,
-    HorizonError,
-    UsersError,
-)
+from privlearn.errors import CheckError, HorizonError, UsersError
 from privlearn.losses import Loss
 from privlearn.rows import Rows
 from privlearn.values.records import length, record_at
@@ -100,23 +95,6 @@ def check_mechanism(
     return report
 
 
-@silenced
-def laws_until_failed(mechanism: Any, **options: Any) -> LawReport:
-    """As `check_mechanism`, up to the first check that fails: one is enough to catch a fault."""
-    report = _broken_at_once(mechanism, None)
-    if report is None:
-        case = _case_of(mechanism, **options)
-        report = perform_until_failed(case.name, MECHANISM_CHECKS, case)
-    note(report.summary())
-    return report
-
-
-@silenced
-def check_one_law(mechanism: Any, law: Callable[[Case], LawFinding], **options: Any) -> CheckResult:
-    """One check of `check_mechanism`, for the same options; raises nothing."""
-    return perform(law, _case_of(mechanism, **options))
-
-
 def target_of_samples(mechanism: Any, **options: Any) -> SamplingTarget[Any]:
     """What the sampling check of `check_mechanism` runs, for the same options."""
     return sampled_subject(_case_of(mechanism, **options))
@@ -165,16 +143,7 @@ class _OneCheck:
         return self.check.__name__
 
 
-def _named(mechanism: Any, name: str | None) -> str:
-    return name or name_of(mechanism)
-
-
 def _stated(mechanism: Any) -> Loss:
-    """Its loss, if it is a mechanism at all.
-
-    Raises:
-        CheckError: it is none.
-    """
     if not (hasattr(mechanism, "release") or hasattr(mechanism, "open")):
         raise CheckError(f"mechanism = {mechanism!r}: needs release(rows, token) or open(token)")
     if not hasattr(mechanism, "loss"):
@@ -185,25 +154,16 @@ def _stated(mechanism: Any) -> Loss:
     return loss
 
 
-def _first_spend(mechanism: Any, loss: Loss) -> Spend | None:
-    """What it says when it runs on one null record, or on as many as it takes."""
-    stub = StubAccountant(0, loss.adjacency)
-    users = range(fixed_users(mechanism) or 1)
-    released_by(mechanism, Rows.null(users), stub.issue(users))
-    return stub.last_spend
-
-
 def _broken_at_once(mechanism: Any, name: str | None) -> LawReport | None:
-    """What is left to say of a mechanism that does not even run, or does not spend."""
     loss = _stated(mechanism)
 
     def check_runs_on_null_records(_: None) -> LawFinding:
-        if _first_spend(mechanism, loss) is None:
+        if stated_spend(mechanism, loss.adjacency) is None:
             raise Broken("it releases without spending its token")
         return "spends"
 
     result = perform(check_runs_on_null_records, None)
-    return None if result.verdict == "passed" else LawReport(_named(mechanism, name), (result,))
+    return None if result.verdict == "passed" else LawReport(name or name_of(mechanism), (result,))
 
 
 def _case_of(
@@ -221,7 +181,7 @@ def _case_of(
     if (broken := _broken_at_once(mechanism, name)) is not None:
         broken.raise_if_bad()
     loss = _stated(mechanism)
-    spend = _first_spend(mechanism, loss)
+    spend = stated_spend(mechanism, loss.adjacency)
     assert spend is not None
     domain = spend.domain
     records = own_copy(records)
@@ -233,7 +193,7 @@ def _case_of(
     order = np.concatenate([[0, 0], 2 * np.arange(n)])[:n] % length(examples)
     return Case(
         mechanism=mechanism,
-        name=_named(mechanism, name),
+        name=name or name_of(mechanism),
         loss=loss,
         domain=domain,
         spend=spend,
@@ -250,7 +210,6 @@ def _case_of(
 
 
 def _most_users(mechanism: Any, loss: Loss) -> int:
-    """As many users as are used here, or the horizon, or all of public batches."""
     if (fixed := fixed_users(mechanism)) is not None:
         return fixed
     stub = StubAccountant(0, loss.adjacency)

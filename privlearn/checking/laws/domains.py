@@ -43,14 +43,7 @@ _SMALL = 2.0**-20
 
 @dataclass(frozen=True, slots=True)
 class DomainCase:
-    """A domain with records to try on it.
-
-    Args:
-        domain: the domain.
-        block: records of all kinds, usable ones and others.
-        adjacency: the neighbour relation whose sensitivity is checked.
-        norms: in which the sensitivity is checked.
-    """
+    """A domain with records to try on it."""
 
     domain: Domain[Any]
     block: Any
@@ -97,11 +90,7 @@ def domain_report(case: DomainCase) -> LawReport:
 
 
 def example_records(domain: Domain[Any], records: Any, seed: int) -> Any:
-    """A block of records for a domain: those given, or extreme ones, or random vectors.
-
-    Raises:
-        CheckError: no records are known.
-    """
+    """A block of records for a domain: those given, or extreme ones, or random vectors."""
     if records is not None:
         try:
             count = length(records)
@@ -162,11 +151,7 @@ def _copied(block: Any) -> Any:
 
 
 def contributions(domain: Domain[Any], block: Any) -> Array:
-    """What `clip` makes of a block.
-
-    Raises:
-        Broken: it is of another form than promised.
-    """
+    """What `clip` makes of a block; raises `Broken` for another form than promised."""
     n = length(block)
     with np.errstate(all="ignore"):
         clipped = np.asarray(domain.clip(_copied(block)), dtype=np.float64)

@@ -14,10 +14,7 @@ from privlearn.checking.stream_runs import is_stream, released_by
 from privlearn.checking.targets import Claimable
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
-from privlearn.errors import (
-    CheckError,
-    CurrencyError,
-)
+from privlearn.errors import CheckError, CurrencyError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.noise import NoiseSource
@@ -115,6 +112,19 @@ class Case:
     def users(self) -> range:
         return range(length(self.block))
 
+    @property
+    def rows(self) -> Rows[Any]:
+        return Rows.seal(self.block, users=self.users)
+
+    def example(self, place: int) -> Any:
+        """A block of one of the examples."""
+        return record_at(self.examples, slice(place, place + 1))
+
+    def neighbouring(self, most: int) -> list[Rows[Any]]:
+        """The rows, the first of them null, and an example in its place, ``most`` in turn."""
+        others = [self.example(k) for k in range(min(most, length(self.examples)))]
+        return [self.rows, *(self.replaced(0, other) for other in (None, *others))]
+
     def account(
         self, users: range, cap: Currency | None = None, seed: int | None = None
     ) -> tuple[Book, RunObserver]:
@@ -133,7 +143,6 @@ class Case:
     def run(
         self, rows: Rows[Any], *, cap: Currency | None = None, seed: int | None = None
     ) -> ObservedRun:
-        """One run with a token for its loss."""
         book, observer = self.account(rows.users, cap, seed)
         token = book.issue(self.loss, users=rows.users, label="law")
         released, value = released_by(self.mechanism, rows, token)
@@ -152,16 +161,11 @@ class Case:
 
     def replaced(self, at: int, record: Any) -> Rows[Any]:
         """The rows with one exchanged for a block of one, whatever its form, or for None (null)."""
-        parts = []
-        before, behind = (
-            record_at(self.block, slice(0, at)),
-            record_at(self.block, slice(at + 1, None)),
-        )
-        if at:
-            parts.append(Rows.seal(before, users=range(at)))
+        parts = [Rows.seal(record_at(self.block, slice(0, at)), users=range(at))] if at else []
         place = range(at, at + 1)
         parts.append(Rows.null(place) if record is None else Rows.seal(_sent(record), users=place))
         if at + 1 < len(self.users):
+            behind = record_at(self.block, slice(at + 1, None))
             parts.append(Rows.seal(behind, users=range(at + 1, len(self.users))))
         return Rows.concat(parts)
 

@@ -20,17 +20,13 @@ from privlearn.checking.laws.domains import DomainCase, domain_report, tried_rec
 from privlearn.checking.laws.harness import CAPS, ROUNDING, Case, ObservedRun, price_in
 from privlearn.checking.laws.partials import check_partials_add_up, check_partials_tell_nothing
 from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable
+from privlearn.checking.neighbours import each_float, with_leaf
 from privlearn.checking.power import noted
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.targets import SamplingTarget, has_own_equality, sampling_target
 from privlearn.contract.receipts import Released
-from privlearn.errors import (
-    CheckError,
-    HorizonError,
-    LossExceedsTokenError,
-    TokenSpentError,
-)
+from privlearn.errors import CheckError, HorizonError, LossExceedsTokenError, TokenSpentError
 from privlearn.ledger.entries import IssueEntry, RetireEntry, SpendEntry
 from privlearn.losses import loss_from_dict
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
@@ -44,8 +40,7 @@ _ORDERS = (1.01, 1.1, 1.5, 2.0, 3.0, 5.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _PAIRS = 3
 _SEEDS = 40
 """An answer of two that noise turns one time in four stays the same in all of them once in 10⁵."""
-_TWINS = 300
-"""Users of one record: more than noise is drawn ahead for."""
+_TWINS = 300  # Users of one record: more than noise is drawn ahead for
 
 
 def check_loss_is_data(case: Case) -> LawFinding:
@@ -110,10 +105,9 @@ def _allowed(price: Currency, order: float) -> float:
 
 def check_every_currency_pays(case: Case) -> LawFinding:
     """A token for `loss()` is enough, in every currency that has a price for it."""
-    rows: Rows[Any] = Rows.seal(case.block, users=case.users)
     paid = [cap for cap in CAPS if price_in(cap, case.loss) is not None]
     for cap in paid:
-        case.run(rows, cap=cap)
+        case.run(case.rows, cap=cap)
     return ", ".join(type(cap).__name__ for cap in paid)
 
 
@@ -165,7 +159,6 @@ def check_specification_is_fixed(case: Case) -> LawFinding:
 
 
 def _inside(mechanism: Any) -> dict[str, Any]:
-    """Its attributes, in a form that can be compared."""
     encoded = {}
     for name, value in getattr(mechanism, "__dict__", {}).items():
         try:
@@ -199,7 +192,7 @@ def check_spends_once_and_first(case: Case) -> LawFinding:
     if ends == ["lost"] and not case.stream:
         raise Broken("its token ends as lost")
     try:
-        released_by(case.mechanism, Rows.seal(case.block, users=case.users), seen.token)
+        released_by(case.mechanism, case.rows, seen.token)
     except TokenSpentError:
         return f"{' '.join(said[:3])}"
     raise Broken("the same token pays for a second run")
@@ -212,7 +205,7 @@ def check_small_token_is_refused(case: Case) -> LawFinding:
     failure = Fraction(99, 100) if case.loss.failure() else 0
     small = book.issue(price.share("0.99"), users=case.users, label="small", failure=failure)
     try:
-        released_by(case.mechanism, Rows.seal(case.block, users=case.users), small)
+        released_by(case.mechanism, case.rows, small)
     except LossExceedsTokenError:
         pass
     else:
@@ -278,14 +271,14 @@ def _bad_records(case: Case) -> Iterator[tuple[str, Any, bool]]:
     single = not isinstance(good, tuple)
     yield (
         "all NaN",
-        _leafwise(good, _filled(np.nan)),
+        each_float(good, lambda leaf: np.full_like(leaf, np.nan)),
         any(x.dtype.kind == "f" for x in leaves(good)),
     )
     for number, leaf in enumerate(leaves(good)):
         where = "" if single else f" in part {number}"
 
         def put(new: Any, at: int = number) -> Any:
-            return _with_leaf(good, at, new)
+            return with_leaf(good, at, new)
 
         if leaf.dtype.kind == "f":
             for special in (np.nan, np.inf, -np.inf):
@@ -303,22 +296,6 @@ def _bad_records(case: Case) -> Iterator[tuple[str, Any, bool]]:
         yield f"text{where}", put(np.full(leaf.shape, "many")), single
 
 
-def _filled(special: float) -> Callable[[Array], Array]:
-    return lambda leaf: np.full_like(leaf, special) if leaf.dtype.kind == "f" else leaf
-
-
-def _leafwise(block: Any, change: Callable[[Array], Array]) -> Any:
-    if isinstance(block, tuple):
-        fields = [_leafwise(part, change) for part in block]
-        return type(block)(*fields) if hasattr(block, "_fields") else tuple(fields)
-    return change(np.asarray(block))
-
-
-def _with_leaf(block: Any, number: int, new: Any) -> Any:
-    numbers = iter(range(sum(1 for _ in leaves(block))))
-    return _leafwise(block, lambda leaf: new if next(numbers) == number else leaf)
-
-
 def check_record_moves_only_itself(case: Case) -> LawFinding:
     """Replacing one record leaves the contributions of all others as they were."""
     moved = 0
@@ -327,7 +304,7 @@ def check_record_moves_only_itself(case: Case) -> LawFinding:
         raise NotApplicable("it opens no rows, or not all of them")
     for at in (0, len(case.users) // 2, len(case.users) - 1):
         for other in range(min(length(case.examples), 8)):
-            seen = case.run(case.replaced(at, record_at(case.examples, slice(other, other + 1))))
+            seen = case.run(case.replaced(at, case.example(other)))
             keep = np.arange(len(case.users)) != at
             if not _close(seen.opened[keep], before.opened[keep]):
                 raise Broken(f"replacing record {at} changes the contributions of others")
@@ -339,12 +316,11 @@ def check_report_is_of_one_user(case: Case) -> LawFinding:
     """With the noise held fixed, one record moves no number of another user's report."""
     moved = 0
     for way, run in _ways_of_reports(case):
-        before = run(Rows.seal(case.block, users=case.users), None)
+        before = run(case.rows, None)
         for at in (0, len(case.users) // 2, len(case.users) - 1):
             others = [case.replaced(at, None)]
             for other in range(min(length(case.examples), 8)):
-                record = record_at(case.examples, slice(other, other + 1))
-                others.append(case.replaced(at, record))
+                others.append(case.replaced(at, case.example(other)))
             for rows in others:
                 after = run(rows, None)
                 keep = np.arange(len(case.users)) != at
@@ -355,7 +331,6 @@ def check_report_is_of_one_user(case: Case) -> LawFinding:
 
 
 def _ways_of_reports(case: Case) -> list[tuple[str, Callable[[Rows[Any], int | None], Array]]]:
-    """How a mechanism of one output for each user can be run, from rows and a seed to outputs."""
     if case.spend.arithmetic != "each":
         raise NotApplicable("it does not say that every user's output is the user's own")
     ways = [("at once", lambda rows, seed: case.run(rows, seed=seed).value)]
@@ -366,7 +341,7 @@ def _ways_of_reports(case: Case) -> list[tuple[str, Callable[[Rows[Any], int | N
 
 def check_report_has_noise_of_its_own(case: Case) -> LawFinding:
     """No two users of the same record have the same noise, however their rows come."""
-    blocks = [None, record_at(case.examples, slice(0, 1))]
+    blocks = [None, case.example(0)]
     for way, run in _ways_of_reports(case):
         for block in blocks:
             try:
@@ -416,7 +391,7 @@ def check_sum_moves_by_its_sensitivity(case: Case) -> LawFinding:
     }
     before, far = _natural(case, without[adjacency]().value), 0.0
     for other in range(length(case.examples)):
-        new = case.run(case.replaced(0, record_at(case.examples, slice(other, other + 1))))
+        new = case.run(case.replaced(0, case.example(other)))
         order = exponent_of(case.spend.noise.norm)
         far = max(far, float(np.linalg.norm(_natural(case, new.value) - before, ord=order)))
     if not far <= limit * (1 + ROUNDING) + 1e-9 * _size(before):
@@ -447,7 +422,7 @@ def check_noise_decides(case: Case) -> LawFinding:
             break
     for at in range(len(case.users)):
         for record in (0, length(case.examples) // 2):
-            other = case.run(case.replaced(at, record_at(case.examples, slice(record, record + 1))))
+            other = case.run(case.replaced(at, case.example(record)))
             raw = np.flatnonzero(fixed & (other.value.reshape(-1) != first.value.reshape(-1)))
             if raw.size:
                 raise Broken(f"output {raw[0]} carries data and no noise")
@@ -456,23 +431,11 @@ def check_noise_decides(case: Case) -> LawFinding:
     return f"{int((~fixed).sum())} of {fixed.size} numbers are noisy"
 
 
-def _first_records(case: Case) -> list[Any]:
-    few = range(min(3, length(case.examples)))
-    return [record_at(case.examples, slice(k, k + 1)) for k in few]
-
-
 def check_ledger_is_blind(case: Case) -> LawFinding:
     """What is written down on neighbours is the same, but for the digests of what was released."""
     texts = []
-    for rows in (
-        Rows.seal(case.block, users=case.users),
-        case.replaced(0, None),
-        *(case.replaced(0, bad) for _, bad, _ in _bad_records(case)),
-        *(
-            case.replaced(0, record_at(case.examples, slice(k, k + 1)))
-            for k in range(min(3, length(case.examples)))
-        ),
-    ):
+    bad_sets = [case.replaced(0, bad) for _, bad, _ in _bad_records(case)]
+    for rows in (*case.neighbouring(3), *bad_sets):
         book = case.run(rows).book
         bodies = [{**entry.body(), "digest": None} for entry in book.ledger.entries]
         texts.append(json.dumps(bodies, sort_keys=True).replace(book.id, "accountant"))
@@ -489,11 +452,11 @@ def check_ledger_is_blind(case: Case) -> LawFinding:
 def check_grid_is_public(case: Case) -> LawFinding:
     """The grid of exact noise is the same for all data, and for any number of users."""
     tried: dict[str, Rows[Any]] = {
-        "the examples": Rows.seal(case.block, users=case.users),
+        "the examples": case.rows,
         "null records": Rows.null(case.users),
     }
-    for k, record in enumerate(_first_records(case)):
-        tried[f"the examples with record {k} first"] = case.replaced(0, record)
+    for k in range(min(3, length(case.examples))):
+        tried[f"the examples with record {k} first"] = case.replaced(0, case.example(k))
     if fixed_users(case.mechanism) is None:
         for n in range(1, len(case.users)):
             part = record_at(case.block, slice(0, n))
@@ -514,15 +477,8 @@ def check_grid_is_public(case: Case) -> LawFinding:
 def check_says_the_same_of_everybody(case: Case) -> LawFinding:
     """What is printed, warned of and logged does not depend on data."""
     messages = []
-    for rows in (
-        Rows.seal(case.block, users=case.users),
-        Rows.null(case.users),
-        *(case.replaced(0, bad) for _, bad, _ in _bad_records(case)),
-        *(
-            case.replaced(0, record_at(case.examples, slice(k, k + 1)))
-            for k in range(min(3, length(case.examples)))
-        ),
-    ):
+    bad_sets = [case.replaced(0, bad) for _, bad, _ in _bad_records(case)]
+    for rows in (*case.neighbouring(3), Rows.null(case.users), *bad_sets):
         capture = OutputCapture(lambda: 0)
         with capture.capturing():
             book = case.run(rows).book
@@ -542,7 +498,7 @@ def check_stream_takes_users_in_order(case: Case) -> LawFinding:
     n = len(case.users)
     if n < 3:
         raise NotApplicable("its horizon is below 3 users")
-    rows: Rows[Any] = Rows.seal(case.block, users=case.users)
+    rows = case.rows
     for name, order in (
         ("begin with user 1", [range(1, 2)]),
         ("leave out user 1", [range(1), range(2, 3)]),
@@ -618,7 +574,6 @@ def sampled_subject(case: Case) -> SamplingTarget[Any]:
 
 
 def _default_pairs(case: Case) -> list[tuple[Any, Any]]:
-    """Neighbours to try: from the records that were given, or those that tell most."""
     records = case.records
     if records is None:
         try:

@@ -78,12 +78,10 @@ class LawReport:
 
     @property
     def failed(self) -> list[CheckResult]:
-        """The laws that do not hold."""
         return [result for result in self.results if result.verdict == "failed"]
 
     @property
     def undone(self) -> list[CheckResult]:
-        """The checks that could not be done."""
         return [result for result in self.results if result.verdict == "not done"]
 
     @property
@@ -106,7 +104,6 @@ class LawReport:
         return "\n  ".join(lines)
 
     def summary(self) -> str:
-        """One line."""
         count = {v: sum(r.verdict == v for r in self.results) for v in ("passed", "failed")}
         line = f"{self.subject}: {count['passed']} of {len(self.results)} checks passed"
         line += f", {count['failed']} FAILED" if count["failed"] else ""
@@ -120,12 +117,7 @@ class LawReport:
         )
 
     def raise_if_bad(self) -> None:
-        """Raises for the first law that does not hold, naming all.
-
-        Raises:
-            PrivacyViolation: a check failed.
-            CheckError: a check could not be done.
-        """
+        """Raises `PrivacyViolation` if a check failed, `CheckError` if one could not be done."""
         if self.failed:
             lines = "\n  ".join(f"{result.name}: {result.detail}" for result in self.failed)
             evidence = next((r.evidence for r in self.failed if r.evidence is not None), None)
@@ -187,15 +179,3 @@ def _is_library(frame: FrameSummary) -> bool:
 def perform_all(subject: str, checks: Sequence[Callable[[C], LawFinding]], case: C) -> LawReport:
     """Runs all checks, whatever the first ones find."""
     return LawReport(subject, tuple(perform(check, case) for check in checks))
-
-
-def perform_until_failed(
-    subject: str, checks: Sequence[Callable[[C], LawFinding]], case: C
-) -> LawReport:
-    """Runs checks up to the first that fails."""
-    results: list[CheckResult] = []
-    for check in checks:
-        results.append(perform(check, case))
-        if results[-1].verdict == "failed":
-            break
-    return LawReport(subject, tuple(results))

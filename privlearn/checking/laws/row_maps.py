@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.checking.isolation import own_copy
+from privlearn.checking.neighbours import with_leaf
 from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import InterferenceError
 from privlearn.values.records import join, leaves, length, record_at
@@ -27,12 +28,10 @@ __tracebackhide__ = told_in_full
 
 T = TypeVar("T")
 
-_CLOSE = 1e-9
-"""Of a number that may be rounded otherwise at another place of a matrix product."""
+_CLOSE = 1e-9  # Of a number that may be rounded otherwise at another place of a matrix product
 _MOST_CONSTANTS = 16
 _DEPTH = 4
-_SIZES = (2, 3)
-"""Blocks that small are tried too."""
+_SIZES = (2, 3)  # Blocks that small are tried too
 
 
 def check_row_local(function: Callable[[T], Any], block: T, other: T) -> None:
@@ -76,7 +75,6 @@ def check_row_local(function: Callable[[T], Any], block: T, other: T) -> None:
 def _check_beside(
     function: Callable[[Any], Any], block: Any, other: Any, what: str, row: Any
 ) -> None:
-    """An odd row between others, or two of them, must not take anything from its neighbours."""
     n = length(block)
     for first in {0, n // 2}:
         changed = np.isin(np.arange(n), (first, first + 1) if n > 3 else (first,))
@@ -109,18 +107,12 @@ def _same_bits(x: NDArray[Any], y: NDArray[Any], rows: NDArray[np.bool_]) -> boo
     return bool((signs | np.isnan(x)).all())
 
 
-# The single trials ------------------------------------------------------------------------------
-
-
 class _Trial:
-    """One block, and what the function makes of it."""
-
     def __init__(self, function: Callable[[Any], Any], block: Any) -> None:
         self._function, self._block, self._n = function, block, length(block)
         self._before = _result(function, block)
 
     def check(self, row: Any, where: NDArray[np.bool_], how: str) -> None:
-        """Replaces the rows ``where`` by one row and looks at the others."""
         new = record_at(join([self._block, row]), np.where(where, self._n, np.arange(self._n)))
         after = _result(self._function, new)
         if self._before is None or after is None:  # a row fails by itself, and is null by itself
@@ -133,7 +125,6 @@ class _Trial:
             )
 
     def check_order(self) -> None:
-        """Permutes the rows."""
         n, before = self._n, self._before
         for order in (np.roll(np.arange(n), 1), np.arange(n)[::-1], *_sorted_orders(self._block)):
             after = _result(self._function, record_at(self._block, order))
@@ -141,7 +132,6 @@ class _Trial:
                 raise InterferenceError("permuting the rows does not permute the results")
 
     def check_size(self, whole: Any) -> None:
-        """Compares with what the function makes of a larger block that begins with these rows."""
         if whole is None or self._before is None:
             return
         if not _all_close([x[: self._n] for x in whole], self._before):
@@ -151,7 +141,6 @@ class _Trial:
 
 
 def _sorted_orders(block: Any) -> Iterator[NDArray[np.intp]]:
-    """By the first number of a row, up and down."""
     for leaf in leaves(block):
         if leaf.dtype.kind in "fiu" and leaf.size:
             up = np.argsort(leaf.reshape(len(leaf), -1)[:, 0], kind="stable")
@@ -176,7 +165,6 @@ def _close(x: NDArray[Any], y: NDArray[Any]) -> bool:
 
 
 def _check_twice(function: Callable[[T], Any], block: T, other: T) -> None:
-    """Nothing of one call is left in the function, and nothing is written to its input."""
     before = [np.array(leaf) for leaf in leaves(block)]
     first = _result(function, block)
     if not all(map(_equal, before, leaves(block))):
@@ -196,11 +184,7 @@ def _equal(x: NDArray[Any], y: NDArray[Any]) -> bool:
 
 
 def _result(function: Callable[[T], Any], block: T) -> Any:
-    """What the function makes of a block; None where a row of it fails also by itself.
-
-    Raises:
-        InterferenceError: the block fails and none of its rows does by itself.
-    """
+    """What the function makes of a block; None where a row of it fails also by itself."""
     n = length(block)
     problem = _attempt(function, block, n)
     if problem is not None:
@@ -225,8 +209,6 @@ def _attempt(function: Callable[[T], Any], block: T, n: int) -> Any:
         return None
 
 
-# Rows worth trying ------------------------------------------------------------------------------
-
 _NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 10.0, 100.0, -1e3, 1e6, -1e6, 1e12, 1e100, -1e300,
             1e-12, 1e-300, 5e-324)  # fmt: skip
 _FEW = (0.0, 1.0, 1e6, -1e6, 1e-12)
@@ -244,15 +226,14 @@ def odd_rows(function: Callable[..., Any] | None, block: Any) -> Iterator[tuple[
         where = "" if not isinstance(row, tuple) else f" in part {number}"
         for value in _for(leaf.dtype, numbers):
             filled = np.full_like(leaf, value)
-            yield f"{value!r}{where}", _with_leaf(row, number, filled)
+            yield f"{value!r}{where}", with_leaf(row, number, filled)
             if leaf.size > 1 and function is not None:
                 one = np.array(leaf)
                 one.reshape(-1)[-1] = value
-                yield f"one {value!r}{where}", _with_leaf(row, number, one)
+                yield f"one {value!r}{where}", with_leaf(row, number, one)
 
 
 def _for(dtype: np.dtype[Any], numbers: tuple[float, ...]) -> list[Any]:
-    """Values of that type."""
     if dtype.kind == "f":
         largest = float(np.finfo(dtype).max)
         with np.errstate(over="ignore"):
@@ -269,20 +250,7 @@ def _for(dtype: np.dtype[Any], numbers: tuple[float, ...]) -> list[Any]:
     return [""] if dtype.kind == "U" else []
 
 
-def _with_leaf(row: Any, number: int, new: NDArray[Any]) -> Any:
-    numbers = iter(range(sum(1 for _ in leaves(row))))
-
-    def rebuilt(part: Any) -> Any:
-        if isinstance(part, tuple):
-            fields = [rebuilt(field) for field in part]
-            return type(part)(*fields) if hasattr(part, "_fields") else tuple(fields)
-        return new if next(numbers) == number else np.asarray(part)
-
-    return rebuilt(row)
-
-
 def _around(numbers: set[float]) -> Iterator[float]:
-    """The numbers, and what lies just above them and well beyond."""
     for number in sorted(numbers, key=lambda x: (abs(x), x))[-_MOST_CONSTANTS:]:
         yield from (number, math.nextafter(number, math.inf), 2 * number, -2 * number)
 
@@ -320,7 +288,6 @@ def _in_function(function: types.FunctionType, depth: int) -> set[float]:
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code of a function and of those that are written inside it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -29,8 +29,7 @@ MISSING: CanonicalValue = ["missing"]
 _ATOMS = frozenset([bool, int, float, str, type(None)])
 _NUMBERS = frozenset([bool, int, float, type(None)])
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
-_MOST_ITEMS = 100_000
-"""Of an iteration over a learner that are looked at."""
+_MOST_ITEMS = 100_000  # Of an iteration over a learner that are looked at
 
 
 class CanonicalForm:
@@ -131,7 +130,6 @@ def operator_only(item: object) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _names(bases: tuple[type[Any], ...], sizes: tuple[int, ...]) -> tuple[str, ...]:
-    """Public attributes of a class, but methods; ``sizes`` tells when there are more."""
     kind = bases[0]
     return tuple(
         name
@@ -235,7 +233,6 @@ def difference(x: CanonicalValue, y: CanonicalValue, name: str) -> str:
 
 
 def _place(x: CanonicalValue, y: CanonicalValue) -> tuple[str, Any, Any] | None:
-    """The first entry in which two arrays of one kind differ, and its two values."""
     a, b = (np.frombuffer(form[3], dtype=form[4]) for form in (x, y))
     if a.tobytes() == b.tobytes():
         return None

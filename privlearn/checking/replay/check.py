@@ -174,8 +174,6 @@ def _lives(
     restarts: Sequence[int],
     n: int,
 ) -> Callable[[Any, Any, Recorder, Note], None]:
-    """What runs a learner on ``n`` users, in as many processes as there are ends and one more."""
-
     def body(accountant: Any, users: Sequence[Any], observer: Recorder, note: Note) -> None:
         canonical = CanonicalForm({"accountant": accountant}, objects=True)
 
@@ -258,9 +256,6 @@ def assert_pipeline_noninterference(
     return _check(setup, first, second, (replaced,), may_spend_nothing, seconds, "the pipeline")
 
 
-# Neighbours ---------------------------------------------------------------------------------------
-
-
 def _changed(data: Sequence[Any], neighbour: Sequence[Any]) -> list[int]:
     return [i for i, (a, b) in enumerate(zip(data, neighbour, strict=False)) if a is not b]
 
@@ -278,7 +273,6 @@ def _one_replaced(data: Sequence[Any], neighbour: Sequence[Any]) -> tuple[int, .
 def _person_replaced(
     data: Sequence[Any], neighbour: Sequence[Any], rule: Participation
 ) -> tuple[int, ...]:
-    """The slots of the person whose visits differ, all of them in both data sets."""
     changed = _changed(data, neighbour)
     pairs = [(data[i].id, neighbour[i].id) for i in changed] if len(data) == len(neighbour) else []
     ids = {id for pair in pairs for id in pair if id is not None}
@@ -327,9 +321,6 @@ def _one_row_replaced(data: Any, neighbour: Any) -> int:
             f"neighbour: must replace exactly one of {n} rows; differs at {changed[:5]}"
         )
     return changed[0]
-
-
-# Runs ---------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -409,7 +400,6 @@ class Setup:
 
 
 def _restarted(accountant: Any) -> Any:
-    """What another process goes on with after this one ended."""
     ledger = accountant.ledger
     ledger.close()
     again = type(accountant).resume(ledger.path, noise=accountant.noise, people=accountant.people)
@@ -419,7 +409,6 @@ def _restarted(accountant: Any) -> Any:
 
 
 def _room(people: People, users: range) -> int:
-    """The most rows of one person among these slots."""
     rule = people.rule
     return rule.visits(len(users), len(people.batches(users)) if rule.batched else 1)
 
@@ -427,7 +416,6 @@ def _room(people: People, users: range) -> int:
 def _public_state(
     learner: Any, accountant: Accountant[Any], *, posts: bool
 ) -> tuple[PublicState, set[str]]:
-    """What can be seen of a learner, by name, and what was left out in learners inside it."""
     known = {"accountant": accountant, "learner": learner}
     json, objects = CanonicalForm(known), CanonicalForm(known, objects=True, posts=posts)
     state = {

@@ -25,11 +25,7 @@ ROUNDING = 1e-12
 
 
 def compare(
-    first: RecordedRun,
-    second: RecordedRun,
-    replaced: Collection[int],
-    *,
-    public: bool = False,
+    first: RecordedRun, second: RecordedRun, replaced: Collection[int], *, public: bool = False
 ) -> list[TokenEvent]:
     """Compares a run with its replay on a neighbouring data set.
 
@@ -67,7 +63,6 @@ def compare(
 
 
 def _first_event(first: RecordedRun, second: RecordedRun) -> str:
-    """Where runs with different ends begin to differ, if in an event."""
     for i, (a, b) in enumerate(zip_longest(first.events, second.events)):
         if a is None or b is None or a.key() != b.key():
             return f"; before that, {_events_differ(i, a, b)}"
@@ -110,9 +105,6 @@ def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
             f"the public state depends on data beyond what was released: {names}{details}\n  as "
             f"it was {when}"
         )
-
-
-# Events -------------------------------------------------------------------------------------------
 
 
 def _compare_events(
@@ -169,7 +161,6 @@ def _named(event: TokenEvent | None) -> str:
 
 
 def _change(a: TokenEvent, b: TokenEvent) -> Array:
-    """By how much the values of two events differ; 0 where both are the same NaN or infinity."""
     x, y = a.numbers, b.numbers
     with np.errstate(all="ignore"):
         return np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, y - x)
@@ -178,7 +169,6 @@ def _change(a: TokenEvent, b: TokenEvent) -> Array:
 def _compare_opened(
     a: TokenEvent, b: TokenEvent, replaced: Collection[int], where: str
 ) -> set[int]:
-    """The slots of opened rows that differ, all of which are the replaced user's."""
     change = _change(a, b)
     moved = np.flatnonzero((change != 0).any(axis=1))
     others = [a.users.start + int(i) for i in moved if a.users.start + int(i) not in replaced]

@@ -87,17 +87,7 @@ _NO_ARRAYS = (
     "integers beyond floats",
     "objects",
 )
-_ODD_ANSWERS: tuple[Any, ...] = (
-    None,
-    NO_ITEM,
-    -5,
-    10**6,
-    10**30,
-    0.5,
-    math.nan,
-    "three",
-    (1, 2),
-)
+_ODD_ANSWERS: tuple[Any, ...] = (None, NO_ITEM, -5, 10**6, 10**30, 0.5, math.nan, "three", (1, 2))
 
 
 def _odd_data(kind: str, rng: np.random.Generator, n_items: int, dim: int) -> Any:
@@ -226,13 +216,7 @@ def generated_pairs(
     """``n`` pairs of neighbouring populations, one by one; see `generated_pair`."""
     for number in range(n):
         yield generated_pair(
-            seed,
-            number,
-            n_items=n_items,
-            dim=dim,
-            users=users,
-            positions=positions,
-            arrays=arrays,
+            seed, number, n_items=n_items, dim=dim, users=users, positions=positions, arrays=arrays
         )
 
 

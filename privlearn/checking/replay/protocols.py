@@ -93,7 +93,6 @@ def _served(learner: Any, users: Iterable[Any], *, people: bool) -> Iterator[Ite
 
 
 def _ids(block: Sequence[Any], people: bool) -> dict[str, list[Any]]:
-    """The argument ``people`` for a block of visits, if the learner takes one."""
     return {"people": [user.id for user in block]} if people else {}
 
 
@@ -130,8 +129,6 @@ def played(
 
 
 def _asking(block: list[User], received: list[Items | None]) -> Callable[[Any, Items], list[Any]]:
-    """The users' side of `play`; ``private`` holds their places in the block."""
-
     def respond(own: Any, shown: Items) -> list[Any]:
         answers: list[Any] = []
         for number, offer in zip(own.private[:, 0], shown, strict=True):
@@ -175,9 +172,6 @@ def logged(size: int = 1, *, people: bool = False) -> InteractionProtocol:
             yield from [None] * len(block)
 
     return protocol
-
-
-# Rows and contexts: a user's array is one vector, and the answer is a label or a reward -----------
 
 
 def examples(size: int = 1, *, people: bool = False) -> InteractionProtocol:
@@ -242,8 +236,6 @@ def pulled(size: int | None = None, *, people: bool = False) -> InteractionProto
 
 
 def _rewarding(block: list[User], received: list[int | None]) -> Callable[[Any, Any], list[Any]]:
-    """As `_asking`, for arms."""
-
     def respond(own: Any, arms: Any) -> list[Any]:
         rewards: list[Any] = []
         for number, arm in zip(own.private[:, 0], arms, strict=True):

@@ -50,7 +50,6 @@ class TokenEvent:
 
     @property
     def reach(self) -> float:
-        """Sensitivity of the spend."""
         return self.spend.domain.sensitivity(self.adjacency, self.spend.noise.norm)
 
     def key(self) -> tuple[Any, ...]:
@@ -86,11 +85,7 @@ class RecordedRun:
 
 
 class Recorder:
-    """An observer that writes down what happens.
-
-    Args:
-        limit: is told how many users have arrived.
-    """
+    """An observer that writes down what happens."""
 
     def __init__(self, limit: TimeLimit) -> None:
         self.run = RecordedRun()
@@ -105,7 +100,6 @@ class Recorder:
             self._names = names
 
     def nameless(self, text: str) -> str:
-        """A text without random names."""
         for name, by in self._names.items():
             text = text.replace(name, by)
         return text
@@ -120,17 +114,14 @@ class Recorder:
             yield user
 
     def spent(self, token: Token[Any], spend: Spend) -> None:
-        """A spend was recorded; it is the last entry."""
         self._spends[token.id] = spend
         entry = self._ledger.entries[-1].model_dump_json()
         self._note("spend", token, token.users, self.nameless(entry))
 
     def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
-        """Clipped rows were opened."""
         self._note("open", token, users, "", np.array(rows))
 
     def released(self, token: Token[Any], value: Array) -> Array:
-        """A value is about to leave."""
         array = np.array(value)
         self._note("release", token, token.users, f"{array.dtype.str}{array.shape}", array)
         return value

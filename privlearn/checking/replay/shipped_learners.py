@@ -64,14 +64,7 @@ class LearnerCase:
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """What many passed replays have gone through.
-
-    Attributes:
-        pairs: of neighbours.
-        moved: pairs in which something that was paid for depended on the replaced user.
-        runs: of the learner, in all pairs together.
-        seconds: of all, the learner's own time included.
-    """
+    """What many passed replays have gone through."""
 
     pairs: int
     moved: int

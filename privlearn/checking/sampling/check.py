@@ -259,7 +259,6 @@ class _Check:
         return like.take(slice(0, len(first))), like.take(slice(len(first), None)), like
 
     def _cells(self, pair: int) -> Cells:
-        """The numbers in the data of either data set."""
         if pair not in self.cells:
             first, second = self.subject.neighbours[pair]
             self.cells[pair] = numbers_in(first), numbers_in(second)
@@ -341,7 +340,6 @@ class _Check:
     # A fixed number of outputs --------------------------------------------------------------------
 
     def split(self, pair: int, used: int, known: Drawn) -> _Result:
-        """Learns on some outputs, the ``known`` ones among them, and concludes from fresh ones."""
         each = (self.samples - used) // 2
         train = min(int(LEARNING * (each + len(known[0]))), ENOUGH)
         more = max(train - len(known[0]), 0)
@@ -400,7 +398,6 @@ class _Check:
     # One pair after the other ---------------------------------------------------------------------
 
     def bet(self, pair: int, used: int, known: Drawn) -> _Result:
-        """Bets on fresh pairs of outputs until the claim is refuted or the samples are used up."""
         most = (self.samples - used) // 2
         sampler_p, sampler_q = samplers = self._samplers(pair, 2)
         need = -math.log(1 - self.confidence)
@@ -486,8 +483,6 @@ def _drawn(first: _Sampler, second: _Sampler, n: int) -> tuple[list[Any], list[A
 
 
 class _Sampler:
-    """Runs of the subject on one data set."""
-
     def __init__(
         self,
         start: Callable[[Any, int], Callable[[], Any]],
@@ -509,7 +504,6 @@ class _Sampler:
 
     @property
     def changed(self) -> bool:
-        """Whether the data are no longer what they were."""
         return self._comparable and not alike(self._data, self._before)
 
     def draw(self, n: int) -> list[Any]:
@@ -534,7 +528,6 @@ class _Sampler:
         return outputs
 
     def _kept(self, output: Any) -> Any:
-        """A copy, with what it does not keep of the original if that is unusual."""
         if self._usual and PLAIN.get(type(output)) == self._usual[0]:  # nobody can change it
             return output
         own = layout(output, self._arrays)

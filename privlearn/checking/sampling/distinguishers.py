@@ -51,12 +51,10 @@ class Score:
 
     @property
     def text(self) -> str:
-        """What it looks at."""
         return self.fitted()[0]
 
     @property
     def of(self) -> Scorer:
-        """Scores of a table of outputs."""
         return self.fitted()[1]
 
 
@@ -108,13 +106,11 @@ def last_bits_tell(first: OutputTable, second: OutputTable) -> bool:
 
 
 def _repeats(table: OutputTable) -> bool:
-    """Whether most outputs are seen more than once."""
     some = table.numbers[:LOOK]
     return len({row.tobytes() for row in some}) < len(some) / 2
 
 
 def _varied(first: OutputTable, second: OutputTable) -> list[int]:
-    """Number columns that are not one constant."""
     if not first.numbers.shape[1]:
         return []
     low = np.minimum(first.numbers.min(axis=0), second.numbers.min(axis=0))
@@ -159,9 +155,6 @@ def _of_last_tables(function: Scorer) -> Scorer:
     return of
 
 
-# Symbols ------------------------------------------------------------------------------------------
-
-
 def _fit_symbols(first: OutputTable, second: OutputTable) -> list[Fitted]:
     """Log odds of the whole row of symbols and numbers that repeat, and of the best column."""
     fitted: list[Fitted] = [("the output as a whole", _odds(first, second, _whole))]
@@ -201,9 +194,6 @@ def _odds(first: OutputTable, second: OutputTable, keys: Keys) -> Scorer:
     return lambda other: np.array([table.get(key, 0.0) for key in keys(other)])
 
 
-# Linear and quadratic -----------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Flags:
     """Indicators: of codes of symbol columns, and of values of number columns that take few.
@@ -230,7 +220,6 @@ class _Flags:
 
 
 def _design(table: OutputTable, flags: _Flags) -> Array:
-    """Numbers and indicators."""
     return np.hstack([table.numbers, flags.of(table)]) if len(flags) else table.numbers
 
 
@@ -328,9 +317,6 @@ def _fit_quadratic(first: OutputTable, second: OutputTable, varied: list[int]) -
     return [("means and covariances of the numbers", score)]
 
 
-# Single features ----------------------------------------------------------------------------------
-
-
 def lowest_bit(values: Array) -> Array:
     """Exponent of the lowest set bit of each float: noise on a coarser grid has a higher one."""
     mantissa, exponent = np.frexp(values)
@@ -364,7 +350,6 @@ class _Features:
         return cls(np.median(second.numbers, axis=0), bits | _on_a_grid(both))
 
     def names(self, table: OutputTable) -> list[str]:
-        """One for each column of `of`."""
         names = [f"output{n}" for n in table.names]
         if len(table.names) <= 64:
             middles = zip(table.names, self.middle, strict=True)
@@ -417,8 +402,6 @@ def _one(i: int, sign: float, name: str, features: Scorer) -> Fitted:
     return name if sign > 0 else f"−({name})", lambda table: sign * features(table)[:, i]
 
 
-# Repeated values ----------------------------------------------------------------------------------
-
 DIGITS = 53
 """Binary digits of a float."""
 SAME_DIGITS = 40
@@ -444,7 +427,6 @@ def repeats(first: OutputTable, second: OutputTable, cells: Cells | None) -> Sco
 
 
 def _many_valued(first: OutputTable, second: OutputTable) -> NDArray[np.bool_]:
-    """Columns of numbers of which most are seen once, on either data set."""
     many = np.ones(first.numbers.shape[1], dtype=bool)
     for table in (first, second):
         ranked = np.sort(_same(table.numbers[:LOOK].T))

@@ -17,15 +17,7 @@ import re
 import zlib
 from array import array
 from collections import Counter, deque
-from collections.abc import (
-    ItemsView,
-    Iterable,
-    Iterator,
-    KeysView,
-    Mapping,
-    Sequence,
-    ValuesView,
-)
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -151,7 +143,6 @@ class OutputTable:
         return len(self.numbers)
 
     def take(self, rows: Any) -> OutputTable:
-        """The table of some of the runs."""
         return OutputTable(
             self.numbers[rows], self.names, self.symbols[rows], self.paths, self.values
         )
@@ -332,7 +323,6 @@ def _fields(item: Any, path: str) -> list[tuple[str, Any]] | None:
 
 
 def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """A single value, as one leaf or more."""
     if isinstance(item, np.datetime64 | np.timedelta64):
         item = str(item) if np.isnat(item) else int(item.astype(np.int64))
     elif isinstance(item, np.floating):
@@ -373,7 +363,6 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _numbers_in(text: str, path: str) -> Iterator[tuple[str, Any]]:
-    """Noise may hide in digits, where every text is seen once."""
     word = type(text) is str and len(text) <= LONG
     result = _numbers_of_word(text) if word else _numbers_of(text)
     if result:
@@ -447,7 +436,6 @@ def _symbol(leaf: Any) -> Any:
 
 
 def _columns(rows: Sequence[Mapping[str, Any]], times: Sequence[int]) -> OutputTable:
-    """Which paths hold numbers, and which vary as symbols, for rows that came so many times."""
     total = sum(times)
     counts: dict[str, Counter[Any]] = {}
     for row, came in zip(rows, times, strict=True):

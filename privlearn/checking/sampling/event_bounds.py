@@ -45,7 +45,6 @@ class Cut:
     """Bound that is to be expected of held-out outputs."""
 
     def holds(self, scores: Array) -> NDArray[np.bool_]:
-        """Where it happens."""
         return scores >= self.threshold if self.above else scores <= self.threshold
 
 
@@ -65,16 +64,7 @@ def border(k: int, n: int, low: int, m: int, confidence: float, at: Array) -> tu
 
 
 def event_bound(claim: Claim, k: int, n: int, low: int, m: int, confidence: float) -> float:
-    """Lower bound on the claim's number.
-
-    Args:
-        claim: whose number it is.
-        k: times the event happened on the first data set, of n.
-        n: outputs of the first data set.
-        low: times it happened on the second data set, of m.
-        m: outputs of the second data set.
-        confidence: of the bound.
-    """
+    """Lower bound on the claim's number, for an event seen ``k`` of n and ``low`` of m times."""
     left, right = 0.0, 1.0
     best = np.inf
     for _ in range(6):  # each time 16 times as fine, around the valley
@@ -103,7 +93,6 @@ def best_cut(
 
 
 def _frequencies(scores: Array, cuts: Array) -> Array:
-    """Of sorted scores at or above each cut, pulled a little towards a normal curve's."""
     counted = len(scores) - np.searchsorted(scores, cuts, side="left")
     spread = float(scores.std())
     if not 0 < spread < np.inf or len(cuts) < FEW:

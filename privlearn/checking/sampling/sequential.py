@@ -95,13 +95,7 @@ def lines(claim: Claim, value: float, thresholds: Array, q: Array) -> Bets:
 def moments(
     claim: Claim, log_ratio: Callable[[Array], Array], wanted: Sequence[tuple[float, float, bool]]
 ) -> Bets:
-    """The moment inequalities of `privlearn.checking.sampling.claims`.
-
-    Args:
-        claim: whose they are.
-        log_ratio: of P to Q, as far as is known, from scores.
-        wanted: orders, clips, and whether it is D(Q‖P) that is asked for.
-    """
+    """The moment inequalities of `privlearn.checking.sampling.claims`."""
     singles = [
         _turned(_moment(claim, _negative(log_ratio), order, clip))
         if swapped
@@ -133,7 +127,6 @@ def _negative(function: Function) -> Function:
 
 
 def _turned(single: Inequality) -> Inequality:
-    """The same with u of the second data set and v of the first."""
     text, gain, cost, limit, least = single
     return f"{text}, data sets swapped", _negative(cost), _negative(gain), limit, least
 
@@ -187,19 +180,9 @@ def calibrated(first: Array, second: Array) -> Callable[[Array], Array]:
     return lambda s: b[0] + b[1] * (s - middle) / spread
 
 
-# A fixed number of outputs ------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Moment:
-    """A moment inequality chosen on training scores, with its stake.
-
-    Attributes:
-        bets: the one inequality.
-        order: of the moment.
-        stake: λ.
-        promise: the bound to be expected.
-    """
+    """A moment inequality chosen on training scores, with its stake."""
 
     bets: Bets
     order: float
@@ -261,9 +244,6 @@ def moment_bound(
         middle = (low + high) / 2
         low, high = (middle, high) if log_stake(middle) >= need else (low, middle)
     return least_number(claim, chosen.order, low) * (1 - 1e-9)
-
-
-# Anytime ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,8 @@ from functools import lru_cache, reduce
 from privlearn.noise.exact.enclosures import Interval
 from privlearn.noise.exact.tails import exp_minus, normal_tail, pi
 
-_DIGITS = 96
-"""Correct bits of a mass, at least."""
-_SMALLEST = 1e-210
-"""Caps of less are not computed: their mass is between 0 and this."""
+_DIGITS = 96  # Correct bits of a mass, at least
+_SMALLEST = 1e-210  # Caps of less are not computed: their mass is between 0 and this
 
 
 @lru_cache(maxsize=1024)

@@ -55,13 +55,11 @@ REPORT_LEVELS: Final = 2**23
 """Released numbers are multiples of limit/2^23."""
 NORMAL_LIMIT: Final = 12
 """Numbers of normal reports are cut there."""
-_SPARE = 3
-"""Candidates that are drawn at once beyond those that are needed, while they are short."""
+_SPARE = 3  # Candidates that are drawn at once beyond those that are needed, while they are short
 _SHORT = 128
 _FIRST_BITS, _MORE_BITS = 48, 16
 """Of variates, when doubles on 40 of them do not decide; and more until the integers do."""
-_FEW_ROUNDINGS = 2.0**-48
-"""Relative, of up to 30 operations."""
+_FEW_ROUNDINGS = 2.0**-48  # Relative, of up to 30 operations
 _WIDE = 0.36
 """Caps with t²·d below it are a large share of the sphere: rejection takes below 2 tries."""
 
@@ -97,11 +95,7 @@ class Candidates:
         return 0 if self.normals is None else len(self.normals) // self.wide[1]
 
     def joined(self, later: Candidates) -> Candidates:
-        """These rows and then ``later`` ones."""
-        pairs = (
-            (self.exponentials, later.exponentials),
-            (self.normals, later.normals),
-        )
+        pairs = ((self.exponentials, later.exponentials), (self.normals, later.normals))
         both = [a.joined(b) if a is not None and b is not None else None for a, b in pairs]
         return Candidates(both[0], both[1], self.wide)
 
@@ -113,11 +107,9 @@ class Candidates:
         return self._near
 
     def normals_at(self, places: Places) -> Approx:
-        """Normals of some candidates in doubles."""
         return self.approximate()[1][places]
 
     def inherited(self) -> None:
-        """Overwrites them in a forked child."""
         for drawn in (self.exponentials, self.normals):
             if drawn is not None:
                 drawn.words[:] = 0
@@ -153,8 +145,6 @@ def certainly(margin: Any, exactly: Any) -> NDArray[np.bool_]:
 
 
 class _Constants(NamedTuple):
-    """Of a law, in doubles or intervals, in arrays of one."""
-
     two: Any
     t: Any
     one_and_t: Any
@@ -248,7 +238,6 @@ class CapLaw:
 
     @cached_property
     def _height_wide(self) -> tuple[int, int]:
-        """Exponentials and normals for a height."""
         if not self.sphere:
             return 2, 0
         if self.dim == 2:
@@ -369,7 +358,6 @@ class CapLaw:
         return even + normals[:, 0] * normals[:, 0] if odd else even
 
     def length(self, normals: Any) -> Any:
-        """Of all but the first."""
         others = normals[:, 1:]
         return root((others * others).sum(axis=1)) if self.dim > 1 else abs(normals[:, 0])
 
@@ -412,7 +400,6 @@ class CapLaw:
 
     @property
     def scale(self) -> Fraction:
-        """Steps in 1."""
         return Fraction(REPORT_LEVELS, 1 if self.sphere else NORMAL_LIMIT)
 
 
@@ -432,7 +419,6 @@ def _rounding(d: int) -> float:
 
 
 def _largest_error(*blocks: Approx) -> NDArray[np.float64] | float:
-    """Of each row, in all of these blocks of variates."""
     found: NDArray[np.float64] | float = 0.0
     for block in blocks:
         if block.value.size:
@@ -501,7 +487,6 @@ class CapRows:
         return replace(self, known=(), points=np.stack(both))
 
     def inherited(self) -> None:
-        """Overwrites them in a forked child."""
         for candidates in (self.whole, self.cap):
             if candidates is not None:
                 candidates.inherited()
@@ -637,7 +622,6 @@ class CapRows:
     def _exactly(
         self, row: int, columns: list[int], unit: NDArray[np.float64], null: bool, bits: int
     ) -> list[int]:
-        """Some numbers of one report."""
         law, inside = self.law, bool(self.inside[row]) and not null
         place = int((self.first if null else self.last)[row])
         normals = self.whole.enclosed(place, bits)[1]

@@ -19,12 +19,10 @@ from privlearn.noise.exact.variates import STEP, Variates
 
 _ROUNDING = 2.0**-52
 """Relative, twice that of one operation; the other half is room for the rounding of bounds."""
-_MORE = 1 + 2.0**-48
-"""Covers the rounding of what computes a bound."""
+_MORE = 1 + 2.0**-48  # Covers the rounding of what computes a bound
 _UNDERFLOW = 2.0**-1000
 _HALF_STEP = STEP / 2
-_LARGE = 2.0**12
-"""Below it ⌊2^40 z⌋ + ½ is a double."""
+_LARGE = 2.0**12  # Below it ⌊2^40 z⌋ + ½ is a double
 
 
 class Undecided(ArithmeticError):
@@ -89,14 +87,12 @@ class Approx:
         return Approx(np.abs(self.value), self.error)
 
     def where(self, first: NDArray[np.bool_], other: Approx) -> Approx:
-        """These numbers where ``first`` holds, and ``other`` ones elsewhere."""
         return Approx(
             np.where(first, self.value, other.value), np.where(first, self.error, other.error)
         )
 
     @property
     def unsure(self) -> NDArray[np.bool_]:
-        """Where the sign is not certain."""
         return ~(np.abs(self.value) > self.error)  # also where a bound is NaN
 
 

@@ -29,8 +29,7 @@ Floors: TypeAlias = NDArray[np.int64]
 Extended: TypeAlias = dict[int, Bits]
 """Places of a draw whose floors took more bits than a word has, and these bits."""
 
-_TILE = 1 << 13
-"""Words at a time: scratch and table stay in the cache."""
+_TILE = 1 << 13  # Words at a time: scratch and table stay in the cache
 _MOST = (1 << 62) - 1
 """Floors end here, at |z| = 2^22, so that adding them does not wrap.  It is passed with probability
 at most e^(−2^22), below 10^(−1800000): the one place where what is added has not the continuous law
@@ -68,7 +67,6 @@ class _Scratch:
         return w, unsigned, cell, t, digits, y, rows, centre, base, coefficients, error
 
     def of(self, n: int) -> tuple[Any, ...]:
-        """Arrays of length ``n``, made anew if the last ones had another."""
         if len(self.views[0]) != n:
             self.views = self._of(n)
         return self.views
@@ -108,11 +106,7 @@ class Halves:
 
 
 def floors(
-    table: Table | Halves,
-    words: WordArray,
-    more: Callable[[], int],
-    *,
-    out: Floors | None = None,
+    table: Table | Halves, words: WordArray, more: Callable[[], int], *, out: Floors | None = None
 ) -> tuple[Floors, Extended]:
     """⌊2^40 f(V)⌋, V beginning with bits 1 to 63 of each word; and the bits of slow draws.
 

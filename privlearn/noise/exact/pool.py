@@ -86,11 +86,7 @@ class NoisePool:
             return self._ahead[kind].part(start, start + n)
 
     def floors(self, kind: Kind, n: int) -> Floors:
-        """⌊2^40 z⌋ of the next ``n`` variates, int64, the caller's own.
-
-        Raises:
-            TokenCopyError: in a forked process.
-        """
+        """⌊2^40 z⌋ of the next ``n`` variates, int64, the caller's own."""
         with self._lock:
             start = self._reserve(kind, n)
             return self._ahead[kind].floors[start : start + n].copy()  # not the block it is from
@@ -109,11 +105,6 @@ class NoisePool:
         return start
 
     def words(self, n: int) -> NDArray[np.uint64]:
-        """The next ``n`` uniform words.
-
-        Raises:
-            TokenCopyError: in a forked process.
-        """
         with self._lock:
             return self._source.words(n)
 
@@ -145,11 +136,7 @@ class NoisePool:
         return cast(A, found)
 
     def more(self) -> int:
-        """64 further bits, of a stream of their own.
-
-        Raises:
-            TokenCopyError: in a forked process.
-        """
+        """64 further bits, of a stream of their own."""
         if self._lock.made_in != processes.here():
             raise self._lock.refused()
         return self._source.more()

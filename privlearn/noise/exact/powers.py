@@ -37,16 +37,12 @@ from privlearn.noise.exact.tails import Bounds
 from privlearn.noise.exact.variates import STEP, Variates
 from privlearn.noise.exact.words import WordArray
 
-_U = 2.0**-53
-"""Relative rounding error of one operation."""
-_SATURATED = 2.0**22
-"""Where floors end."""
-_NUMBERS = 1 << 14
-"""Coordinates at a time."""
+_U = 2.0**-53  # Relative rounding error of one operation
+_SATURATED = 2.0**22  # Where floors end
+_NUMBERS = 1 << 14  # Coordinates at a time
 _Enclosed: TypeAlias = tuple[list[Bounds], Bounds, Bounds]
 """Bounds of the |x_i| of one vector, of ‖x‖ and of r, all at one precision."""
-_MORE = 64
-"""Bits by which integers grow where they do not decide."""
+_MORE = 64  # Bits by which integers grow where they do not decide
 
 
 def power_vectors(pool: Pool, n: int, dim: int, p: float, bits: int) -> Floors:
@@ -93,7 +89,6 @@ class Sizes:
 
     @classmethod
     def drawn(cls, pool: Pool, n: int, p: float) -> Sizes:
-        """``n`` of them."""
         power = real_power(p)
         words, about, off = np.empty(n, np.uint64), np.empty(n, np.int64), np.empty(n, np.int64)
         made = cls(power, words, about, off, {}, pool.more)
@@ -106,7 +101,6 @@ class Sizes:
 
     @classmethod
     def _proposed(cls, pool: Pool, n: int, power: RealPower) -> Sizes:
-        """``n`` proposals, and which are accepted."""
         p, whole = power.p, power.whole
         words = np.array(pool.words(n))
         sizes = (words >> np.uint64(WORD_BITS + 1 - NEAR_BITS)).astype(np.int64)
@@ -135,7 +129,6 @@ class Sizes:
         return made
 
     def _take(self, tried: Sizes, places: NDArray[np.intp], at: int) -> int:
-        """Takes over some of other ones, from place ``at`` on; how many."""
         to = slice(at, at + len(places))
         self.words[to], self.near[to] = tried.words[places], tried.near[places]
         self.off[to] = tried.off[places]

@@ -20,10 +20,8 @@ from privlearn.noise.exact.tails import Bounds
 
 Doubles: TypeAlias = NDArray[np.float64]
 
-_GUARD = 32
-"""Bits beyond a precision, for the rounding of a norm."""
-_GUESSED = 1000
-"""Bits of a number from which a double guesses its root."""
+_GUARD = 32  # Bits beyond a precision, for the rounding of a norm
+_GUESSED = 1000  # Bits of a number from which a double guesses its root
 
 
 @final

@@ -8,16 +8,11 @@ from dataclasses import dataclass
 
 from privlearn.noise.exact.tails import Family
 
-_MORE = 64
-"""Bits that are appended at a time."""
-_GUARD = 32
-"""Bits of precision beyond those of V."""
-_SPARE = 16
-"""Bits of V beyond those after the point: fewer would hardly ever do."""
-_GUESSED = 45
-"""Bits after the point that a guess in doubles has nearly right."""
-_STEPS = 8
-"""Each adds nearly as many right digits as the guess has."""
+_MORE = 64  # Bits that are appended at a time
+_GUARD = 32  # Bits of precision beyond those of V
+_SPARE = 16  # Bits of V beyond those after the point: fewer would hardly ever do
+_GUESSED = 45  # Bits after the point that a guess in doubles has nearly right
+_STEPS = 8  # Each adds nearly as many right digits as the guess has
 _BENT = 6
 """Binary digits of how fast the slope of a tail changes, relative to it: z for the normal one."""
 
@@ -30,7 +25,6 @@ class Bits:
     count: int
 
     def extend(self, more: Callable[[], int]) -> None:
-        """Appends 64 bits."""
         self.prefix, self.count = (self.prefix << _MORE) | more(), self.count + _MORE
 
 

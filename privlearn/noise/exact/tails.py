@@ -15,8 +15,7 @@ from typing import TypeAlias, final
 
 Bounds: TypeAlias = tuple[int, int]
 
-_GUARD = 24
-"""Bits beyond the precision that is asked for."""
+_GUARD = 24  # Bits beyond the precision that is asked for
 
 
 @final

@@ -98,8 +98,7 @@ def table_of(kind: Kind, last_bit: int) -> tuple[Table, bool]:
 
 STEP = 2.0**-FLOOR_BITS
 """Of the floors."""
-_TRIED = 64
-"""Words of each table, in the test before first use; it takes some 10 ms."""
+_TRIED = 64  # Words of each table, in the test before first use; it takes some 10 ms
 
 
 @cache

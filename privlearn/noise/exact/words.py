@@ -14,8 +14,7 @@ from privlearn.storage import processes
 
 WordArray: TypeAlias = NDArray[np.uint64]
 _ZEROS = bytes(1 << 16)
-_SPARE = 2
-"""Words at the end of a buffer, where the cipher may want a block less a byte (16 − 1)."""
+_SPARE = 2  # Words at the end of a buffer, where the cipher may want a block less a byte (16 − 1)
 _WIPED = "a keystream cannot be used in a forked process: its key was wiped"
 _SECOND_STREAM = 1 << 127
 """Where the counter of the further bits begins: 2¹²⁷ blocks away, so that streams never meet."""
@@ -73,7 +72,6 @@ class Keystream:
 
 @cache
 def _cipher() -> tuple[Any, Any, dict[int, Any]]:
-    """Loaded when noise is first drawn; and the mode that begins at each counter."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
     first, second = (modes.CTR(start.to_bytes(16, "big")) for start in (0, _SECOND_STREAM))

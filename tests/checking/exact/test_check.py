@@ -13,14 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privlearn.checking.exact import probe
-from privlearn.checking.exact.check import ORDERS, check_loss, compare, white_box
+from privlearn.checking.exact.check import (
+    ORDERS,
+    check_loss,
+    compare,
+    distribution_pairs,
+    white_box,
+)
 from privlearn.checking.exact.distributions import (
     DistributionPair,
     hockey_stick,
     largest_ratio,
     renyi,
 )
-from privlearn.checking.exact.loss_pairs import distribution_pairs
 from privlearn.checking.exact.minimisers import minimiser_density, minimiser_pairs
 from privlearn.checking.neighbours import extreme_records, worst_pairs
 from privlearn.contract.receipts import Released

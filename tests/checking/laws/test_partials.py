@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from faults.partials import FAULTS, MadeApart
+from single_laws import check_one_law
 
 from privlearn.checking.laws import partials
-from privlearn.checking.laws.check import check_one_law
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum

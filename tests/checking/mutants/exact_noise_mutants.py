@@ -11,11 +11,12 @@ import numpy as np
 from faults.cases import ExactCase
 from mutant_cases import LawsOfDomain, against_own_loss, buffered, gaussian_sum, record
 from mutation import Edit, InspectionCase, Mutant
+from table_building import proved_error
 
 from privlearn.errors import NoiseSamplerError
 from privlearn.mechanisms.exact_choices import NoisyScores
 from privlearn.mechanisms.vertices import SimplexVertices
-from privlearn.noise.exact import building, fast, variates
+from privlearn.noise.exact import fast, variates
 from privlearn.noise.exact.pool import NoisePool
 from privlearn.noise.exact.words import Keystream, SeededWords
 from privlearn.rows.domains import Ball
@@ -39,7 +40,7 @@ def bound_is_unproved() -> str | None:
     """Whether the error of a cell is larger than its table says."""
     table = vars(variates)["shipped_tables"]()[0]
     numbers = [float(x) for x in table.coefficients[:, _CELL]]
-    proved = building.proved_error(table.family, _CELL, int(table.base[_CELL]), numbers)
+    proved = proved_error(table.family, _CELL, int(table.base[_CELL]), numbers)
     said = float(table.error[_CELL])
     return f"an error of {proved:.3g} is proved, {said:.3g} stated" if proved > said else None
 

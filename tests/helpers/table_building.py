@@ -92,11 +92,7 @@ def cell_place(index: int) -> tuple[int, int]:
 
 
 def _expand(tail: BallTail, family: Family, centre: int, half: Ball) -> _Expansion:
-    """Taylor's polynomial of the inverse of ``tail``, by reversion, with Lagrange's remainder.
-
-    Raises:
-        ArithmeticError: f of the cell could not be enclosed.
-    """
+    """Taylor's polynomial of the inverse of ``tail``, by reversion, with Lagrange's remainder."""
     v = arb(centre) / arb(2) ** WORD_BITS
     z = arb(family.guess(float(v)))
     for _ in range(5):  # Newton's rule; where it ends is not trusted
