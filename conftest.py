@@ -8,6 +8,7 @@ import gc
 import importlib
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -59,6 +60,36 @@ def _commands_are_parsed_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.testing, "_get_command", lru_cache(get_command))
         yield
+
+
+_UNLESS_ASKED = "not expensive"
+"""What pyproject.toml gives as `-m`; whoever gives another one decides alone."""
+_CALIBRATED = "mechanisms", "privlearn/checking", "privlearn/noise"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests with the mark `calibration` run when one of the folders they are about changed.
+
+    Workers get the choice of the process that starts them.
+    """
+    if config.option.markexpr == _UNLESS_ASKED and not _changed(config.rootpath, _CALIBRATED):
+        config.option.markexpr += " and not calibration"
+
+
+def _changed(root: Path, folders: Sequence[str]) -> bool:
+    """Whether a file there is not as on the main branch; never without git."""
+
+    def git(*command: str) -> str:
+        try:
+            told = subprocess.run(("git", *command), cwd=root, capture_output=True, text=True)
+        except OSError:
+            return ""
+        return "" if told.returncode else told.stdout.strip()
+
+    bases = (git("merge-base", "HEAD", main) for main in ("origin/main", "main"))
+    base = next(filter(None, bases), "HEAD")
+    new = git("ls-files", "--others", "--exclude-standard", "--", *folders)
+    return bool(new or git("diff", "--name-only", base, "--", *folders))
 
 
 _OTHER_PROCESSES = "tests/survival/", "tests/typing/"

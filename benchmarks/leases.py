@@ -221,7 +221,7 @@ def retries(folder: Path, spends: int, tokens: int) -> Table:
 def deaths(folder: Path) -> Table:
     """A retried release and a lease, killed at every point that they pass."""
     started = time.perf_counter()
-    found = asked(folder, every=True)
+    found = asked(folder, "every")
     rows = []
     for work in ("retried", "leased"):
         mine = [each for each in found if each.work == work]

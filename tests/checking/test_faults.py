@@ -9,6 +9,7 @@ CONFIDENCE = 1 - 0.025 / len(FAULTS)
 """So that with probability 0.975 no correct control at all gives a false alarm."""
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize("each", FAULTS, ids=lambda each: each.name)
 def test_every_fault_is_caught(each: Fault) -> None:
     verdict = each.broken.check()
@@ -21,6 +22,7 @@ def of_controls() -> dict[int, CaseResult]:
     return {}
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize("each", FAULTS, ids=lambda each: each.name)
 def test_every_control_passes(each: Fault, of_controls: dict[int, CaseResult]) -> None:
     known = id(each.control)

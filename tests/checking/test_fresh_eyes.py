@@ -37,6 +37,8 @@ from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, GumbelNoise, LaplaceNoise
 from privlearn.rows.domains import Array
 
+pytestmark = pytest.mark.calibration
+
 LOG = logging.getLogger("fresh_eyes")
 
 

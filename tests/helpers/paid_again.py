@@ -180,23 +180,28 @@ def killed(work: str, name: str, at: int, folder: Path) -> Found:
     return found
 
 
-def all_of(folder: Path, *, every: bool) -> list[Found]:
-    """One death at each kind of point that comes with the token or later, or at ``every`` one."""
-    found = []
+def all_of(folder: Path, which: str) -> list[Found]:
+    """One death at each kind of point that comes with the token or later.
+
+    Or at ``every`` point, or at a ``few``: every third kind.
+    """
+    found, kinds = [], 0
     for work in WORKS:
         seen: dict[str, int] = {}
         begun = False
         for name in names_of(work, folder):
             begun = begun or name == "before append (issue)"
             seen[name] = seen.get(name, 0) + 1
-            if every or (begun and seen[name] == 1):
+            kind = begun and seen[name] == 1
+            kinds += kind
+            if which == "every" or (kind and (which == "kinds" or kinds % 3 == 0)):
                 found.append(killed(work, name, seen[name], folder))
     return found
 
 
-def asked(folder: Path, *, every: bool = False) -> list[Found]:
+def asked(folder: Path, which: str = "kinds") -> list[Found]:
     """What `all_of` finds in a process of its own."""
-    command = [sys.executable, __file__, str(folder), "every" if every else "kinds"]
+    command = [sys.executable, __file__, str(folder), which]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)
     if done.returncode:
@@ -216,4 +221,4 @@ def prepare() -> None:
 
 if __name__ == "__main__":
     prepare()
-    print(json.dumps([asdict(f) for f in all_of(Path(sys.argv[1]), every=sys.argv[2] == "every")]))
+    print(json.dumps([asdict(f) for f in all_of(Path(sys.argv[1]), sys.argv[2])]))

@@ -60,7 +60,7 @@ def test_it_computes_from_clipped_rows_and_adds_the_priced_noise() -> None:
 
 
 def test_the_right_one_passes_all_checks() -> None:
-    report = check_mechanism(trimmed_total, samples=1_200)
+    report = check_mechanism(trimmed_total, samples=400)
     assert not report.failed
     assert report["check_exact_divergence"].verdict == "passed"
 
@@ -87,7 +87,7 @@ def test_a_wrong_one_is_refuted(wrong: Any) -> None:
 def test_a_stated_gain_is_paid_for() -> None:
     honest = of(twice_the_sum, gain=2)
     assert honest.loss() == LaplaceLoss("0.5")
-    assert not check_mechanism(honest, samples=1_200).failed
+    assert not check_mechanism(honest, samples=400).failed
 
 
 def test_the_spend_stands_before_the_function_runs() -> None:

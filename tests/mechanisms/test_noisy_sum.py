@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant
-from privlearn.checking import check_mechanism
 from privlearn.errors import CurrencyError, LossExceedsTokenError
 from privlearn.ledger.entries import RetireEntry, SpendEntry
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
@@ -187,7 +186,7 @@ NOISES: list[tuple[Domain[Any], AdditiveNoise, str]] = [
 
 
 @pytest.mark.parametrize(("domain", "noise", "name"), NOISES, ids=[name for *_, name in NOISES])
-def test_any_noise_is_priced_named_and_lawful(
+def test_any_noise_is_priced_and_named(
     domain: Domain[Any], noise: AdditiveNoise, name: str
 ) -> None:
     mechanism = NoisySum(domain, noise)
@@ -195,7 +194,6 @@ def test_any_noise_is_priced_named_and_lawful(
     assert NoisySum(domain, noise, name="our-sum").spend().mechanism == "our-sum"
     reach = domain.sensitivity(Adjacency.REPLACE_ONE, noise.norm)
     assert mechanism.loss() == noise.loss(reach, Adjacency.REPLACE_ONE)
-    assert not check_mechanism(mechanism, samples=1_200).failed
 
 
 @pytest.mark.parametrize(("domain", "noise", "name"), NOISES, ids=[name for *_, name in NOISES])

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from privlearn.accountants import CentralAccountant
-from privlearn.checking import assert_private, check_domain, check_mechanism, white_box
+from privlearn.checking import assert_private, check_domain, white_box
 from privlearn.errors import AdjacencyError, PrivacyViolation, UsersError
 from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import GaussianLoss, LaplaceLoss, PureLoss
@@ -218,23 +218,6 @@ def test_the_price_of_one_arm_alone_is_too_small_where_null_is_no_centre() -> No
     count = NoisySum(Box(0.0, 1.0, 1), LaplaceNoise(4.0))
     assert (count.loss(), OneOfK(count, 5).loss()) == (LaplaceLoss("0.25"), LaplaceLoss("0.5"))
     assert white_box(OneOfK(count, 5), count.loss()).violated
-
-
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        OneOfK.calibrated(Ball(1.0, 3), RHO, arms=2),
-        OneOfK.calibrated(PSDTrace(1.0, 2), RHO, arms=2, adjacency=Adjacency.ZERO_OUT),
-        PrefixSum.calibrated(OneOf(Ball(1.0, 2), 2), RHO, horizon=16),
-        OneOfK(ReportNoisyMax(CrossPolytope(2), 1.0, 6.0), 2),
-        OneOfK(ReportNoisyMax(CrossPolytope(2), 1.0, 9.0, 2, "laplace"), 2),
-        OneOfK(NoisySum(Ball(1.0, 3, 4.0), GeneralizedGaussianNoise(5.0, 3.0)), 2),
-        OneOfK(NoisySum(Box(0.0, 1.0, 1), LaplaceNoise(4.0)), 2),
-    ],
-    ids=["gaussian", "gram", "stream", "gumbel", "laplace", "generalized", "laplace-sum"],
-)
-def test_it_keeps_the_laws_of_mechanisms(mechanism: Any) -> None:
-    check_mechanism(mechanism, samples=400)
 
 
 def test_arms_are_released_apart_with_independent_noise() -> None:

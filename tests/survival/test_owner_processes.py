@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from deaths import Death
+from grids import thinned
 from owner_deaths import FAULTS, Answer, Task, asked
 from spending_together import asked as spent_together
 
@@ -24,7 +25,7 @@ from privlearn.errors import LedgerBusyError, LedgerFencedError
 from privlearn.ledger import Ledger, read_records
 from privlearn.losses.budgets import ZCDP
 
-DEATHS = 50
+DEATHS, SEED = thinned([12, 50]), 21
 MEMORY = Path("/dev/shm")
 PLANTED = [
     Task((Death("kill", 2, "before append (spend)"),), "process_lets_go_early"),
@@ -34,21 +35,29 @@ SOUND = [Task(task.deaths) for task in PLANTED]
 Account = CentralAccountant[ZCDP]
 
 
+@pytest.fixture(scope="module", params=DEATHS)
+def number(request: pytest.FixtureRequest) -> int:
+    """Of deaths."""
+    return int(request.param)
+
+
 @pytest.fixture(scope="module")
-def answer() -> Answer:
+def answer(number: int) -> Answer:
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None) as folder:
-        return asked(DEATHS, 20, [*PLANTED, *SOUND], Path(folder))
+        return asked(number, SEED, [*PLANTED, *SOUND], Path(folder))
 
 
-def test_nothing_is_unpaid_and_the_next_owner_goes_on_after_fifty_deaths(answer: Answer) -> None:
-    fifty = answer[: -2 * len(PLANTED)]
-    assert [found for _, found in fifty if found["unpaid"] or found["problems"]] == []
-    assert all(found["finished"] for _, found in fifty)
-    assert sum(found["deaths"] for _, found in fifty) == DEATHS
-    points = Counter(point for _, found in fifty for point in found["points"])
-    assert len(points) > 30
+def test_nothing_is_unpaid_and_the_next_owner_goes_on_after_many_deaths(
+    answer: Answer, number: int
+) -> None:
+    many = answer[: -2 * len(PLANTED)]
+    assert [found for _, found in many if found["unpaid"] or found["problems"]] == []
+    assert all(found["finished"] for _, found in many)
+    assert sum(found["deaths"] for _, found in many) == number
+    points = Counter(point for _, found in many for point in found["points"])
+    assert len(points) > 0.6 * number
     assert any("sync" in point for point in points)
-    tasks = [task for task, _ in fifty]
+    tasks = [task for task, _ in many]
     assert {death["how"] for task in tasks for death in task["deaths"]} == {"kill", "power"}
     assert {len(task["deaths"]) for task in tasks} == {1, 2}
 

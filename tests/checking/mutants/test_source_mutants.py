@@ -18,6 +18,7 @@ CONFIDENCE = 1 - 0.025 / len(MUTANTS)
 """So that with probability 0.975 no code without a fault gives a false alarm."""
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize("each", MUTANTS, ids=lambda each: each.name)
 def test_every_mutant_is_caught_and_the_original_restored(each: Mutant) -> None:
     before = [edit._found()[2] for edit in each.edits]

@@ -9,10 +9,12 @@ import time
 import warnings
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
+from grids import thinned
 from numpy.random import Generator
 from scipy.stats import binom
 
@@ -48,12 +50,14 @@ def check(function: Function, claim: Any, samples: int = 2000, **more: Any) -> E
 # Power --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.calibration
 def test_half_the_noise_is_caught_with_three_hundred_samples() -> None:
     caught = sum(check(vector(2.0), GaussianDP(1), 300, seed=s).violated for s in range(40))
     assert caught >= 36
     assert check(vector(2.0), GaussianDP(1), 300).samples <= 300
 
 
+@pytest.mark.calibration
 def test_a_tenth_too_little_is_caught() -> None:
     short = math.sqrt(1.1)
     fixed = check(normal(short), GaussianDP(1), 75_000, seed=1)
@@ -75,6 +79,7 @@ def one_level(world: int, rng: Generator, horizon: int = 256) -> Any:
     ]
 
 
+@pytest.mark.calibration
 def test_a_stream_with_a_forgotten_logarithm_is_caught() -> None:
     found = check(lambda w, r: np.array(one_level(w, r)), GaussianDP(1), 2000)
     assert found.violated
@@ -110,9 +115,15 @@ MISTAKES: dict[str, tuple[Function, Any]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("sequential", [False, True])
-@pytest.mark.parametrize("turned", [False, True])
-@pytest.mark.parametrize("name", MISTAKES)
+WAYS = list(product([False, True], repeat=2))
+IN_ALL_WAYS = [
+    (name, *WAYS[(number + shift) % 4])
+    for number, name in enumerate(MISTAKES)
+    for shift in range(4)
+]
+
+
+@pytest.mark.parametrize(("name", "turned", "sequential"), thinned(IN_ALL_WAYS, 4))
 def test_mistakes_are_caught_in_either_order_of_the_worlds(
     name: str, turned: bool, sequential: bool
 ) -> None:
@@ -153,6 +164,7 @@ CORRECT: dict[str, tuple[Function, Any]] = {
 }
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize("sequential", [False, True])
 @pytest.mark.parametrize("name", CORRECT)
 def test_correct_mechanisms_are_accused_as_rarely_as_stated(name: str, sequential: bool) -> None:

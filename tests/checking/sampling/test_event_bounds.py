@@ -39,6 +39,7 @@ def exact_alarms(claim: Claim, p: float, q: float, n: int, m: int, confidence: f
     return total
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize(("claim", "p", "q"), EVENTS)
 @pytest.mark.parametrize("confidence", [0.95, 0.7])
 def test_the_bound_is_above_the_truth_as_rarely_as_stated(
@@ -81,6 +82,7 @@ def test_counts_that_say_nothing_give_no_bound() -> None:
         assert event_bound(claim, 20, 50, 30, 50, 0.95) == 0
 
 
+@pytest.mark.calibration
 def test_an_event_chosen_on_the_outputs_that_judge_it_would_alarm_too_often() -> None:
     claim = claim_of(PureDP("0.2"))
     honest = fooled = 0

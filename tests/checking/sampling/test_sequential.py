@@ -132,6 +132,7 @@ def test_cutting_off_negative_factors_would_not_be_fair() -> None:
     assert (ours @ chance)[0] == pytest.approx(1.0)
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize(("promise", "law"), TIGHT[:4], ids=lambda x: str(x)[:20])
 def test_correct_laws_are_accused_no_more_often_than_stated(promise: object, law: Array) -> None:
     claim, alarms = claim_of(promise), 0
@@ -143,6 +144,7 @@ def test_correct_laws_are_accused_no_more_often_than_stated(promise: object, law
     assert alarms <= binom.ppf(0.999, runs, 0.05)
 
 
+@pytest.mark.calibration
 def test_looking_again_and_again_at_a_bound_for_one_look_would_accuse_correct_laws() -> None:
     claim, alarms = claim_of(PureDP(1)), 0
     for seed in range(60):
@@ -156,6 +158,7 @@ def test_looking_again_and_again_at_a_bound_for_one_look_would_accuse_correct_la
     assert alarms > binom.ppf(0.999, 60, 0.05)
 
 
+@pytest.mark.calibration
 def test_bounds_stay_below_the_truth_where_the_claim_is_false() -> None:
     for promise, shift, truth in (
         (GaussianDP(1), 2.0, 2.0),
@@ -190,6 +193,7 @@ def test_moments_see_either_direction(turned: bool) -> None:
     assert most > -np.log(0.05)
 
 
+@pytest.mark.calibration
 def test_fixed_moments_bound_the_divergence_and_cover() -> None:
     claim, above, found = claim_of(ZCDP("0.1")), 0, []
     for seed in range(60):
@@ -203,6 +207,7 @@ def test_fixed_moments_bound_the_divergence_and_cover() -> None:
     assert np.median(found) > 0.15
 
 
+@pytest.mark.calibration
 def test_fixed_moments_cover_at_a_law_that_fills_the_claim() -> None:
     claim, above = claim_of(ZCDP("0.5")), 0
     law = zcdp_response(0.5)
