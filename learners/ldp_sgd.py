@@ -20,7 +20,7 @@ that shortens, and e = θ* − θ, the mean message is A·E[x·v]/‖Ax‖, whos
 E[(x·e)·v]/‖Ax‖: never negative, and 0 at θ*, for logistic rewards and for linear ones with noise
 that is symmetric around 0, whatever the law of the contexts.  Under skewed noise and for counts the
 cut moves that point.  Only measured: that this is a good rule, and its constants
-(``docs/benchmarks.md#constants-of-ldp-sgd``).
+(docstring of ``benchmarks/ldp.py``).
 
 Choices are greedy, but for one case: a logistic answer tells little of a direction that contexts
 hardly leave, and of K uniform directions in d dimensions the best by θ is about K^(−1/(d−1)) of the

@@ -63,21 +63,24 @@ def execute(path: Path) -> NotebookNode:
             client.execute()
         except CellExecutionError as error:
             raise TutorialError(f"{path.name}: {error}") from None
+    places = (PACKAGES, f"{folder}{os.sep}")
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            cell.outputs = list(_joined(path, cell))
+            cell.outputs = list(_joined(path, cell, places))
     notebook.metadata = {"kernelspec": notebook.metadata["kernelspec"]}
     return notebook
 
 
-def _joined(path: Path, cell: NotebookNode) -> Iterator[NotebookNode]:
-    """Outputs with pieces of one stream put together."""
+def _joined(path: Path, cell: NotebookNode, places: Sequence[str]) -> Iterator[NotebookNode]:
+    """Outputs with pieces of one stream put together, without ``places`` of this machine."""
     last: NotebookNode | None = None
     for output in cell.outputs:
         if output.output_type == "stream":
             if output.name != "stdout":
                 raise TutorialError(f"{path.name}: on standard error:\n{output.text}{cell.source}")
-            output.text = PROGRESS.sub("", COLOURS.sub("", output.text)).replace(PACKAGES, "")
+            output.text = PROGRESS.sub("", COLOURS.sub("", output.text))
+            for place in places:
+                output.text = output.text.replace(place, "")
             if last is not None:
                 last.text += output.text
                 continue
