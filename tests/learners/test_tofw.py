@@ -73,8 +73,9 @@ def labels_for(loss: Any, y: Array) -> Array:
 
 
 @every
-@pytest.mark.parametrize("loss", ["squared", "logistic", HUBER])
-@pytest.mark.parametrize("p", [1.5, 2.0, math.inf])
+@pytest.mark.parametrize(
+    ("loss", "p"), [("squared", math.inf), ("squared", 2.0), ("logistic", 1.5), (HUBER, 2.0)]
+)
 def test_the_block_path_is_the_one_user_path(method: Any, loss: Any, p: float) -> None:
     x, y = stream()
     y = labels_for(loss, y)
@@ -398,14 +399,8 @@ def suboptimality(method: Any, p: float, horizon: int, dim: int, seeds: range) -
 @pytest.mark.parametrize(
     ("method", "p", "horizon", "dim", "bound"),
     [
-        ("plain", 1.5, 1000, 5, 0.02),
         ("plain", 1.5, 1000, 10, 0.08),
-        ("plain", 1.5, 10000, 10, 0.0015),
-        ("buffered", 1.25, 5000, 10, 0.0006),
-        ("buffered", 4.0, 5000, 10, 0.0006),
         ("buffered", 1.5, 1000, 10, 0.004),
-        ("buffered", 1.5, 10000, 10, 0.0001),
-        ("buffered", math.inf, 1000, 20, 0.04),
     ],
 )
 def test_targets_are_reached(method: str, p: float, horizon: int, dim: int, bound: float) -> None:
