@@ -257,8 +257,7 @@ def replay(
 
 
 @every
-@pytest.mark.parametrize("size", [1, 7])
-@pytest.mark.parametrize("at", [0, 17, 39])
+@pytest.mark.parametrize(("at", "size"), [(0, 7), (17, 1), (39, 7)])
 def test_neighbours_change_nothing_but_what_was_paid_for(method: Any, size: int, at: int) -> None:
     found = replay(method, at, ODD[at % len(ODD)], size=size)
     assert found.moved >= 1
@@ -266,9 +265,8 @@ def test_neighbours_change_nothing_but_what_was_paid_for(method: Any, size: int,
 
 
 @pytest.mark.parametrize("other", ODD, ids=range(len(ODD)))
-@pytest.mark.parametrize("loss", ["squared", HUBER])
-def test_odd_rows_change_nothing_but_what_was_paid_for(other: Row, loss: Any) -> None:
-    assert replay("plain", 5, other, size=3, loss=loss).moved == 1
+def test_odd_rows_change_nothing_but_what_was_paid_for(other: Row) -> None:
+    assert replay("plain", 5, other, size=3, loss=HUBER).moved == 1
 
 
 class Loose:
