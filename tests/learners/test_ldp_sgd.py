@@ -14,7 +14,6 @@ from privlearn.learners.ldp_sgd import LDPSGD
 from privlearn.learners.links import mean_of
 from privlearn.learners.local.protocol import Arrays, LocalBanditConfig
 from privlearn.rows.domains import Array
-from privlearn_studies.rivals.local import PublishedSGD
 from privlearn_studies.simulated import local_bandit as local
 from privlearn_studies.simulated.local_bandit import LocalMarket
 
@@ -36,12 +35,12 @@ def regret(method: Any, market: LocalMarket, seed: int) -> float:
     return float(local.serve(method, market, noise_seed=seed + local.NOISE_SEEDS).regrets.sum())
 
 
-def mean_regret(seeds: range, epsilon: float, make: Any = LDPSGD, **market: Any) -> float:
+def mean_regret(seeds: range, epsilon: float, **market: Any) -> float:
     link = market.get("link", "linear")
     return float(
         np.mean(
             [
-                regret(make(**users.public, epsilon=epsilon, link=link), users, seed)
+                regret(LDPSGD(**users.public, epsilon=epsilon, link=link), users, seed)
                 for seed in seeds
                 for users in [local.shared_market(seed, **market)]
             ]
@@ -58,13 +57,8 @@ def at_random(market: LocalMarket) -> float:
 
 @pytest.mark.parametrize(
     ("epsilon", "most", "market"),
-    [  # at random: 2790, 2790, 1440, 2640, 1440, 400, 650, 2400
-        (0.5, 500, {"dim": 2}),
-        (5.0, 10, {"dim": 2}),
+    [  # at random: 1440, 650, 2400; `benchmarks/ldp.py` measures many more
         (1.0, 480, {"dim": 10}),
-        (1.0, 130, {"dim": 2, "design": "anisotropic", "reward_sd": 0.05}),
-        (5.0, 110, {"dim": 10, "reward_sd": 0.3}),
-        (1.0, 130, {"dim": 2, "design": "prices", "reward_sd": 0.05}),
         (2.0, 150, {"dim": 2, "link": "logistic"}),
         (2.0, 500, {"dim": 2, "link": "poisson"}),
     ],
@@ -74,13 +68,6 @@ def test_regret_is_low(epsilon: float, most: float, market: dict[str, Any]) -> N
     market |= {"horizon": 3_000}
     random = at_random(local.shared_market(200, **market))
     assert mean_regret(range(200, 203), epsilon, **market) < most < 0.4 * random
-
-
-@pytest.mark.parametrize("market", [{"dim": 2}, {"dim": 5}], ids=str)
-def test_half_of_the_published_regret(market: dict[str, Any]) -> None:
-    market |= {"horizon": 1_000}
-    ours = mean_regret(range(200, 202), 1.0, **market)
-    assert ours < 0.5 * mean_regret(range(200, 202), 1.0, PublishedSGD, **market)
 
 
 def test_steps_per_message_learn_as_batches_do() -> None:
@@ -222,11 +209,6 @@ def test_logistic_users_explore_at_first_and_steps_are_smaller_afterwards(singly
 )
 def test_others_never_explore(link: str, fields: dict[str, Any]) -> None:
     assert list(learner(link, **{"n_arms": 10} | fields).start()) == ["theta"]
-
-
-def test_exploring_lowers_the_regret_of_logistic_users() -> None:
-    market = {"dim": 2, "n_arms": 30, "link": "logistic", "horizon": 6_000}
-    assert mean_regret(range(200, 204), 2.0, **market) < 150  # greedily: 340; at random: 1370
 
 
 # The server -------------------------------------------------------------------------------------

@@ -73,8 +73,9 @@ def labels_for(loss: Any, y: Array) -> Array:
 
 
 @every
-@pytest.mark.parametrize("loss", ["squared", "logistic", HUBER])
-@pytest.mark.parametrize("p", [1.5, 2.0, math.inf])
+@pytest.mark.parametrize(
+    ("loss", "p"), [("squared", math.inf), ("squared", 2.0), ("logistic", 1.5), (HUBER, 2.0)]
+)
 def test_the_block_path_is_the_one_user_path(method: Any, loss: Any, p: float) -> None:
     x, y = stream()
     y = labels_for(loss, y)
@@ -257,8 +258,7 @@ def replay(
 
 
 @every
-@pytest.mark.parametrize("size", [1, 7])
-@pytest.mark.parametrize("at", [0, 17, 39])
+@pytest.mark.parametrize(("at", "size"), [(0, 7), (17, 1), (39, 7)])
 def test_neighbours_change_nothing_but_what_was_paid_for(method: Any, size: int, at: int) -> None:
     found = replay(method, at, ODD[at % len(ODD)], size=size)
     assert found.moved >= 1
@@ -266,9 +266,8 @@ def test_neighbours_change_nothing_but_what_was_paid_for(method: Any, size: int,
 
 
 @pytest.mark.parametrize("other", ODD, ids=range(len(ODD)))
-@pytest.mark.parametrize("loss", ["squared", HUBER])
-def test_odd_rows_change_nothing_but_what_was_paid_for(other: Row, loss: Any) -> None:
-    assert replay("plain", 5, other, size=3, loss=loss).moved == 1
+def test_odd_rows_change_nothing_but_what_was_paid_for(other: Row) -> None:
+    assert replay("plain", 5, other, size=3, loss=HUBER).moved == 1
 
 
 class Loose:
@@ -399,14 +398,8 @@ def suboptimality(method: Any, p: float, horizon: int, dim: int, seeds: range) -
 @pytest.mark.parametrize(
     ("method", "p", "horizon", "dim", "bound"),
     [
-        ("plain", 1.5, 1000, 5, 0.02),
         ("plain", 1.5, 1000, 10, 0.08),
-        ("plain", 1.5, 10000, 10, 0.0015),
-        ("buffered", 1.25, 5000, 10, 0.0006),
-        ("buffered", 4.0, 5000, 10, 0.0006),
         ("buffered", 1.5, 1000, 10, 0.004),
-        ("buffered", 1.5, 10000, 10, 0.0001),
-        ("buffered", math.inf, 1000, 20, 0.04),
     ],
 )
 def test_targets_are_reached(method: str, p: float, horizon: int, dim: int, bound: float) -> None:

@@ -360,6 +360,7 @@ FAR = np.array([[1.0, -1.0], [-1.0, 1.0]]), np.array([[-1.0, 1.0], [-1.0, 1.0]])
 """Equal scores, against a difference of 4."""
 
 
+@pytest.mark.calibration
 @pytest.mark.parametrize("family", FAMILIES)
 def test_samples_do_not_refute_it_and_catch_half_the_price(family: ChoiceNoise) -> None:
     """Half the price is the claim for monotone counts, and that of a radius for a diameter."""

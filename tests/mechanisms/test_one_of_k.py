@@ -310,6 +310,7 @@ def test_exact_choices_of_two_arms_stay_below_the_price(vertices: Vertices, same
     assert rate <= float(stated.zcdp() or 0)
 
 
+@pytest.mark.calibration
 def test_half_the_price_of_choices_is_caught() -> None:
     """Arms that are paid for by half each: the mover's two arms together cost the whole."""
     mechanism: Any = OneOfK(ReportNoisyMax(SimplexVertices(2), 1.0, 1.0), 2)

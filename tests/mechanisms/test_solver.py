@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
+from itertools import product
 from typing import Any
 
 import cvxpy
 import numpy as np
 import pytest
+from grids import thinned
 from mpmath import MPContext
 from scipy.special import ndtr
 
@@ -284,8 +285,11 @@ OBJECTIVES: dict[str, Objective[Any]] = {
 }
 
 
-@pytest.mark.parametrize("where", list(REGIONS))
-@pytest.mark.parametrize("what", ["logit", "logistic", "poisson", "huber"])
+FITTED = ["logit", "logistic", "poisson", "huber"]
+PLACES = ["whole space", "ball", "cube", "simplex"]
+
+
+@pytest.mark.parametrize(("where", "what"), thinned(product(REGIONS, FITTED), 3))
 def test_a_general_convex_solver_agrees(what: str, where: str) -> None:
     objective = OBJECTIVES[what]
     region = REGIONS[where](objective.dim)
@@ -323,8 +327,7 @@ def is_within(fit: Fit, problem: Problem, region: Region, *distances: float) -> 
     return all(away(fit(problem, region, e), exact) <= e for e in distances)
 
 
-@pytest.mark.parametrize("where", ["whole space", "ball", "cube", "simplex"])
-@pytest.mark.parametrize("what", list(HONEST))
+@pytest.mark.parametrize(("where", "what"), thinned(product(PLACES, HONEST), 3))
 def test_the_certified_distance_is_kept(what: str, where: str) -> None:
     objective = HONEST[what]
     region = REGIONS[where](2)
@@ -410,13 +413,12 @@ def test_a_sloppy_solver_is_caught(what: str) -> None:
 # --- it ends for every data set -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("where", [*REGIONS, *ODD])
-@pytest.mark.parametrize("what", list(OBJECTIVES))
+@pytest.mark.parametrize(("what", "where"), thinned(product(OBJECTIVES, [*REGIONS, *ODD]), 3))
 def test_every_data_set_reaches_what_is_attainable(what: str, where: str) -> None:
     objective = OBJECTIVES[what]
     region = {**REGIONS, **ODD}[where](objective.dim)
     huge = np.array([8.6, -8.6, 8.6])
-    for kind, n in itertools.product(KINDS, (1, 40)):
+    for kind, n in product(KINDS, (1, 40)):
         data = records(objective, kind, n)
         for ridge, std in ((0.05, 0.1), (0.05, 30.0), (5.0, 3.0), (1e3, 30.0), (1e6, 0.1)):
             for tilt in (None, huge * std)[n % 2 :]:
@@ -433,8 +435,7 @@ def test_every_data_set_reaches_what_is_attainable(what: str, where: str) -> Non
                 )
 
 
-@pytest.mark.parametrize("where", ["whole space", "ball", "cube", "simplex"])
-@pytest.mark.parametrize("kind", ["random", "same"])
+@pytest.mark.parametrize(("where", "kind"), thinned(product(PLACES, ["random", "same"]), 3))
 def test_large_data_reach_it_too(kind: str, where: str) -> None:
     objective = MultinomialLogit(5, 4)
     data = records(objective, kind, 20_000)
@@ -445,12 +446,11 @@ def test_large_data_reach_it_too(kind: str, where: str) -> None:
         assert distance < 0.1
 
 
-@pytest.mark.parametrize("where", [*REGIONS, "wedge"])
-@pytest.mark.parametrize("what", ["logit", "logistic", "poisson", "huber"])
+@pytest.mark.parametrize(("where", "what"), thinned(product([*REGIONS, "wedge"], FITTED), 3))
 def test_accelerated_gradients_alone_reach_it_within_their_budget(what: str, where: str) -> None:
     objective = OBJECTIVES[what]
     region = {**REGIONS, **ODD}[where](objective.dim)
-    for kind, ridge, std in itertools.product(KINDS, (1.0, 100.0), (0.1, 30.0)):
+    for kind, ridge, std in product(KINDS, (1.0, 100.0), (0.1, 30.0)):
         data = records(objective, kind, 30)
         problem, distance = problem_and_distance(objective, region, data, ridge=ridge, std=std)
         slow = minimise(problem, region, distance, newton_steps=0)
@@ -491,8 +491,9 @@ def test_what_is_attainable_grows_with_rows_and_noise_and_falls_with_the_ridge()
 # --- the float error is bounded -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", [0.0, 1.0, 30.0, 1e3, 1e6])
-@pytest.mark.parametrize("what", list(OBJECTIVES))
+@pytest.mark.parametrize(
+    ("what", "length"), thinned(product(OBJECTIVES, [0.0, 1.0, 30.0, 1e3, 1e6]))
+)
 def test_the_rounding_of_one_gradient_is_bounded(what: str, length: float) -> None:
     objective = OBJECTIVES[what]
     rng = np.random.default_rng(9)
