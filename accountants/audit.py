@@ -249,7 +249,6 @@ class _Audit:
 
     @property
     def books(self) -> list[AuditedAccount]:
-        """The accounts, in the order of opening."""
         return list(self.accounts.books.values())
 
     @property
@@ -258,13 +257,11 @@ class _Audit:
         return self.head if self.chain.sought_at is None else None
 
     def take(self, records: Sequence[Record]) -> None:
-        """Looks at the next records, at least one."""
         self.format = records[-1].format
         self.times.note(records)
         self.accounts.take(records, [self.chain.add(record) for record in records])
 
     def certificate(self, asked: Asked) -> Certificate:
-        """What follows from all records so far."""
         books = self.books
         protecting = _protecting(books, asked)
         self._find_problems(books)
@@ -312,7 +309,6 @@ class _Audit:
         )
 
     def _find_problems(self, books: Sequence[AuditedAccount]) -> None:
-        """What is wrong with all entries together."""
         for problem in self.chain.end(self.missing_head):
             self.accounts.problems.add(problem)
         if self.chain.cut:
@@ -335,7 +331,6 @@ class _Audit:
     def _stated(
         self, books: Sequence[AuditedAccount], asked: Asked, work: Work
     ) -> tuple[list[Guarantee], list[Guarantee], list[Share]]:
-        """What each account promises, what was spent of it, and on which mechanisms."""
         guarantees: list[Guarantee] = []
         expended: list[Guarantee] = []
         shares: list[Share] = []

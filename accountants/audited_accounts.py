@@ -193,7 +193,6 @@ class AuditedAccounts:
         (self.consequences if self.broken else self.problems).add(problem)
 
     def _wrong_with(self, record: Record, entry: Entry | Exception) -> Iterator[str]:
-        """What is wrong with an entry itself."""
         if not isinstance(entry, Exception):
             book = self.books.get(entry.accountant)
             problem = self._enter(record, entry) if book is None else book.take(entry, record)
@@ -212,7 +211,6 @@ class AuditedAccounts:
         yield from found
 
     def _enter(self, record: Record, entry: Entry) -> str:
-        """An entry of an accountant that is not known."""
         if not isinstance(entry, OpenEntry):
             if entry.accountant in self._strangers:
                 self.consequences.add(f"entry {record.seq}: the same accountant is not open")

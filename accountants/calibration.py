@@ -246,7 +246,6 @@ class _Price:
         self._seen: dict[Fraction, float | None] = {}
 
     def parts(self, factor: Fraction) -> CountedLosses:
-        """All that is spent at this factor."""
         return [(loss, count * self._runs) for loss, count in self.family(factor)]
 
     def __call__(self, factor: Fraction) -> float | None:
@@ -329,7 +328,6 @@ class _Price:
         return low, high
 
     def _valid(self) -> Fraction:
-        """A factor with a price, near 1."""
         for k in range(67):
             for factor in (Fraction(4) ** k, Fraction(4) ** -k):
                 if self(factor) is not None:

@@ -90,7 +90,6 @@ class Guarantee(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Certificates of accounts without rules stay what they were."""
         told: dict[str, Any] = serialize(self)
         for name in ("rule", "relation"):
             if not told[name]:

@@ -283,7 +283,6 @@ class Composition:
         tail: float,
         directions: list[Direction],
     ) -> tuple[DeltaCurve, ...]:
-        """Lower bounds from one fixed choice of t for each bounded-range step."""
         order = min((self._frame(self._known).order - 2) / 1.5 + 0.5, 50.0)
         steps = list(dominated)
         for part, count in ranged:

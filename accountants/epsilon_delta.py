@@ -263,7 +263,6 @@ def _named(what: Composite, bound: Bounded, *, pure: bool, nothing: bool) -> Rou
 
 
 def _sound(loss: Loss) -> Loss:
-    """``loss`` apart from its failures."""
     return loss.unless_failed()
 
 

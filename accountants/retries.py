@@ -172,7 +172,6 @@ class FirstTry:
 
     @property
     def past(self) -> FirstTry:
-        """Itself: what it released."""
         return self
 
     @property
@@ -184,7 +183,6 @@ class FirstTry:
         return len(self.values)
 
     def next(self) -> tuple[Array, int]:
-        """The next value, and one past the last user whose row it was made of."""
         return self.values.popleft()
 
 

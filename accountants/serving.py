@@ -153,7 +153,6 @@ async def _own(
     ready: Callable[[Path, Callable[[], object]], object],
     signals: bool,
 ) -> None:
-    """Serves until what ``ready`` is told besides the socket is called, or a signal comes."""
     where = located_socket(default_socket(ledger) if options.socket is None else options.socket)
     keep_head = options.keep_head
     if options.new:

@@ -274,7 +274,6 @@ def _flat(
 
 
 def _at(edges: dict[int, int], user: int) -> int:
-    """How many runs touch one user."""
     return sum(change for edge, change in edges.items() if edge <= user)
 
 

@@ -341,7 +341,6 @@ class Learner(ABC):
         self.private_counts_ = PrivateCounts()
 
     def _begin(self, accountant: Accountant[Any]) -> None:
-        """From here on the learner takes users."""
         self._accountant = accountant
 
     @property
@@ -389,13 +388,11 @@ class Learner(ABC):
         return users
 
     def _absent_users(self, n: int) -> range:
-        """The next n users, who never came, after the message that says so."""
         users = self._next_users(count(n=n))
         self._tell_absent(users)
         return users
 
     def _tell_absent(self, users: range) -> None:
-        """One message about all of some users who never came."""
         self.private_counts_.rows += len(users)
         self.private_counts_.add("never came", len(users))
         self._leave_message(users.start, absent(users))
@@ -419,7 +416,6 @@ class Learner(ABC):
 
 
 def _name_of(begun: LearnerEntry) -> str:
-    """The class of a learner, by its name in this version."""
     return FORMER_NAMES.get(begun.name, begun.name)
 
 
@@ -456,7 +452,6 @@ def stored_parameter(value: Any) -> Any:
 
 
 def _told(parameters: dict[str, Any], name: str) -> str:
-    """The value of a parameter, for a message."""
     data = parameters[name]
     return f"{data['own'] if _is_own(data) else restored(data)!r:.120}"
 

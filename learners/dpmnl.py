@@ -314,7 +314,6 @@ class DPMNL(ServedMNL):
         return sorted({*self._fit_times(horizon), horizon}) if logs else self._block_ends(horizon)
 
     def _block_ends(self, horizon: int) -> list[int]:
-        """After how many users the public state may change."""
         times = [*self._fit_times(horizon), horizon]
         ends = [times[0]]
         for time in times[1:]:
@@ -329,7 +328,6 @@ class DPMNL(ServedMNL):
         return self._ends[self._block]
 
     def _ties(self, n: int) -> Array:
-        """Public coins for the random rounds."""
         return self._coins.random((n, self.n_items)) if self._block == 0 else np.zeros((n, 0))
 
     def _policy(self, visit: Visit) -> Items:
@@ -345,7 +343,6 @@ class DPMNL(ServedMNL):
         )
 
     def _belief(self) -> Belief:
-        """What users are served from, made once for each public state."""
         theta, gram, belief = self._believed
         if theta is not self.theta_ or gram is not self.gram_:
             belief = Belief(self.theta_, self.gram_)
@@ -406,7 +403,6 @@ class DPMNL(ServedMNL):
         return self
 
     def _learn_lying(self, lying: PartitionedRows[Answer], batch: range) -> None:
-        """At the end of a batch of logged answers: as `_learn`."""
         offered = lying.map_rows(offered_items)
 
         def summed(users: range) -> PartialSum:
@@ -510,7 +506,6 @@ class DPMNL(ServedMNL):
     # Public state --------------------------------------------------------------------------------
 
     def public_state(self) -> dict[str, Any]:
-        """Everything the learner acts on, as JSON: a function of releases and the clock."""
         params = self.get_params()
         if self.nominal is not None:
             params["nominal"] = self.nominal.to_dict()

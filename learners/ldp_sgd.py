@@ -117,7 +117,6 @@ class LDPSGD(LocalLearner):
 
     @property
     def per_message(self) -> bool:
-        """``singly``."""
         return self.singly
 
     @property
@@ -126,7 +125,6 @@ class LDPSGD(LocalLearner):
         return self.context_bound * self.theta_bound
 
     def report(self) -> BallReport:
-        """A unit ball's best."""
         return _best(self.dim, self.epsilon)
 
     # The public schedule --------------------------------------------------------------------------
@@ -157,7 +155,6 @@ class LDPSGD(LocalLearner):
         return max(0.0, 1 - 2 * math.exp(-math.log(self.n_arms) / (self.dim - 1)))
 
     def _bonus(self, user: int) -> float:
-        """Of the batch that a user is the first of."""
         return self._exploration if user < _EXPLORED * self._delay() else 0.0
 
     def rate(self, batch: int) -> float:
@@ -233,7 +230,6 @@ class LDPSGD(LocalLearner):
     # The server's half ----------------------------------------------------------------------------
 
     def start(self) -> Arrays:
-        """Zeros, and the first bonus if there is one."""
         theta = np.zeros((self.parts, self.dim))
         if self._exploration:
             return {"theta": theta, "bonus": np.array([self._bonus(0)])}
@@ -257,7 +253,6 @@ class LDPSGD(LocalLearner):
 
 
 def _dots(rows: Array, others: Array) -> Array:
-    """Inner products, row by row."""
     return np.asarray((rows * others).sum(axis=1))
 
 

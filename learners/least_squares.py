@@ -147,7 +147,6 @@ class GramBandit(ServedBandit):
         return np.concatenate(factors, axis=1)[:, None, :], feedback.arm
 
     def _learn(self, rows: Rows[Feedback]) -> None:
-        """At the end of a public block: releases the sums and solves."""
         released = self._advance(rows.map_rows(self._factors))
         self._at += 1
         if released is not None:
@@ -164,7 +163,6 @@ class GramBandit(ServedBandit):
         self._solved()
 
     def public_state(self) -> dict[str, Any]:
-        """Everything the learner acts on, as JSON: a function of releases and the clock."""
         return {
             "params": self.get_params(),
             "clock": self.clock_,
@@ -175,14 +173,12 @@ class GramBandit(ServedBandit):
 
 
 def _at_least(matrices: Array, floor: float) -> Array:
-    """Symmetric matrices with eigenvalues raised to ``floor``."""
     values, vectors = np.linalg.eigh(matrices)
     raised = np.maximum(values, floor)
     return np.asarray(np.einsum("kij,kj,klj->kil", vectors, raised, vectors))
 
 
 def _inverse_roots(matrices: Array) -> Array:
-    """R with RᵀR = V⁻¹ for positive definite V, shape (K, d, d)."""
     values, vectors = np.linalg.eigh(matrices)
     return np.asarray(np.swapaxes(vectors, 1, 2) / np.sqrt(values)[:, :, None])
 

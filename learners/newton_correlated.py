@@ -96,6 +96,5 @@ class MixedStatistics:
 
 
 def _positive(matrix: Array) -> Array:
-    """The nearest positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)

@@ -64,7 +64,6 @@ class _Request:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is an outcome."""
         return self.state == self.DONE
 
     def done(self, result: Any) -> None:
@@ -510,7 +509,6 @@ class Offers(Generic[L]):
             raise OfferError("offer_id: this offer was made to another person")
 
     def _let_go(self) -> None:
-        """Forgets whose the offers are that were closed."""
         for index in range(self._begin, self._open.first):
             self._whose.pop(index, None)
         self._begin = self._open.first
@@ -522,7 +520,6 @@ def _equal(given: str, code: str) -> bool:
 
 
 def _number(digits: str) -> int | None:
-    """A place in the order of offers, as `Offers` writes it."""
     try:
         number = int(digits, 16)
     except ValueError:

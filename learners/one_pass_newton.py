@@ -162,7 +162,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         self.belief_ = self._released.belief()
 
     def _ends(self, accountant: Accountant[Any], correlated: bool) -> list[int]:
-        """How many users have come at the ends of the batches."""
         users, rho = len(accountant.users), float(accountant.budget.gaussian_mass() / 2)
         # correlated noise ends with little in the totals, so that batches may begin small
         enough = 4 * rho if correlated else rho
@@ -170,7 +169,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         return batch_ends(users, first, self.growth or (1.2 if correlated else 1.5))
 
     def _domains(self) -> dict[str, tuple[Domain[Array], Fraction]]:
-        """Of gradients and of Hessians, with their shares of the budget."""
         share = exact("hessian_share", self.hessian_share)
         return {
             "gradient": (Ball(self.gradient_clip, self.dim), 1 - share),
@@ -178,8 +176,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         }
 
     def _separate(self, accountant: Accountant[Any]) -> list[BatchSums[Array]]:
-        """Sums with noise of their own, each at what one row may cost."""
-
         def mechanism(domain: Domain[Array], part: Fraction) -> NoisySum[Array]:
             budget: Currency = one_row_budget(accountant, self._batches)
             share = budget.share(part)
@@ -343,7 +339,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         self.belief_ = self._released.belief()
 
     def _contributions(self, rows: Rows[Answer], theta: Array) -> tuple[Rows[Array], Rows[Array]]:
-        """Gradients, and factors of Hessians: of each row, or one of each person."""
         outside = self.outside_option
         if self._bound == 1 and not self._pooled:
             return (

@@ -130,7 +130,6 @@ class OpenUsers(Generic[Own, Act, Heard]):
             return error if isinstance(error, Exception) else RuntimeError(_UNTOLD)
 
     def _keep(self, shown: Shown[tuple[Own, Items], Act]) -> None:
-        """Keeps what users were shown until their batch is closed, in few large arrays."""
         self._shown.append(shown)
         self._loose += 1
         if self._loose == _TOGETHER:
@@ -239,7 +238,6 @@ class OpenUsers(Generic[Own, Act, Heard]):
         return shown.deliver(Calls(environment, (learner,))), usable
 
     def _of(self, users: range) -> list[Shown[tuple[Own, Items], Act]]:
-        """What these users were shown, and nobody else."""
         found = []
         begin = bisect_right(self._shown, users.start, key=lambda shown: shown.users.start) - 1
         for shown in islice(self._shown, max(begin, 0), None):

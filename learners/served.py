@@ -266,7 +266,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
         return Rows._of_own(block, range(self.clock_, self.clock_ + n))
 
     def _pass_by(self, n: int) -> None:
-        """Counts n users who were served; on a timetable the present slot goes on."""
         if not self._timed:
             self.clock_ += n
 
@@ -369,7 +368,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
         return listed, people.nobody(listed)
 
     def _block_of_next(self, name: str, values: Any, shape: tuple[int, ...]) -> Array:
-        """Data of the next users, shape (n, *shape)."""
         block = block_of(name, values, shape)
         if not self._timed:
             self._next_users(len(block))
@@ -388,7 +386,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _deliver(
         self, shown: Shown[tuple[Own, Items], Act], answer: Callable[[Own, Act], Heard], n: int
     ) -> tuple[Rows[Heard], Mask]:
-        """The rows to learn from, and of whom no answer could be used, shape (n,)."""
         usable = np.zeros(n + 1, dtype=bool)
 
         def environment(visit: tuple[Own, Items], action: Act) -> Heard:
@@ -414,7 +411,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
         return self.clock_ if self._many is None else self._many.first
 
     def _tell(self, users: Sequence[int], unusable: Mask, unanswered: Mask, nobody: Mask) -> None:
-        """Messages to single users, for the operator's private records only."""
         some = unusable | unanswered | nobody
         if not np.count_nonzero(some):
             return

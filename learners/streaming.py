@@ -277,13 +277,6 @@ class StreamLearner(Learner):
         return self
 
     def skip(self, n: int) -> Self:
-        """Counts the next n users, whose rows never came, as null records; cheap for many.
-
-        Raises:
-            ValueError, TypeError: n is no count.
-            HorizonError: more users than are left.
-            RuntimeError: not started, or failed half-way.
-        """
         self._check_running()
         users = self._next_users(count(n=n))
         if self._accountant.people is not None:
@@ -318,7 +311,6 @@ class StreamLearner(Learner):
         return values, block_of("y", y, (), len(values))
 
     def _single(self, x: Any, y: Any) -> Example:
-        """One user's row, whose form is contents, too; a block of another form is no user."""
         dim = self._dim
         table = isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "biuf"
         several = isinstance(y, np.ndarray) and y.shape not in ((), (1,))
@@ -351,7 +343,6 @@ class StreamLearner(Learner):
             )
 
     def _tell(self, users: range, values: Array, labels: Array, nobody: NDArray[np.bool_]) -> None:
-        """Messages to single users, for the operator's private records only."""
         found = attempted(self._known_labels, labels)
         if found is FAILED:  # a loss of the user's own: the rows that it fails on become null
             each = [attempted(self._known_labels, labels[i : i + 1]) for i in range(len(labels))]
@@ -374,7 +365,6 @@ class StreamLearner(Learner):
     # Releases ------------------------------------------------------------------------------------
 
     def _posted(self, mechanism: _Releasing[R], rows: Rows[Any], label: str, name: str) -> R:
-        """Issues the planned token of these users, spends it, and posts what is released."""
         token = self._accountant.issue(mechanism.loss(), users=rows.users, label=label)
         return self._board.post(name, mechanism.release(rows, token))
 
@@ -447,7 +437,6 @@ def _of_rows(x: NDArray[Any]) -> bool:
 
 
 def _logged(name: str, values: Any, read: Callable[[str, Any], Any]) -> Any:
-    """What a program hands over: no dict, as no user has sent it."""
     return block_from(name, values) if isinstance(values, dict) else read(name, values)
 
 

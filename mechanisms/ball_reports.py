@@ -151,7 +151,6 @@ class BallReport(EachReport[Array]):
 
     @property
     def size(self) -> int:
-        """Numbers in a report."""
         return self.dim
 
     @property
@@ -161,7 +160,6 @@ class BallReport(EachReport[Array]):
 
     @property
     def limit(self) -> float:
-        """Every number of a report lies in [−limit, limit]."""
         return self.scale * (1.0 if self.cap.surface == "sphere" else NORMAL_LIMIT)
 
     @property
@@ -170,7 +168,6 @@ class BallReport(EachReport[Array]):
         return self.cap.densities
 
     def spend(self, *, interactive: bool = False) -> Spend:
-        """The statement for the ledger."""
         return self._spends[interactive]
 
     def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
@@ -184,7 +181,6 @@ class BallReport(EachReport[Array]):
 
     @property
     def estimate_limit(self) -> float:
-        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
         return self.limit
 
     def estimate(self, reports: Array) -> Array:
@@ -192,7 +188,6 @@ class BallReport(EachReport[Array]):
         return reports
 
     def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
-        """Whether each could be a report, up to ``slack`` in every number."""
         return on_surface(self.cap, self.scale, reports, slack)
 
     def mean_squared_error(self) -> float:
@@ -200,7 +195,6 @@ class BallReport(EachReport[Array]):
         return self.scale**2 * self.cap.second_moment
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
         return {
             "kind": "ball-report",
             "dim": self.dim,

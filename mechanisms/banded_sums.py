@@ -92,7 +92,6 @@ def banded_matrices(terms: BandedTerms) -> BandedMatrices:
 def _coefficients(
     weights: tuple[Fraction, ...], found: list[list[Fraction]], size: int
 ) -> list[float]:
-    """Sums of weight times power, rounded to nearest."""
     pairs = list(zip(weights, found, strict=True))
     return [float(sum((w * power[k] for w, power in pairs), Fraction(0))) for k in range(size)]
 
@@ -169,7 +168,6 @@ class ScaledBandedSums:
         return np.rint(y, out=y).astype(np.int64)
 
     def _within(self, y: Array) -> Array:
-        """T y of rows of one block."""
         first, stop = self._at, self._at + len(y)
         left = len(self._input) - BLOCK
         self._block[first:stop] = y
@@ -181,7 +179,6 @@ class ScaledBandedSums:
         return found
 
     def _advance(self) -> None:
-        """Moves the states over a whole block."""
         states, moved = len(self._state), self._moved
         product(self._matrices.input_lost, self._input[states:], moved)
         lost = self._input[:states]

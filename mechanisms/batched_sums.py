@@ -143,11 +143,9 @@ class BatchedPrefixSum(Generic[X]):
         return cls(domain, batches, factorization, std, adjacency, participation)
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return self._spend
 
     def loss(self) -> Loss:
-        """The price of the whole stream."""
         return self.spend().loss(self.adjacency)
 
     def error_std(self, batch: int) -> float:
@@ -265,7 +263,6 @@ class BatchedStream(SummingStream[X]):
             )
 
     def _added(self, values: NDArray[Any]) -> Released[Array] | None:
-        """Adds rows to the batch, and ends it with its last user."""
         if self._total is not None:
             values[0] += self._total
         self._total = np.add.accumulate(values, axis=0)[-1]

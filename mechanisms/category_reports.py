@@ -74,7 +74,6 @@ class CategoryReport(EachReport[NDArray[Any]]):
 
     @property
     def size(self) -> int:
-        """Numbers in a report."""
         return 1
 
     @property
@@ -83,11 +82,9 @@ class CategoryReport(EachReport[NDArray[Any]]):
         return float(self.categories - 1)
 
     def spend(self, *, interactive: bool = False) -> Spend:
-        """The statement for the ledger."""
         return self._spends[interactive]
 
     def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
-        """Answers reported about contributions, shape (n, 1), row by row."""
         rows: CategoryRows = draw(len(values))
         truth = np.argmax(values, axis=1)
         answer = np.where(rows.true, truth, rows.others + (rows.others >= truth))
@@ -102,7 +99,6 @@ class CategoryReport(EachReport[NDArray[Any]]):
 
     @property
     def estimate_limit(self) -> float:
-        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
         return self._weights()[0]
 
     def estimate(self, reports: Array) -> Array:
@@ -124,7 +120,6 @@ class CategoryReport(EachReport[NDArray[Any]]):
         return said**2 + (self.categories - 1) * other**2 - 1 / self.categories
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
         return {
             "kind": "category-report",
             "categories": self.categories,

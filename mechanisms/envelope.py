@@ -131,7 +131,6 @@ class LipschitzEnvelope(Objective[X]):
 
     @property
     def _clips(self) -> bool:
-        """Whether any gradient is longer than what is left unchanged."""
         return self._threshold < self.objective.gradient_bound
 
     @property
@@ -296,7 +295,6 @@ class LipschitzEnvelope(Objective[X]):
         return solved
 
     def _search(self, solved: _Solved, places: Any, records: Array, theta: Array) -> None:
-        """Fills in the records at ``places``."""
         n, flat = len(theta), 1 / self.trace
         lengths = np.linalg.norm(theta, axis=1)
         if np.ptp(lengths) == 0:
@@ -347,7 +345,6 @@ class LipschitzEnvelope(Objective[X]):
     def _propose(
         self, state: _State, rows: Any, records: Array, gradients: Array, norms: Array, error: Array
     ) -> None:
-        """The Newton step in (v, μ) from points that were just taken."""
         mu, miss, gap = state.mu[rows], state.miss[rows], state.gap[rows]
         hessians = self.objective.hessians(records, state.v[rows])
         sides = np.stack([state.residual[rows], gradients], axis=2)
@@ -369,7 +366,6 @@ class LipschitzEnvelope(Objective[X]):
         self._fall_back(state, rows[~inside], sure[~inside])
 
     def _refuse(self, state: _State, rows: Any, ahead: Array, error: Array) -> None:
-        """What to try next from points whose trial was not taken."""
         if len(rows) == 0:
             return
         joint = state.mode[rows] == _JOINT
@@ -475,7 +471,6 @@ class _State:
         )
 
     def keep(self, left: Any) -> _State:
-        """The records that are ``left``."""
         return _State(*(getattr(self, name)[left] for name in self.__slots__))
 
     def far_enough(self, ahead: Array) -> Any:
@@ -485,7 +480,6 @@ class _State:
         return ((ahead <= 0) & enough) | (self.far - self.near < 1e-14)
 
     def move(self, rows: Any, weight: Array, mode: int) -> None:
-        """Tries μ = ``weight`` with the v that is expected there."""
         shift = (weight - self.mu[rows])[:, None] * self.slide[rows]
         self.trial_v[rows] = self.v[rows] - self.step[rows] - shift
         self.trial_mu[rows] = weight
@@ -493,7 +487,6 @@ class _State:
 
 
 def _ratio(clip: float, x: Array) -> Array:
-    """clip/‖x‖ for each row; inf for x = 0."""
     norms = np.linalg.norm(x, axis=1)
     with np.errstate(divide="ignore", over="ignore"):
         return np.where(norms > 0, clip / norms, np.inf)

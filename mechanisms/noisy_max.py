@@ -188,7 +188,6 @@ class ReportNoisyMax:
         return self._spend.loss(self.adjacency)
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return self._spend
 
     def _stated(self) -> Spend:

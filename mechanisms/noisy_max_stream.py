@@ -133,7 +133,6 @@ class NoisyMaxStream:
         return self._spend.loss(self.adjacency)
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return self._spend
 
     def _stated(self) -> Spend:
@@ -245,7 +244,6 @@ class NoisyMaxPicks(ReceiptStream[Array]):
             return released
 
     def _units(self, n: int) -> Array:
-        """Scales of the noise in steps after the next ``n`` rows; exact, as `growth` is short."""
         first, self._seen = self._seen + 1, self._seen + n
         logs = [t.bit_length() - 1 for t in range(first, first + n)]
         return self._unit * np.array([float(growth(k)) for k in logs])

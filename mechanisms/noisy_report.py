@@ -74,7 +74,6 @@ class NoisyReport(Noisy[X], EachReport[X]):
 
     @property
     def size(self) -> int:
-        """Numbers in a report."""
         return self.domain.size
 
     @property
@@ -83,7 +82,6 @@ class NoisyReport(Noisy[X], EachReport[X]):
         return largest_number(self.domain) + self.noise.reach(self.size)
 
     def spend(self, *, interactive: bool = False) -> Spend:
-        """The statement for the ledger."""
         return self._spends[interactive]
 
     def noise_of(self, receipt: Receipt) -> RowsOfNoise:
@@ -91,7 +89,6 @@ class NoisyReport(Noisy[X], EachReport[X]):
         return lambda n: drawn((n, self.size))
 
     def randomized(self, values: NDArray[Any], draw: RowsOfNoise) -> Array:
-        """Reports about contributions, shape (n, size), row by row; integers on the grid."""
         noisy = values + draw(len(values))
         return noisy if self._grid is None else self._grid.values(noisy)
 
@@ -101,11 +98,9 @@ class NoisyReport(Noisy[X], EachReport[X]):
         return self.limit
 
     def estimate(self, reports: Array) -> Array:
-        """The reports themselves, which are unbiased."""
         return reports
 
     def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
-        """Whether each could be a report, up to ``slack`` in every number."""
         return np.asarray(np.abs(reports).max(axis=1) <= self.limit + slack)
 
     def mean_squared_error(self) -> float:
@@ -113,7 +108,6 @@ class NoisyReport(Noisy[X], EachReport[X]):
         return self.size * self.noise.variance(self.size)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
         numbers = self.noise.to_dict()
         kind = f"{numbers.pop('family')}-report"
         return {

@@ -242,7 +242,6 @@ class ObjectivePerturbation(Generic[X]):
         return exactly + VisitsLoss(blurred, most=self.max_rows)
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return Spend(
             "objective-perturbation",
             self.objective.domain,
@@ -355,8 +354,6 @@ class ObjectivePerturbation(Generic[X]):
             )
 
     def _minimiser(self, records: Array, known: list[int]) -> Array:
-        """As `_minimised`, on rows of this process."""
-
         def problem(tilt: Array) -> Problem:
             return Problem(self.objective, records, self.ridge, tilt)
 
@@ -387,7 +384,6 @@ class ObjectivePerturbation(Generic[X]):
 
 
 def _floors(drawn: Variates) -> list[int]:
-    """⌊2^40 z_i⌋, also where int64 ends."""
     return [
         m if abs(m) < 1 << 62 else drawn.refined(i, BLUR_BITS)
         for i, m in enumerate(drawn.floors.tolist())
@@ -395,7 +391,6 @@ def _floors(drawn: Variates) -> list[int]:
 
 
 def _double(m: int) -> float:
-    """(m + ½)·2^−58, rounded."""
     return float(Fraction(2 * m + 1, 2 << TILT_BITS)) if m.bit_length() < 900 else math.inf
 
 
@@ -546,7 +541,6 @@ _FULL = 1 - 1e-10
 
 
 def _share_of(budget: Currency) -> Callable[[MinimizerLoss], float]:
-    """Which part of ``budget`` a loss takes, as a float."""
     if isinstance(budget, ZCDP):
         rho = float(budget.rho)
         return lambda loss: zcdp_rate(loss) / rho

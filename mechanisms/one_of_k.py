@@ -137,7 +137,6 @@ class OneOfK(Generic[X]):
 
     @property
     def adjacency(self) -> Adjacency:
-        """The neighbour relation of the price."""
         return self.mechanism.adjacency
 
     @property
@@ -146,7 +145,6 @@ class OneOfK(Generic[X]):
         return isinstance(self.mechanism, NoisySum) and self.mechanism.noise.independent
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return self._spend
 
     def _stated(self) -> Spend:
@@ -227,7 +225,6 @@ class OneOfK(Generic[X]):
             return self._of_arms(receipt, spend.grid, receipt.open_total(total))
 
     def _of_arms(self, receipt: Receipt, grid: Grid, total: NDArray[Any]) -> Released[Array]:
-        """Releases what follows from the sums of all arms, in steps; noise is drawn arm by arm."""
         sums = total.reshape(self.arms, -1)
         if isinstance(self.mechanism, ReportNoisyMax):
             picks = self.mechanism.picked(receipt, sums)

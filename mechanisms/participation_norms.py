@@ -146,7 +146,6 @@ def _times(a: int, b: int) -> int:
 
 
 def _geometric(rate: int, terms: int) -> tuple[int, int]:
-    """1 + rate + ... + rate**(terms - 1), and rate**terms: by doubling, positive numbers only."""
     total, power = 0, _ONE
     for bit in f"{terms:b}":
         total += _times(power, total)

@@ -174,11 +174,9 @@ class PrefixSum(Generic[X]):
         return made(first_that_fits(single.std * gain(single.std * norm), fits))
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return self._spend
 
     def loss(self) -> Loss:
-        """The price of the whole stream."""
         return self.spend().loss(self.adjacency)
 
     def error_std(self, t: int) -> float:
@@ -244,11 +242,9 @@ class SummingStream(ReceiptStream[X]):
         self._sums = running_sums(self._receipt, spend, terms)
 
     def _values(self, rows: Rows[X]) -> NDArray[Any]:
-        """The contributions of the next users, as `RunningSums` takes them."""
         return self._next_rows(rows, self._sums.opened)
 
     def _noisy(self, values: NDArray[Any]) -> Array:
-        """The noisy running sum after each of the next rows of the factorisation."""
         return self._sums.after(values, self._next - self._first)
 
 

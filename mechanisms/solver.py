@@ -86,7 +86,6 @@ class Problem:
         return len(self.records)
 
     def value(self, theta: Array) -> float:
-        """J(θ)."""
         total = math.fsum(self.objective.values(self.records, theta))
         return float(total + self.ridge / 2 * theta @ theta + self.tilt @ theta)
 
@@ -96,7 +95,6 @@ class Problem:
         return cast(Array, each.sum(axis=1) + self.ridge * theta + self.tilt)
 
     def hessian(self, theta: Array) -> Array:
-        """∇²J(θ)."""
         total = self.objective.hessian_sum(self.records, theta)
         return total + self.ridge * np.eye(self.objective.dim)
 

@@ -60,7 +60,6 @@ class ToeplitzSums:
         return found
 
     def _within(self, x: Integers) -> Integers:
-        """Rows of one block."""
         first, stop = self._at, self._at + len(x)
         buffers = len(self._state)
         self._input[buffers + first : buffers + stop] = x
@@ -73,7 +72,6 @@ class ToeplitzSums:
         return found
 
     def _advance(self) -> None:
-        """Moves the states over a whole block."""
         buffers, moved = len(self._state), self._moved
         rows = self._input[buffers:]
         product(self._numbers.input_lost, rows, moved)

@@ -295,7 +295,6 @@ class LocalClient(Generic[B]):
         return self.config.forms[warming], batch, released
 
     def _admission(self, users: range, people: Any) -> Admission | None:
-        """Debits the visits; the turns between, which are not this client's, are passed over."""
         registry = self._people
         if (registry is None) is not (people is None):
             raise not_as_ruled(None if registry is None else registry.rule, "people")
@@ -493,7 +492,6 @@ def _check_rule(rule: Participation, most_messages: int) -> None:
 
 
 def _finite(values: Array) -> Bools:
-    """Which rows hold only finite numbers."""
     return np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
 
 

@@ -213,7 +213,6 @@ class MessageFilter:
         return users[new], steps.reshape(n, form.parts, size)
 
     def _first_of_each(self, places: Index) -> NDArray[np.bool_]:
-        """The first message of each place that had none; takes note of them."""
         new = ~self.seen[places]
         if len(places) > 1 and not (places[1:] > places[:-1]).all():
             first = np.zeros(len(places), dtype=np.bool_)

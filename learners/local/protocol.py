@@ -47,7 +47,6 @@ Arrays = dict[str, Array]
 
 
 def _read_array(value: object) -> Array:
-    """An array as it is, or from its JSON form."""
     try:
         if isinstance(value, dict):
             array = np.array(value["values"], dtype=np.float64).reshape(value["shape"])
@@ -324,7 +323,6 @@ class LocalBanditConfig(_Configured):
 
     @property
     def starts(self) -> Sequence[int]:
-        """See `LocalLearner.starts`."""
         return self.method.starts
 
     @cached_property

@@ -258,7 +258,6 @@ class LocalServer:
         return self.heard - before
 
     def _take_each(self, users: NDArray[Any], estimates: Array, unit: float) -> None:
-        """A step at each message, in their order."""
         one = np.ones(1, dtype=np.int64)
         for user, estimate in zip(users.tolist(), estimates, strict=True):
             self.heard += 1
@@ -422,7 +421,6 @@ class LocalServer:
         self._arrays = self._finite(self.config.method.model, self._state) or self._arrays
 
     def _step(self, batch: int, sums: Array, counts: Any) -> None:
-        """One step; what is not finite leaves everything as it was."""
         result = self._finite(self.config.method.step, self._state, batch, sums, counts)
         if result is None:
             self.kept += 1
@@ -431,7 +429,6 @@ class LocalServer:
 
     @staticmethod
     def _finite(function: Callable[..., Arrays], *arguments: Any) -> Arrays | None:
-        """What a method computes from messages, if it is all finite numbers."""
         try:
             with np.errstate(all="ignore"):
                 result = _frozen(function(*arguments))

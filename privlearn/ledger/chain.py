@@ -195,7 +195,6 @@ class MerkleTree:
         return self._folded + len(self._leaves)
 
     def _add_peak(self, node: bytes, left: int) -> None:
-        """Joins a subtree with the full ones before it, of which there are ``left`` of its size."""
         while left & 1:
             node = sha256(b"\1" + self._peaks.pop() + node).digest()
             left >>= 1
@@ -227,7 +226,6 @@ def _subtree(leaves: list[bytes]) -> bytes:
 
 
 def _peaks(leaves: list[bytes]) -> Iterator[bytes]:
-    """The roots of the full subtrees, the largest first."""
     at = 0
     while at < len(leaves):
         size = 1 << (len(leaves) - at).bit_length() - 1

@@ -135,7 +135,6 @@ class Disk:
             sync_directory(path.parent)  # the log's name: it may hold an entry alone for a while
 
     def _leave_to_sqlite(self, whether: bool) -> None:
-        """Whether SQLite syncs, or `settle` alone."""
         if whether is not self._syncs_itself:
             self.connection.execute(f"PRAGMA synchronous = {'FULL' if whether else 'OFF'}")
             self._syncs_itself = whether

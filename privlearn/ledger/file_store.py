@@ -107,7 +107,6 @@ class FileStore:
         return self._tail.made
 
     def _insert(self, rows: Sequence[Waiting], last: Last) -> None:
-        """Writes what waits, and rows behind ``last``, in one transaction."""
         disk = self.disk
         disk.connection.execute("BEGIN IMMEDIATE")
         disk.check_log()

@@ -344,7 +344,6 @@ class OpenLedger:
             return self.log.tip.tree.root
 
     def _complete(self) -> None:
-        """Chains what a memory ledger holds, and brings to disk what may wait."""
         if self.log.complete():
             self._tell_head()
 

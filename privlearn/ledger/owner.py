@@ -162,7 +162,6 @@ class LedgerOwner:
     # Sessions -------------------------------------------------------------------------------------
 
     async def answer(self, peer: Peer, asked: Message) -> Message:
-        """The answer to one question of a process."""
         fields = _Fields(asked.fields)
         do = fields.text("do")
         if self.failure is not None:
@@ -248,7 +247,6 @@ class LedgerOwner:
         return session
 
     def left(self, peer: Peer) -> None:
-        """A connection was cut."""
         session = self._of.pop(peer, None)
         if session is not None and session.peer is peer:
             session.peer = None
@@ -256,7 +254,6 @@ class LedgerOwner:
             self._leave(session, at_once=False)
 
     def _drop(self, session: _Session) -> None:
-        """Takes its turn, and its place among those who wait."""
         for waiting in self._queue:
             if waiting.session is session:
                 waiting.granted.cancel()
@@ -331,7 +328,6 @@ class LedgerOwner:
         return Message({"turn": turn.number}, b"\n".join(lines))
 
     def _grant(self) -> None:
-        """Gives the turn to the next who waits, once nobody has it."""
         loop = asyncio.get_running_loop()
         if self._timer is not None:
             self._timer.cancel()
@@ -535,7 +531,6 @@ class _Syncing:
         await future
 
     async def end(self) -> None:
-        """Waits for what is under way, and ends the thread."""
         if self._task is not None:
             await asyncio.wait([self._task])
         self._thread.shutdown()

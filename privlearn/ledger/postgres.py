@@ -142,7 +142,6 @@ class PostgresStore:
             making.close()
 
     def _begun(self, session: Session, how: How) -> tuple[str, int]:
-        """Who writes in which epoch from now on."""
         last = session.run(_LAST_EPOCH, ledger=self.ledger)
         if how == "create" and (last or session.run(_ANY_ENTRY, ledger=self.ledger)):
             raise LedgerError(
@@ -166,7 +165,6 @@ class PostgresStore:
     # Turns ----------------------------------------------------------------------------------------
 
     def turn(self, size: int) -> AbstractContextManager[Turn]:
-        """See `SharedStore.turn`."""
         return Block(lambda: self._turn(size))
 
     def _turn(self, size: int) -> Generator[Turn]:
@@ -285,7 +283,6 @@ class PostgresStore:
     # Writing --------------------------------------------------------------------------------------
 
     def write(self, record: Record, value: Value | None) -> Record:
-        """See `SharedStore.write`."""
         session = self._held.session
         if not self._turn_lock.perhaps or session is None:
             raise LedgerBusyError(f"{self.name}: the turn is over; nothing was recorded")
@@ -392,7 +389,6 @@ class PostgresStore:
     # Reading --------------------------------------------------------------------------------------
 
     def iterate(self, begin: int) -> Iterator[Record]:
-        """See `SharedStore.iterate`."""
         return self._read(self._ask, begin)
 
     def _read(self, run: Callable[..., Sequence[Any]], begin: int) -> Iterator[Record]:
@@ -401,7 +397,6 @@ class PostgresStore:
             yield record
 
     def value(self, digest: str) -> bytes | None:
-        """See `SharedStore.value`."""
         found = self._ask(VALUE, ledger=self.ledger, digest=digest)
         if found and found[0].value is None:
             raise LedgerUnreadableError(
@@ -410,7 +405,6 @@ class PostgresStore:
         return bytes(found[0].value) if found else None
 
     def check(self) -> None:
-        """See `SharedStore.check`."""
         with self._reads:
             self._on_reading(self._check_present)
 
@@ -423,14 +417,12 @@ class PostgresStore:
             )
 
     def _alive(self, session: Session) -> set[int]:
-        """The members whose locks are held."""
         return {row.member for row in session.run(_ALIVE, room=self._room)}
 
     def settle(self) -> None:
         """See `SharedStore.settle`; a commit is on disk when it is told."""
 
     def _ask(self, statement: Any, **parameters: Any) -> Sequence[Any]:
-        """Rows of a statement that only reads, on the connection for that."""
         with self._reads:
             found = self._on_reading(lambda session: session.run(statement, **parameters))
         return cast(Sequence[Any], found)
@@ -479,7 +471,6 @@ class PostgresStore:
         return key_of(what, self.ledger, self.epoch, accountant)
 
     def enter(self, accountant: str, *, alone: bool) -> None:
-        """See `SharedStore.enter`."""
         session = self._held.session
         if not self._turn_lock.perhaps or session is None:
             raise LedgerBusyError(f"{self.name}: the turn is over")
@@ -513,7 +504,6 @@ class PostgresStore:
             )
 
     def close(self) -> None:
-        """See `SharedStore.close`."""
         self._closed = True
         self._end()
 

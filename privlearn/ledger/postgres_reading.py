@@ -65,7 +65,6 @@ def _opened(address: str | os.PathLike[str]) -> Iterator[tuple[Session, str, str
 
 
 def _ledger_of(where: Address, session: Session) -> str:
-    """The name of the ledger that is meant: where none is said, the only one."""
     found = where.ledger
     if found is not None and session.read(_NAMED, ledger=found):
         return found

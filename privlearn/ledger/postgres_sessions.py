@@ -491,7 +491,6 @@ UNLOCK = text("SELECT pg_advisory_unlock(:key)")
 
 
 def _said(error: DBAPIError) -> str:
-    """The first line of what the server or the driver said."""
     lines = str(error.orig).strip().splitlines()
     return lines[0] if lines else type(error.orig).__name__
 

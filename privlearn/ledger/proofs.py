@@ -139,7 +139,6 @@ def _left(size: int) -> int:
 
 
 def _roots(leaves: Iterable[bytes], ranges: Sequence[range]) -> list[bytes]:
-    """The roots over ranges of leaves that do not overlap, in one pass."""
     trees = {part: MerkleTree() for part in ranges}
     wanted = sorted(ranges, key=lambda part: part.start)
     for number, leaf in enumerate(leaves if wanted else ()):

@@ -444,13 +444,11 @@ def _read_database(where: Path, vouched: bool, begin: int) -> Iterator[list[Reco
 
 
 def _end(connection: sqlite3.Connection) -> tuple[int, str]:
-    """Position and hash of the last entry in a database."""
     found = connection.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
     return (-1, GENESIS) if found is None else (found[0], bytes(found[1]).decode())
 
 
 def _waiting(where: Path, seq: int, head: str) -> Iterator[Record]:
-    """What goes on behind the last entry in the file beside it."""
     for each in waiting_behind(real_path(where), seq, head):
         record = record_of(each.seq, each.data, each.hash.encode())
         if record.body.get("entry") != "publish":

@@ -102,11 +102,6 @@ class RegistryFile:
         return store, contents
 
     def read(self) -> Contents:
-        """Everything that was written.
-
-        Raises:
-            PeopleError: it is damaged, or not at its place.
-        """
         file = self._file
         try:
             file.check_pages()
@@ -149,20 +144,13 @@ class RegistryFile:
             )
 
     def clean(self) -> None:
-        """Takes what was overwritten out of the file and its log."""
         self._file.clean()
 
     def close(self) -> None:
-        """Lets go of the file, and leaves nothing beside it."""
         self._file.close()
 
 
 def _contents(connection: sqlite3.Connection) -> Contents:
-    """Everything in the file.
-
-    Raises:
-        ValueError, TypeError, KeyError: something that no registry writes.
-    """
     rows = connection.execute(
         "SELECT id, key, rule, serving_only, accountant, first, stop, clock, kind FROM registry"
     ).fetchall()

@@ -185,7 +185,6 @@ class PostgresTurns:
 
     @property
     def durable(self) -> bool:
-        """Always."""
         return True
 
     @property
@@ -195,16 +194,10 @@ class PostgresTurns:
 
     @property
     def seen(self) -> tuple[Head, tuple[int, ...] | None]:
-        """The head and the starts of the batches as they were read last."""
         assert self._seen is not None  # after `look`
         return self._seen
 
     def look(self) -> None:
-        """Reads them, and waits for nobody.
-
-        Raises:
-            PeopleError: there is no such registry, or it cannot be read, or has another key.
-        """
         with self._said():
             self._see(self._read(_HEAD, **self._where))
 
@@ -231,7 +224,6 @@ class PostgresTurns:
     # Turns ---------------------------------------------------------------------------------------
 
     def take(self, action: Callable[[Turn], T]) -> T:
-        """See `Turns.take`."""
         with self._said():
             for _ in range(_TRIES):
                 with suppress(Conflict), self._turn_lock.turn() as session:
@@ -254,7 +246,6 @@ class PostgresTurns:
         return done
 
     def _commit(self, session: Session) -> None:
-        """Commits, or raises; where no standby confirmed it, that counts as lost."""
         session.commit()
         if session.warnings:
             raise LostConnection(session.warnings[0])
@@ -290,7 +281,6 @@ class PostgresTurns:
             raise AssertionError
 
     def forgotten(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """See `Turns.forgotten`."""
         asked = sorted(set(persons.tolist()) - {-1} - self._forgotten)
         if asked:
             with self._said():
@@ -299,7 +289,6 @@ class PostgresTurns:
         return self.forgotten_as_known(persons)
 
     def forgotten_as_known(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """As far as it was read."""
         return np.isin(persons, np.array(sorted(self._forgotten), dtype=np.int64))
 
     def clean(self) -> None:
@@ -411,7 +400,6 @@ class _PostgresTurn:
         self.written: tuple[Head, tuple[int, ...] | None] | None = None
 
     def standings(self, keys: Sequence[bytes | None]) -> Mapping[bytes, Standing]:
-        """Of these persons alone."""
         asked = sorted({key for key in keys if key is not None})
         if not asked:
             return {}
@@ -427,7 +415,6 @@ class _PostgresTurn:
         return found
 
     def next_call(self) -> int:
-        """From 1 on, of all processes."""
         self._calls += 1
         return self._calls
 
@@ -437,7 +424,6 @@ class _PostgresTurn:
         starts: tuple[int, ...] | None = None,
         changed: Mapping[bytes, Standing] | None = None,
     ) -> None:
-        """Writes it in the transaction."""
         changed = changed or {}
         users, people = head.users, self.known
         if changed:

@@ -541,7 +541,6 @@ class People(Sealed):
 
     @staticmethod
     def _public_of(people: People) -> Public:
-        """What is public, as it is now; for `privlearn.people.server` only."""
         return people.__look()
 
     def __check_open(self) -> None:
@@ -560,7 +559,6 @@ class People(Sealed):
 def _slots_of(
     rule: Participation, ids: Sequence[Any], users: range, slots: ArrayLike | None
 ) -> list[int] | None:
-    """The slot of each visit on a timetable."""
     if (rule.clock == "timetable") is not (slots is not None):
         raise ProvenanceError(
             "slots: on a timetable each visit says its slot, which may hold any number of them"

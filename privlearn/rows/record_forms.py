@@ -193,7 +193,6 @@ def check_form(accepted: Accepted, forms: Iterable[Form], into: object) -> None:
 
 
 def _misfit(accepted: Accepted, form: Form) -> tuple[str, str] | None:
-    """What does not fit, and what to do about it."""
     if form is None:
         return None
     if isinstance(accepted, Numbers):

@@ -554,7 +554,6 @@ def slots_within(slots: ArrayLike, users: range) -> Slots:
 
 
 def _kept(chunks: Sequence[_Chunk[T]], kept: NDArray[np.bool_]) -> list[_Chunk[T]]:
-    """The chunks with the other rows null, and nothing left of what they held."""
     made: list[_Chunk[T]] = []
     begin = 0
     for chunk in chunks:
@@ -650,7 +649,6 @@ def _map_real(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
 
 
 def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
-    """Joins neighbouring chunks whose arrays fit together, to keep later block calls large."""
     merged: list[_Chunk[T]] = []
     placed = _stand_ins(chunks)
     start = 0

@@ -178,7 +178,6 @@ def _ledger(config: ServiceConfig, held: ExitStack, *, make: bool) -> Ledger:
 
 
 def _ledger_path(config: ServiceConfig) -> Path:
-    """Of a ledger file to go on with."""
     assert config.ledger.path is not None
     path = config.at(config.ledger.path)
     if not path.exists():
@@ -198,7 +197,6 @@ def _postgres(config: ServiceConfig, *, make: bool) -> Ledger:
 
 
 def _postgres_address(config: ServiceConfig) -> tuple[Path, str]:
-    """The file with the address of the ledger, and the address, which may hold a password."""
     assert config.ledger.url_file is not None
     file = config.at(config.ledger.url_file)
     check_private(file)

@@ -335,7 +335,6 @@ class ServiceConfig(_Table):
 
     @property
     def _numbers(self) -> int:
-        """Bytes of one visitor's data in JSON at most."""
         return _NUMBER * sum(map(math.prod, self.learner.shapes.values()))
 
 
@@ -362,7 +361,6 @@ def read_config(path: Path) -> ServiceConfig:
 
 
 def _detail(item: Any, told: Mapping[str, Any]) -> str:
-    """One thing that is wrong in a file: its name, its value and what is accepted."""
     place = [str(part) for part in item["loc"]]
     name = ".".join(place)
     said = str(item["msg"]).removeprefix("Value error, ")
@@ -382,7 +380,6 @@ def _detail(item: Any, told: Mapping[str, Any]) -> str:
 
 
 def _table(place: Iterable[str], told: Mapping[str, Any]) -> type[BaseModel]:
-    """The table of a place in a file."""
     found: type[BaseModel] = ServiceConfig
     for name in place:
         kinds = [found.model_fields[name].annotation]

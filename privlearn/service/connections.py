@@ -100,7 +100,6 @@ class _Connection(H11Protocol):
         self._look()
 
     def _look(self) -> None:
-        """Waits for the rest of a request, for an answer to be read, or for the end."""
         wanted = self.conn.their_state in _WANTED
         if wanted or self.flow.write_paused or self.transport.is_closing():
             self.places.waits(self)

@@ -53,7 +53,6 @@ class _Made:
 
     @property
     def is_made(self) -> bool:
-        """Whether there is an offer by now."""
         done = self.offer.done()
         return done and not self.offer.cancelled() and self.offer.exception() is None
 
@@ -157,7 +156,6 @@ class Desk:
         )
 
     def _keep_made(self, place: tuple[str, str], done: asyncio.Future[Offer]) -> None:
-        """A key whose request failed may be used again."""
         if done.cancelled() or done.exception() is not None:
             self._made.pop(place, None)
 
@@ -223,7 +221,6 @@ class Desk:
     def _look(
         self, made: tuple[tuple[tuple[str, str], _Made], ...]
     ) -> tuple[int, bool, list[tuple[str, str]]]:
-        """The first open index, whether its batch is full, and keys of offers that are closed."""
         offers = self._offers.offers
         closed = [
             place
@@ -396,7 +393,6 @@ def _finite(number: float) -> float | None:
 
 
 def _as_float(budget: Any) -> float:
-    """The number of a budget of one number, rounded."""
     told: Mapping[str, Any] = budget.to_dict()
     for name in ("rho", "mu_squared", "epsilon"):
         if name in told:

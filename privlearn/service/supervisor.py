@@ -72,7 +72,6 @@ def check(config: ServiceConfig, *, begin: bool) -> None:
 
 
 def _check_tls(config: ServiceConfig) -> None:
-    """Raises DataError for a certificate or key that cannot be used."""
     http = config.http
     if http.tls_certificate is None or http.tls_key is None:
         return
@@ -189,7 +188,6 @@ class _Supervisor:
 
 
 def _start_of(begin: bool) -> str:
-    """How the first owner starts; see `privlearn.service.books.Start`."""
     return "begin" if begin else "resume"
 
 

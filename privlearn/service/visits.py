@@ -74,7 +74,6 @@ def digest(visit: Visit) -> str:
 
 
 def _read(body: bytes, form: type[Recommend], *, ruled: bool) -> Recommend | str:
-    """The body in its form, or what is wrong with it; whatever else is raised is no JSON."""
     try:
         found = form.model_validate(json.loads(body))
     except ValidationError as error:

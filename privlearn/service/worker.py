@@ -33,7 +33,6 @@ class _Server(uvicorn.Server):
         """Installs none."""
 
     def capture_signals(self) -> Any:
-        """Captures none."""
         from contextlib import nullcontext
 
         return nullcontext()

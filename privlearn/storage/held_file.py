@@ -191,7 +191,6 @@ class _Place:
 
     @property
     def identity(self) -> str:
-        """Device and inode."""
         found = os.fstat(self._file)
         return f"{found.st_dev}:{found.st_ino}"
 
@@ -201,7 +200,6 @@ class _Place:
         self._log = _which(self.log)
 
     def leave_log(self) -> None:
-        """Lets SQLite remove the log."""
         open_file_lock.let_go(self._file)
 
     def check(self) -> None:
@@ -289,7 +287,6 @@ class HeldFile:
                 os.unlink(new)
 
     def _begin_at(self, path: Path) -> None:
-        """Goes on with a file that was just made, under its name."""
         self.path, self._version = path, None
         self._connect()
         self._configure()
@@ -498,7 +495,6 @@ def _bare(kind: Kind) -> str:
 
 
 def _which(file: Path | int) -> tuple[int, int] | None:
-    """Device and inode of what stands there; None for nothing."""
     try:
         found = os.stat(file)
     except OSError:

@@ -109,7 +109,6 @@ class Peer:
         self._room.set()
 
     def _count(self, questions: int, size: int) -> None:
-        """So many more are under way."""
         self._questions += questions
         self._bytes += size
         if self._questions < self._limits.unanswered and self._bytes < self._limits.attached:
@@ -171,7 +170,6 @@ class _Place:
                 self.path.unlink()
 
     def leave(self) -> None:
-        """Lets the next server in."""
         processes.INHERITED.discard(self)
         self.socket.close()
         os.close(self.lock)
@@ -574,7 +572,6 @@ class Client:
             raise self._broken(error) from None
 
     def _cut(self) -> tuple[int, dict[str, Any], bytes] | None:
-        """The first frame of what was read, if it is there as a whole."""
         buffer = self._buffer
         if len(buffer) < HEAD.size:
             return None

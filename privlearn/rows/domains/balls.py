@@ -55,7 +55,6 @@ class Ball(ShippedDomain):
             return to_radius(values, norms, self.radius)
 
     def record_form(self) -> Numbers:
-        """One array of ``size`` numbers."""
         return Numbers((self.size,))
 
     def null(self) -> Array:

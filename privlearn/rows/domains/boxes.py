@@ -50,7 +50,6 @@ class Box(ShippedDomain):
             return np.clip(values, self.low, self.high)
 
     def record_form(self) -> Numbers:
-        """One array of ``size`` numbers."""
         return Numbers((self.size,))
 
     def null(self) -> Array:

@@ -42,7 +42,6 @@ class Categories(ShippedDomain):
         return self._marked(block, np.float64(1.0), self.null())
 
     def record_form(self) -> Numbers:
-        """One number."""
         return Numbers()
 
     def _marked(self, block: object, mark: Number, null: NDArray[Number]) -> NDArray[Number]:

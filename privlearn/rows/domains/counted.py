@@ -78,7 +78,6 @@ class Counted(ShippedDomain):
         return self.unit
 
     def record_form(self) -> Numbers:
-        """That of the inner domain."""
         return self.inner.record_form()
 
     def clip(self, block: Array) -> Array:

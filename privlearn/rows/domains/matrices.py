@@ -88,7 +88,6 @@ class PSDTrace(ShippedDomain):
             return cast(Array, matrices[:, rows, columns] * weights)
 
     def record_form(self) -> Numbers:
-        """Any number of rows of ``dim`` numbers."""
         return Numbers((None, self.dim))
 
     def null(self) -> Array:
