@@ -266,9 +266,6 @@ def _sound(loss: Loss) -> Loss:
     return loss.unless_failed()
 
 
-# The best bound ---------------------------------------------------------------------------------
-
-
 def _best_epsilon(what: Evaluated, delta: float) -> RoundedNumber:
     failed = what.total.failure()
     left = (exact("delta", delta) - failed) / (1 - failed) if failed < 1 else Fraction(0)

@@ -95,8 +95,6 @@ class AsyncOffers(Generic[L]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    # The thread ----------------------------------------------------------------------------------
-
     async def _taken(self, request: Selecting | Observing) -> Any:
         self._check_usable()
         loop = asyncio.get_running_loop()

@@ -87,8 +87,6 @@ class Learner(ABC):
             setattr(self, name, value)
         return self
 
-    # Life ----------------------------------------------------------------------------------------
-
     @property
     def _started(self) -> bool:
         return hasattr(self, "_accountant")
@@ -364,8 +362,6 @@ class Learner(ABC):
             )
         self._accountant.people.forget(person)
         self._kept.forget()
-
-    # Users ---------------------------------------------------------------------------------------
 
     def skip(self, n: int) -> Self:
         """Counts the next n users, who never came, as null records.

@@ -142,8 +142,6 @@ class DPMNL(ServedMNL):
             case ZCDP(rho=size) | ApproxDP(epsilon=size) if size == 0:
                 raise ValueError(f"nominal = {self.nominal!r}: must be above zero")
 
-    # Plan ----------------------------------------------------------------------------------------
-
     def _prepare(self, accountant: Accountant[Any]) -> None:
         users, rule = accountant.users, rule_of(accountant)
         self._check_params()
@@ -322,8 +320,6 @@ class DPMNL(ServedMNL):
             ends += [round(start * (time / start) ** (k / parts)) for k in range(1, parts + 1)]
         return sorted(set(ends))
 
-    # Serving -------------------------------------------------------------------------------------
-
     def _next_change(self) -> int:
         return self._ends[self._block]
 
@@ -348,8 +344,6 @@ class DPMNL(ServedMNL):
             belief = Belief(self.theta_, self.gram_)
             self._believed = self.theta_, self.gram_, belief
         return belief
-
-    # Logged answers ------------------------------------------------------------------------------
 
     def learn_logged(self, rows: PartitionedRows[Answer]) -> Self:
         """Learns from logged answers of all users that are left, under a central accountant.
@@ -412,8 +406,6 @@ class DPMNL(ServedMNL):
 
     def _absent(self, users: range) -> Rows[Any]:
         return Rows.null(users) if self._logs else super()._absent(users)
-
-    # Learning ------------------------------------------------------------------------------------
 
     def _needed_from(self) -> int:
         """Each fit takes the answers of all users so far."""
@@ -502,8 +494,6 @@ class DPMNL(ServedMNL):
         now = self.clock_ - self._since
         self._weight = users + now
         self.theta_ = frozen((users * before + now * theta) / self._weight) if users else theta
-
-    # Public state --------------------------------------------------------------------------------
 
     def public_state(self) -> dict[str, Any]:
         params = self.get_params()

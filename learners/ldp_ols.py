@@ -121,8 +121,6 @@ class LDPOLS(LocalLearner):
         """Two of the warm-up, then each 15 % of all users before it."""
         return _batches(self.horizon, self.warm_up(), max(10, 3 * self.dim))
 
-    # The client's half ----------------------------------------------------------------------------
-
     def scores(self, model: Arrays, contexts: Array) -> Array:
         """Estimated rewards, −∞ for eliminated arms; see `LocalLearner.scores`."""
         if self.shared:

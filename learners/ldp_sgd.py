@@ -127,8 +127,6 @@ class LDPSGD(LocalLearner):
     def report(self) -> BallReport:
         return _best(self.dim, self.epsilon)
 
-    # The public schedule --------------------------------------------------------------------------
-
     @property
     def _drift(self) -> float:
         slope = _SLOPES[self.link] * (1.0 if self.link == "linear" else self.reach)
@@ -186,8 +184,6 @@ class LDPSGD(LocalLearner):
         needed = math.sqrt(self.n_arms * self._messages * self.horizon)
         return int(min(self.horizon / 5, max(4 * self.n_arms, _WARM_UP * needed)))
 
-    # The client's half ----------------------------------------------------------------------------
-
     def scores(self, model: Arrays, contexts: Array) -> Array:
         """x·θ_a, with a bonus across θ while there is one; −inf for arms that are eliminated.
 
@@ -226,8 +222,6 @@ class LDPSGD(LocalLearner):
         lengths = np.maximum(np.sqrt(_dots(directions, directions)), _TINY)
         sizes = np.minimum(np.maximum((rewards - means) / level, -1), 1) / lengths
         return np.asarray(sizes[:, None] * directions)
-
-    # The server's half ----------------------------------------------------------------------------
 
     def start(self) -> Arrays:
         theta = np.zeros((self.parts, self.dim))

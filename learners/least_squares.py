@@ -87,8 +87,6 @@ class GramBandit(ServedBandit):
         if self.curvature is not None:
             within("(0, 1]", curvature=self.curvature)
 
-    # Life ----------------------------------------------------------------------------------------
-
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
         users, rule = accountant.users, rule_of(accountant)

@@ -144,8 +144,6 @@ class Offers(Generic[L]):
         self._queue: deque[Selecting | Observing] = deque()
         self._turn = Exclusive("Offers")
 
-    # Public --------------------------------------------------------------------------------------
-
     @property
     def learner(self) -> L:
         """The learner that is served for."""
@@ -228,8 +226,6 @@ class Offers(Generic[L]):
 
     def __repr__(self) -> str:
         return f"Offers({type(self._learner).__name__}, wait={self._wait}, next {self.clock_})"
-
-    # Users ---------------------------------------------------------------------------------------
 
     def select(
         self,
@@ -389,8 +385,6 @@ class Offers(Generic[L]):
         if new := [each for each in found if isinstance(each, Selecting)]:
             self._select_all(new)
 
-    # Offers --------------------------------------------------------------------------------------
-
     def _select_all(self, requests: Sequence[Selecting]) -> None:
         at = 0
         while at < len(requests):
@@ -467,8 +461,6 @@ class Offers(Generic[L]):
         else:
             for request in answers.values():
                 request.done(None)
-
-    # Ids -----------------------------------------------------------------------------------------
 
     def _id(self, index: int) -> str:
         return f"{self._tag}-{index:x}-{self._code(index)}"

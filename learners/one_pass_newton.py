@@ -125,8 +125,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         positive(prior_precision=self.prior_precision)
         not_negative(exploration=self.exploration)
 
-    # Life ----------------------------------------------------------------------------------------
-
     def _plan(self) -> list[Plan]:
         plans = zip(self._gradient.plan(), self._hessian.plan(), strict=True)
         return [plan for both in plans for plan in both]
@@ -220,8 +218,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         """The public precision of the estimate, shape (d, d)."""
         return self.belief_.precision
 
-    # Serving -------------------------------------------------------------------------------------
-
     def _ties(self, n: int) -> Array:
         """Public coins, needed while the belief has not moved and all items look alike."""
         if self._batch == 0:
@@ -237,8 +233,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
             scale=self.feature_scale,
             shuffled=self._batch == 0,
         )
-
-    # Learning ------------------------------------------------------------------------------------
 
     def partial_fit(
         self,
@@ -348,8 +342,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         own = rows.map_rows(lambda a: contributions(a, theta, outside=outside))
         one = own.pool(pooled(self._bound)) if self._pooled else own.map_rows(scaled(self._bound))
         return one.map_rows(lambda c: c.gradient), one.map_rows(lambda c: c.factors)
-
-    # Public state --------------------------------------------------------------------------------
 
     def _learned_state(self) -> dict[str, Any]:
         return {"coins": self._coins.bit_generator.state, "evidence": self._released.to_dict()}

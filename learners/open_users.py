@@ -69,8 +69,6 @@ class OpenUsers(Generic[Own, Act, Heard]):
         self._void: set[int] = set()  # whose rows are null whatever they answer
         learner._many = self
 
-    # Serving -------------------------------------------------------------------------------------
-
     def close_what_is_due(self) -> None:
         """Closes the batches that end before a further user is served.
 
@@ -136,8 +134,6 @@ class OpenUsers(Generic[Own, Act, Heard]):
             self._shown[-_TOGETHER:] = [Shown.together(self._shown[-_TOGETHER:])]
             self._loose = 0
 
-    # Answers -------------------------------------------------------------------------------------
-
     def has_answered(self, user: int) -> bool:
         """Whether an open user has."""
         return user in self._heard
@@ -164,8 +160,6 @@ class OpenUsers(Generic[Own, Act, Heard]):
         finally:
             self.forgetting = False
             self._shown = [shown.without_forgotten() for shown in self._shown]
-
-    # Batches -------------------------------------------------------------------------------------
 
     @property
     def batch(self) -> range:

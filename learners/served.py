@@ -138,8 +138,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._many: OpenUsers[Own, Act, Heard] | None = None
         self._coins = np.random.default_rng(self.random_state)
 
-    # Serving -------------------------------------------------------------------------------------
-
     def _select(self, data: Sequence[Any], person: Any) -> Any:
         """Serves the next user; what it is to be told.
 

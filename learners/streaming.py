@@ -88,8 +88,6 @@ class StreamLearner(Learner):
     feature_bound: float
     label_bound: float
 
-    # For subclasses ------------------------------------------------------------------------------
-
     @property
     @abstractmethod
     def _dim(self) -> int:
@@ -127,8 +125,6 @@ class StreamLearner(Learner):
     def _rule_batches(self) -> Sequence[int]:
         """None; for a learner whose `_check_rule` lets rules pass that count within batches."""
         return ()
-
-    # Life ----------------------------------------------------------------------------------------
 
     def _check_accountant(self, accountant: Accountant[Any]) -> None:
         if accountant.trust is not Trust.CENTRAL:
@@ -362,13 +358,9 @@ class StreamLearner(Learner):
             warnings.simplefilter("ignore")  # one would tell of sealed data
             return np.asarray(np.isfinite(self._loss.labels(labels)).reshape(labels.shape))
 
-    # Releases ------------------------------------------------------------------------------------
-
     def _posted(self, mechanism: _Releasing[R], rows: Rows[Any], label: str, name: str) -> R:
         token = self._accountant.issue(mechanism.loss(), users=rows.users, label=label)
         return self._board.post(name, mechanism.release(rows, token))
-
-    # Increments ----------------------------------------------------------------------------------
 
     def _examples(self, block: Example) -> Example:
         """Rows within the public bounds; NaN stays NaN, and makes its row null."""
@@ -412,8 +404,6 @@ class StreamLearner(Learner):
     def _calling(self, function: Callable[[Example], Out]) -> Callable[[Example], Out]:
         """A function of rows that asks the loss, which may be the user's code."""
         return Calls(function, (code_of(self._loss), self))
-
-    # Public state --------------------------------------------------------------------------------
 
     def public_state(self) -> dict[str, Any]:
         """The learner's public side, as JSON values: a function of releases and the clock."""

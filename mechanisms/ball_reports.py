@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.contract.tokens import Spend
-from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise
+from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise, spends_of
 from privlearn.noise import CapNoise
 from privlearn.noise.exact.caps import NORMAL_LIMIT, CapRows
 from privlearn.rows.domains import Array, Ball, Bound
@@ -61,25 +61,13 @@ class BallReport(EachReport[Array]):
     domain: Ball = field(init=False, repr=False, compare=False)
     """Where records are clipped."""
     _spends: tuple[Spend, Spend] = field(init=False, repr=False, compare=False)
-    """Of one release, and of a stream."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.cap.dim != self.dim:
             raise ValueError(f"cap = {self.cap!r}: must have dimension {self.dim}")
         ball = Ball(self.radius, self.dim)
-        single, stream = (
-            Spend(
-                "ball-report",
-                ball,
-                self.cap,
-                arithmetic="each",
-                interactive=interactive,
-                exact=True,
-            )
-            for interactive in (False, True)
-        )
-        assign(self, domain=ball, _spends=(single, stream))
+        assign(self, domain=ball, _spends=spends_of("ball-report", ball, self.cap, exact=True))
         self.loss()
 
     @classmethod
@@ -150,10 +138,6 @@ class BallReport(EachReport[Array]):
         return cls.privunit(dim, radius, epsilon, adjacency=adjacency)
 
     @property
-    def size(self) -> int:
-        return self.dim
-
-    @property
     def scale(self) -> float:
         """R/μ: a report is this times a point of the cap noise."""
         return self.radius / self.cap.mean
@@ -167,9 +151,6 @@ class BallReport(EachReport[Array]):
         """m and M: every report's law has a density in [m, M] against the null law."""
         return self.cap.densities
 
-    def spend(self, *, interactive: bool = False) -> Spend:
-        return self._spends[interactive]
-
     def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
         """Reports about contributions, shape (n, dim), row by row; multiples of limit/2²³."""
         step = self.limit / LEVELS
@@ -178,14 +159,6 @@ class BallReport(EachReport[Array]):
             return np.asarray(rows.steps(*rounded(part, self.radius, rows.turns)) * step)
 
         return in_blocks(values, draw, self.dim, made)
-
-    @property
-    def estimate_limit(self) -> float:
-        return self.limit
-
-    def estimate(self, reports: Array) -> Array:
-        """The reports themselves, which are unbiased."""
-        return reports
 
     def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
         return on_surface(self.cap, self.scale, reports, slack)

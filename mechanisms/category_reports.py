@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.contract.tokens import Spend
-from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise
+from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise, spends_of
 from privlearn.noise import CategoryNoise, CategoryRows
 from privlearn.rows.domains import Array, Categories
 from privlearn.values.adjacency import Adjacency
@@ -41,24 +41,13 @@ class CategoryReport(EachReport[NDArray[Any]]):
     domain: Categories = field(init=False, repr=False, compare=False)
     """Vectors with a 1 at the answer."""
     _spends: tuple[Spend, Spend] = field(init=False, repr=False, compare=False)
-    """Of one release, and of a stream."""
 
     def __post_init__(self) -> None:
         noise = CategoryNoise(self.categories, self.probability)
         assign(self, categories=noise.categories, probability=noise.probability)
         domain = Categories(noise.categories)
-        single, stream = (
-            Spend(
-                "category-report",
-                domain,
-                noise,
-                arithmetic="each",
-                interactive=interactive,
-                exact=True,
-            )
-            for interactive in (False, True)
-        )
-        assign(self, domain=domain, _spends=(single, stream))
+        spends = spends_of("category-report", domain, noise, exact=True)
+        assign(self, domain=domain, _spends=spends)
         self.loss()
 
     @classmethod
@@ -80,9 +69,6 @@ class CategoryReport(EachReport[NDArray[Any]]):
     def limit(self) -> float:
         """Every report lies in [−limit, limit], as 0..k−1."""
         return float(self.categories - 1)
-
-    def spend(self, *, interactive: bool = False) -> Spend:
-        return self._spends[interactive]
 
     def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
         rows: CategoryRows = draw(len(values))

@@ -53,7 +53,6 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
     domain: OneOf[X] = field(init=False, repr=False, compare=False)
     """Where pairs (record, arm) are clipped."""
     _spends: tuple[Spend, Spend] = field(init=False, repr=False, compare=False)
-    """Of one release, and of a stream."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -89,9 +88,6 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
     @property
     def limit(self) -> float:
         return self.report.limit
-
-    def spend(self, *, interactive: bool = False) -> Spend:
-        return self._spends[interactive]
 
     def noise_of(self, receipt: Receipt) -> RowsOfNoise:
         return self.report.noise_of(receipt)

@@ -125,8 +125,6 @@ class LocalClient(Generic[B]):
         self._model: Model | None = None
         self._lock = Exclusive("a client")
 
-    # Choosing -------------------------------------------------------------------------------------
-
     def choose(self, contexts: Any, model: Model, *, user: int | None = None) -> int:
         """The arm to pull for one user; it is the user's secret.
 
@@ -169,8 +167,6 @@ class LocalClient(Generic[B]):
         with np.errstate(all="ignore"):  # contexts may be of any length here
             scores = method.scores(model.arrays, values)
         return np.asarray(np.argmax(scores, axis=1))
-
-    # Answering ------------------------------------------------------------------------------------
 
     def randomize(
         self,
@@ -440,8 +436,6 @@ class LocalClient(Generic[B]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # Public facts ---------------------------------------------------------------------------------
 
     def _one(self, user: int | None) -> range:
         if user is None:

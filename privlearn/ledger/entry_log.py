@@ -85,8 +85,6 @@ class EntryLog:
         self.read = None
         return entry
 
-    # Writing --------------------------------------------------------------------------------------
-
     def check_open(self) -> None:
         """Raises LedgerClosedError once it is closed."""
         if self.closed:
@@ -180,8 +178,6 @@ class EntryLog:
             self._shared.check()
         elif self.file is not None:
             self.file.check_own(self.tip.last)
-
-    # Reading --------------------------------------------------------------------------------------
 
     def position_under(self, nonce: str) -> int | None:
         """Of the entry that a token was issued with under a nonce; None if none was.

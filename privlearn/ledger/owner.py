@@ -159,8 +159,6 @@ class LedgerOwner:
         for entry in accounts.outstanding():
             self._append(entry, None, None)
 
-    # Sessions -------------------------------------------------------------------------------------
-
     async def answer(self, peer: Peer, asked: Message) -> Message:
         fields = _Fields(asked.fields)
         do = fields.text("do")
@@ -297,8 +295,6 @@ class LedgerOwner:
         session.accountants.add(accountant)
         return Message()
 
-    # Turns ----------------------------------------------------------------------------------------
-
     async def _give_turn(self, session: _Session, fields: _Fields) -> Message:
         size, known = fields.number("size"), fields.number("known")
         if self._ledger.log.tip.size - known > _BEHIND:
@@ -371,8 +367,6 @@ class LedgerOwner:
         if fields.truth("settle"):
             await self._syncing.done()
         return Message()
-
-    # Entries --------------------------------------------------------------------------------------
 
     def _records(self, begin: int) -> Message:
         lines = self._ledger.stored(begin, _PAGE)

@@ -122,8 +122,6 @@ class PostgresStore:
             self.close()
             raise
 
-    # The beginning ------------------------------------------------------------------------------
-
     def _make_tables(self) -> None:
         (found,) = self._ask(text("SELECT to_regnamespace(:name) AS found"), name=SCHEMA_NAME)
         if found.found is not None:
@@ -161,8 +159,6 @@ class PostgresStore:
         if session.warnings:
             raise LedgerError(f"{self.name}: {session.warnings[0]}: open it again")
         return writer, epoch
-
-    # Turns ----------------------------------------------------------------------------------------
 
     def turn(self, size: int) -> AbstractContextManager[Turn]:
         return Block(lambda: self._turn(size))
@@ -280,8 +276,6 @@ class PostgresStore:
         alive = self._alive(session)
         return [token for token, member in members.items() if member not in alive]
 
-    # Writing --------------------------------------------------------------------------------------
-
     def write(self, record: Record, value: Value | None) -> Record:
         session = self._held.session
         if not self._turn_lock.perhaps or session is None:
@@ -386,8 +380,6 @@ class PostgresStore:
             "is another one"
         )
 
-    # Reading --------------------------------------------------------------------------------------
-
     def iterate(self, begin: int) -> Iterator[Record]:
         return self._read(self._ask, begin)
 
@@ -451,8 +443,6 @@ class PostgresStore:
             self._held.reading = session
         return self._held.reading
 
-    # Beside the ledger ----------------------------------------------------------------------------
-
     def session(self, *, writes: bool) -> Session:
         """Another connection to the database, for what is kept there beside the ledger.
 
@@ -460,8 +450,6 @@ class PostgresStore:
             LedgerError: see `Session`.
         """
         return Session(self._engine, self.name, writes=writes)
-
-    # Who writes -----------------------------------------------------------------------------------
 
     @property
     def _room(self) -> int:

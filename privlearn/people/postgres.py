@@ -181,8 +181,6 @@ class PostgresTurns:
             raise PeopleError(f"clock = {clock}: {self._called} has slots before {row.stop} only")
         session.run(_REPLACE, id=head.id, known=key, clock=head.clock)
 
-    # What is seen --------------------------------------------------------------------------------
-
     @property
     def durable(self) -> bool:
         return True
@@ -220,8 +218,6 @@ class PostgresTurns:
         starts = rows[0].starts
         self._seen = head, None if starts is None else tuple(starts)
         return rows[0]
-
-    # Turns ---------------------------------------------------------------------------------------
 
     def take(self, action: Callable[[Turn], T]) -> T:
         with self._said():
@@ -262,8 +258,6 @@ class PostgresTurns:
                 session.close()
                 raise
         return self._held.session
-
-    # Reading -------------------------------------------------------------------------------------
 
     def _read(self, statement: Any, **parameters: Any) -> Sequence[Any]:
         with self._reads:

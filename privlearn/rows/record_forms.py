@@ -76,9 +76,6 @@ Accepted: TypeAlias = "Numbers | tuple[Accepted, ...]"
 """What a set takes of a record: one array, or a tuple of them."""
 
 
-# What came ---------------------------------------------------------------------------------------
-
-
 def cells_of(array: NDArray[Any], shape: tuple[int, ...]) -> Cells:
     """Of an array that holds one record of this shape, or several."""
     kind = array.dtype.kind
@@ -174,9 +171,6 @@ def numbers_of(values: object) -> NDArray[np.float64]:
     if array.dtype.kind in "OUST":
         return parsed(array)[0]
     raise TypeError(f"rows of type {array.dtype}: must be numbers")
-
-
-# Whether it fits ---------------------------------------------------------------------------------
 
 
 def check_form(accepted: Accepted, forms: Iterable[Form], into: object) -> None:

@@ -253,8 +253,6 @@ class RowStore(Sealed):
     def __repr__(self) -> str:
         return f"RowStore(id={self.id!r}, accountant={self.accountant!r}, sealed)"
 
-    # For learners --------------------------------------------------------------------------------
-
     def check_accountant(self, accountant: str) -> None:
         """Raises RowStoreError if it belongs to another accountant than that of this public id."""
         had = self.__mark.accountant
@@ -427,8 +425,6 @@ class RowStore(Sealed):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # Records -------------------------------------------------------------------------------------
 
     def __check_usable(self) -> None:
         if not self.__usable:

@@ -121,8 +121,6 @@ class Desk:
             return await handler(caller, **given)
         return await handler(**given)
 
-    # Users ---------------------------------------------------------------------------------------
-
     async def _recommend(
         self,
         caller: str,
@@ -195,8 +193,6 @@ class Desk:
             raise problem(f"{error.reason}-offer") from None
         return {}
 
-    # The public clock ----------------------------------------------------------------------------
-
     async def keep_time(self) -> None:
         """Closes batches that are full by the clock, until a stop or the end of the run.
 
@@ -247,8 +243,6 @@ class Desk:
     async def close(self) -> None:
         """Takes nothing more, and waits for what has begun."""
         await self._offers.aclose()
-
-    # What is public ------------------------------------------------------------------------------
 
     async def _status(self) -> dict[str, Any]:
         account, rule = self._accountant, self._config.people
@@ -328,8 +322,6 @@ class Desk:
         if self._state != "serving":
             raise problem(self._state)
         return {}
-
-    # Workers and operators -----------------------------------------------------------------------
 
     async def _count(self, **counted: Any) -> dict[str, Any]:
         self._counters.add(counted)

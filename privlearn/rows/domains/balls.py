@@ -57,12 +57,6 @@ class Ball(ShippedDomain):
     def record_form(self) -> Numbers:
         return Numbers((self.size,))
 
-    def null(self) -> Array:
-        return np.zeros(self.size)
-
-    def _largest_of_null(self) -> float:
-        return 0.0
-
     def integers(self, block: Array, grid: Grid) -> Integers:
         """Scales each row, shape (size,), so that its norm in steps is at most ⌊radius/step⌋."""
         radius, exponent = radius_in_steps(self.radius, grid), exponent_of(self.norm)
@@ -84,9 +78,6 @@ class Ball(ShippedDomain):
                 drop(steps[tile], inside(steps[tile], radius, exponent))
         return steps
 
-    def null_integers(self, grid: Grid) -> Integers:
-        return np.zeros(self.size, dtype=np.int64)
-
     def integer_bound(self, grid: Grid) -> dict[str, int]:
         """The norm, the domain's own, is at most ``largest``: ⌊radius·(1 − 2⁻⁴²)/step⌋."""
         return {"largest": radius_in_steps(self.radius, grid)}
@@ -95,9 +86,6 @@ class Ball(ShippedDomain):
         more = 1 / exponent_of(norm) - 1 / exponent_of(self.norm)
         stretch = 1.0 if more <= 0 else power(self.size, more)
         return (2 if adjacency is Adjacency.REPLACE_ONE else 1) * self.radius * stretch
-
-    def decode(self, total: Array) -> Array:
-        return total
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "radius": self.radius, "size": self.size, "norm": self.norm}

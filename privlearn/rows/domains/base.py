@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Protocol,
+    TypeGuard,
+    TypeVar,
+    cast,
+    runtime_checkable,
+)
 
 import numpy as np
 
@@ -104,10 +113,15 @@ def fitting_grid(domain: IntegerDomain[Any], scale: float, rows: float | Fractio
 
 
 class ShippedDomain(Checked, ABC):
-    """What the domains of this package have besides."""
+    """What the domains of this package have besides; by default the null contribution is 0."""
 
     __slots__ = ()
     kind: ClassVar[str]
+
+    if TYPE_CHECKING:  # a field of some
+
+        @property
+        def size(self) -> int: ...
 
     @abstractmethod
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
@@ -117,9 +131,18 @@ class ShippedDomain(Checked, ABC):
     def record_form(self) -> Accepted | None:
         """The form of records that `clip` can use, whatever their numbers."""
 
-    @abstractmethod
+    def null(self) -> Array:
+        return np.zeros(self.size)
+
+    def null_integers(self, grid: Grid) -> Integers:
+        return np.zeros(self.size, dtype=np.int64)
+
     def _largest_of_null(self) -> float:
         """Of the sizes of its numbers, without making them: a ledger may state any length."""
+        return 0.0
+
+    def decode(self, total: Array) -> Array:
+        return total
 
     def diameter(self, norm: Norm = "l2") -> float:
         """Largest distance between two members."""

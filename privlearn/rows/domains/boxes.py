@@ -96,9 +96,6 @@ class Box(ShippedDomain):
             return float_up(width) * power(self.size, 1 / p) * (1 + 1e-14)
         return float_up(width * whole[p])
 
-    def decode(self, total: Array) -> Array:
-        return total
-
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "low": self.low, "high": self.high, "size": self.size}
 

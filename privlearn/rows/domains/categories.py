@@ -83,9 +83,6 @@ class Categories(ShippedDomain):
         rest = (self.size - 1) * (1 / (self.size * away)) ** p if p < math.inf else 0.0
         return away * float((1 + rest) ** (1 / p)) * (1 + 1e-14)
 
-    def decode(self, total: Array) -> Array:
-        return total
-
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "size": self.size}
 
