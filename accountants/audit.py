@@ -160,7 +160,6 @@ class Examination:
         return self._audited.accounts.problems.lines()
 
     def take(self, records: Sequence[Record]) -> None:
-        """Looks at the next records, at least one."""
         self._claimed.compare(records)
         self._values.note(records)
         self._audited.take(records)
@@ -352,12 +351,7 @@ class _Audit:
 
 
 def _protecting(books: Sequence[AuditedAccount], asked: Asked) -> Sequence[AuditedAccount]:
-    """The accounts that have the user who is asked about.
-
-    Raises:
-        UsersError: there are accounts, and none has.
-        BudgetError: user or rounds, of an account of persons.
-    """
+    """The accounts that have the user who is asked about."""
     for book in books:
         book.state.check_asked(asked.rounds, asked.user)
     found = [b for b in books if asked.users is None or asked.user in b.state.users]

@@ -144,7 +144,6 @@ class Problems:
     others: int = 0
 
     def add(self, text: str) -> None:
-        """One more thing."""
         if len(self.listed) < _MOST_LISTED:
             self.listed.append(text)
         else:

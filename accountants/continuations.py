@@ -36,13 +36,6 @@ def read_account(
 ) -> Continuation:
     """An accountant that the ledger holds, and what it released before.
 
-    Args:
-        book: where it stands.
-        trust: of the accountant.
-        noise: default, secure, if it was begun so.
-        accountant: its id; default, the only one of this trust that is open.
-        people: the registry that it was begun with.
-
     Raises:
         LedgerError, LedgerHeadError, PeopleError: as `Accountant.resume`.
     """

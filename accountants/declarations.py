@@ -98,7 +98,6 @@ class Declarations:
         return found
 
     def listed(self) -> list[Declaration]:
-        """Each declared loss."""
         return [
             Declaration(
                 kind=one.loss.of_kind,

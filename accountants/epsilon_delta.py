@@ -104,7 +104,6 @@ def evaluate(
     """The composition of ``parts``: losses of one run with their counts, in the order they run.
 
     Args:
-        parts: losses with counts.
         order: "listed" if they run one after the other as listed (the n runs of an entry one after
             the other, too; a stream that goes on while others run counts where it begins); "any" if
             they may interleave in any way.

@@ -129,7 +129,6 @@ class Charges:
         self._limit: tuple[Amounts, Amounts, Any] | None = None
 
     def check(self, users: range) -> range:
-        """Returns ``users`` if they are all known."""
         if (
             users.step != 1
             or not users

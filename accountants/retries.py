@@ -176,7 +176,6 @@ class FirstTry:
 
     @property
     def outcome(self) -> None:
-        """None: what it released can leave again."""
         return None
 
     def __len__(self) -> int:
@@ -198,7 +197,6 @@ class ValuesInMemory:
         self._values[token] = []
 
     def note(self, token: str, value: ReleasedValue) -> None:
-        """A value leaves."""
         if token in self._values:
             self._values[token].append(value)
 

@@ -22,7 +22,8 @@ from privlearn.ledger.owner_lock import OwnerLock
 from privlearn.ledger.socket_store import LIMITS
 from privlearn.people import People
 from privlearn.people.server import PeopleAnswers, WithPeople
-from privlearn.storage.sockets import Answerer, LocalServer, located_socket
+from privlearn.storage.addresses import located_socket
+from privlearn.storage.sockets import Answerer, LocalServer
 from privlearn.values.validate import Positive, check_fields, not_negative
 
 _FINISH = 5.0

@@ -85,7 +85,6 @@ class SpendTotals:
     _known: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(self, state: AccountState, entry: Entry) -> None:
-        """Counts an entry that ``state`` has recorded."""
         match entry:
             case SpendEntry():
                 self._spend(state, entry)

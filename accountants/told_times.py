@@ -27,7 +27,6 @@ class ToldTimes:
         self._first_back = ""
 
     def note(self, records: Iterable[Record]) -> None:
-        """Looks at the next records."""
         for record in records:
             told = (record.envelope or {}).get("at")
             if told is None or told == self._last or not isinstance(told, str):

@@ -46,7 +46,6 @@ class AsyncOffers(Generic[L]):
 
     @property
     def offers(self) -> Offers[L]:
-        """What is served."""
         return self._offers
 
     @property

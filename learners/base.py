@@ -157,11 +157,7 @@ class Learner(ABC):
 
     @classmethod
     def _begun_under(cls, accountant: Accountant[Any]) -> LearnerEntry | None:
-        """What an earlier process began.
-
-        Raises:
-            LedgerError: something that cannot go on as a learner.
-        """
+        """What an earlier process began."""
         if accountant.learner is None and accountant.resumed and accountant.begun:
             raise LedgerError(
                 f"{cls.__name__}: the ledger was begun without a learner, or by a version "
@@ -216,12 +212,7 @@ class Learner(ABC):
 
     @classmethod
     def _begun_with(cls, begun: LearnerEntry) -> dict[str, Any]:
-        """Its parameters in their stored form, with those that were added since.
-
-        Raises:
-            LedgerError: this version does not know one, or not what it was before it was added, or
-                does not have its value any more.
-        """
+        """Its parameters in their stored form, with those that were added since."""
         known, before = inspect.signature(cls).parameters, dict(begun.parameters)
         for name, values in cls._removed.items():
             if before.get(name) in values:

@@ -106,7 +106,6 @@ class SealedEpochs(Generic[T]):
         return kept
 
     def let_go(self) -> None:
-        """Drops the data of persons who were forgotten."""
         self._pending = [rows.without_forgotten() for rows in self._pending]
 
 

@@ -146,7 +146,6 @@ class Offers(Generic[L]):
 
     @property
     def learner(self) -> L:
-        """The learner that is served for."""
         return self._learner
 
     @property
@@ -470,11 +469,7 @@ class Offers(Generic[L]):
         return state.hexdigest()
 
     def _index(self, offer_id: Any) -> int:
-        """Of an open offer.
-
-        Raises:
-            OfferError: there is none of that id.
-        """
+        """Of an open offer."""
         parts = offer_id.split("-") if isinstance(offer_id, str) else []
         if len(parts) == 3 and parts[0] != self._tag and len(parts[0]) == _TAG_DIGITS:
             raise OfferError(

@@ -100,11 +100,6 @@ class OpenUsers(Generic[Own, Act, Heard]):
 
         In place of what cannot be told the error stands, for that user alone.  That they were
         served is then on disk, if the learner has a store for rows.
-
-        Args:
-            sent: as the learner's `_sent` returned it, for each of them.
-            ids: who they are, under a rule of participation.
-            nobody: which ids say nobody, shape (n,).
         """
         learner, n = self._learner, len(sent)
         users = range(learner.clock_, learner.clock_ + n)
@@ -139,11 +134,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
         return user in self._heard
 
     def answer(self, heard: Mapping[int, float]) -> None:
-        """Takes answers of open users that have not answered; returns when on disk, with a store.
-
-        Args:
-            heard: by index, as the learner's `_heard` read them.
-        """
+        """Takes first answers of open users, by index; returns when on disk, with a store."""
         learner = self._learner
         self._heard.update(heard)
         if learner._kept.stores:

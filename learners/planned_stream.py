@@ -110,7 +110,6 @@ class PlannedStream(SuccessiveStreams[PrefixSumStream[X] | BatchedStream[X]], Ge
 
     @property
     def learned(self) -> int:
-        """How many users' rows are in the running sum that was released last."""
         return self._learned + self._last - self.first
 
     def error_std(self, upto: int) -> float:

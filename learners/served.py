@@ -104,12 +104,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
     @abstractmethod
     def _arriving(self, sent: Sequence[Any], ids: Sequence[Any] | None) -> tuple[Own, Mask]:
-        """The next users' own data as a block in arrays of our own, and whose are unusable.
-
-        Args:
-            sent: as `_sent` returned it, for each of them.
-            ids: theirs, under a rule of participation.
-        """
+        """The next users' own data as a block in arrays of our own, and whose are unusable."""
 
     @abstractmethod
     def _heard(self, answer: Any) -> float:
@@ -139,12 +134,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._coins = np.random.default_rng(self.random_state)
 
     def _select(self, data: Sequence[Any], person: Any) -> Any:
-        """Serves the next user; what it is to be told.
-
-        Args:
-            data: what it sent, as `_sent` takes it.
-            person: the user's id under a rule of participation, or `NOT_GIVEN`.
-        """
+        """Serves the next user; what it is to be told."""
         sent = self._sent(*data)
         self._check_serving()
         ids, nobody = self._who("person", [person], person, 1)
@@ -156,12 +146,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self, sent: Sequence[Any], ids: list[Any] | None, nobody: Mask, numbers: Items
     ) -> tuple[Shown[tuple[Own, Items], Act], Mask]:
         """Serves the next users from the present public state.
-
-        Args:
-            sent: as `_sent` returned it, for each of them.
-            ids: as `_who` returns them.
-            nobody: as `_who` returns it.
-            numbers: what each row is called for messages, shape (n,).
 
         Returns:
             what they are shown, and whose rows are null whatever they answer, shape (n,).
@@ -223,12 +207,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
             self._failed = False
 
     def _slots_of_next(self, slots: ArrayLike | None, n: int) -> Slots | None:
-        """The slots of the next n visits, on a timetable; default the present one.
-
-        Raises:
-            ProvenanceError: slots without a timetable.
-            UsersError: not ascending ones from the present on, one for each visit.
-        """
+        """The slots of the next n visits, on a timetable; default the present one."""
         if not self._timed:
             if slots is not None:
                 raise ProvenanceError(
@@ -349,13 +328,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _who(
         self, name: str, ids: Sequence[Any] | None, given: object, n: int
     ) -> tuple[list[Any] | None, Mask]:
-        """The ids of the next n users, None without a rule, and which of them say nobody.
-
-        Raises:
-            ProvenanceError: ids without a rule, or none with one.
-            TypeError: no ids.
-            ValueError: not one for each.
-        """
+        """The ids of the next n users, None without a rule, and which of them say nobody."""
         people = self._accountant.people
         check_given(people, given, name)
         if people is None:

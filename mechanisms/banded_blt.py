@@ -138,7 +138,6 @@ class BandedBLT:
         return float(self._terms.columns(arrival(j, self.horizon), 1)[0])
 
     def largest_norm(self, first: int, last: int, /) -> float:
-        """Of the first of them, as p does not rise."""
         return self.column_norm_at(first)
 
     def participation_norm(self, most: int, apart: int, /) -> float:
@@ -169,11 +168,9 @@ class BandedBLT:
         return float(self._profile()[arrival(t, self.horizon) - 1])
 
     def max_error_std(self) -> float:
-        """Largest standard deviation up to the horizon; as `error_std`."""
         return float(self._profile().max())
 
     def rms_error_std(self) -> float:
-        """Root of the mean variance up to the horizon; as `error_std`."""
         return math.sqrt(float(np.mean(self._profile() ** 2)))
 
     def parameters(self) -> dict[str, JSON]:

@@ -55,17 +55,14 @@ class Shape:
     columns: tuple[float, ...] = (0.0,) * COLUMNS
 
     def coefficients(self, band: int) -> Array:
-        """c_0, ..., c_(band - 1)."""
         found = half_powers(band)
         found[1:] *= 1.0 + (np.array(self.lags) - 1.0) @ lag_basis(band)
         return found
 
     def scales(self, horizon: int) -> Array:
-        """l_1, ..., l_horizon."""
         return np.asarray(np.exp(self.rows) @ row_basis(horizon))
 
     def norms(self, horizon: int) -> Array:
-        """p_1, ..., p_horizon."""
         return np.asarray(np.exp(self.columns) @ row_basis(horizon))
 
 

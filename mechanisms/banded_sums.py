@@ -108,7 +108,6 @@ class LastRows:
         self._band, self._next = band, 0
 
     def add(self, block: NDArray[np.int64] | Array) -> None:
-        """Keeps a whole block."""
         self._rows[self._next : self._next + BLOCK] = block
         self._next = (self._next + BLOCK) % len(self._rows)
 
@@ -154,7 +153,6 @@ class ScaledBandedSums:
         self._at = 0
 
     def __call__(self, x: Integers, /) -> Integers:
-        """R of the next rows, shape (n, dim), in memory of the caller's own."""
         rows, columns = self._scales(len(x))
         # 1/m and the product are rounded up by less than the factor takes off
         y = np.multiply(x, 1.0 / columns * (1 - 2.0**-52))

@@ -116,14 +116,6 @@ class BatchedPrefixSum(Generic[X]):
     ) -> BatchedPrefixSum[X]:
         """The least noise that ``budget`` allows; least error over the batches (`least_error`).
 
-        Args:
-            domain: as above.
-            budget: for the whole stream; of a person, with a rule.
-            sizes: as above.
-            adjacency: as above.
-            participation: as above.
-            objective: as for `PrefixSum.calibrated`.
-
         Raises:
             CurrencyError, ValueError: as for `NoisySum.calibrated`; no batches.
         """

@@ -88,7 +88,6 @@ class _ToeplitzFactorization(ABC):
         return self._numbers.error_std(arrival(t, self.horizon))
 
     def max_error_std(self) -> float:
-        """Standard deviation of the last row."""
         return self.error_std(self.horizon)
 
     def rms_error_std(self) -> float:

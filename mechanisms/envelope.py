@@ -282,9 +282,6 @@ class LipschitzEnvelope(Objective[X]):
         (v, μ) is taken if it halves both residuals.  Else, if v is good enough to tell the sign of
         that difference, μ is bracketed by bisection; if it is not, v is improved at fixed μ by a
         Newton step, in full or up to where the convex function on its way has its minimum.
-
-        Raises:
-            SolverError: `_STEPS` were not enough.
         """
         start = self.objective.gradients(records, theta)
         solved = _Solved(theta.copy(), np.zeros(len(theta)), start)

@@ -154,7 +154,6 @@ class ReportNoisyMax:
 
     @property
     def domain(self) -> Ball:
-        """Where rows are clipped."""
         return Ball(self.clip, self.vertices.dim, self.norm)
 
     @property
@@ -184,7 +183,6 @@ class ReportNoisyMax:
         )
 
     def loss(self) -> Loss:
-        """The price of one release: ``top`` picks."""
         return self._spend.loss(self.adjacency)
 
     def spend(self) -> Spend:

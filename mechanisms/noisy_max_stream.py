@@ -129,7 +129,6 @@ class NoisyMaxStream:
         return cast(Grid, self._spend.grid)
 
     def loss(self) -> Loss:
-        """The zCDP price of the whole stream: the sum over the picks."""
         return self._spend.loss(self.adjacency)
 
     def spend(self) -> Spend:

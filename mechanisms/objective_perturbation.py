@@ -269,7 +269,6 @@ class ObjectivePerturbation(Generic[X]):
         return self.region or WholeSpace(self.objective.dim)
 
     def error_std(self) -> float:
-        """Standard deviation σ of the tilt, per coordinate of the gradient at the minimiser."""
         return self.noise_std
 
     def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:

@@ -66,12 +66,7 @@ Single = NoisySum[X] | ReportNoisyMax
 
 
 def _check_arms(mechanism: Any) -> None:
-    """The hypotheses of the lemma, as far as they are not built in.
-
-    Raises:
-        TypeError: a mechanism, noise or a domain for which it is not proved.
-        AdjacencyError: add-remove, under which the null entries of a user would come and go too.
-    """
+    """The hypotheses of the lemma, as far as they are not built in."""
     proved = isinstance(mechanism, NoisySum | ReportNoisyMax)
     if isinstance(mechanism, NoisySum):
         proved = noise_from_dict(mechanism.noise.to_dict()) == mechanism.noise
@@ -159,7 +154,6 @@ class OneOfK(Generic[X]):
         )
 
     def loss(self) -> Loss:
-        """The price of one release of all arms."""
         return self.spend().loss(self.adjacency)
 
     def _own_loss(self) -> Loss:

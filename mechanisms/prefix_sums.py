@@ -124,12 +124,8 @@ class PrefixSum(Generic[X]):
         """The least noise that ``budget`` allows for a stream of at most ``horizon`` rows.
 
         Args:
-            domain: as above.
-            budget: for the whole stream.
-            horizon: the most rows.
             factorization: instead of the default one for that horizon, which is the one of least
                 error at hand for ``participation``.
-            adjacency: as above.
             exponent: of the noise; None chooses by computed error between Gaussian noise and the
                 least κ, as `least_noise`.
             participation: as above; the budget is then that of a person.

@@ -321,7 +321,6 @@ class Polyhedron:
         return point, weights
 
     def _feasible(self, point: Array, weights: Array) -> RegionStep:
-        """A point of the set, up to rounding, with the normal of nonnegative ``weights``."""
         excess = np.where(self._equations, 0.0, self.rows @ point - self.limits)
         if excess.max() > self._tolerance(point):
             out = excess > 0
@@ -353,11 +352,7 @@ class Polyhedron:
 
 
 def _without_repetitions(rows: Array, limits: Array) -> tuple[Array, Array]:
-    """Unit rows without those that say less than another in the same direction.
-
-    Raises:
-        ValueError: two rows are parallel almost, but not quite: their corner cannot be certified.
-    """
+    """Unit rows without those that say less than another in the same direction."""
     kept: list[int] = []
     for i in np.argsort(limits, kind="stable"):
         same = False

@@ -90,7 +90,6 @@ class Problem:
         return float(total + self.ridge / 2 * theta @ theta + self.tilt @ theta)
 
     def gradient(self, theta: Array) -> Array:
-        """∇J(θ), summed pairwise so that its rounding error does not grow with n²."""
         each = np.ascontiguousarray(self.objective.gradients(self.records, theta).T)
         return cast(Array, each.sum(axis=1) + self.ridge * theta + self.tilt)
 

@@ -49,7 +49,6 @@ class ToeplitzSums:
         self._at = 0
 
     def __call__(self, x: Integers, /) -> Integers:
-        """R of the next rows, shape (n, dim), in memory of the caller's own."""
         if self._at + len(x) <= BLOCK:
             return self._within(x)
         found, done = np.empty_like(x), 0

@@ -81,7 +81,6 @@ class Message(BaseModel):
     values: tuple[Annotated[int, Field(ge=-GRID, le=GRID)], ...]
 
     def to_bytes(self) -> bytes:
-        """The binary form."""
         key, values = bytes.fromhex(self.fingerprint), self.values
         head = _HEAD.pack(MAGIC, self.version, self.batch, key, self.user)
         return head + struct.pack(f"<{len(values)}i", *values)

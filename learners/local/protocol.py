@@ -318,7 +318,6 @@ class LocalBanditConfig(_Configured):
 
     @property
     def users(self) -> range:
-        """All users."""
         return range(self.method.horizon)
 
     @property
@@ -327,12 +326,10 @@ class LocalBanditConfig(_Configured):
 
     @cached_property
     def warm_up(self) -> int:
-        """`LocalLearner.warm_up`, computed once."""
         return self.method.warm_up()
 
     @property
     def n_batches(self) -> int:
-        """The number of public batches."""
         return len(self.starts) - 1
 
     def batch_of(self, user: int) -> int:
@@ -361,7 +358,6 @@ class LocalBanditConfig(_Configured):
 
     @property
     def adjacency(self) -> Adjacency:
-        """The neighbour relation that messages are private for."""
         return self.part_report.adjacency
 
     @cached_property

@@ -223,7 +223,6 @@ class LocalServer:
 
     @property
     def rejected(self) -> dict[RejectionReason, int]:
-        """How many messages were not counted, by reason."""
         now = self._filter.rejected if self.config.method.per_message else self._sums.rejected
         return {reason: self._closed[reason] + now[reason] for reason in REJECTION_REASONS}
 
@@ -357,11 +356,7 @@ class LocalServer:
         self._recorded += 1
 
     def _take_again(self, entry: SumsEntry, value: Array) -> None:
-        """The steps of a server that died, from its integers.
-
-        Raises:
-            LedgerError: of other batches, or more than so many messages can make.
-        """
+        """The steps of a server that died, from its integers."""
         try:
             if self.config.method.per_message:
                 self._take_messages(entry, value)

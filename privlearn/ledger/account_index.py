@@ -28,7 +28,6 @@ class AccountIndex:
         self.unsaid: frozenset[str] = frozenset()
 
     def note(self, entry: Entry) -> None:
-        """One more entry stands."""
         self.newest[entry.accountant] = entry
         self.counts[entry.accountant] += 1
         if entry.__class__ is OpenEntry:

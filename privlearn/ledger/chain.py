@@ -110,7 +110,6 @@ class Record:
 
     @property
     def format(self) -> int:
-        """Of the ledger that it stands in."""
         return SCHEMA if self.digests is None else 1
 
     @property
@@ -191,7 +190,6 @@ class MerkleTree:
 
     @property
     def size(self) -> int:
-        """How many leaves there are."""
         return self._folded + len(self._leaves)
 
     def _add_peak(self, node: bytes, left: int) -> None:

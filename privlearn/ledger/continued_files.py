@@ -33,12 +33,6 @@ def read_to_continue(
 ) -> Continued:
     """Reads a ledger file behind which further entries are to be written.
 
-    Args:
-        path: as it was given, for messages.
-        where: the file.
-        head, unknown_head: as of `Ledger.open`.
-        keeps_heads: whether somebody takes the heads to a safer place.
-
     Raises:
         LedgerError: as `Ledger.open`.
     """

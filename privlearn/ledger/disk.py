@@ -291,7 +291,6 @@ class Disk:
             self._failed = str(error)
 
     def check_sound(self) -> None:
-        """Raises LedgerError once a sync failed."""
         if self._failed:
             raise LedgerError(
                 f"{self._path} could not be brought to disk: {self._failed}; nothing more is "

@@ -86,7 +86,6 @@ class EntryLog:
         return entry
 
     def check_open(self) -> None:
-        """Raises LedgerClosedError once it is closed."""
         if self.closed:
             raise LedgerClosedError("the ledger is closed")
 
@@ -168,7 +167,6 @@ class EntryLog:
         return self.file.settle(self.tip.last) and not self.accounts.unsaid
 
     def standing(self) -> Head:
-        """The head of all entries."""
         return Head(self.tip.size, self.tip.head)
 
     def check_own(self) -> None:

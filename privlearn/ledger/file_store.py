@@ -203,7 +203,6 @@ class FileStore:
         return found
 
     def value(self, digest: str) -> bytes | None:
-        """What was written with an entry under that digest; None where nothing was."""
         with self._sql():
             row = self.disk.connection.execute(
                 "SELECT value FROM released WHERE digest = ?", (digest,)
@@ -262,7 +261,6 @@ class FileStore:
             SQLITE.__exit__()
 
     def close(self) -> None:
-        """Leaves one self-contained file."""
         if self._tail.made and not self._tail.records:
             with suppress(sqlite3.Error), SQLITE:  # locked, as another process may make its own
                 self.disk.connection.execute("BEGIN IMMEDIATE")

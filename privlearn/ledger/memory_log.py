@@ -39,7 +39,6 @@ class MemoryLog:
             parse(canonical({"body": entry.body(), "ext": entry.ext()}))
 
     def write(self, entry: Entry, nonce: str | None) -> None:
-        """Adds an entry; ``nonce`` as for `Tip.make`."""
         now = this_minute()
         if nonce is not None:
             self._given[len(self._times)] = nonce
@@ -47,7 +46,6 @@ class MemoryLog:
         self.entries.append(entry)
 
     def complete(self) -> None:
-        """Chains what was not chained yet."""
         done = len(self.records)
         for entry, minute in zip(self.entries[done:], self._times[done:], strict=False):
             record = self._tip.make(entry, minute, self._given.pop(len(self.records), None))

@@ -62,7 +62,6 @@ class OpenLedger:
 
     @property
     def durable(self) -> bool:
-        """Whether it outlives this process."""
         return self.log.durable
 
     @property
@@ -192,7 +191,6 @@ class OpenLedger:
             return self.log.accounts.counts.total()
 
     def unlisten(self, queue: Queue) -> None:
-        """Ends `listen`."""
         with self._lock:
             self._listeners.remove(queue)
 
@@ -392,7 +390,6 @@ class OpenLedger:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
         return self.log.closed
 
     def __enter__(self) -> Self:

@@ -513,11 +513,7 @@ class _Syncing:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="privlearn-sync")
 
     async def done(self) -> None:
-        """Returns when all that was written before is on disk.
-
-        Raises:
-            LedgerError: it may not be.
-        """
+        """Returns when all that was written before is on disk."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         if self._task is None:
@@ -591,11 +587,7 @@ class _Fields:
 
 
 def _entry_in(stored: bytes) -> tuple[Entry, str]:
-    """The entry that a process wants to stand, and its nonce.
-
-    Raises:
-        LedgerError: not of the form.
-    """
+    """The entry that a process wants to stand, and its nonce."""
     try:
         record = record_of(0, stored, b"0" * 64)
         nonce = (record.envelope or {}).get("nonce")
@@ -610,11 +602,7 @@ _DIGITS = frozenset("0123456789abcdef")
 
 
 def _value_in(entry: Entry, digest: str | None, data: bytes) -> Value | None:
-    """The value that is kept with an entry.
-
-    Raises:
-        LedgerError: it is not the one that the entry states.
-    """
+    """The value that is kept with an entry."""
     stated: object = None
     if isinstance(entry, PublishEntry | SumsEntry):
         stated = entry.digest

@@ -173,12 +173,7 @@ class PostgresStore:
         """Does something in a transaction that is checked, until the server does not undo it.
 
         Args:
-            session: that has the turn.
-            what: is done.
             of_epoch: whether this process must belong to the last epoch.
-
-        Raises:
-            LedgerBusyError: it did so time and again.
         """
         for _ in range(_TRIES):
             try:
@@ -333,11 +328,7 @@ class PostgresStore:
         self.doubtful = False
 
     def _look_for(self, record: Record, error: LostConnection) -> None:
-        """Returns if the entry stands, of whose commit nothing is known.
-
-        Raises:
-            LedgerError: it does not stand; or, and then it stays `doubtful`, that is not known.
-        """
+        """Returns if the entry stands, of whose commit nothing is known."""
         try:
             self._held.drop()
             session = self._turn_lock.take()
@@ -361,11 +352,7 @@ class PostgresStore:
             raise self._cut_off(error)
 
     def _of_nonce(self, session: Session, record: Record) -> Record | None:
-        """What stands there with the nonce of a record; None where nothing does.
-
-        Raises:
-            LedgerUnreadableError: it is another entry.
-        """
+        """What stands there with the nonce of a record; None where nothing does."""
         assert record.envelope is not None
         found = session.run(_OF_NONCE, ledger=self.ledger, nonce=record.envelope["nonce"])
         if not found:

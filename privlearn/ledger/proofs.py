@@ -47,7 +47,6 @@ def measure(path: str | os.PathLike[str], at: int | None = None) -> Measured:
     """Follows the chain of a ledger file or export once.
 
     Args:
-        path: the ledger, which is not changed.
         at: how it stood after so many entries is told, too, for a caller who compares the head;
             else a file whose log is missing is refused.
 

@@ -301,9 +301,6 @@ def _opened_database(where: Path, vouched: bool = False) -> Iterator[Look]:
 
     A file without a log beside it is complete, and may lie on a read-only medium, where SQLite
     cannot lock it: whether somebody wrote to it meanwhile is looked at by `Look.check`.
-
-    Raises:
-        LedgerUnreadableError, LedgerSchemaError, ValueError, sqlite3.Error: as `iterate_records`.
     """
     moment = Moment.of(where)
     logged, mode = moment.logged, "mode=ro" if moment.logged else "immutable=1"

@@ -114,11 +114,6 @@ class RegistryFile:
     def write(
         self, head: Head, starts: tuple[int, ...] | None, changed: Mapping[bytes, Standing]
     ) -> None:
-        """Returns when all of it is on disk, in the file that the path names.
-
-        Raises:
-            PeopleError: it could not be written.
-        """
         users = head.users
         with self._file.transaction() as connection:
             connection.execute(

@@ -55,11 +55,6 @@ class Kept:
             self._stale = False
 
     def take(self, action: Callable[[Turn], T]) -> T:
-        """At once: what is written is durable when `write` returns.
-
-        Raises:
-            PeopleError: the file cannot be read after an interrupted write.
-        """
         self.look()
         return action(self)
 

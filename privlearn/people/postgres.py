@@ -447,11 +447,7 @@ class _PostgresTurn:
 
 
 def _head_of(row: Any, key: bytes) -> Head | None:
-    """The head in a row; None where the key is another one.
-
-    Raises:
-        ValueError, TypeError, KeyError: it cannot be right.
-    """
+    """The head in a row; None where the key is another one."""
     if bytes(row.known_key) != known(key, row.id):
         return None
     if row.kind is not None and row.kind not in KINDS:

@@ -191,7 +191,6 @@ class People(Sealed):
         """A registry that was created before; one process at a time.
 
         Args:
-            path: its file.
             rule: which it must keep, if given.
             moved: it was moved or restored, and is the only one and the newest; it is taken where
                 it stands now.
@@ -215,9 +214,6 @@ class People(Sealed):
 
         Any number of processes of this host may be connected.  Ids are sent to the owner, which
         hashes them; its key is not sent here.
-
-        Args:
-            path: of the owner's socket.
 
         Raises:
             LocalSocketError: nobody serves there.
@@ -544,7 +540,6 @@ class People(Sealed):
         return people.__look()
 
     def __check_open(self) -> None:
-        """Raises PeopleError where nothing may be written."""
         if self.__closed:
             raise PeopleError("this registry of people was closed")
 

@@ -70,7 +70,6 @@ class AskedKeeper:
 
     @property
     def epoch(self) -> int:
-        """Of the ledger whose owner was connected to."""
         assert self._epoch is not None
         return self._epoch
 
@@ -133,5 +132,4 @@ class AskedKeeper:
         return np.isin(persons, np.array(sorted(self._forgotten), dtype=np.int64))
 
     def close(self) -> None:
-        """Ends the connection; the owner goes on."""
         self._client.close()

@@ -207,7 +207,6 @@ class Rows(Sealed, Generic[T]):
 
     @property
     def users(self) -> range:
-        """The public arrival indices."""
         return self.__users
 
     @property
@@ -336,7 +335,6 @@ class Rows(Sealed, Generic[T]):
         return self.__chunks if gone is None else tuple(_kept(self.__chunks, ~gone))
 
     def __places(self) -> Slots:
-        """The slot of each record."""
         users = self.__users
         return np.arange(users.start, users.stop) if self.__at is None else self.__at
 
@@ -408,9 +406,6 @@ class Rows(Sealed, Generic[T]):
         """The chunks themselves; for `rows.clipping` and the billboard only.
 
         Rows of persons who were forgotten since they were admitted are null.
-
-        Raises:
-            RowLocalityError: a function that the rows passed through failed its spot check.
         """
         if rows.__defect is not None:
             raise rows.__defect
@@ -567,11 +562,7 @@ def _kept(chunks: Sequence[_Chunk[T]], kept: NDArray[np.bool_]) -> list[_Chunk[T
 
 
 def _timed(parts: Sequence[Rows[T]]) -> tuple[list[Rows[T]], bool]:
-    """The parts, all of them on a timetable or none, and whether they are.
-
-    Raises:
-        ProvenanceError: some are, and others hold one record for each slot.
-    """
+    """The parts, all of them on a timetable or none, and whether they are."""
     timed = [Rows._slots_of(part) is not None for part in parts]
     if any(timed) and not all(timed):
         parts = [

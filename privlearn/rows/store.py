@@ -138,7 +138,6 @@ class RowStore(Sealed):
         """A store in a new file, which only its owner may read.
 
         Args:
-            path: of the file.
             key: 32 secret bytes, such as `new_key` makes.
 
         Raises:
@@ -168,7 +167,6 @@ class RowStore(Sealed):
         """A store that was created before.
 
         Args:
-            path: its file.
             key: the same as then.
             moved: it was moved or restored, and is the only one and the newest; it is taken where
                 it stands now.
@@ -273,7 +271,6 @@ class RowStore(Sealed):
         """Gives it to one accountant, for good; the same one may come again after a restart.
 
         Args:
-            accountant: its public id.
             kinds: the classes of named tuples that rows are made of.
             registry: whose stamp rows carry; without it the rows that one admitted are null.
             timed: whether a slot may hold several rows.

@@ -314,7 +314,6 @@ class Client(_Asking):
             attempt += 1
 
     def close(self) -> None:
-        """Ends all connections."""
         self._http.close()
 
     def __enter__(self) -> Self:

@@ -29,8 +29,8 @@ from privlearn.losses.budgets import ApproxDP, Currency, GaussianDP
 from privlearn.service.exchange import Exchange, exchange_of
 from privlearn.service.learner_forms import Parameters, parameters_of, served_class, served_names
 from privlearn.service.quantities import Duration, Size
+from privlearn.storage.addresses import LONGEST_PATH
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
-from privlearn.storage.sockets import LONGEST_PATH
 from privlearn.values.participation import Participation
 
 PORT: Final = 8350
@@ -119,7 +119,6 @@ class Http(_Table):
 
     @property
     def address(self) -> str:
-        """Where the service listens."""
         return self.host if self.exposed_host is None else self.exposed_host
 
 
@@ -265,7 +264,6 @@ class PeopleTable(_Table):
         return self
 
     def rule(self) -> Participation:
-        """The rule of participation."""
         given = {name: getattr(self, name) for name in Participation.__slots__}
         return Participation(**given)
 
@@ -323,7 +321,6 @@ class ServiceConfig(_Table):
         return self
 
     def at(self, path: Path) -> Path:
-        """A path of the configuration, from the folder that the file is in."""
         return self.folder / path
 
     @property

@@ -40,7 +40,6 @@ class Places:
         return type("_Placed", (_Connection,), {"places": self})
 
     def came(self, connection: _Connection) -> None:
-        """There is a new one; if no place is left, the one that waits longest gives up its own."""
         self._open.add(connection)
         if self.full and self._waits:
             self._close(next(iter(self._waits)))
@@ -59,7 +58,6 @@ class Places:
             timer.cancel()
 
     def left(self, connection: _Connection) -> None:
-        """It is closed."""
         self.works(connection)
         self._open.discard(connection)
 

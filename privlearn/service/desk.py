@@ -241,7 +241,6 @@ class Desk:
             await asyncio.sleep(drain)
 
     async def close(self) -> None:
-        """Takes nothing more, and waits for what has begun."""
         await self._offers.aclose()
 
     async def _status(self) -> dict[str, Any]:

@@ -129,7 +129,6 @@ class OwnerLink:
             return self._client
 
     async def close(self) -> None:
-        """Lets go of the owner."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()

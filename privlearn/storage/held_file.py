@@ -298,8 +298,6 @@ class HeldFile:
         """Opens a file, which the block reads; it is let go of where the block fails.
 
         Args:
-            path: of the file.
-            kind: of the file.
             moved: takes it for the only one, wherever it stands.
 
         Raises:
@@ -319,7 +317,6 @@ class HeldFile:
 
     @property
     def identity(self) -> str:
-        """Device and inode."""
         return self._place.identity
 
     def check_pages(self) -> None:
@@ -372,11 +369,6 @@ class HeldFile:
         return self._kind.error(f"{self.path} cannot be {what}: {error}")
 
     def clean(self) -> None:
-        """Takes what was overwritten out of the file and its log.
-
-        Raises:
-            PrivlearnError: somebody else reads the file, for whom SQLite keeps it in the log.
-        """
         try:
             cut = self._cut_log(wait=_READERS)
         except sqlite3.Error as error:

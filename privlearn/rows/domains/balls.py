@@ -46,7 +46,6 @@ class Ball(ShippedDomain):
     norm: Annotated[Norm, norm_name] = "l2"
 
     def clip(self, block: Array) -> Array:
-        """Scales each row, shape (size,), to norm <= radius."""
         values = shaped(block, self.record_form())
         if self.norm == "l2" and np.vdot(values, values) < 0.999 * self.radius**2:
             return values  # well inside, all of them together (NaN is not)

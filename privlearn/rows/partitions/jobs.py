@@ -64,7 +64,6 @@ class Steps:
         return Steps(self.read, (*self.maps, (name, function)))
 
     def mapped(self, rows: Rows[Any]) -> Rows[Any]:
-        """The rows after all functions."""
         for name, function in self.maps:
             rows = rows.map(function) if name == "map" else rows.map_rows(function)
         return rows
