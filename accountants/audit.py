@@ -13,22 +13,10 @@ from typing import final
 
 from privlearn.accountants.assumptions import noise_text
 from privlearn.accountants.audited_accounts import AuditedAccount, AuditedAccounts, Watcher
-from privlearn.accountants.certificate import (
-    Attestation,
-    Certificate,
-    Guarantee,
-    Share,
-)
+from privlearn.accountants.certificate import Attestation, Certificate, Guarantee, Share
 from privlearn.accountants.epsilon_delta import Work
-from privlearn.accountants.guarantee import (
-    promised,
-    spent,
-)
-from privlearn.accountants.multiple_accountants import (
-    promised_pieces,
-    remarks,
-    spent_pieces,
-)
+from privlearn.accountants.guarantee import promised, spent
+from privlearn.accountants.multiple_accountants import promised_pieces, remarks, spent_pieces
 from privlearn.accountants.recorded_visits import Restate
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.stated_guarantees import (
@@ -41,11 +29,10 @@ from privlearn.accountants.stated_guarantees import (
     stated_sums,
     uncovered,
 )
-from privlearn.accountants.told_times import ToldTimes
 from privlearn.errors import LedgerError, UsersError
 from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record
 from privlearn.ledger.addresses import is_address
-from privlearn.ledger.chain import this_minute
+from privlearn.ledger.chain import minute_of, text_of_minute, this_minute
 from privlearn.ledger.heads import Claimed
 from privlearn.ledger.reader import iterate_pages, pages_of
 from privlearn.ledger.recorded_values import RecordedValues
@@ -101,6 +88,59 @@ def audit(
         path, delta=delta, head=head, user=user, rounds=rounds, restate=restate
     )
     return examination.read().certificate
+
+
+_CLOCKS_DIFFER = 24 * 60
+"""Minutes by which the clocks of a writer and a reader may differ without a word."""
+
+
+@final
+class ToldTimes:
+    """Compares the minutes of entries with each other, and in the end with the reader's clock."""
+
+    def __init__(self) -> None:
+        self._last: object = None
+        self._latest = 0
+        self._back = self._unreal = 0
+        self._first_back = ""
+
+    def note(self, records: Iterable[Record]) -> None:
+        for record in records:
+            told = (record.envelope or {}).get("at")
+            if told is None or told == self._last or not isinstance(told, str):
+                continue
+            self._last, minute = told, minute_of(told)
+            if not minute:
+                self._unreal += 1
+            elif minute < self._latest:
+                self._back += 1
+                self._first_back = self._first_back or f"entry {record.seq} ({told})"
+            else:
+                self._latest = minute
+
+    def remarks(self) -> list[str]:
+        """What is to be said whoever reads the entries, and whenever."""
+        found = []
+        if self._back:
+            found.append(
+                f"Times go back {self._back} times, first at {self._first_back}; entries that this "
+                f"package writes never do. {_CLAIMS}"
+            )
+        if self._unreal:
+            found.append(f"{self._unreal} entries tell a time that no calendar has. {_CLAIMS}")
+        return found
+
+    def ahead(self, now: int) -> list[str]:
+        """What is to be said of times beyond ``now``, the minute of the reader's clock."""
+        if self._latest <= now + _CLOCKS_DIFFER:
+            return []
+        return [
+            f"Entries tell times up to {text_of_minute(self._latest)}, and the clock of who reads "
+            f"them says {text_of_minute(now)}: one of the two is wrong. {_CLAIMS}"
+        ]
+
+
+_CLAIMS = "Times are what the writers say; no guarantee rests on them."
 
 
 @final

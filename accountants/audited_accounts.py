@@ -16,13 +16,7 @@ from privlearn.accountants.recorded_visits import Restate, restated_visits
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
 from privlearn.ledger import Record
-from privlearn.ledger.entries import (
-    Entry,
-    OpenEntry,
-    RetireEntry,
-    SpendEntry,
-    parse_entries,
-)
+from privlearn.ledger.entries import Entry, OpenEntry, RetireEntry, SpendEntry, parse_entries
 
 
 class Watcher(Protocol):

@@ -18,9 +18,7 @@ from pydantic import (
 from privlearn.accountants.assumption import Assumption
 from privlearn.accountants.declarations import Declaration
 from privlearn.ledger import SCHEMA
-from privlearn.ledger.entries import (
-    Users,
-)
+from privlearn.ledger.entries import Users
 from privlearn.values.adjacency import Adjacency, Trust
 from privlearn.values.participation import Participation
 

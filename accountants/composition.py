@@ -43,11 +43,7 @@ from privlearn.accountants.loss_grid import (
 )
 from privlearn.accountants.step_curves import StepCurve
 from privlearn.accountants.worst_case import Values, best_top, gaussian_cover, order_free
-from privlearn.losses.conversion import (
-    RoundedNumber,
-    gaussian_delta,
-    gaussian_epsilon,
-)
+from privlearn.losses.conversion import RoundedNumber, gaussian_delta, gaussian_epsilon
 from privlearn.losses.steps import (
     BoundedRangeStep,
     CurveStep,

@@ -31,13 +31,7 @@ from functools import lru_cache
 from typing import TypeGuard, final
 
 from privlearn.accountants import tight_composition
-from privlearn.accountants.guarantee import (
-    Composite,
-    delta_of,
-    epsilon_of,
-    group_epsilon,
-    pure_of,
-)
+from privlearn.accountants.guarantee import Composite, delta_of, epsilon_of, group_epsilon, pure_of
 from privlearn.losses import Loss, SubsampledGaussian, compose, parts_of, without_visits
 from privlearn.losses.budgets import GaussianDP, PureDP
 from privlearn.losses.conversion import Bounded, RoundedNumber

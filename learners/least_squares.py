@@ -18,13 +18,7 @@ import numpy as np
 
 from privlearn.contract.protocols import Accountant, Plan
 from privlearn.contract.tokens import Released
-from privlearn.learners.contextual import (
-    Arms,
-    Feedback,
-    ServedBandit,
-    best_in_turn,
-    scores,
-)
+from privlearn.learners.contextual import Arms, Feedback, ServedBandit, best_in_turn, scores
 from privlearn.learners.participation import rule_of
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.losses.budgets import Currency

@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Any, Self, final
 
 import numpy as np
@@ -46,10 +45,7 @@ from privlearn.learners.participation import given, one_row_budget, rule_of
 from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.pooled_newton import contributions, pooled, scaled
 from privlearn.learners.served import ServedMNL, Visit
-from privlearn.learners.serving import (
-    Arrival,
-    optimistic_items,
-)
+from privlearn.learners.serving import Arrival, optimistic_items
 from privlearn.losses.budgets import Currency
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
@@ -147,8 +143,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         ends = self._fixed("ends", lambda: self._ends(accountant, correlated))
         self._cut(accountant.users, ends)
         self._pooled = rule is not None and rule.pooled
-        make = self._correlate if correlated else self._separate
-        self._gradient, self._hessian = make(accountant)
+        self._gradient, self._hessian = self._sums(accountant, correlated)
         self._prepare_serving(accountant)
         self._released: BatchStatistics | MixedStatistics
         if correlated or rule is not None:
@@ -173,40 +168,28 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
             "hessian": (PSDTrace(self._bound, self.dim), share),
         }
 
-    def _separate(self, accountant: Accountant[Any]) -> list[BatchSums[Array]]:
-        def mechanism(domain: Domain[Array], part: Fraction) -> NoisySum[Array]:
+    def _sums(self, accountant: Accountant[Any], correlated: bool) -> list[BatchSums[Array]]:
+        """Each at what one row may cost, or running sums priced for all visits of a person."""
+
+        def separate(domain: Domain[Array], part: Fraction) -> NoisySum[Array]:
             budget: Currency = one_row_budget(accountant, self._batches)
             share = budget.share(part)
             return NoisySum.calibrated(domain, share, adjacency=accountant.adjacency)
 
-        return [
-            IndependentSums(
-                label,
-                self._fixed(label, partial(mechanism, *domain)),
-                self._batches,
-                accountant,
-            )
-            for label, domain in self._domains().items()
-        ]
-
-    def _correlate(self, accountant: Accountant[Any]) -> list[BatchSums[Array]]:
-        """Running sums, each priced for all visits of a person."""
-
-        def mechanism(domain: Domain[Array], part: Fraction) -> BatchedPrefixSum[Array]:
+        def running(domain: Domain[Array], part: Fraction) -> BatchedPrefixSum[Array]:
             sizes = [len(batch) for batch in self._batches]
             budgets = PersonBudgets(accountant, [accountant.users], [len(sizes)])
             (made,) = budgets.sums([domain], [sizes], part)
             return made
 
-        return [
-            CorrelatedSums(
-                label,
-                self._fixed(label, partial(mechanism, *domain)),
-                self._batches,
-                accountant,
-            )
-            for label, domain in self._domains().items()
-        ]
+        def sums(label: str, domain: Domain[Array], part: Fraction) -> BatchSums[Array]:
+            if correlated:
+                stream = self._fixed(label, lambda: running(domain, part))
+                return CorrelatedSums(label, stream, self._batches, accountant)
+            mechanism = self._fixed(label, lambda: separate(domain, part))
+            return IndependentSums(label, mechanism, self._batches, accountant)
+
+        return [sums(label, *domain) for label, domain in self._domains().items()]
 
     @property
     def theta_(self) -> Array:

@@ -52,13 +52,7 @@ from privlearn.learners.convex import SealedEpochs, Strategy, StrategyLearner, s
 from privlearn.learners.learned_rows import LearnedRows, learned_rows
 from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.planned_stream import PlannedStream
-from privlearn.learners.streaming import (
-    Example,
-    Terms,
-    checked_choice,
-    epoch_count,
-    epoch_sizes,
-)
+from privlearn.learners.streaming import Example, Terms, checked_choice, epoch_count, epoch_sizes
 from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.losses.budgets import Currency
 from privlearn.mechanisms import NoisySum

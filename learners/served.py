@@ -24,13 +24,7 @@ from privlearn.errors import HorizonError, ProvenanceError, UsersError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import block_of, places_of, rows_of
 from privlearn.learners.participation import NOT_GIVEN, PersonId, check_given, given, rule_of
-from privlearn.learners.serving import (
-    Arrival,
-    Respond,
-    answered,
-    default_items,
-    finite,
-)
+from privlearn.learners.serving import Arrival, Respond, answered, default_items, finite
 from privlearn.mechanisms.choice_model import NO_ITEM, Answer, Items
 from privlearn.people.identities import hashes, id_list
 from privlearn.rows import Rows

@@ -21,13 +21,7 @@ from privlearn.contract.protocols import Accountant
 from privlearn.contract.tokens import Released, Token
 from privlearn.errors import AdjacencyError, ProvenanceError
 from privlearn.learners.base import Learner
-from privlearn.learners.inputs import (
-    block_of,
-    check_dtype,
-    column_from,
-    numbers_from,
-    row_of,
-)
+from privlearn.learners.inputs import block_of, check_dtype, column_from, numbers_from, row_of
 from privlearn.learners.participation import check_given, given, rule_of
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B

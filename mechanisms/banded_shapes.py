@@ -92,7 +92,7 @@ def row_basis(horizon: int) -> Array:
     return _hats(np.linspace(0.0, 1.0, horizon), row_knots())
 
 
-def exponentials(shape: Shape, band: int, buffers: int = BUFFERS) -> tuple[Array, Array]:
+def exponentials(shape: Shape, band: int) -> tuple[Array, Array]:
     """Weights and decays, c_u near sum weights * (1 - decays)**(u - 1) for 1 <= u < band.
 
     The rates are a geometric sequence from 1 to 0.3/band and the weights least squares, over lags
@@ -102,21 +102,11 @@ def exponentials(shape: Shape, band: int, buffers: int = BUFFERS) -> tuple[Array
         return np.zeros(1), np.full(1, 0.5)
     lags = _thinned(band)
     wanted = _at(shape, lags, band)
-    rates = np.geomspace(1.0, 0.3 / band, min(buffers, band - 1))
+    rates = np.geomspace(1.0, 0.3 / band, min(BUFFERS, band - 1))
     width = np.sqrt(np.gradient(lags)) if len(lags) > 1 else np.ones(1)
     powers = np.exp(-np.multiply.outer(lags - 1.0, rates)) * width[:, None]
     weights = np.linalg.lstsq(powers, wanted * width, rcond=1e-9)[0]
     return np.asarray(weights), -np.expm1(-rates)
-
-
-def cut_exponentials(weights: Array, decay: Array, band: int) -> Array:
-    """c_0, ..., c_(band - 1) of exponentials."""
-    found = np.zeros(band)
-    lags = np.arange(band - 1.0)
-    for weight, rate in zip(weights, np.log1p(-decay), strict=True):
-        found[1:] += weight * np.exp(lags * rate)
-    found[0] = 1.0
-    return found
 
 
 def _at(shape: Shape, lags: Array, band: int) -> Array:

@@ -13,13 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, final
 import numpy as np
 
 from privlearn.contract.tokens import Released, Spend, Token
-from privlearn.errors import (
-    AdjacencyError,
-    BudgetError,
-    CurrencyError,
-    HorizonError,
-    SolverError,
-)
+from privlearn.errors import AdjacencyError, BudgetError, CurrencyError, HorizonError, SolverError
 from privlearn.losses import (
     Loss,
     MinimizerLoss,

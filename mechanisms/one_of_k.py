@@ -45,11 +45,7 @@ from privlearn.errors import AdjacencyError
 from privlearn.losses import Loss, PureLoss
 from privlearn.losses.budgets import B, Currency
 from privlearn.mechanisms.least_noise import gaussian_noise
-from privlearn.mechanisms.noisy_max import (
-    ReportNoisyMax,
-    choice_loss,
-    release_picks,
-)
+from privlearn.mechanisms.noisy_max import ReportNoisyMax, choice_loss, release_picks
 from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.noise import noise_from_dict

@@ -14,10 +14,7 @@ from privlearn.losses.budgets import B, Currency
 from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.least_error import least_error
-from privlearn.mechanisms.least_noise import (
-    first_that_fits,
-    generalized_gaussian_noise,
-)
+from privlearn.mechanisms.least_noise import first_that_fits, generalized_gaussian_noise
 from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
 from privlearn.mechanisms.running_sums import running_sums
 from privlearn.mechanisms.stream_terms import StreamTerms, least_std, stream_terms

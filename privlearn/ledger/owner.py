@@ -45,10 +45,10 @@ from privlearn.ledger.entries import (
     parse_entry,
 )
 from privlearn.ledger.file_store import may_wait
+from privlearn.ledger.open_ledger import Settling
 from privlearn.ledger.records import record_of
 from privlearn.ledger.store import Ledger
 from privlearn.ledger.stores import Value
-from privlearn.ledger.syncing import Settling
 from privlearn.ledger.values import unpacked
 from privlearn.storage.frames import Message
 from privlearn.storage.sockets import Peer

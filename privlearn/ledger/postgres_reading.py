@@ -13,13 +13,7 @@ from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger.addresses import LEDGER
 from privlearn.ledger.chain import MOST_BYTES, Record
 from privlearn.ledger.postgres_schema import ENTRIES, EPOCHS, RELEASED
-from privlearn.ledger.postgres_sessions import (
-    Address,
-    Conflict,
-    LostConnection,
-    Session,
-    engine_of,
-)
+from privlearn.ledger.postgres_sessions import Address, Conflict, LostConnection, Session, engine_of
 from privlearn.ledger.records import record_of
 
 MOST_NAMES = 100

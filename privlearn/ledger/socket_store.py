@@ -14,12 +14,7 @@ from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import Any, final
 
-from privlearn.errors import (
-    LedgerError,
-    LedgerUnreadableError,
-    LocalSocketError,
-    PrivlearnError,
-)
+from privlearn.errors import LedgerError, LedgerUnreadableError, LocalSocketError, PrivlearnError
 from privlearn.ledger.chain import Record
 from privlearn.ledger.large_values import LARGEST
 from privlearn.ledger.records import record_of

@@ -28,23 +28,9 @@ from privlearn.rows.functions import RowFunction
 from privlearn.rows.packing import PackedStamp, Parts
 from privlearn.rows.pooling import RECHECKED, mean_of_visits, pool, pool_means
 from privlearn.rows.record_forms import Form, Forms
-from privlearn.rows.stamps import (
-    NOBODY,
-    Admitted,
-    Registry,
-    Stamp,
-    check_shared,
-    joined,
-)
+from privlearn.rows.stamps import NOBODY, Admitted, Registry, Stamp, check_shared, joined
 from privlearn.rows.tabular import records_from
-from privlearn.values.records import (
-    blanked,
-    join,
-    length,
-    record_at,
-    runs,
-    stack,
-)
+from privlearn.values.records import blanked, join, length, record_at, runs, stack
 from privlearn.values.validate import user_range
 
 T = TypeVar("T")

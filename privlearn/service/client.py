@@ -26,14 +26,7 @@ from pydantic import BaseModel
 from privlearn.accountants import Certificate
 from privlearn.errors import ServiceError
 from privlearn.learners.participation import NOT_GIVEN, PersonId
-from privlearn.service.messages import (
-    Budget,
-    ClosedBatch,
-    OfferedArm,
-    OfferedItems,
-    Status,
-    packed,
-)
+from privlearn.service.messages import Budget, ClosedBatch, OfferedArm, OfferedItems, Status, packed
 
 try:
     import httpx2 as httpx

@@ -13,13 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from privlearn.errors import (
-    LedgerError,
-    LocalSocketError,
-    PeopleError,
-    RowStoreError,
-    ServiceError,
-)
+from privlearn.errors import LedgerError, LocalSocketError, PeopleError, RowStoreError, ServiceError
 from privlearn.service.logs import log_error
 from privlearn.service.problems import problem
 from privlearn.storage.frames import Limits, Message

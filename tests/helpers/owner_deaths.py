@@ -31,8 +31,8 @@ from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.serving import default_socket, serve_ledger
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records
+from privlearn.ledger.open_ledger import Settling
 from privlearn.ledger.owner import LedgerOwner
-from privlearn.ledger.syncing import Settling
 from privlearn.ledger.values import digest_of
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, PrefixSum

@@ -38,7 +38,6 @@ from privlearn.mechanisms.banded_shapes import (
     Errors,
     Objective,
     Shape,
-    cut_exponentials,
     exponentials,
     half_powers,
     row_knots,
@@ -207,6 +206,16 @@ def test_errors_between_entries_are_near_where_columns_fall(horizon: int) -> Non
 def computed(horizon: int, band: int, curves: Curves) -> Errors:
     made = BandedBLT(horizon, *fitted_parameters(horizon, band, curves))
     return Errors(made.max_error_std(), made.rms_error_std())
+
+
+def cut_exponentials(weights: Array, decay: Array, band: int) -> Array:
+    """c_0, ..., c_(band - 1) of exponentials."""
+    found = np.zeros(band)
+    lags = np.arange(band - 1.0)
+    for weight, rate in zip(weights, np.log1p(-decay), strict=True):
+        found[1:] += weight * np.exp(lags * rate)
+    found[0] = 1.0
+    return found
 
 
 def test_class_and_curves_agree_on_the_errors() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from fractions import Fraction
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -101,13 +100,13 @@ def largest_of_null(domain: Domain[Any]) -> float:
     return float(np.abs(domain.null()).max(initial=0.0))
 
 
-def fitting_grid(domain: IntegerDomain[Any], scale: float, rows: float | Fraction = 1) -> Grid:
-    """The finest grid for noise of this scale on which ``rows`` contributions can be added up.
+def fitting_grid(domain: IntegerDomain[Any], scale: float) -> Grid:
+    """The finest grid for noise of this scale on which a contribution fits.
 
     Raises:
         ValueError: no grid fits, see `Grid.fitting` and `IntegerDomain.integer_bound`.
     """
-    grid = Grid.fitting(scale, largest_number(domain), rows)
+    grid = Grid.fitting(scale, largest_number(domain))
     domain.integer_bound(grid)
     return grid
 
