@@ -55,17 +55,12 @@ class AccountLog:
 
     @property
     def id(self) -> str:
-        """The accountant's name in the ledger."""
         return self.state.opened.accountant
 
     def begin(
         self, *, first: bool, beside: Callable[[Sequence[OpenEntry]], None] | None = None
     ) -> None:
         """Writes the entry that opens the account.
-
-        Args:
-            first: whether the ledger must be empty.
-            beside: as for `Ledger.append`.
 
         Raises:
             LedgerError: as `Ledger.append`.
@@ -142,7 +137,6 @@ class AccountLog:
         self.append(ReturnEntry(accountant=self.id, allowance=allowance))
 
     def end_outstanding(self) -> None:
-        """Ends all tokens and reserved parts, with the lock held."""
         for account in self.state.outstanding():
             self._end(account)
         for allowance in self.state.delegated():

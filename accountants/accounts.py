@@ -73,7 +73,6 @@ class Accounts:
             self._made = AccountState(entry)
 
     def record(self, entry: Entry) -> None:
-        """An entry that was checked stands."""
         if isinstance(entry, OpenEntry):
             assert self._made is not None
             self._states[entry.accountant], self._made = self._made, None

@@ -13,22 +13,10 @@ from typing import final
 
 from privlearn.accountants.assumptions import noise_text
 from privlearn.accountants.audited_accounts import AuditedAccount, AuditedAccounts, Watcher
-from privlearn.accountants.certificate import (
-    Attestation,
-    Certificate,
-    Guarantee,
-    Share,
-)
+from privlearn.accountants.certificate import Attestation, Certificate, Guarantee, Share
 from privlearn.accountants.epsilon_delta import Work
-from privlearn.accountants.guarantee import (
-    promised,
-    spent,
-)
-from privlearn.accountants.multiple_accountants import (
-    promised_pieces,
-    remarks,
-    spent_pieces,
-)
+from privlearn.accountants.guarantee import promised, spent
+from privlearn.accountants.multiple_accountants import promised_pieces, remarks, spent_pieces
 from privlearn.accountants.recorded_visits import Restate
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.stated_guarantees import (
@@ -41,11 +29,10 @@ from privlearn.accountants.stated_guarantees import (
     stated_sums,
     uncovered,
 )
-from privlearn.accountants.told_times import ToldTimes
 from privlearn.errors import LedgerError, UsersError
 from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record
 from privlearn.ledger.addresses import is_address
-from privlearn.ledger.chain import this_minute
+from privlearn.ledger.chain import minute_of, text_of_minute, this_minute
 from privlearn.ledger.heads import Claimed
 from privlearn.ledger.reader import iterate_pages, pages_of
 from privlearn.ledger.recorded_values import RecordedValues
@@ -101,6 +88,59 @@ def audit(
         path, delta=delta, head=head, user=user, rounds=rounds, restate=restate
     )
     return examination.read().certificate
+
+
+_CLOCKS_DIFFER = 24 * 60
+"""Minutes by which the clocks of a writer and a reader may differ without a word."""
+
+
+@final
+class ToldTimes:
+    """Compares the minutes of entries with each other, and in the end with the reader's clock."""
+
+    def __init__(self) -> None:
+        self._last: object = None
+        self._latest = 0
+        self._back = self._unreal = 0
+        self._first_back = ""
+
+    def note(self, records: Iterable[Record]) -> None:
+        for record in records:
+            told = (record.envelope or {}).get("at")
+            if told is None or told == self._last or not isinstance(told, str):
+                continue
+            self._last, minute = told, minute_of(told)
+            if not minute:
+                self._unreal += 1
+            elif minute < self._latest:
+                self._back += 1
+                self._first_back = self._first_back or f"entry {record.seq} ({told})"
+            else:
+                self._latest = minute
+
+    def remarks(self) -> list[str]:
+        """What is to be said whoever reads the entries, and whenever."""
+        found = []
+        if self._back:
+            found.append(
+                f"Times go back {self._back} times, first at {self._first_back}; entries that this "
+                f"package writes never do. {_CLAIMS}"
+            )
+        if self._unreal:
+            found.append(f"{self._unreal} entries tell a time that no calendar has. {_CLAIMS}")
+        return found
+
+    def ahead(self, now: int) -> list[str]:
+        """What is to be said of times beyond ``now``, the minute of the reader's clock."""
+        if self._latest <= now + _CLOCKS_DIFFER:
+            return []
+        return [
+            f"Entries tell times up to {text_of_minute(self._latest)}, and the clock of who reads "
+            f"them says {text_of_minute(now)}: one of the two is wrong. {_CLAIMS}"
+        ]
+
+
+_CLAIMS = "Times are what the writers say; no guarantee rests on them."
 
 
 @final
@@ -160,7 +200,6 @@ class Examination:
         return self._audited.accounts.problems.lines()
 
     def take(self, records: Sequence[Record]) -> None:
-        """Looks at the next records, at least one."""
         self._claimed.compare(records)
         self._values.note(records)
         self._audited.take(records)
@@ -249,7 +288,6 @@ class _Audit:
 
     @property
     def books(self) -> list[AuditedAccount]:
-        """The accounts, in the order of opening."""
         return list(self.accounts.books.values())
 
     @property
@@ -258,13 +296,11 @@ class _Audit:
         return self.head if self.chain.sought_at is None else None
 
     def take(self, records: Sequence[Record]) -> None:
-        """Looks at the next records, at least one."""
         self.format = records[-1].format
         self.times.note(records)
         self.accounts.take(records, [self.chain.add(record) for record in records])
 
     def certificate(self, asked: Asked) -> Certificate:
-        """What follows from all records so far."""
         books = self.books
         protecting = _protecting(books, asked)
         self._find_problems(books)
@@ -312,7 +348,6 @@ class _Audit:
         )
 
     def _find_problems(self, books: Sequence[AuditedAccount]) -> None:
-        """What is wrong with all entries together."""
         for problem in self.chain.end(self.missing_head):
             self.accounts.problems.add(problem)
         if self.chain.cut:
@@ -335,7 +370,6 @@ class _Audit:
     def _stated(
         self, books: Sequence[AuditedAccount], asked: Asked, work: Work
     ) -> tuple[list[Guarantee], list[Guarantee], list[Share]]:
-        """What each account promises, what was spent of it, and on which mechanisms."""
         guarantees: list[Guarantee] = []
         expended: list[Guarantee] = []
         shares: list[Share] = []
@@ -357,12 +391,7 @@ class _Audit:
 
 
 def _protecting(books: Sequence[AuditedAccount], asked: Asked) -> Sequence[AuditedAccount]:
-    """The accounts that have the user who is asked about.
-
-    Raises:
-        UsersError: there are accounts, and none has.
-        BudgetError: user or rounds, of an account of persons.
-    """
+    """The accounts that have the user who is asked about."""
     for book in books:
         book.state.check_asked(asked.rounds, asked.user)
     found = [b for b in books if asked.users is None or asked.user in b.state.users]

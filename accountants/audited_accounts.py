@@ -16,13 +16,7 @@ from privlearn.accountants.recorded_visits import Restate, restated_visits
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
 from privlearn.ledger import Record
-from privlearn.ledger.entries import (
-    Entry,
-    OpenEntry,
-    RetireEntry,
-    SpendEntry,
-    parse_entries,
-)
+from privlearn.ledger.entries import Entry, OpenEntry, RetireEntry, SpendEntry, parse_entries
 
 
 class Watcher(Protocol):
@@ -147,7 +141,6 @@ class Problems:
     others: int = 0
 
     def add(self, text: str) -> None:
-        """One more thing."""
         if len(self.listed) < _MOST_LISTED:
             self.listed.append(text)
         else:
@@ -196,7 +189,6 @@ class AuditedAccounts:
         (self.consequences if self.broken else self.problems).add(problem)
 
     def _wrong_with(self, record: Record, entry: Entry | Exception) -> Iterator[str]:
-        """What is wrong with an entry itself."""
         if not isinstance(entry, Exception):
             book = self.books.get(entry.accountant)
             problem = self._enter(record, entry) if book is None else book.take(entry, record)
@@ -215,7 +207,6 @@ class AuditedAccounts:
         yield from found
 
     def _enter(self, record: Record, entry: Entry) -> str:
-        """An entry of an accountant that is not known."""
         if not isinstance(entry, OpenEntry):
             if entry.accountant in self._strangers:
                 self.consequences.add(f"entry {record.seq}: the same accountant is not open")

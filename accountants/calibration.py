@@ -25,8 +25,8 @@ from privlearn.accountants.tight_composition import THOROUGH
 from privlearn.errors import BudgetError
 from privlearn.losses import Loss, compose
 from privlearn.losses.budgets import ZCDP, ApproxDP, Budget, Currency
-from privlearn.losses.conversion import gaussian_delta, gaussian_mu_squared
-from privlearn.values.exact import Exact, exact, float_down, float_up, round_up
+from privlearn.losses.conversion import gaussian_mu_squared
+from privlearn.values.exact import Exact, exact, float_down
 from privlearn.values.validate import count as valid_count
 
 CountedLosses: TypeAlias = Sequence[tuple[Loss, int]]
@@ -50,42 +50,6 @@ class Calibrated:
     factor: Fraction
     parts: tuple[tuple[Loss, int], ...]
     answer: RoundedNumber | None
-
-
-def gaussian_multiplier(promise: ApproxDP, count: int = 1) -> Fraction:
-    """The least noise multiplier of ``count`` Gaussians together, in closed form, below 1 ms.
-
-    The largest Gaussian mass μ² of the promise is found by `gaussian_mu_squared`; each of the
-    Gaussians has the mass 1/z², so z = √(count/μ²), rounded up to 12 significant decimals.
-
-    Args:
-        promise: ε and δ of the composition.
-        count: how many Gaussians run.
-
-    Returns:
-        z, std over ℓ2 sensitivity: the smallest number of the grid that keeps the promise.
-
-    Raises:
-        ValueError: count < 1, or the mass is not in [1e-40, 1e12].
-
-    >>> round(float(gaussian_multiplier(ApproxDP(1, "1e-6"), 1000)), 4)
-    133.5961
-    """
-    runs = valid_count(count=count)
-    epsilon, delta = float_down(promise.epsilon), float_down(promise.delta)
-    mass = gaussian_mu_squared(epsilon, delta)
-    most = Fraction(mass)
-    multiplier = round_up(Fraction(math.sqrt(runs / most)))
-    unit = _unit(multiplier, 12)
-    while runs > most * multiplier**2:
-        multiplier += unit
-    # the mass found is within 1e-14 of the largest: one further step down may still pass
-    while runs <= most * (multiplier - unit) ** 2 * Fraction(1 + 2e-13):
-        tried = float_up(runs / (multiplier - unit) ** 2)
-        if gaussian_delta(tried, epsilon).value > delta:
-            break
-        multiplier -= unit
-    return multiplier
 
 
 def least_noise(
@@ -246,7 +210,6 @@ class _Price:
         self._seen: dict[Fraction, float | None] = {}
 
     def parts(self, factor: Fraction) -> CountedLosses:
-        """All that is spent at this factor."""
         return [(loss, count * self._runs) for loss, count in self.family(factor)]
 
     def __call__(self, factor: Fraction) -> float | None:
@@ -329,7 +292,6 @@ class _Price:
         return low, high
 
     def _valid(self) -> Fraction:
-        """A factor with a price, near 1."""
         for k in range(67):
             for factor in (Fraction(4) ** k, Fraction(4) ** -k):
                 if self(factor) is not None:

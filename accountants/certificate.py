@@ -18,9 +18,7 @@ from pydantic import (
 from privlearn.accountants.assumption import Assumption
 from privlearn.accountants.declarations import Declaration
 from privlearn.ledger import SCHEMA
-from privlearn.ledger.entries import (
-    Users,
-)
+from privlearn.ledger.entries import Users
 from privlearn.values.adjacency import Adjacency, Trust
 from privlearn.values.participation import Participation
 
@@ -90,7 +88,6 @@ class Guarantee(BaseModel):
 
     @model_serializer(mode="wrap")
     def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Certificates of accounts without rules stay what they were."""
         told: dict[str, Any] = serialize(self)
         for name in ("rule", "relation"):
             if not told[name]:

@@ -43,11 +43,7 @@ from privlearn.accountants.loss_grid import (
 )
 from privlearn.accountants.step_curves import StepCurve
 from privlearn.accountants.worst_case import Values, best_top, gaussian_cover, order_free
-from privlearn.losses.conversion import (
-    RoundedNumber,
-    gaussian_delta,
-    gaussian_epsilon,
-)
+from privlearn.losses.conversion import RoundedNumber, gaussian_delta, gaussian_epsilon
 from privlearn.losses.steps import (
     BoundedRangeStep,
     CurveStep,
@@ -283,7 +279,6 @@ class Composition:
         tail: float,
         directions: list[Direction],
     ) -> tuple[DeltaCurve, ...]:
-        """Lower bounds from one fixed choice of t for each bounded-range step."""
         order = min((self._frame(self._known).order - 2) / 1.5 + 0.5, 50.0)
         steps = list(dominated)
         for part, count in ranged:

@@ -40,7 +40,6 @@ class _Declared:
 
     @property
     def answer(self) -> Answer:
-        """The worst: what was not asked again may not agree."""
         order: tuple[Status, ...] = ("more", "unable", "not here", "agrees")
         return min(self.answers, key=lambda answer: order.index(answer.status))
 
@@ -99,7 +98,6 @@ class Declarations:
         return found
 
     def listed(self) -> list[Declaration]:
-        """Each declared loss."""
         return [
             Declaration(
                 kind=one.loss.of_kind,

@@ -31,13 +31,7 @@ from functools import lru_cache
 from typing import TypeGuard, final
 
 from privlearn.accountants import tight_composition
-from privlearn.accountants.guarantee import (
-    Composite,
-    delta_of,
-    epsilon_of,
-    group_epsilon,
-    pure_of,
-)
+from privlearn.accountants.guarantee import Composite, delta_of, epsilon_of, group_epsilon, pure_of
 from privlearn.losses import Loss, SubsampledGaussian, compose, parts_of, without_visits
 from privlearn.losses.budgets import GaussianDP, PureDP
 from privlearn.losses.conversion import Bounded, RoundedNumber
@@ -104,7 +98,6 @@ def evaluate(
     """The composition of ``parts``: losses of one run with their counts, in the order they run.
 
     Args:
-        parts: losses with counts.
         order: "listed" if they run one after the other as listed (the n runs of an entry one after
             the other, too; a stream that goes on while others run counts where it begins); "any" if
             they may interleave in any way.
@@ -263,11 +256,7 @@ def _named(what: Composite, bound: Bounded, *, pure: bool, nothing: bool) -> Rou
 
 
 def _sound(loss: Loss) -> Loss:
-    """``loss`` apart from its failures."""
     return loss.unless_failed()
-
-
-# The best bound ---------------------------------------------------------------------------------
 
 
 def _best_epsilon(what: Evaluated, delta: float) -> RoundedNumber:

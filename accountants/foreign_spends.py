@@ -45,7 +45,6 @@ class ForeignSpends:
     _asked: dict[bytes, _Answer] = field(default_factory=dict)
 
     def add(self, entry: SpendEntry, loss: Loss) -> None:
-        """Looks at a spend that is not `derived`."""
         foreign = _foreign(entry)
         if not foreign:
             return

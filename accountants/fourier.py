@@ -90,7 +90,6 @@ class _Tilted:
         return [math.log(float(np.exp(theta * place) @ w)) for (w, _), place in pairs]
 
     def moment(self, theta: float) -> float:
-        """The same of the convolution."""
         pairs = zip(self.factors, self.moments(theta), strict=True)
         return math.fsum(count * moment for (_, count), moment in pairs)
 

@@ -54,11 +54,7 @@ class LocalConfiguration(Protocol):
 
 
 def _exact_cap(loss: Loss, messages: int) -> Currency:
-    """The cap that holds so many losses and nothing more: in Gaussian mass, or else in pure ε.
-
-    Raises:
-        CurrencyError: the loss has a price in neither.
-    """
+    """The cap that holds so many losses and nothing more: in Gaussian mass, or else in pure ε."""
     try:
         return GaussianDP(0).price(loss) * messages
     except CurrencyError:
@@ -127,7 +123,6 @@ class LocalAccountant(_Accountant[B]):
         """The account of the claims about all messages of a person, at their exact cost.
 
         Args:
-            config: of the messages.
             ledger: a new one, or the path where to create it (`resume` goes on with an old one).
             noise: what devices draw from, if it is simulated; a server draws none.
 
@@ -152,7 +147,6 @@ class LocalAccountant(_Accountant[B]):
         user of its own; a device of one person has a registry with one id.
 
         Args:
-            config: of the messages.
             ledger: a new one, or the path where to create it (`resume` goes on with an old one).
             user: the arrival index; the range of all that a gateway serves.
             noise: what the device draws from; by default secure.

@@ -114,7 +114,6 @@ def _split(loss: Array, p: Array, step: float, lost: float, spill: float) -> Law
 
 
 def _coarsen(law: Law) -> Law:
-    """The same on the lattice of twice the step: odd points are split as in `_split`."""
     up = min(1 / (1 + math.exp(-law.step)) * (1 + 8 * ULP), 1.0)
     down, grow = 1 - up, math.exp(law.step)
     start = law.low % 2

@@ -116,7 +116,6 @@ class Meter:
     def release(
         self, users: range, amount: Currency, failure: Fraction, *, shared: bool = False
     ) -> None:
-        """Takes off what was charged for these users."""
         if self.persons is not None:
             self.persons.charge(users, (*amount.amounts, failure), shared, released=True)
         self.charged.charge(users, amount.amounts, released=True)
@@ -155,11 +154,9 @@ class Meter:
             )
 
     def pieces(self) -> Iterator[tuple[range, Currency]]:
-        """What is charged, piece by piece."""
         return ((users, self.cap._of(value)) for users, value in self.charged.pieces())
 
     def failures(self) -> Iterator[tuple[range, Fraction]]:
-        """How likely failures are, piece by piece."""
         return ((users, failure) for users, (failure,) in self.failing.pieces())
 
 

@@ -187,7 +187,6 @@ def _converted(state: AccountState, pieces: Pieces, relation: Adjacency) -> Piec
 
 
 def _priced_under(loss: Loss, relation: Adjacency, state: AccountState) -> Loss:
-    """The price under a relation, which is the loss's own or replace-one."""
     if loss.adjacency is relation:
         return loss
     try:

@@ -78,7 +78,6 @@ class _Node(Generic[N]):
         return most
 
     def multiply(self, factor: int) -> None:
-        """Multiplies all values; those below when they are visited."""
         self.most = self.most * factor
         if self.added is not None:
             self.added = self.added * factor
@@ -103,7 +102,6 @@ class _Node(Generic[N]):
         return other
 
     def refresh(self) -> None:
-        """Finds the largest value anew, from what is known of the children; it was visited."""
         if not self.exact:
             self.exact = all([child.exact for child in self.children])
             self.most = _largest(self.values or [child.top for child in self.children])
@@ -131,7 +129,6 @@ class Charges:
         self._limit: tuple[Amounts, Amounts, Any] | None = None
 
     def check(self, users: range) -> range:
-        """Returns ``users`` if they are all known."""
         if (
             users.step != 1
             or not users
@@ -362,7 +359,6 @@ def _largest(values: list[N]) -> N:
 
 
 def _cut(node: _Node[N], at: int) -> _Node[N] | None:
-    """Makes ``at`` the start of a piece; a new node that stands behind this one, if any."""
     node.visit()
     starts = node.starts
     i = bisect_right(starts, at) - 1
@@ -381,7 +377,6 @@ def _cut(node: _Node[N], at: int) -> _Node[N] | None:
 
 
 def _walk(node: _Node[N], users: range, added: N | None) -> Iterator[tuple[int, N]]:
-    """The pieces that meet ``users``: where they begin, and their values."""
     node.visit()
     starts = node.starts
     if node.added is not None:

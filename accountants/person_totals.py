@@ -100,7 +100,6 @@ def _most(
     runs: Mapping[tuple[int, int, Loss], int],
     amount: Callable[[Loss], Fraction | None],
 ) -> Fraction | None:
-    """The largest total of one amount; None if a loss has none."""
     visits = state.visits
     assert visits is not None
     charges = PersonCharges(visits, 1)

@@ -311,7 +311,6 @@ class _Pieces:
         self.apart, self.work = visits.rule.apart, visits.work
 
     def largest(self) -> int:
-        """The maximum, or where there are very many pieces a bound on it."""
         most = sum(amount for _, _, amount in self.whole) + self.most * max(self.per_visit)
         kind = np.int64 if most < _SHORT else object
         cells = len(self.starts) * self.most * (len(self.starts) + self.most)
@@ -321,7 +320,6 @@ class _Pieces:
         return self._by_programme(kind)
 
     def _met(self) -> list[int]:
-        """The whole charges on each piece."""
         change = [0] * (len(self.starts) + 1)
         for first, stop, amount in self.whole:
             change[first] += amount

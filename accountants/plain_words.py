@@ -78,7 +78,6 @@ def largest_chance(guarantee: Guarantee) -> float:
 
 
 def _loss(certificate: Certificate, whole: Guarantee) -> str:
-    """(ε, δ), and what it bounds."""
     if whole.unknown:
         return "unknown"
     stated = f"ε = {fixed(whole.epsilon)} at δ = {up(whole.delta)}"
@@ -104,7 +103,6 @@ def _loss(certificate: Certificate, whole: Guarantee) -> str:
 
 
 def _spent(certificate: Certificate) -> str:
-    """What was spent; of several accountants together, where they have a sum."""
     whole, amount = certificate.composition, "an amount that is not known of all together"
     for one in [*certificate.spent, *certificate.sums_spent]:
         if whole is not None and one.accountants == whole.accountants and not one.unknown:
@@ -177,7 +175,6 @@ def weaknesses(certificate: Certificate) -> list[str]:
 
 
 def _weaknesses(certificate: Certificate) -> list[tuple[str, str]]:
-    """What weakens this claim, each with its kind in a few words."""
     several = len(certificate.guarantees) > 1
     lines = [
         (
@@ -232,7 +229,6 @@ def _weaknesses(certificate: Certificate) -> list[tuple[str, str]]:
 def _each_once(
     certificate: Certificate, told: Iterable[tuple[Guarantee, str, str]]
 ) -> list[tuple[str, str]]:
-    """Every text once, behind its kind, and whose it is if it is not everybody's."""
     texts: dict[str, tuple[str, dict[int, Guarantee]]] = {}
     for guarantee, kind, text in told:
         texts.setdefault(text, (kind, {}))[1][guarantee.accountants[0]] = guarantee

@@ -31,11 +31,9 @@ class Planned:
     """Of runs whose stream ended early: where the users begin whose rows it did not take."""
 
     def has(self, users: range) -> bool:
-        """Whether a token of these users is left."""
         return (self.left > 0 and users == self.users) or self._rest(users) is not None
 
     def take(self, users: range) -> None:
-        """A token of these users was issued."""
         rest = self._rest(users)
         if rest is None or (self.left > 0 and users == self.users):
             self.left -= 1
@@ -43,7 +41,6 @@ class Planned:
             self.rests.remove(rest)
 
     def give_back(self, users: range) -> None:
-        """A token of these users was not used."""
         if users == self.users:
             self.left += 1
         else:

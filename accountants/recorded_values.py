@@ -46,11 +46,6 @@ def recorded_values(
 def recorded_value(ledger: Ledger, digest: str, of: str) -> Array:
     """The value that was kept under a digest.
 
-    Args:
-        ledger: a file.
-        digest: SHA-256 of the value.
-        of: whose it is, for the message.
-
     Raises:
         LedgerUnreadableError: it is missing, or was changed.
     """

@@ -43,12 +43,10 @@ class PastToken:
 
     @property
     def users(self) -> range:
-        """That it was issued for."""
         return range(*self.issue.users)
 
     @property
     def past(self) -> PastToken:
-        """Itself: what it released."""
         return self
 
     @property
@@ -103,7 +101,6 @@ class Replay:
         """The same by label and last user; those that were taken go when they are met."""
 
     def add(self, entry: Entry) -> None:
-        """The account's next entry."""
         tokens = self._tokens
         match entry:
             case IssueEntry():
@@ -209,7 +206,6 @@ class Replay:
         return token
 
     def holds(self, token: str) -> bool:
-        """Whether a token was taken from here."""
         return token in self._taken
 
     def check_all_left(self) -> None:

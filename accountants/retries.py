@@ -174,19 +174,16 @@ class FirstTry:
 
     @property
     def past(self) -> FirstTry:
-        """Itself: what it released."""
         return self
 
     @property
     def outcome(self) -> None:
-        """None: what it released can leave again."""
         return None
 
     def __len__(self) -> int:
         return len(self.values)
 
     def next(self) -> tuple[Array, int]:
-        """The next value, and one past the last user whose row it was made of."""
         return self.values.popleft()
 
 
@@ -202,7 +199,6 @@ class ValuesInMemory:
         self._values[token] = []
 
     def note(self, token: str, value: ReleasedValue) -> None:
-        """A value leaves."""
         if token in self._values:
             self._values[token].append(value)
 

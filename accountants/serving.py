@@ -22,7 +22,8 @@ from privlearn.ledger.owner_lock import OwnerLock
 from privlearn.ledger.socket_store import LIMITS
 from privlearn.people import People
 from privlearn.people.server import PeopleAnswers, WithPeople
-from privlearn.storage.sockets import Answerer, LocalServer, located_socket
+from privlearn.storage.addresses import located_socket
+from privlearn.storage.sockets import Answerer, LocalServer
 from privlearn.values.validate import Positive, check_fields, not_negative
 
 _FINISH = 5.0
@@ -153,7 +154,6 @@ async def _own(
     ready: Callable[[Path, Callable[[], object]], object],
     signals: bool,
 ) -> None:
-    """Serves until what ``ready`` is told besides the socket is called, or a signal comes."""
     where = located_socket(default_socket(ledger) if options.socket is None else options.socket)
     keep_head = options.keep_head
     if options.new:

@@ -113,7 +113,6 @@ def _is_small(value: float, places: int) -> bool:
 
 
 def _raised(value: float, places: int, shift: int = 0, rounding: str = ROUND_CEILING) -> Decimal:
-    """With so many places, of the value times ten to the power of ``shift``."""
     unit = Decimal(1).scaleb(-places)
     return _short(value).scaleb(shift).quantize(unit, rounding, _ANY_SIZE)
 

@@ -85,7 +85,6 @@ class SpendTotals:
     _known: set[tuple[object, ...]] = field(default_factory=set)
 
     def add(self, state: AccountState, entry: Entry) -> None:
-        """Counts an entry that ``state`` has recorded."""
         match entry:
             case SpendEntry():
                 self._spend(state, entry)
@@ -274,7 +273,6 @@ def _flat(
 
 
 def _at(edges: dict[int, int], user: int) -> int:
-    """How many runs touch one user."""
     return sum(change for edge, change in edges.items() if edge <= user)
 
 

@@ -11,12 +11,7 @@ from typing import final
 from privlearn.accountants.assumption import Assumption, paid, unprotected
 from privlearn.accountants.assumptions import assumptions
 from privlearn.accountants.audited_accounts import AuditedAccount
-from privlearn.accountants.certificate import (
-    Guarantee,
-    Leased,
-    Running,
-    Share,
-)
+from privlearn.accountants.certificate import Guarantee, Leased, Running, Share
 from privlearn.accountants.epsilon_delta import RoundedNumber, Work, largest_epsilon
 from privlearn.accountants.filters import running_bound
 from privlearn.accountants.guarantee import (

@@ -64,11 +64,9 @@ class StepCurve:
         return None
 
     def epsilon(self, delta: float) -> float:
-        """ε at ``delta`` by this curve."""
         return renyi_epsilon(self, delta, orders=self.orders).value
 
     def delta(self, epsilon: float) -> float:
-        """δ at ``epsilon`` by this curve."""
         return renyi_delta(self, epsilon, orders=self.orders).value
 
 

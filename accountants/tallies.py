@@ -55,7 +55,6 @@ class Tallies(Generic[K]):
             _change(edges, stop, -count)
 
     def add_all(self, other: Tallies[K]) -> None:
-        """Counts what another book counts."""
         for what, edges in other._edges.items():
             mine = self._of(what)
             for at, change in edges.items():
@@ -90,7 +89,6 @@ class Tallies(Generic[K]):
         return iter(self._edges)
 
     def of(self, user: int) -> dict[K, int]:
-        """The tally of one user."""
         counts = {what: _at(edges, user) for what, edges in self._edges.items()}
         return {what: count for what, count in counts.items() if count}
 
@@ -164,7 +162,6 @@ class Tallies(Generic[K]):
         return self.users.stop, []
 
     def _steps(self) -> Iterator[tuple[int, list[tuple[K, int]]]]:
-        """Where something changes, in order, and what."""
         changes: dict[int, list[tuple[K, int]]] = {}
         for what, edges in self._edges.items():
             for at, change in edges.items():

@@ -98,7 +98,6 @@ def _worth(steps: Sequence[tuple[Step, int]], effort: float) -> bool:
 
 @lru_cache(maxsize=64)
 def _steps(parts: LossParts, effort: float) -> tuple[tuple[Step, int], ...] | None:
-    """The steps, if a tight composition of them is worth the time."""
     steps = steps_of(parts)
     return tuple(steps) if _worth(steps, effort) else None
 

@@ -21,12 +21,10 @@ class News:
         """That this process is about to write, and knows of."""
 
     def put(self, entry: Entry) -> None:
-        """Takes one more."""
         if entry.accountant == self._accountant and entry is not self.own:
             self._waiting.append(entry)
 
     def take(self) -> list[Entry]:
-        """What came since, the oldest first."""
         found, self._waiting = self._waiting, []
         return found
 

@@ -51,7 +51,6 @@ class Values:
         self.spill = 0.0
 
     def copy(self) -> Values:
-        """An independent copy; steps replace the arrays, they never write into them."""
         return copy.copy(self)
 
     def join(self, other: Values) -> None:

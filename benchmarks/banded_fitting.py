@@ -180,7 +180,6 @@ def fit_shape(
 
 
 def _summed(falls: Array) -> Array:
-    """log p at its knots."""
     return np.concatenate([[0.0], -np.cumsum(falls)])
 
 
@@ -249,7 +248,6 @@ class _Forward:
         return np.asarray(irfft(x, self.size)[..., : self.rows])
 
     def parts(self, times: Times) -> list[Times]:
-        """Few enough times for the memory."""
         each = max(1, _CELLS // self.rows)
         return [times[i : i + each] for i in range(0, len(times), each)]
 

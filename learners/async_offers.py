@@ -46,12 +46,10 @@ class AsyncOffers(Generic[L]):
 
     @property
     def offers(self) -> Offers[L]:
-        """What is served."""
         return self._offers
 
     @property
     def clock_(self) -> int:
-        """As that of `Offers`."""
         return self._offers.clock_
 
     async def select(
@@ -61,37 +59,23 @@ class AsyncOffers(Generic[L]):
         *,
         person: PersonId = NOT_GIVEN,
     ) -> Offer:
-        """As `Offers.select`.
-
-        Raises:
-            RuntimeError: closed; or as `Offers.select`, with everything else.
-        """
         data = _apart(features), _apart(revenues)
         offer: Offer = await self._taken(self._offers.selecting(*data, person))
         return offer
 
     async def observe(self, offer_id: str, choice: Any, *, person: PersonId = NOT_GIVEN) -> None:
-        """As `Offers.observe`.
-
-        Raises:
-            RuntimeError: closed; or as `Offers.observe`, with everything else.
-        """
         await self._taken(Observing(offer_id, choice, person))
 
     async def close_batch(self) -> None:
-        """As `Offers.close_batch`."""
         await self._called(self._offers.close_batch)
 
     async def close_begun(self, first: int, most: int) -> int:
-        """As `Offers.close_begun`."""
         return await self._called(lambda: self._offers.close_begun(first, most))
 
     async def forget(self, person: Any) -> None:
-        """As `Offers.forget`."""
         await self._called(lambda: self._offers.forget(person))
 
     async def public_state(self) -> dict[str, Any]:
-        """As `Offers.public_state`."""
         return await self._called(self._offers.public_state)
 
     async def aclose(self) -> None:
@@ -110,8 +94,6 @@ class AsyncOffers(Generic[L]):
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
-    # The thread ----------------------------------------------------------------------------------
-
     async def _taken(self, request: Selecting | Observing) -> Any:
         self._check_usable()
         loop = asyncio.get_running_loop()
@@ -124,7 +106,6 @@ class AsyncOffers(Generic[L]):
         return await future
 
     def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
-        """In the thread: serves all calls that wait, until none does."""
         while True:
             with self._lock:
                 taken, self._waiting = self._waiting, []
@@ -154,12 +135,10 @@ class AsyncOffers(Generic[L]):
 
 
 def _apart(data: Any) -> Any:
-    """A copy of an array, which may be written to while the call waits."""
     return data.copy() if isinstance(data, np.ndarray) else data
 
 
 def _tell(served: Sequence[tuple[Selecting | Observing, asyncio.Future[Any]]]) -> None:
-    """In the event loop: what came of calls, to those who still wait."""
     for request, future in served:
         if future.cancelled():
             continue

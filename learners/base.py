@@ -87,8 +87,6 @@ class Learner(ABC):
             setattr(self, name, value)
         return self
 
-    # Life ----------------------------------------------------------------------------------------
-
     @property
     def _started(self) -> bool:
         return hasattr(self, "_accountant")
@@ -159,11 +157,7 @@ class Learner(ABC):
 
     @classmethod
     def _begun_under(cls, accountant: Accountant[Any]) -> LearnerEntry | None:
-        """What an earlier process began.
-
-        Raises:
-            LedgerError: something that cannot go on as a learner.
-        """
+        """What an earlier process began."""
         if accountant.learner is None and accountant.resumed and accountant.begun:
             raise LedgerError(
                 f"{cls.__name__}: the ledger was begun without a learner, or by a version "
@@ -218,12 +212,7 @@ class Learner(ABC):
 
     @classmethod
     def _begun_with(cls, begun: LearnerEntry) -> dict[str, Any]:
-        """Its parameters in their stored form, with those that were added since.
-
-        Raises:
-            LedgerError: this version does not know one, or not what it was before it was added, or
-                does not have its value any more.
-        """
+        """Its parameters in their stored form, with those that were added since."""
         known, before = inspect.signature(cls).parameters, dict(begun.parameters)
         for name, values in cls._removed.items():
             if before.get(name) in values:
@@ -341,7 +330,6 @@ class Learner(ABC):
         self.private_counts_ = PrivateCounts()
 
     def _begin(self, accountant: Accountant[Any]) -> None:
-        """From here on the learner takes users."""
         self._accountant = accountant
 
     @property
@@ -366,8 +354,6 @@ class Learner(ABC):
         self._accountant.people.forget(person)
         self._kept.forget()
 
-    # Users ---------------------------------------------------------------------------------------
-
     def skip(self, n: int) -> Self:
         """Counts the next n users, who never came, as null records.
 
@@ -389,13 +375,11 @@ class Learner(ABC):
         return users
 
     def _absent_users(self, n: int) -> range:
-        """The next n users, who never came, after the message that says so."""
         users = self._next_users(count(n=n))
         self._tell_absent(users)
         return users
 
     def _tell_absent(self, users: range) -> None:
-        """One message about all of some users who never came."""
         self.private_counts_.rows += len(users)
         self.private_counts_.add("never came", len(users))
         self._leave_message(users.start, absent(users))
@@ -419,7 +403,6 @@ class Learner(ABC):
 
 
 def _name_of(begun: LearnerEntry) -> str:
-    """The class of a learner, by its name in this version."""
     return FORMER_NAMES.get(begun.name, begun.name)
 
 
@@ -456,7 +439,6 @@ def stored_parameter(value: Any) -> Any:
 
 
 def _told(parameters: dict[str, Any], name: str) -> str:
-    """The value of a parameter, for a message."""
     data = parameters[name]
     return f"{data['own'] if _is_own(data) else restored(data)!r:.120}"
 

@@ -34,7 +34,6 @@ class BatchLearner(Served[Any, Any, Any]):
         return [batch.start for batch in self._batches]
 
     def _cut(self, users: range, ends: Sequence[int]) -> None:
-        """Batches of consecutive users from how many users have come at their ends."""
         self._batches, self._batch = ranges(users, ends), 0
 
     def _next_change(self) -> int:

@@ -125,8 +125,6 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
         own = visit[0]
         return self._arms(scaled(own.context, self.context_bound), own.turn)
 
-    # Serving -------------------------------------------------------------------------------------
-
     def select(self, context: ArrayLike, *, person: PersonId = NOT_GIVEN) -> int:
         """Returns the arm to pull for the next user.
 

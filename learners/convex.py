@@ -106,7 +106,6 @@ class SealedEpochs(Generic[T]):
         return kept
 
     def let_go(self) -> None:
-        """Drops the data of persons who were forgotten."""
         self._pending = [rows.without_forgotten() for rows in self._pending]
 
 
@@ -131,7 +130,6 @@ class ConvexLearner(StreamLearner):
         self._theta = np.zeros(self._dim) if start is None else start
 
     def _scaled(self, make: Callable[[], ProblemScale]) -> None:
-        """Takes units of the rules."""
         self._scale = ProblemScale(*self._fixed("scale", make))
 
 
@@ -187,7 +185,6 @@ class Strategy(ABC):
         """As `StreamLearner._rule_batches`."""
 
     def needed_from(self, clock: int) -> int:
-        """As `StreamLearner._needed_from`: rows are kept to the end of their batch at most."""
         starts = self.batches()
         return clock if clock in starts else max(start for start in starts if start <= clock)
 
@@ -222,7 +219,6 @@ class Strategy(ABC):
 
     @property
     def _mu(self) -> float:
-        """The budget as the μ of a Gaussian, for one row."""
         return math.sqrt(self._accountant.budget.gaussian_mass()) / self._together
 
 

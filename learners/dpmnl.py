@@ -143,8 +143,6 @@ class DPMNL(ServedMNL):
             case ZCDP(rho=size) | ApproxDP(epsilon=size) if size == 0:
                 raise ValueError(f"nominal = {self.nominal!r}: must be above zero")
 
-    # Plan ----------------------------------------------------------------------------------------
-
     def _prepare(self, accountant: Accountant[Any]) -> None:
         users, rule = accountant.users, rule_of(accountant)
         self._check_params()
@@ -315,7 +313,6 @@ class DPMNL(ServedMNL):
         return sorted({*self._fit_times(horizon), horizon}) if logs else self._block_ends(horizon)
 
     def _block_ends(self, horizon: int) -> list[int]:
-        """After how many users the public state may change."""
         times = [*self._fit_times(horizon), horizon]
         ends = [times[0]]
         for time in times[1:]:
@@ -324,13 +321,10 @@ class DPMNL(ServedMNL):
             ends += [round(start * (time / start) ** (k / parts)) for k in range(1, parts + 1)]
         return sorted(set(ends))
 
-    # Serving -------------------------------------------------------------------------------------
-
     def _next_change(self) -> int:
         return self._ends[self._block]
 
     def _ties(self, n: int) -> Array:
-        """Public coins for the random rounds."""
         return self._coins.random((n, self.n_items)) if self._block == 0 else np.zeros((n, 0))
 
     def _policy(self, visit: Visit) -> Items:
@@ -346,14 +340,11 @@ class DPMNL(ServedMNL):
         )
 
     def _belief(self) -> Belief:
-        """What users are served from, made once for each public state."""
         theta, gram, belief = self._believed
         if theta is not self.theta_ or gram is not self.gram_:
             belief = Belief(self.theta_, self.gram_)
             self._believed = self.theta_, self.gram_, belief
         return belief
-
-    # Logged answers ------------------------------------------------------------------------------
 
     def learn_logged(self, rows: PartitionedRows[Answer]) -> Self:
         """Learns from logged answers of all users that are left, under a central accountant.
@@ -407,7 +398,6 @@ class DPMNL(ServedMNL):
         return self
 
     def _learn_lying(self, lying: PartitionedRows[Answer], batch: range) -> None:
-        """At the end of a batch of logged answers: as `_learn`."""
         offered = lying.map_rows(offered_items)
 
         def summed(users: range) -> PartialSum:
@@ -417,8 +407,6 @@ class DPMNL(ServedMNL):
 
     def _absent(self, users: range) -> Rows[Any]:
         return Rows.null(users) if self._logs else super()._absent(users)
-
-    # Learning ------------------------------------------------------------------------------------
 
     def _needed_from(self) -> int:
         """Each fit takes the answers of all users so far."""
@@ -508,10 +496,7 @@ class DPMNL(ServedMNL):
         self._weight = users + now
         self.theta_ = frozen((users * before + now * theta) / self._weight) if users else theta
 
-    # Public state --------------------------------------------------------------------------------
-
     def public_state(self) -> dict[str, Any]:
-        """Everything the learner acts on, as JSON: a function of releases and the clock."""
         params = self.get_params()
         if self.nominal is not None:
             params["nominal"] = self.nominal.to_dict()

@@ -181,6 +181,5 @@ def _printed(
 
 
 def _printed_shift(shape: Shape, sigma: float) -> float:
-    """λ of Lemma S6."""
     depth = math.floor(math.log2(shape.horizon)) + 1
     return sigma * math.sqrt(depth) * paper.lemma_s7(shape.dim, shape.horizon)

@@ -49,7 +49,6 @@ def places_of(choices: Any, n_items: int, n: int) -> Items:
 
 
 def _place(choice: Any) -> float:
-    """One user's choice as a number; NaN for text."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a warning would tell of sealed data
         cell = attempted(np.asarray, choice)

@@ -169,7 +169,6 @@ class KeptRows:
 
     @property
     def stores(self) -> bool:
-        """Whether rows are written as they arrive."""
         return self._store is not None
 
     def served(self, clock: int) -> None:

@@ -121,8 +121,6 @@ class LDPOLS(LocalLearner):
         """Two of the warm-up, then each 15 % of all users before it."""
         return _batches(self.horizon, self.warm_up(), max(10, 3 * self.dim))
 
-    # The client's half ----------------------------------------------------------------------------
-
     def scores(self, model: Arrays, contexts: Array) -> Array:
         """Estimated rewards, −∞ for eliminated arms; see `LocalLearner.scores`."""
         if self.shared:
@@ -149,7 +147,6 @@ class LDPOLS(LocalLearner):
         return self.theta_bound * self.context_bound
 
     def start(self) -> Arrays:
-        """The state before any message."""
         parts, d = self.parts, self.dim
         prior = self._size**2 / d
         return {
@@ -213,7 +210,6 @@ class LDPOLS(LocalLearner):
     def _mean_gram(
         self, sums: Array, users: Array, std: float, share: float, *, pooled: bool
     ) -> Array:
-        """Means of xxᵀ over all users, zero for those of other arms; shape (arms, d, d)."""
         d, arms = self.dim, len(sums)
         if pooled:  # arms in turn: their users are alike
             sums, users = sums.sum(axis=0, keepdims=True), users.sum(keepdims=True)

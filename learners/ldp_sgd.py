@@ -117,7 +117,6 @@ class LDPSGD(LocalLearner):
 
     @property
     def per_message(self) -> bool:
-        """``singly``."""
         return self.singly
 
     @property
@@ -126,10 +125,7 @@ class LDPSGD(LocalLearner):
         return self.context_bound * self.theta_bound
 
     def report(self) -> BallReport:
-        """A unit ball's best."""
         return _best(self.dim, self.epsilon)
-
-    # The public schedule --------------------------------------------------------------------------
 
     @property
     def _drift(self) -> float:
@@ -157,7 +153,6 @@ class LDPSGD(LocalLearner):
         return max(0.0, 1 - 2 * math.exp(-math.log(self.n_arms) / (self.dim - 1)))
 
     def _bonus(self, user: int) -> float:
-        """Of the batch that a user is the first of."""
         return self._exploration if user < _EXPLORED * self._delay() else 0.0
 
     def rate(self, batch: int) -> float:
@@ -188,8 +183,6 @@ class LDPSGD(LocalLearner):
             return 0
         needed = math.sqrt(self.n_arms * self._messages * self.horizon)
         return int(min(self.horizon / 5, max(4 * self.n_arms, _WARM_UP * needed)))
-
-    # The client's half ----------------------------------------------------------------------------
 
     def scores(self, model: Arrays, contexts: Array) -> Array:
         """x·θ_a, with a bonus across θ while there is one; −inf for arms that are eliminated.
@@ -230,10 +223,7 @@ class LDPSGD(LocalLearner):
         sizes = np.minimum(np.maximum((rewards - means) / level, -1), 1) / lengths
         return np.asarray(sizes[:, None] * directions)
 
-    # The server's half ----------------------------------------------------------------------------
-
     def start(self) -> Arrays:
-        """Zeros, and the first bonus if there is one."""
         theta = np.zeros((self.parts, self.dim))
         if self._exploration:
             return {"theta": theta, "bonus": np.array([self._bonus(0)])}
@@ -257,7 +247,6 @@ class LDPSGD(LocalLearner):
 
 
 def _dots(rows: Array, others: Array) -> Array:
-    """Inner products, row by row."""
     return np.asarray((rows * others).sum(axis=1))
 
 

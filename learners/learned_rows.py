@@ -58,7 +58,6 @@ class LearnedRows:
         return 1 - _PART if budgets.rule is not None else Fraction(1)
 
     def plan(self) -> list[Plan]:
-        """The counts, where there are any."""
         return [] if self._sums is None else [Plan("count", self._sums.loss(), self._users)]
 
     def streams(self) -> list[PlannedStream[Array]]:

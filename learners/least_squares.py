@@ -18,13 +18,7 @@ import numpy as np
 
 from privlearn.contract.protocols import Accountant, Plan
 from privlearn.contract.receipts import Released
-from privlearn.learners.contextual import (
-    Arms,
-    Feedback,
-    ServedBandit,
-    best_in_turn,
-    scores,
-)
+from privlearn.learners.contextual import Arms, Feedback, ServedBandit, best_in_turn, scores
 from privlearn.learners.participation import rule_of
 from privlearn.learners.planned_stream import PlannedStream
 from privlearn.losses.budgets import Currency
@@ -87,8 +81,6 @@ class GramBandit(ServedBandit):
         if self.curvature is not None:
             within("(0, 1]", curvature=self.curvature)
 
-    # Life ----------------------------------------------------------------------------------------
-
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
         users, rule = accountant.users, rule_of(accountant)
@@ -147,7 +139,6 @@ class GramBandit(ServedBandit):
         return np.concatenate(factors, axis=1)[:, None, :], feedback.arm
 
     def _learn(self, rows: Rows[Feedback]) -> None:
-        """At the end of a public block: releases the sums and solves."""
         released = self._advance(rows.map_rows(self._factors))
         self._at += 1
         if released is not None:
@@ -164,7 +155,6 @@ class GramBandit(ServedBandit):
         self._solved()
 
     def public_state(self) -> dict[str, Any]:
-        """Everything the learner acts on, as JSON: a function of releases and the clock."""
         return {
             "params": self.get_params(),
             "clock": self.clock_,
@@ -175,14 +165,12 @@ class GramBandit(ServedBandit):
 
 
 def _at_least(matrices: Array, floor: float) -> Array:
-    """Symmetric matrices with eigenvalues raised to ``floor``."""
     values, vectors = np.linalg.eigh(matrices)
     raised = np.maximum(values, floor)
     return np.asarray(np.einsum("kij,kj,klj->kil", vectors, raised, vectors))
 
 
 def _inverse_roots(matrices: Array) -> Array:
-    """R with RᵀR = V⁻¹ for positive definite V, shape (K, d, d)."""
     values, vectors = np.linalg.eigh(matrices)
     return np.asarray(np.swapaxes(vectors, 1, 2) / np.sqrt(values)[:, :, None])
 

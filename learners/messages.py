@@ -16,7 +16,6 @@ class PrivateMessages(list[tuple[int, str]]):
     """How many older ones were let go of."""
 
     def append(self, message: tuple[int, str], /) -> None:
-        """Adds one, in place of the oldest where there are too many."""
         if len(self) >= MOST_MESSAGES:
             del self[0]
             self.dropped += 1
@@ -45,7 +44,6 @@ class PrivateCounts:
         return sum(self.reasons.values())
 
     def add(self, reason: str, rows: int = 1) -> None:
-        """Counts null rows."""
         self.reasons[reason] = self.reasons.get(reason, 0) + rows
 
     def __str__(self) -> str:

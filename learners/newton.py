@@ -69,7 +69,6 @@ class BatchStatistics:
         self.batches.append(_Batch(users, at, gradient, hessian))
 
     def belief(self) -> Belief:
-        """The belief given everything added so far."""
         precision = self.prior_precision * np.eye(self.dim)
         if not self.batches:
             return Belief(np.zeros(self.dim), precision)
@@ -110,7 +109,6 @@ class BatchStatistics:
         return hessians
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form of what was added."""
         return {"batches": [[b.users, *(x.tolist() for x in b[1:])] for b in self.batches]}
 
 

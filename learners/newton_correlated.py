@@ -49,12 +49,10 @@ class MixedStatistics:
     numbers: list[int] = field(default_factory=list)
 
     def add(self, batch: int, users: int, at: Array, gradient: Array, hessian: Array) -> None:
-        """Adds the sums over a batch, released at the parameter ``at``."""
         self.numbers.append(batch)
         self.batches.append((at, gradient, hessian))
 
     def belief(self) -> Belief:
-        """The belief given everything added so far."""
         precision = self.prior_precision * np.eye(self.dim)
         if not self.batches:
             return Belief(np.zeros(self.dim), precision)
@@ -91,11 +89,9 @@ class MixedStatistics:
         return hessians
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form of what was added."""
         return {"batches": [[x.tolist() for x in batch] for batch in self.batches]}
 
 
 def _positive(matrix: Array) -> Array:
-    """The nearest positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)

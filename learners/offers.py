@@ -64,7 +64,6 @@ class _Request:
 
     @property
     def is_done(self) -> bool:
-        """Whether there is an outcome."""
         return self.state == self.DONE
 
     def done(self, result: Any) -> None:
@@ -145,11 +144,8 @@ class Offers(Generic[L]):
         self._queue: deque[Selecting | Observing] = deque()
         self._turn = Exclusive("Offers")
 
-    # Public --------------------------------------------------------------------------------------
-
     @property
     def learner(self) -> L:
-        """The learner that is served for."""
         return self._learner
 
     @property
@@ -229,8 +225,6 @@ class Offers(Generic[L]):
 
     def __repr__(self) -> str:
         return f"Offers({type(self._learner).__name__}, wait={self._wait}, next {self.clock_})"
-
-    # Users ---------------------------------------------------------------------------------------
 
     def select(
         self,
@@ -390,8 +384,6 @@ class Offers(Generic[L]):
         if new := [each for each in found if isinstance(each, Selecting)]:
             self._select_all(new)
 
-    # Offers --------------------------------------------------------------------------------------
-
     def _select_all(self, requests: Sequence[Selecting]) -> None:
         at = 0
         while at < len(requests):
@@ -469,8 +461,6 @@ class Offers(Generic[L]):
             for request in answers.values():
                 request.done(None)
 
-    # Ids -----------------------------------------------------------------------------------------
-
     def _id(self, index: int) -> str:
         return f"{self._tag}-{index:x}-{self._code(index)}"
 
@@ -479,11 +469,7 @@ class Offers(Generic[L]):
         return state.hexdigest()
 
     def _index(self, offer_id: Any) -> int:
-        """Of an open offer.
-
-        Raises:
-            OfferError: there is none of that id.
-        """
+        """Of an open offer."""
         parts = offer_id.split("-") if isinstance(offer_id, str) else []
         if len(parts) == 3 and parts[0] != self._tag and len(parts[0]) == _TAG_DIGITS:
             raise OfferError(
@@ -510,7 +496,6 @@ class Offers(Generic[L]):
             raise OfferError("offer_id: this offer was made to another person")
 
     def _let_go(self) -> None:
-        """Forgets whose the offers are that were closed."""
         for index in range(self._begin, self._open.first):
             self._whose.pop(index, None)
         self._begin = self._open.first
@@ -522,7 +507,6 @@ def _equal(given: str, code: str) -> bool:
 
 
 def _number(digits: str) -> int | None:
-    """A place in the order of offers, as `Offers` writes it."""
     try:
         number = int(digits, 16)
     except ValueError:

@@ -29,7 +29,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Any, Self, final
 
 import numpy as np
@@ -46,10 +45,7 @@ from privlearn.learners.participation import given, one_row_budget, rule_of
 from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.pooled_newton import contributions, pooled, scaled
 from privlearn.learners.served import ServedMNL, Visit
-from privlearn.learners.serving import (
-    Arrival,
-    optimistic_items,
-)
+from privlearn.learners.serving import Arrival, optimistic_items
 from privlearn.losses.budgets import Currency
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
@@ -125,8 +121,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         positive(prior_precision=self.prior_precision)
         not_negative(exploration=self.exploration)
 
-    # Life ----------------------------------------------------------------------------------------
-
     def _plan(self) -> list[Plan]:
         plans = zip(self._gradient.plan(), self._hessian.plan(), strict=True)
         return [plan for both in plans for plan in both]
@@ -149,8 +143,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         ends = self._fixed("ends", lambda: self._ends(accountant, correlated))
         self._cut(accountant.users, ends)
         self._pooled = rule is not None and rule.pooled
-        make = self._correlate if correlated else self._separate
-        self._gradient, self._hessian = make(accountant)
+        self._gradient, self._hessian = self._sums(accountant, correlated)
         self._prepare_serving(accountant)
         self._released: BatchStatistics | MixedStatistics
         if correlated or rule is not None:
@@ -162,7 +155,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         self.belief_ = self._released.belief()
 
     def _ends(self, accountant: Accountant[Any], correlated: bool) -> list[int]:
-        """How many users have come at the ends of the batches."""
         users, rho = len(accountant.users), float(accountant.budget.gaussian_mass() / 2)
         # correlated noise ends with little in the totals, so that batches may begin small
         enough = 4 * rho if correlated else rho
@@ -170,49 +162,34 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         return batch_ends(users, first, self.growth or (1.2 if correlated else 1.5))
 
     def _domains(self) -> dict[str, tuple[Domain[Array], Fraction]]:
-        """Of gradients and of Hessians, with their shares of the budget."""
         share = exact("hessian_share", self.hessian_share)
         return {
             "gradient": (Ball(self.gradient_clip, self.dim), 1 - share),
             "hessian": (PSDTrace(self._bound, self.dim), share),
         }
 
-    def _separate(self, accountant: Accountant[Any]) -> list[BatchSums[Array]]:
-        """Sums with noise of their own, each at what one row may cost."""
+    def _sums(self, accountant: Accountant[Any], correlated: bool) -> list[BatchSums[Array]]:
+        """Each at what one row may cost, or running sums priced for all visits of a person."""
 
-        def mechanism(domain: Domain[Array], part: Fraction) -> NoisySum[Array]:
+        def separate(domain: Domain[Array], part: Fraction) -> NoisySum[Array]:
             budget: Currency = one_row_budget(accountant, self._batches)
             share = budget.share(part)
             return NoisySum.calibrated(domain, share, adjacency=accountant.adjacency)
 
-        return [
-            IndependentSums(
-                label,
-                self._fixed(label, partial(mechanism, *domain)),
-                self._batches,
-                accountant,
-            )
-            for label, domain in self._domains().items()
-        ]
-
-    def _correlate(self, accountant: Accountant[Any]) -> list[BatchSums[Array]]:
-        """Running sums, each priced for all visits of a person."""
-
-        def mechanism(domain: Domain[Array], part: Fraction) -> BatchedPrefixSum[Array]:
+        def running(domain: Domain[Array], part: Fraction) -> BatchedPrefixSum[Array]:
             sizes = [len(batch) for batch in self._batches]
             budgets = PersonBudgets(accountant, [accountant.users], [len(sizes)])
             (made,) = budgets.sums([domain], [sizes], part)
             return made
 
-        return [
-            CorrelatedSums(
-                label,
-                self._fixed(label, partial(mechanism, *domain)),
-                self._batches,
-                accountant,
-            )
-            for label, domain in self._domains().items()
-        ]
+        def sums(label: str, domain: Domain[Array], part: Fraction) -> BatchSums[Array]:
+            if correlated:
+                stream = self._fixed(label, lambda: running(domain, part))
+                return CorrelatedSums(label, stream, self._batches, accountant)
+            mechanism = self._fixed(label, lambda: separate(domain, part))
+            return IndependentSums(label, mechanism, self._batches, accountant)
+
+        return [sums(label, *domain) for label, domain in self._domains().items()]
 
     @property
     def theta_(self) -> Array:
@@ -223,8 +200,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     def precision_(self) -> Array:
         """The public precision of the estimate, shape (d, d)."""
         return self.belief_.precision
-
-    # Serving -------------------------------------------------------------------------------------
 
     def _ties(self, n: int) -> Array:
         """Public coins, needed while the belief has not moved and all items look alike."""
@@ -241,8 +216,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
             scale=self.feature_scale,
             shuffled=self._batch == 0,
         )
-
-    # Learning ------------------------------------------------------------------------------------
 
     def partial_fit(
         self,
@@ -343,7 +316,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         self.belief_ = self._released.belief()
 
     def _contributions(self, rows: Rows[Answer], theta: Array) -> tuple[Rows[Array], Rows[Array]]:
-        """Gradients, and factors of Hessians: of each row, or one of each person."""
         outside = self.outside_option
         if self._bound == 1 and not self._pooled:
             return (
@@ -353,8 +325,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         own = rows.map_rows(lambda a: contributions(a, theta, outside=outside))
         one = own.pool(pooled(self._bound)) if self._pooled else own.map_rows(scaled(self._bound))
         return one.map_rows(lambda c: c.gradient), one.map_rows(lambda c: c.factors)
-
-    # Public state --------------------------------------------------------------------------------
 
     def _learned_state(self) -> dict[str, Any]:
         return {"coins": self._coins.bit_generator.state, "evidence": self._released.to_dict()}

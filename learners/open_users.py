@@ -69,8 +69,6 @@ class OpenUsers(Generic[Own, Act, Heard]):
         self._void: set[int] = set()  # whose rows are null whatever they answer
         learner._many = self
 
-    # Serving -------------------------------------------------------------------------------------
-
     def close_what_is_due(self) -> None:
         """Closes the batches that end before a further user is served.
 
@@ -102,11 +100,6 @@ class OpenUsers(Generic[Own, Act, Heard]):
 
         In place of what cannot be told the error stands, for that user alone.  That they were
         served is then on disk, if the learner has a store for rows.
-
-        Args:
-            sent: as the learner's `_sent` returned it, for each of them.
-            ids: who they are, under a rule of participation.
-            nobody: which ids say nobody, shape (n,).
         """
         learner, n = self._learner, len(sent)
         users = range(learner.clock_, learner.clock_ + n)
@@ -130,25 +123,18 @@ class OpenUsers(Generic[Own, Act, Heard]):
             return error if isinstance(error, Exception) else RuntimeError(_UNTOLD)
 
     def _keep(self, shown: Shown[tuple[Own, Items], Act]) -> None:
-        """Keeps what users were shown until their batch is closed, in few large arrays."""
         self._shown.append(shown)
         self._loose += 1
         if self._loose == _TOGETHER:
             self._shown[-_TOGETHER:] = [Shown.together(self._shown[-_TOGETHER:])]
             self._loose = 0
 
-    # Answers -------------------------------------------------------------------------------------
-
     def has_answered(self, user: int) -> bool:
         """Whether an open user has."""
         return user in self._heard
 
     def answer(self, heard: Mapping[int, float]) -> None:
-        """Takes answers of open users that have not answered; returns when on disk, with a store.
-
-        Args:
-            heard: by index, as the learner's `_heard` read them.
-        """
+        """Takes first answers of open users, by index; returns when on disk, with a store."""
         learner = self._learner
         self._heard.update(heard)
         if learner._kept.stores:
@@ -165,8 +151,6 @@ class OpenUsers(Generic[Own, Act, Heard]):
         finally:
             self.forgetting = False
             self._shown = [shown.without_forgotten() for shown in self._shown]
-
-    # Batches -------------------------------------------------------------------------------------
 
     @property
     def batch(self) -> range:
@@ -239,7 +223,6 @@ class OpenUsers(Generic[Own, Act, Heard]):
         return shown.deliver(Calls(environment, (learner,))), usable
 
     def _of(self, users: range) -> list[Shown[tuple[Own, Items], Act]]:
-        """What these users were shown, and nobody else."""
         found = []
         begin = bisect_right(self._shown, users.start, key=lambda shown: shown.users.start) - 1
         for shown in islice(self._shown, max(begin, 0), None):

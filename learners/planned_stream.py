@@ -52,7 +52,6 @@ class PlannedStream(SuccessiveStreams[PrefixSumStream[X] | BatchedStream[X]], Ge
 
     @property
     def _now(self) -> PrefixSum[X] | BatchedPrefixSum[X]:
-        """The mechanism of the last stream."""
         return cast("PrefixSum[X] | BatchedPrefixSum[X]", self._open)
 
     def append(self, rows: Rows[X]) -> Released[Array] | None:
@@ -111,7 +110,6 @@ class PlannedStream(SuccessiveStreams[PrefixSumStream[X] | BatchedStream[X]], Ge
 
     @property
     def learned(self) -> int:
-        """How many users' rows are in the running sum that was released last."""
         return self._learned + self._last - self.first
 
     def error_std(self, upto: int) -> float:
@@ -134,7 +132,6 @@ class PlannedStream(SuccessiveStreams[PrefixSumStream[X] | BatchedStream[X]], Ge
         return self.largest_error_std() / first
 
     def _steps(self, upto: int) -> int:
-        """Rows of the last stream's factorisation up to there."""
         users = upto - self.first
         now = self._now
         if isinstance(now, PrefixSum):

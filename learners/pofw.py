@@ -52,13 +52,7 @@ from privlearn.learners.convex import SealedEpochs, Strategy, StrategyLearner, s
 from privlearn.learners.learned_rows import LearnedRows, learned_rows
 from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.planned_stream import PlannedStream
-from privlearn.learners.streaming import (
-    Example,
-    Terms,
-    checked_choice,
-    epoch_count,
-    epoch_sizes,
-)
+from privlearn.learners.streaming import Example, Terms, checked_choice, epoch_count, epoch_sizes
 from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.losses.budgets import Currency
 from privlearn.mechanisms import NoisySum
@@ -103,7 +97,6 @@ class _Rule(NamedTuple):
         return max(self.first_level * self.level_ratio**epoch, self.least_level)
 
     def move(self, epoch: int) -> float:
-        """The step of an epoch."""
         if epoch == 0:
             return self.first_step
         return self.step * self.decay ** (epoch - 1)
@@ -284,7 +277,6 @@ class _ByEpochs(Strategy):
 
     @property
     def _clips(self) -> list[float]:
-        """Clips of single coordinates, epoch by epoch."""
         bound = float(self._learner.feature_bound)
         unit = self._scale.unit * self._scale.curvature
         return [
@@ -370,7 +362,6 @@ class _Sums(_ByEpochs):
         learner._theta = self._shrunk()
 
     def _shrunk(self) -> Array:
-        """The pooled gradient steps without what may be noise."""
         if self._learner.method_ == "projections":
             return self._set.project(self._pooled)
         std, sizes = math.sqrt(self._variance), np.abs(self._pooled)
@@ -385,7 +376,6 @@ class _Picking(_ByEpochs):
     vertices: Vertices
 
     def _begin(self, share: Fraction) -> None:
-        """Cuts the epochs and makes their choices, at ``share`` of the budget."""
         adjacency = self._accountant.adjacency
         self._picks = self._fixed("picks", lambda: min(self.rule.picks, self.vertices.count - 1))
 

@@ -24,13 +24,7 @@ from privlearn.errors import HorizonError, ProvenanceError, UsersError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import block_of, places_of, rows_of
 from privlearn.learners.participation import NOT_GIVEN, PersonId, check_given, given, rule_of
-from privlearn.learners.serving import (
-    Arrival,
-    Respond,
-    answered,
-    default_items,
-    finite,
-)
+from privlearn.learners.serving import Arrival, Respond, answered, default_items, finite
 from privlearn.mechanisms.choice_model import NO_ITEM, Answer, Items
 from privlearn.people.identities import hashes, id_list
 from privlearn.rows import Rows
@@ -104,12 +98,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
     @abstractmethod
     def _arriving(self, sent: Sequence[Any], ids: Sequence[Any] | None) -> tuple[Own, Mask]:
-        """The next users' own data as a block in arrays of our own, and whose are unusable.
-
-        Args:
-            sent: as `_sent` returned it, for each of them.
-            ids: theirs, under a rule of participation.
-        """
+        """The next users' own data as a block in arrays of our own, and whose are unusable."""
 
     @abstractmethod
     def _heard(self, answer: Any) -> float:
@@ -138,15 +127,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._many: OpenUsers[Own, Act, Heard] | None = None
         self._coins = np.random.default_rng(self.random_state)
 
-    # Serving -------------------------------------------------------------------------------------
-
     def _select(self, data: Sequence[Any], person: Any) -> Any:
-        """Serves the next user; what it is to be told.
-
-        Args:
-            data: what it sent, as `_sent` takes it.
-            person: the user's id under a rule of participation, or `NOT_GIVEN`.
-        """
+        """Serves the next user; what it is to be told."""
         sent = self._sent(*data)
         self._check_serving()
         ids, nobody = self._who("person", [person], person, 1)
@@ -158,12 +140,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self, sent: Sequence[Any], ids: list[Any] | None, nobody: Mask, numbers: Items
     ) -> tuple[Shown[tuple[Own, Items], Act], Mask]:
         """Serves the next users from the present public state.
-
-        Args:
-            sent: as `_sent` returned it, for each of them.
-            ids: as `_who` returns them.
-            nobody: as `_who` returns it.
-            numbers: what each row is called for messages, shape (n,).
 
         Returns:
             what they are shown, and whose rows are null whatever they answer, shape (n,).
@@ -225,12 +201,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
             self._failed = False
 
     def _slots_of_next(self, slots: ArrayLike | None, n: int) -> Slots | None:
-        """The slots of the next n visits, on a timetable; default the present one.
-
-        Raises:
-            ProvenanceError: slots without a timetable.
-            UsersError: not ascending ones from the present on, one for each visit.
-        """
+        """The slots of the next n visits, on a timetable; default the present one."""
         if not self._timed:
             if slots is not None:
                 raise ProvenanceError(
@@ -266,7 +237,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
         return Rows._of_own(block, range(self.clock_, self.clock_ + n))
 
     def _pass_by(self, n: int) -> None:
-        """Counts n users who were served; on a timetable the present slot goes on."""
         if not self._timed:
             self.clock_ += n
 
@@ -352,13 +322,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _who(
         self, name: str, ids: Sequence[Any] | None, given: object, n: int
     ) -> tuple[list[Any] | None, Mask]:
-        """The ids of the next n users, None without a rule, and which of them say nobody.
-
-        Raises:
-            ProvenanceError: ids without a rule, or none with one.
-            TypeError: no ids.
-            ValueError: not one for each.
-        """
+        """The ids of the next n users, None without a rule, and which of them say nobody."""
         people = self._accountant.people
         check_given(people, given, name)
         if people is None:
@@ -369,7 +333,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
         return listed, people.nobody(listed)
 
     def _block_of_next(self, name: str, values: Any, shape: tuple[int, ...]) -> Array:
-        """Data of the next users, shape (n, *shape)."""
         block = block_of(name, values, shape)
         if not self._timed:
             self._next_users(len(block))
@@ -388,7 +351,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _deliver(
         self, shown: Shown[tuple[Own, Items], Act], answer: Callable[[Own, Act], Heard], n: int
     ) -> tuple[Rows[Heard], Mask]:
-        """The rows to learn from, and of whom no answer could be used, shape (n,)."""
         usable = np.zeros(n + 1, dtype=bool)
 
         def environment(visit: tuple[Own, Items], action: Act) -> Heard:
@@ -414,7 +376,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
         return self.clock_ if self._many is None else self._many.first
 
     def _tell(self, users: Sequence[int], unusable: Mask, unanswered: Mask, nobody: Mask) -> None:
-        """Messages to single users, for the operator's private records only."""
         some = unusable | unanswered | nobody
         if not np.count_nonzero(some):
             return

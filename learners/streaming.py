@@ -22,13 +22,7 @@ from privlearn.contract.receipts import Released
 from privlearn.contract.tokens import Token
 from privlearn.errors import AdjacencyError, ProvenanceError
 from privlearn.learners.base import Learner
-from privlearn.learners.inputs import (
-    block_of,
-    check_dtype,
-    column_from,
-    numbers_from,
-    row_of,
-)
+from privlearn.learners.inputs import block_of, check_dtype, column_from, numbers_from, row_of
 from privlearn.learners.participation import check_given, given, rule_of
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B
@@ -89,8 +83,6 @@ class StreamLearner(Learner):
     feature_bound: float
     label_bound: float
 
-    # For subclasses ------------------------------------------------------------------------------
-
     @property
     @abstractmethod
     def _dim(self) -> int:
@@ -128,8 +120,6 @@ class StreamLearner(Learner):
     def _rule_batches(self) -> Sequence[int]:
         """None; for a learner whose `_check_rule` lets rules pass that count within batches."""
         return ()
-
-    # Life ----------------------------------------------------------------------------------------
 
     def _check_accountant(self, accountant: Accountant[Any]) -> None:
         if accountant.trust is not Trust.CENTRAL:
@@ -278,13 +268,6 @@ class StreamLearner(Learner):
         return self
 
     def skip(self, n: int) -> Self:
-        """Counts the next n users, whose rows never came, as null records; cheap for many.
-
-        Raises:
-            ValueError, TypeError: n is no count.
-            HorizonError: more users than are left.
-            RuntimeError: not started, or failed half-way.
-        """
         self._check_running()
         users = self._next_users(count(n=n))
         if self._accountant.people is not None:
@@ -319,7 +302,6 @@ class StreamLearner(Learner):
         return values, block_of("y", y, (), len(values))
 
     def _single(self, x: Any, y: Any) -> Example:
-        """One user's row, whose form is contents, too; a block of another form is no user."""
         dim = self._dim
         table = isinstance(x, np.ndarray) and x.ndim == 2 and x.dtype.kind in "biuf"
         several = isinstance(y, np.ndarray) and y.shape not in ((), (1,))
@@ -352,7 +334,6 @@ class StreamLearner(Learner):
             )
 
     def _tell(self, users: range, values: Array, labels: Array, nobody: NDArray[np.bool_]) -> None:
-        """Messages to single users, for the operator's private records only."""
         found = attempted(self._known_labels, labels)
         if found is FAILED:  # a loss of the user's own: the rows that it fails on become null
             each = [attempted(self._known_labels, labels[i : i + 1]) for i in range(len(labels))]
@@ -372,14 +353,9 @@ class StreamLearner(Learner):
             warnings.simplefilter("ignore")  # one would tell of sealed data
             return np.asarray(np.isfinite(self._loss.labels(labels)).reshape(labels.shape))
 
-    # Releases ------------------------------------------------------------------------------------
-
     def _posted(self, mechanism: _Releasing[R], rows: Rows[Any], label: str, name: str) -> R:
-        """Issues the planned token of these users, spends it, and posts what is released."""
         token = self._accountant.issue(mechanism.loss(), users=rows.users, label=label)
         return self._board.post(name, mechanism.release(rows, token))
-
-    # Increments ----------------------------------------------------------------------------------
 
     def _examples(self, block: Example) -> Example:
         """Rows within the public bounds; NaN stays NaN, and makes its row null."""
@@ -424,8 +400,6 @@ class StreamLearner(Learner):
         """A function of rows that asks the loss, which may be the user's code."""
         return Calls(function, (code_of(self._loss), self))
 
-    # Public state --------------------------------------------------------------------------------
-
     def public_state(self) -> dict[str, Any]:
         """The learner's public side, as JSON values: a function of releases and the clock."""
         return {
@@ -448,7 +422,6 @@ def _of_rows(x: NDArray[Any]) -> bool:
 
 
 def _logged(name: str, values: Any, read: Callable[[str, Any], Any]) -> Any:
-    """What a program hands over: no dict, as no user has sent it."""
     return block_from(name, values) if isinstance(values, dict) else read(name, values)
 
 

@@ -73,7 +73,6 @@ class SuccessiveStreams(Generic[S]):
         self.first, self.number = users.start, 0
 
     def plan(self) -> Plan:
-        """The item of the plan."""
         return Plan(self.label, self._mechanism.loss(), self.users)
 
     def takes(self, users: range) -> range:

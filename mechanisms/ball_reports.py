@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.contract.spends import Spend
-from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise
+from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise, spends_of
 from privlearn.noise import CapNoise
 from privlearn.noise.exact.caps import NORMAL_LIMIT, CapRows
 from privlearn.rows.domains import Array, Ball, Bound
@@ -61,25 +61,13 @@ class BallReport(EachReport[Array]):
     domain: Ball = field(init=False, repr=False, compare=False)
     """Where records are clipped."""
     _spends: tuple[Spend, Spend] = field(init=False, repr=False, compare=False)
-    """Of one release, and of a stream."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.cap.dim != self.dim:
             raise ValueError(f"cap = {self.cap!r}: must have dimension {self.dim}")
         ball = Ball(self.radius, self.dim)
-        single, stream = (
-            Spend(
-                "ball-report",
-                ball,
-                self.cap,
-                arithmetic="each",
-                interactive=interactive,
-                exact=True,
-            )
-            for interactive in (False, True)
-        )
-        assign(self, domain=ball, _spends=(single, stream))
+        assign(self, domain=ball, _spends=spends_of("ball-report", ball, self.cap, exact=True))
         self.loss()
 
     @classmethod
@@ -150,23 +138,13 @@ class BallReport(EachReport[Array]):
         return cls.privunit(dim, radius, epsilon, adjacency=adjacency)
 
     @property
-    def size(self) -> int:
-        """Numbers in a report."""
-        return self.dim
-
-    @property
     def scale(self) -> float:
         """R/μ: a report is this times a point of the cap noise."""
         return self.radius / self.cap.mean
 
     @property
     def limit(self) -> float:
-        """Every number of a report lies in [−limit, limit]."""
         return self.scale * (1.0 if self.cap.surface == "sphere" else NORMAL_LIMIT)
-
-    def spend(self, *, interactive: bool = False) -> Spend:
-        """The statement for the ledger."""
-        return self._spends[interactive]
 
     def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
         """Reports about contributions, shape (n, dim), row by row; multiples of limit/2²³."""
@@ -177,17 +155,7 @@ class BallReport(EachReport[Array]):
 
         return in_blocks(values, draw, self.dim, made)
 
-    @property
-    def estimate_limit(self) -> float:
-        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
-        return self.limit
-
-    def estimate(self, reports: Array) -> Array:
-        """The reports themselves, which are unbiased."""
-        return reports
-
     def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
-        """Whether each could be a report, up to ``slack`` in every number."""
         return on_surface(self.cap, self.scale, reports, slack)
 
     def mean_squared_error(self) -> float:
@@ -195,7 +163,6 @@ class BallReport(EachReport[Array]):
         return self.scale**2 * self.cap.second_moment
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
         return {
             "kind": "ball-report",
             "dim": self.dim,

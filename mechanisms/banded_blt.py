@@ -82,7 +82,6 @@ class BandedBLT:
     column_scales: tuple[float, ...] = (1.0,)
 
     def __post_init__(self) -> None:
-        """Raises ValueError for the reasons above."""
         check_horizon(self.horizon)
         for name in ("weights", "decay", "row_scales", "column_scales"):
             assign(self, **{name: _floats(name, getattr(self, name))})
@@ -126,7 +125,6 @@ class BandedBLT:
         return float(self._terms.columns(arrival(j, self.horizon), 1)[0])
 
     def largest_norm(self, first: int, last: int, /) -> float:
-        """Of the first of them, as p does not rise."""
         return self.column_norm_at(first)
 
     def participation_norm(self, most: int, apart: int, /) -> float:
@@ -157,15 +155,12 @@ class BandedBLT:
         return float(self._profile()[arrival(t, self.horizon) - 1])
 
     def max_error_std(self) -> float:
-        """Largest standard deviation up to the horizon; as `error_std`."""
         return float(self._profile().max())
 
     def rms_error_std(self) -> float:
-        """Root of the mean variance up to the horizon; as `error_std`."""
         return math.sqrt(float(np.mean(self._profile() ** 2)))
 
     def parameters(self) -> dict[str, JSON]:
-        """Arguments of the constructor that are not the default."""
         named: dict[str, JSON] = {
             "horizon": self.horizon,
             "band": self.band,
@@ -177,15 +172,12 @@ class BandedBLT:
         return named if alike else {**named, "column_scales": list(self.column_scales)}
 
     def encoder(self, dim: int, /) -> Encoder:
-        """R near C X."""
         return ScaledBandedSums(self._terms, dim)
 
     def decoder(self, dim: int, /) -> Decoder:
-        """B y."""
         return BandedOutputs(self._terms, dim)
 
     def stream(self, draw: DrawNumbers, /) -> NoiseStream:
-        """Rows of W; draw(n) gives n fresh iid standard rows."""
         return NoiseStream(draw, self.decoder, self.horizon)
 
     @property
@@ -202,7 +194,6 @@ def _visits(horizon: int, participation: Participation | None) -> int:
 
 
 def _floats(name: str, values: tuple[float, ...]) -> tuple[float, ...]:
-    """Of numbers that a ledger may have written as integers."""
     if not isinstance(values, tuple):
         raise TypeError(f"{name} = {values!r}: must be a tuple of numbers")
     return tuple(finite(**{name: x}) for x in values)

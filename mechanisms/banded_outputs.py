@@ -66,7 +66,6 @@ class BandedOutputs:
         return found
 
     def _within(self, y: Array) -> Array:
-        """Rows of x of one block."""
         first, stop = self._at, self._at + len(y)
         left = len(self._input) - BLOCK
         self._input[left + first : left + stop] = y
@@ -91,7 +90,6 @@ class BandedOutputs:
 
 @lru_cache(maxsize=64)
 def _undone(terms: BandedTerms) -> tuple[Array, Array]:
-    """Rows of x, and moves of the states, from the states, what leaves and the rows of a block."""
     matrices = banded_matrices(terms)
     undone = _inverse(matrices.rows[:, -BLOCK:])
     rows = np.hstack([-undone @ matrices.rows[:, :-BLOCK], undone])

@@ -40,12 +40,10 @@ class BandedTerms(NamedTuple):
 
     @property
     def rows(self) -> RowScales:
-        """l."""
         return row_scales(self.horizon, self.row_scales)
 
     @property
     def columns(self) -> RowScales:
-        """p."""
         return row_scales(self.horizon, self.column_scales)
 
     @property

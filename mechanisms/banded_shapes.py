@@ -55,17 +55,14 @@ class Shape:
     columns: tuple[float, ...] = (0.0,) * COLUMNS
 
     def coefficients(self, band: int) -> Array:
-        """c_0, ..., c_(band - 1)."""
         found = half_powers(band)
         found[1:] *= 1.0 + (np.array(self.lags) - 1.0) @ lag_basis(band)
         return found
 
     def scales(self, horizon: int) -> Array:
-        """l_1, ..., l_horizon."""
         return np.asarray(np.exp(self.rows) @ row_basis(horizon))
 
     def norms(self, horizon: int) -> Array:
-        """p_1, ..., p_horizon."""
         return np.asarray(np.exp(self.columns) @ row_basis(horizon))
 
 
@@ -95,7 +92,7 @@ def row_basis(horizon: int) -> Array:
     return _hats(np.linspace(0.0, 1.0, horizon), row_knots())
 
 
-def exponentials(shape: Shape, band: int, buffers: int = BUFFERS) -> tuple[Array, Array]:
+def exponentials(shape: Shape, band: int) -> tuple[Array, Array]:
     """Weights and decays, c_u near sum weights * (1 - decays)**(u - 1) for 1 <= u < band.
 
     The rates are a geometric sequence from 1 to 0.3/band and the weights least squares, over lags
@@ -105,7 +102,7 @@ def exponentials(shape: Shape, band: int, buffers: int = BUFFERS) -> tuple[Array
         return np.zeros(1), np.full(1, 0.5)
     lags = _thinned(band)
     wanted = _at(shape, lags, band)
-    rates = np.geomspace(1.0, 0.3 / band, min(buffers, band - 1))
+    rates = np.geomspace(1.0, 0.3 / band, min(BUFFERS, band - 1))
     width = np.sqrt(np.gradient(lags)) if len(lags) > 1 else np.ones(1)
     powers = np.exp(-np.multiply.outer(lags - 1.0, rates)) * width[:, None]
     weights = np.linalg.lstsq(powers, wanted * width, rcond=1e-9)[0]

@@ -92,7 +92,6 @@ def banded_matrices(terms: BandedTerms) -> BandedMatrices:
 def _coefficients(
     weights: tuple[Fraction, ...], found: list[list[Fraction]], size: int
 ) -> list[float]:
-    """Sums of weight times power, rounded to nearest."""
     pairs = list(zip(weights, found, strict=True))
     return [float(sum((w * power[k] for w, power in pairs), Fraction(0))) for k in range(size)]
 
@@ -109,7 +108,6 @@ class LastRows:
         self._band, self._next = band, 0
 
     def add(self, block: NDArray[np.int64] | Array) -> None:
-        """Keeps a whole block."""
         self._rows[self._next : self._next + BLOCK] = block
         self._next = (self._next + BLOCK) % len(self._rows)
 
@@ -155,7 +153,6 @@ class ScaledBandedSums:
         self._at = 0
 
     def __call__(self, x: Integers, /) -> Integers:
-        """R of the next rows, shape (n, dim), in memory of the caller's own."""
         rows, columns = self._scales(len(x))
         # 1/m and the product are rounded up by less than the factor takes off
         y = np.multiply(x, 1.0 / columns * (1 - 2.0**-52))
@@ -169,7 +166,6 @@ class ScaledBandedSums:
         return np.rint(y, out=y).astype(np.int64)
 
     def _within(self, y: Array) -> Array:
-        """T y of rows of one block."""
         first, stop = self._at, self._at + len(y)
         left = len(self._input) - BLOCK
         self._block[first:stop] = y
@@ -181,7 +177,6 @@ class ScaledBandedSums:
         return found
 
     def _advance(self) -> None:
-        """Moves the states over a whole block."""
         states, moved = len(self._state), self._moved
         product(self._matrices.input_lost, self._input[states:], moved)
         lost = self._input[:states]

@@ -136,7 +136,6 @@ def powers(base: Fraction, first: int, size: int) -> list[Fraction]:
 
 
 def _powers_by_doubling(base: Fraction, size: int) -> Array:
-    """1, base, base**2, ..., by doubling."""
     found = np.ones(size)
     done = 1
     while done < size:

@@ -46,7 +46,6 @@ def inverse_decays(
 
 
 def _angles(lags: int) -> NDArray[np.float64]:
-    """From 0 to pi: c(x) has real coefficients."""
     last = min(2 * np.pi * _WAVES / lags, np.pi)
     near = np.linspace(0.0, last, _WAVES * _POINTS + 1)
     doublings = np.log2(np.pi / last)

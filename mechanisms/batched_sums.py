@@ -119,14 +119,6 @@ class BatchedPrefixSum(Generic[X]):
     ) -> BatchedPrefixSum[X]:
         """The least noise that ``budget`` allows; least error over the batches (`least_error`).
 
-        Args:
-            domain: as above.
-            budget: for the whole stream; of a person, with a rule.
-            sizes: as above.
-            adjacency: as above.
-            participation: as above.
-            objective: as for `PrefixSum.calibrated`.
-
         Raises:
             CurrencyError, ValueError: as for `NoisySum.calibrated`; no batches.
         """
@@ -146,11 +138,9 @@ class BatchedPrefixSum(Generic[X]):
         return cls(domain, batches, factorization, std, adjacency, participation)
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return self._spend
 
     def loss(self) -> Loss:
-        """The price of the whole stream."""
         return self.spend().loss(self.adjacency)
 
     def error_std(self, batch: int) -> float:
@@ -268,7 +258,6 @@ class BatchedStream(SummingStream[X]):
             )
 
     def _added(self, values: NDArray[Any]) -> Released[Array] | None:
-        """Adds rows to the batch, and ends it with its last user."""
         if self._total is not None:
             values[0] += self._total
         self._total = np.add.accumulate(values, axis=0)[-1]

@@ -49,11 +49,9 @@ class BinaryTree:
     horizon: int
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless horizon >= 1."""
         count(horizon=self.horizon)
 
     def column_norm(self) -> float:
-        """Upper bound on all column norms of C."""
         return self.column_norm_at(1)
 
     def column_norm_at(self, j: int, /) -> float:
@@ -98,7 +96,6 @@ class BinaryTree:
         return NO_ROUNDING
 
     def error_std(self, t: int, /) -> float:
-        """Standard deviation of W_t: root of the number of ones in t."""
         return math.sqrt(arrival(t, self.horizon).bit_count())
 
     def max_error_std(self) -> float:
@@ -114,7 +111,6 @@ class BinaryTree:
         return math.sqrt(ones / self.horizon)
 
     def parameters(self) -> dict[str, JSON]:
-        """Arguments of the constructor."""
         return {"horizon": self.horizon}
 
     def encoder(self, dim: int, /) -> Encoder:
@@ -126,7 +122,6 @@ class BinaryTree:
         return _Prefixes(dim)
 
     def stream(self, draw: DrawNumbers, /) -> NoiseStream:
-        """Rows of W; draw(n) gives n fresh iid standard rows."""
         return NoiseStream(draw, self.decoder, self.horizon)
 
 
@@ -138,11 +133,9 @@ class _Ends:
 
     @property
     def block(self) -> int:
-        """Number of whole blocks so far."""
         return self._ends[-1][0] if self._ends else 0
 
     def last(self) -> NDArray[Any] | None:
-        """What stands at the end of the last block."""
         return self._ends[-1][1] if self._ends else None
 
     def below(self) -> NDArray[Any] | None:
@@ -151,7 +144,6 @@ class _Ends:
         return kept[-1][1] if kept else None
 
     def add(self, end: NDArray[Any]) -> None:
-        """Ends the next block."""
         self._ends = [*self._kept(), (self.block + 1, end)]
 
     def _kept(self) -> list[tuple[int, NDArray[Any]]]:
@@ -184,7 +176,6 @@ class _NodeSums:
         return found
 
     def _advance(self, found: Integers) -> None:
-        """Ends a block, whose last node begins in an earlier one."""
         start, below = self._ends.last(), self._ends.below()
         if start is not None:
             found[-1] += start

@@ -31,7 +31,6 @@ class RowProducts:
     __slots__ = ("_columns", "_inputs", "_matrix", "_out")
 
     def __init__(self, matrix: Array, inputs: Array) -> None:
-        """Takes a matrix of at least 32 rows."""
         self._matrix, self._inputs = matrix, inputs  # no views of them: copies would lose these
         self._out = np.empty((BLOCK, inputs.shape[1]))
         self._columns = _columns(inputs)

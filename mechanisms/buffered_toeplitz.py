@@ -78,7 +78,6 @@ class _ToeplitzFactorization(ABC):
         return float_up(math.prod((Fraction(b) / Fraction(a) for b, a in pairs), start=Fraction(1)))
 
     def reach(self) -> Fraction:
-        """See `toeplitz_reach`."""
         return toeplitz_reach(self.horizon, self.decay)
 
     def rounding(self, largest: int, /) -> Rounding:
@@ -86,31 +85,24 @@ class _ToeplitzFactorization(ABC):
         return Rounding(Fraction(0), 2 * sums_error(self._numbers, self.horizon, largest))
 
     def error_std(self, t: int, /) -> float:
-        """Standard deviation of W_t."""
         return self._numbers.error_std(arrival(t, self.horizon))
 
     def max_error_std(self) -> float:
-        """Standard deviation of the last row."""
         return self.error_std(self.horizon)
 
     def rms_error_std(self) -> float:
-        """Root of the mean variance up to the horizon."""
         return self._numbers.rms_error_std(self.horizon)
 
     def parameters(self) -> dict[str, JSON]:
-        """Arguments of the constructor."""
         return decay_parameters(self.horizon, self.decay, self.output_decay)
 
     def encoder(self, dim: int, /) -> Encoder:
-        """R near C X."""
         return ToeplitzSums(self._numbers, dim)
 
     def decoder(self, dim: int, /) -> Decoder:
-        """B y."""
         return _ToeplitzOutputs(self._numbers, dim)
 
     def stream(self, draw: DrawNumbers, /) -> NoiseStream:
-        """Rows of W; draw(n) gives n fresh iid standard rows."""
         return NoiseStream(draw, self.decoder, self.horizon)
 
     @property
@@ -140,7 +132,6 @@ class BufferedToeplitz(_ToeplitzFactorization):
     output_decay: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless horizon >= 1 and the decays interlace."""
         check_horizon(self.horizon)
         check_decays(self.decay, self.output_decay)
 
@@ -150,7 +141,6 @@ class BufferedToeplitz(_ToeplitzFactorization):
         return cls(horizon, *fitted_decays(horizon))
 
     def column_norm_at(self, j: int, /) -> float:
-        """Upper bound on the norm of column j."""
         left = self.horizon - arrival(j, self.horizon) + 1
         return float(self._numbers.column_norms(np.array([left]))[0])
 
@@ -176,7 +166,6 @@ class AnytimeBLT(_ToeplitzFactorization):
     horizon: int = 2**24
 
     def __post_init__(self) -> None:
-        """Raises ValueError unless the decays interlace and horizon >= 1."""
         check_horizon(self.horizon)
         check_decays(self.decay, self.output_decay)
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.contract.spends import Spend
-from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise
+from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise, spends_of
 from privlearn.noise import CategoryNoise, CategoryRows
 from privlearn.rows.domains import Array, Categories
 from privlearn.values.adjacency import Adjacency
@@ -41,24 +41,13 @@ class CategoryReport(EachReport[NDArray[Any]]):
     domain: Categories = field(init=False, repr=False, compare=False)
     """Vectors with a 1 at the answer."""
     _spends: tuple[Spend, Spend] = field(init=False, repr=False, compare=False)
-    """Of one release, and of a stream."""
 
     def __post_init__(self) -> None:
         noise = CategoryNoise(self.categories, self.probability)
         assign(self, categories=noise.categories, probability=noise.probability)
         domain = Categories(noise.categories)
-        single, stream = (
-            Spend(
-                "category-report",
-                domain,
-                noise,
-                arithmetic="each",
-                interactive=interactive,
-                exact=True,
-            )
-            for interactive in (False, True)
-        )
-        assign(self, domain=domain, _spends=(single, stream))
+        spends = spends_of("category-report", domain, noise, exact=True)
+        assign(self, domain=domain, _spends=spends)
         self.loss()
 
     @classmethod
@@ -74,7 +63,6 @@ class CategoryReport(EachReport[NDArray[Any]]):
 
     @property
     def size(self) -> int:
-        """Numbers in a report."""
         return 1
 
     @property
@@ -82,12 +70,7 @@ class CategoryReport(EachReport[NDArray[Any]]):
         """Every report lies in [−limit, limit], as 0..k−1."""
         return float(self.categories - 1)
 
-    def spend(self, *, interactive: bool = False) -> Spend:
-        """The statement for the ledger."""
-        return self._spends[interactive]
-
     def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
-        """Answers reported about contributions, shape (n, 1), row by row."""
         rows: CategoryRows = draw(len(values))
         truth = np.argmax(values, axis=1)
         answer = np.where(rows.true, truth, rows.others + (rows.others >= truth))
@@ -102,7 +85,6 @@ class CategoryReport(EachReport[NDArray[Any]]):
 
     @property
     def estimate_limit(self) -> float:
-        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
         return self._weights()[0]
 
     def estimate(self, reports: Array) -> Array:
@@ -124,7 +106,6 @@ class CategoryReport(EachReport[NDArray[Any]]):
         return said**2 + (self.categories - 1) * other**2 - 1 / self.categories
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
         return {
             "kind": "category-report",
             "categories": self.categories,

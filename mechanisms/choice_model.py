@@ -73,7 +73,6 @@ def shares(values: Array, offered: Array, *, outside: bool) -> Array:
 
 
 def _chosen(answer: Answer) -> Array:
-    """Features of the chosen item, shape (n, d); 0 for no purchase."""
     bought = answer.choice != NO_ITEM
     place = np.where(bought, answer.choice, 0)[..., None, None]
     features = np.take_along_axis(answer.features, place, axis=-2)[..., 0, :]

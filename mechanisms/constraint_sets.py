@@ -241,7 +241,6 @@ class Simplex:
 
     @property
     def vertices(self) -> Array:
-        """Shape (dim, dim)."""
         return np.asarray(self.radius * np.eye(self.dim))
 
     @property

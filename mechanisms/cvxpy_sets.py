@@ -70,7 +70,6 @@ class CvxpySet:
 
     @property
     def dim(self) -> int:
-        """d."""
         return int(self._variable.size)
 
     def minimize(self, direction: ArrayLike, /) -> Array:
@@ -129,7 +128,6 @@ class CvxpySet:
         }
 
     def _affine(self, expression: Any) -> tuple[Array, Array]:
-        """Matrix and offset of an affine expression; a difference of values would be rounded."""
         self._variable.value = np.zeros(self.dim)
         offset = np.ravel(expression.value, order="F")
         slopes = expression.grad.get(self._variable, 0)

@@ -131,7 +131,6 @@ class LipschitzEnvelope(Objective[X]):
 
     @property
     def _clips(self) -> bool:
-        """Whether any gradient is longer than what is left unchanged."""
         return self._threshold < self.objective.gradient_bound
 
     @property
@@ -283,9 +282,6 @@ class LipschitzEnvelope(Objective[X]):
         (v, μ) is taken if it halves both residuals.  Else, if v is good enough to tell the sign of
         that difference, μ is bracketed by bisection; if it is not, v is improved at fixed μ by a
         Newton step, in full or up to where the convex function on its way has its minimum.
-
-        Raises:
-            SolverError: `_STEPS` were not enough.
         """
         start = self.objective.gradients(records, theta)
         solved = _Solved(theta.copy(), np.zeros(len(theta)), start)
@@ -296,7 +292,6 @@ class LipschitzEnvelope(Objective[X]):
         return solved
 
     def _search(self, solved: _Solved, places: Any, records: Array, theta: Array) -> None:
-        """Fills in the records at ``places``."""
         n, flat = len(theta), 1 / self.trace
         lengths = np.linalg.norm(theta, axis=1)
         if np.ptp(lengths) == 0:
@@ -347,7 +342,6 @@ class LipschitzEnvelope(Objective[X]):
     def _propose(
         self, state: _State, rows: Any, records: Array, gradients: Array, norms: Array, error: Array
     ) -> None:
-        """The Newton step in (v, μ) from points that were just taken."""
         mu, miss, gap = state.mu[rows], state.miss[rows], state.gap[rows]
         hessians = self.objective.hessians(records, state.v[rows])
         sides = np.stack([state.residual[rows], gradients], axis=2)
@@ -369,7 +363,6 @@ class LipschitzEnvelope(Objective[X]):
         self._fall_back(state, rows[~inside], sure[~inside])
 
     def _refuse(self, state: _State, rows: Any, ahead: Array, error: Array) -> None:
-        """What to try next from points whose trial was not taken."""
         if len(rows) == 0:
             return
         joint = state.mode[rows] == _JOINT
@@ -475,7 +468,6 @@ class _State:
         )
 
     def keep(self, left: Any) -> _State:
-        """The records that are ``left``."""
         return _State(*(getattr(self, name)[left] for name in self.__slots__))
 
     def far_enough(self, ahead: Array) -> Any:
@@ -485,7 +477,6 @@ class _State:
         return ((ahead <= 0) & enough) | (self.far - self.near < 1e-14)
 
     def move(self, rows: Any, weight: Array, mode: int) -> None:
-        """Tries μ = ``weight`` with the v that is expected there."""
         shift = (weight - self.mu[rows])[:, None] * self.slide[rows]
         self.trial_v[rows] = self.v[rows] - self.step[rows] - shift
         self.trial_mu[rows] = weight
@@ -493,7 +484,6 @@ class _State:
 
 
 def _ratio(clip: float, x: Array) -> Array:
-    """clip/‖x‖ for each row; inf for x = 0."""
     norms = np.linalg.norm(x, axis=1)
     with np.errstate(divide="ignore", over="ignore"):
         return np.where(norms > 0, clip / norms, np.inf)

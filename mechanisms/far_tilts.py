@@ -90,7 +90,6 @@ def minimise_far(problem: Minimised, reach: Reach, known: Sequence[int], tilt_st
     """A point within `Reach.distance` of the minimiser over the ball, shape (d,).
 
     Args:
-        problem: J; its tilt is not looked at where ``known`` is huge.
         reach: of the ball.
         known: 2^58·Z of the standard tilt, nearly (`TILT_ERROR`).
         tilt_std: σ.

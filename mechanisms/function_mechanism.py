@@ -119,12 +119,10 @@ class FunctionMechanism(Generic[X]):
         return str(getattr(self.function, "__name__", self.name))
 
     def spend(self) -> Spend:
-        """The statement for the ledger; it names the function."""
         names = tuple(f"arithmetic({name})" for name in user_code(self.function))
         return Spend(self.name, self.domain, self.noise, gain=self.gain, functions=names)
 
     def loss(self) -> Loss:
-        """The price of one release."""
         return self.spend().loss(self.adjacency)
 
     def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:

@@ -22,11 +22,7 @@ from collections.abc import Iterator
 from functools import lru_cache, partial
 
 from privlearn.mechanisms.banded_blt import BandedBLT
-from privlearn.mechanisms.banded_parameters import (
-    fitted_columns,
-    fitted_errors,
-    fitted_parameters,
-)
+from privlearn.mechanisms.banded_parameters import fitted_columns, fitted_errors, fitted_parameters
 from privlearn.mechanisms.banded_shapes import Curves, Errors, Objective
 from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz
 from privlearn.mechanisms.factorization import Factorization

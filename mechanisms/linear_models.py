@@ -157,7 +157,6 @@ class LinearObjective(Objective[Pair]):
         return self.scalar.depth
 
     def scores(self, records: Array, theta: Array) -> tuple[Array, Array, Array]:
-        """Vectors x, scores x·θ and labels y of records."""
         x, y = records[:, :-1], records[:, -1]
         return x, (x * theta).sum(axis=1), y
 

@@ -25,7 +25,6 @@ class NoiseStream:
     __slots__ = ("_decode", "_decoder", "_draw", "_drawn", "_handed", "_horizon", "_rest")
 
     def __init__(self, draw: DrawNumbers, decoder: Callable[[int], Decoder], horizon: int) -> None:
-        """Takes draw(n) -> fresh iid standard rows of shape (n, dim), never past ``horizon``."""
         self._draw = draw
         self._decoder = decoder
         self._decode: Decoder | None = None

@@ -157,7 +157,6 @@ class ReportNoisyMax:
 
     @property
     def domain(self) -> Ball:
-        """Where rows are clipped."""
         return Ball(self.clip, self.vertices.dim, self.norm)
 
     @property
@@ -187,11 +186,9 @@ class ReportNoisyMax:
         )
 
     def loss(self) -> Loss:
-        """The price of one release: ``top`` picks."""
         return self._spend.loss(self.adjacency)
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return self._spend
 
     def _stated(self) -> Spend:

@@ -131,11 +131,9 @@ class NoisyMaxStream:
         return cast(Grid, self._spend.grid)
 
     def loss(self) -> Loss:
-        """The zCDP price of the whole stream: the sum over the picks."""
         return self._spend.loss(self.adjacency)
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return self._spend
 
     def _stated(self) -> Spend:
@@ -247,7 +245,6 @@ class NoisyMaxPicks(ReceiptStream[Array]):
             return released
 
     def _units(self, n: int) -> Array:
-        """Scales of the noise in steps after the next ``n`` rows; exact, as `growth` is short."""
         first, self._seen = self._seen + 1, self._seen + n
         logs = [t.bit_length() - 1 for t in range(first, first + n)]
         return self._unit * np.array([float(growth(k)) for k in logs])

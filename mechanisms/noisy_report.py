@@ -22,7 +22,7 @@ from privlearn.errors import AdjacencyError
 from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import check_noise, family_of
 from privlearn.mechanisms.noisy_sum import Noisy
-from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise
+from privlearn.mechanisms.report_streams import EachReport, RowsOfNoise, spends_of
 from privlearn.noise import noise_from_dict
 from privlearn.rows.domains import Array, Domain, largest_number
 from privlearn.values.adjacency import Adjacency
@@ -50,7 +50,6 @@ class NoisyReport(Noisy[X], EachReport[X]):
 
     _grid: Grid | None = field(init=False, repr=False, compare=False)
     _spends: tuple[Spend, Spend] = field(init=False, repr=False, compare=False)
-    """Of one release, and of a stream."""
 
     def __post_init__(self) -> None:
         if self.adjacency is Adjacency.ADD_REMOVE:
@@ -59,24 +58,9 @@ class NoisyReport(Noisy[X], EachReport[X]):
             )
         check_noise(self.noise)
         grid = grid_of(self.domain, self.noise)
-        single, stream = (
-            Spend(
-                f"{family_of(self.noise)}-report",
-                self.domain,
-                self.noise,
-                arithmetic="each",
-                interactive=interactive,
-                grid=grid,
-            )
-            for interactive in (False, True)
-        )
-        assign(self, _grid=grid, _spends=(single, stream))
+        name = f"{family_of(self.noise)}-report"
+        assign(self, _grid=grid, _spends=spends_of(name, self.domain, self.noise, grid=grid))
         self.loss()
-
-    @property
-    def size(self) -> int:
-        """Numbers in a report."""
-        return self.domain.size
 
     @property
     def limit(self) -> float:
@@ -84,7 +68,6 @@ class NoisyReport(Noisy[X], EachReport[X]):
         return largest_number(self.domain) + self.noise.reach(self.size)
 
     def spend(self, *, interactive: bool = False) -> Spend:
-        """The statement for the ledger."""
         return self._spends[interactive]
 
     def noise_of(self, receipt: Receipt) -> RowsOfNoise:
@@ -92,21 +75,10 @@ class NoisyReport(Noisy[X], EachReport[X]):
         return lambda n: drawn((n, self.size))
 
     def randomized(self, values: NDArray[Any], draw: RowsOfNoise) -> Array:
-        """Reports about contributions, shape (n, size), row by row; integers on the grid."""
         noisy = values + draw(len(values))
         return noisy if self._grid is None else self._grid.values(noisy)
 
-    @property
-    def estimate_limit(self) -> float:
-        """Numbers of an estimate hardly ever lie outside of ±estimate_limit, and are cut there."""
-        return self.limit
-
-    def estimate(self, reports: Array) -> Array:
-        """The reports themselves, which are unbiased."""
-        return reports
-
     def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
-        """Whether each could be a report, up to ``slack`` in every number."""
         return np.asarray(np.abs(reports).max(axis=1) <= self.limit + slack)
 
     def mean_squared_error(self) -> float:
@@ -114,7 +86,6 @@ class NoisyReport(Noisy[X], EachReport[X]):
         return self.size * self.noise.variance(self.size)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
         numbers = self.noise.to_dict()
         kind = f"{numbers.pop('family')}-report"
         return {

@@ -98,7 +98,6 @@ class NoisySum(Noisy[X]):
         self.loss()
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return self._spend
 
     def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:

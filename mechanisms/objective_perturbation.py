@@ -15,13 +15,7 @@ import numpy as np
 from privlearn.contract.receipts import Released
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
-from privlearn.errors import (
-    AdjacencyError,
-    BudgetError,
-    CurrencyError,
-    HorizonError,
-    SolverError,
-)
+from privlearn.errors import AdjacencyError, BudgetError, CurrencyError, HorizonError, SolverError
 from privlearn.losses import (
     Loss,
     MinimizerLoss,
@@ -244,7 +238,6 @@ class ObjectivePerturbation(Generic[X]):
         return exactly + VisitsLoss(blurred, most=self.max_rows)
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return Spend(
             "objective-perturbation",
             self.objective.domain,
@@ -272,7 +265,6 @@ class ObjectivePerturbation(Generic[X]):
         return self.region or WholeSpace(self.objective.dim)
 
     def error_std(self) -> float:
-        """Standard deviation σ of the tilt, per coordinate of the gradient at the minimiser."""
         return self.noise_std
 
     def release(self, rows: Rows[X], token: Token[B]) -> Released[Array]:
@@ -357,8 +349,6 @@ class ObjectivePerturbation(Generic[X]):
             )
 
     def _minimiser(self, records: Array, known: list[int]) -> Array:
-        """As `_minimised`, on rows of this process."""
-
         def problem(tilt: Array) -> Problem:
             return Problem(self.objective, records, self.ridge, tilt)
 
@@ -389,7 +379,6 @@ class ObjectivePerturbation(Generic[X]):
 
 
 def _floors(drawn: Variates) -> list[int]:
-    """⌊2^40 z_i⌋, also where int64 ends."""
     return [
         m if abs(m) < 1 << 62 else drawn.refined(i, BLUR_BITS)
         for i, m in enumerate(drawn.floors.tolist())
@@ -397,7 +386,6 @@ def _floors(drawn: Variates) -> list[int]:
 
 
 def _double(m: int) -> float:
-    """(m + ½)·2^−58, rounded."""
     return float(Fraction(2 * m + 1, 2 << TILT_BITS)) if m.bit_length() < 900 else math.inf
 
 
@@ -548,7 +536,6 @@ _FULL = 1 - 1e-10
 
 
 def _share_of(budget: Currency) -> Callable[[MinimizerLoss], float]:
-    """Which part of ``budget`` a loss takes, as a float."""
     if isinstance(budget, ZCDP):
         rho = float(budget.rho)
         return lambda loss: zcdp_rate(loss) / rho

@@ -48,11 +48,7 @@ from privlearn.errors import AdjacencyError
 from privlearn.losses import Loss, PureLoss
 from privlearn.losses.budgets import B, Currency
 from privlearn.mechanisms.least_noise import gaussian_noise
-from privlearn.mechanisms.noisy_max import (
-    ReportNoisyMax,
-    choice_loss,
-    release_picks,
-)
+from privlearn.mechanisms.noisy_max import ReportNoisyMax, choice_loss, release_picks
 from privlearn.mechanisms.noisy_sum import NoisySum
 from privlearn.mechanisms.receipt_stream import check_adjacency
 from privlearn.noise import noise_from_dict
@@ -69,12 +65,7 @@ Single = NoisySum[X] | ReportNoisyMax
 
 
 def _check_arms(mechanism: Any) -> None:
-    """The hypotheses of the lemma, as far as they are not built in.
-
-    Raises:
-        TypeError: a mechanism, noise or a domain for which it is not proved.
-        AdjacencyError: add-remove, under which the null entries of a user would come and go too.
-    """
+    """The hypotheses of the lemma, as far as they are not built in."""
     proved = isinstance(mechanism, NoisySum | ReportNoisyMax)
     if isinstance(mechanism, NoisySum):
         proved = noise_from_dict(mechanism.noise.to_dict()) == mechanism.noise
@@ -140,7 +131,6 @@ class OneOfK(Generic[X]):
 
     @property
     def adjacency(self) -> Adjacency:
-        """The neighbour relation of the price."""
         return self.mechanism.adjacency
 
     @property
@@ -149,7 +139,6 @@ class OneOfK(Generic[X]):
         return isinstance(self.mechanism, NoisySum) and self.mechanism.noise.independent
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return self._spend
 
     def _stated(self) -> Spend:
@@ -164,7 +153,6 @@ class OneOfK(Generic[X]):
         )
 
     def loss(self) -> Loss:
-        """The price of one release of all arms."""
         return self.spend().loss(self.adjacency)
 
     def _own_loss(self) -> Loss:
@@ -230,7 +218,6 @@ class OneOfK(Generic[X]):
             return self._of_arms(receipt, spend.grid, receipt.open_total(total))
 
     def _of_arms(self, receipt: Receipt, grid: Grid, total: NDArray[Any]) -> Released[Array]:
-        """Releases what follows from the sums of all arms, in steps; noise is drawn arm by arm."""
         sums = total.reshape(self.arms, -1)
         if isinstance(self.mechanism, ReportNoisyMax):
             picks = self.mechanism.picked(receipt, sums)

@@ -54,7 +54,6 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
     domain: OneOf[X] = field(init=False, repr=False, compare=False)
     """Where pairs (record, arm) are clipped."""
     _spends: tuple[Spend, Spend] = field(init=False, repr=False, compare=False)
-    """Of one release, and of a stream."""
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -80,7 +79,6 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
 
     @property
     def adjacency(self) -> Adjacency:
-        """The neighbour relation of the price."""
         return self.report.adjacency
 
     @property
@@ -90,24 +88,17 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
 
     @property
     def limit(self) -> float:
-        """Every number of a report lies in [−limit, limit]."""
         return self.report.limit
-
-    def spend(self, *, interactive: bool = False) -> Spend:
-        """The statement for the ledger; domain and noise give the price."""
-        return self._spends[interactive]
 
     def noise_of(self, receipt: Receipt) -> RowsOfNoise:
         return self.report.noise_of(receipt)
 
     def randomized(self, values: NDArray[Any], draw: RowsOfNoise) -> Array:
-        """Reports about contributions, shape (n, size), row by row."""
         parts = values.reshape(-1, self.report.domain.size)
         return self.report.randomized(parts, draw).reshape(len(values), self.size)
 
     @property
     def estimate_limit(self) -> float:
-        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
         return self.report.estimate_limit
 
     def estimate(self, reports: Array) -> Array:
@@ -116,7 +107,6 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
         return parts.reshape(len(reports), self.domain.size)
 
     def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
-        """Whether each could be a report, up to ``slack`` in every number."""
         parts = self.report.plausible(reports.reshape(-1, self.report.size), slack)
         return np.asarray(parts.reshape(len(reports), self.arms).all(axis=1))
 
@@ -125,7 +115,6 @@ class OneOfKReport(EachReport[tuple[X, NDArray[Any]]]):
         return self.arms * self.report.mean_squared_error()
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
         return {"kind": "one-of-k-report", "report": self.report.to_dict(), "arms": self.arms}
 
 

@@ -111,12 +111,6 @@ def toeplitz_norm(numbers: Toeplitz, horizon: int, visits: int, apart: int) -> f
 
         S**2 = visits + 2 sum_i w_i theta_i**(apart - 1) R_i
                + sum_ij w_i w_j (Q_ij g_ij(apart) + P_i(visits) P_j(visits) g_ij(L - 1)).
-
-    Args:
-        numbers: of the BLT.
-        horizon: rows of C.
-        visits: of a pattern.
-        apart: rows from one visit to the next.
     """
     theta = [_up(1 - a) for a in numbers.decay]
     weights = [_up(w) for w in numbers.weights]
@@ -146,7 +140,6 @@ def _times(a: int, b: int) -> int:
 
 
 def _geometric(rate: int, terms: int) -> tuple[int, int]:
-    """1 + rate + ... + rate**(terms - 1), and rate**terms: by doubling, positive numbers only."""
     total, power = 0, _ONE
     for bit in f"{terms:b}":
         total += _times(power, total)

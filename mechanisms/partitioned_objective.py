@@ -164,5 +164,4 @@ def _above(bound: float) -> int:
 
 
 def _float(number: int, power: int) -> float:
-    """number·2^power, rounded once."""
     return math.ldexp(float(number), power)

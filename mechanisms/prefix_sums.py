@@ -16,10 +16,7 @@ from privlearn.losses.budgets import B, Currency
 from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.least_error import least_error
-from privlearn.mechanisms.least_noise import (
-    first_that_fits,
-    generalized_gaussian_noise,
-)
+from privlearn.mechanisms.least_noise import first_that_fits, generalized_gaussian_noise
 from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
 from privlearn.mechanisms.running_sums import running_sums
 from privlearn.mechanisms.stream_terms import StreamTerms, least_std, stream_terms
@@ -126,12 +123,8 @@ class PrefixSum(Generic[X]):
         """The least noise that ``budget`` allows for a stream of at most ``horizon`` rows.
 
         Args:
-            domain: as above.
-            budget: for the whole stream.
-            horizon: the most rows.
             factorization: instead of the default one for that horizon, which is the one of least
                 error at hand for ``participation``.
-            adjacency: as above.
             exponent: of the noise; None chooses by computed error between Gaussian noise and the
                 least κ, as `least_noise`.
             participation: as above; the budget is then that of a person.
@@ -176,11 +169,9 @@ class PrefixSum(Generic[X]):
         return made(first_that_fits(single.std * gain(single.std * norm), fits))
 
     def spend(self) -> Spend:
-        """The statement for the ledger."""
         return self._spend
 
     def loss(self) -> Loss:
-        """The price of the whole stream."""
         return self.spend().loss(self.adjacency)
 
     def error_std(self, t: int) -> float:
@@ -246,11 +237,9 @@ class SummingStream(ReceiptStream[X]):
         self._sums = running_sums(self._receipt, spend, terms)
 
     def _values(self, rows: Rows[X]) -> NDArray[Any]:
-        """The contributions of the next users, as `RunningSums` takes them."""
         return self._next_rows(rows, self._sums.opened)
 
     def _noisy(self, values: NDArray[Any]) -> Array:
-        """The noisy running sum after each of the next rows of the factorisation."""
         return self._sums.after(values, self._next - self._first)
 
 

@@ -84,12 +84,10 @@ class ProjectedReport(EachReport[Array]):
 
     @property
     def domain(self) -> Ball:
-        """Where records are clipped."""
         return Ball(self.radius, self.dim)
 
     @property
     def size(self) -> int:
-        """Numbers in a report."""
         return self.cap.dim + _WORDS
 
     @property
@@ -102,15 +100,12 @@ class ProjectedReport(EachReport[Array]):
 
     @property
     def limit(self) -> float:
-        """Every number of a report lies in [−limit, limit]."""
         return self._flat().limit * self.scale
 
     def _flat(self) -> BallReport:
-        """The report within the subspace, of scale 1."""
         return BallReport(self.cap.dim, self.cap.mean, self.cap, self.adjacency)
 
     def spend(self, *, interactive: bool = False) -> Spend:
-        """The statement for the ledger."""
         return Spend(
             "projected-report",
             self.domain,
@@ -121,7 +116,6 @@ class ProjectedReport(EachReport[Array]):
         )
 
     def randomized(self, values: Array, draw: RowsOfNoise) -> Array:
-        """Reports about contributions, shape (n, size), row by row."""
         step = self.limit / LEVELS
 
         def made(part: Array, rows: CapRows) -> Array:
@@ -162,7 +156,6 @@ class ProjectedReport(EachReport[Array]):
 
     @property
     def estimate_limit(self) -> float:
-        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
         return self.limit * (1.0 if self.cap.surface == "sphere" else math.sqrt(self.cap.dim))
 
     def estimate(self, reports: Array) -> Array:
@@ -172,7 +165,6 @@ class ProjectedReport(EachReport[Array]):
         return self._mapped("nkd,nk->nd", words, reports[:, :k])
 
     def plausible(self, reports: Array, slack: float) -> NDArray[np.bool_]:
-        """Whether each could be a report, up to ``slack`` in every number."""
         k = self.cap.dim
         named = np.abs(reports[:, k:]).max(axis=1) <= self.limit + slack
         return np.asarray(named & on_surface(self.cap, self.scale, reports[:, :k], slack))
@@ -182,7 +174,6 @@ class ProjectedReport(EachReport[Array]):
         return self.scale**2 * self.cap.second_moment
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
         return {
             "kind": "projected-report",
             "dim": self.dim,

@@ -67,11 +67,7 @@ class ReceiptStream(ABC, Generic[X]):
         """
 
     def _opened(self, rows: Rows[X]) -> Array:
-        """The contributions of the next users.
-
-        Raises:
-            UsersError: these are others.
-        """
+        """The contributions of the next users."""
         return self._next_rows(rows, self._receipt.open)
 
     def _next_rows(self, rows: Rows[X], opened: Callable[[Rows[X]], T]) -> T:
@@ -86,9 +82,6 @@ class ReceiptStream(ABC, Generic[X]):
         """Sums that were cut off half-way may count a row twice, or under another's price.
 
         A round that fails ends the stream; this is for a second signal, before that was done.
-
-        Raises:
-            TokenSpentError: the stream was cut off within a step, and is ended.
         """
         if self._receipt.next_user != self._in_step and not self.closed:
             self._receipt.abandon()

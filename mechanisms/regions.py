@@ -217,7 +217,6 @@ class Polyhedron:
         return None if found.status != 0 or found.x is None else found.x * scale
 
     def _centre(self, scale: float) -> tuple[Array, NDArray[np.bool_]]:
-        """The point with the largest slack, and which inequalities are always equations."""
         equations = np.zeros(len(self.rows), dtype=bool)
         deepest = np.append(np.zeros(self.dim), -1.0)
         found = self._linear_program(deepest, scale)
@@ -306,7 +305,6 @@ class Polyhedron:
     def _on_face(
         self, active: NDArray[np.bool_], at: Array, gradient: Array, hessian: Array
     ) -> tuple[Array, Array]:
-        """The minimiser where the active inequalities are equations, and their multipliers."""
         rows, limits = self.rows[active], self.limits[active]
         weights = np.zeros(len(active))
         left, sizes, right = np.linalg.svd(rows)
@@ -323,7 +321,6 @@ class Polyhedron:
         return point, weights
 
     def _feasible(self, point: Array, weights: Array) -> RegionStep:
-        """A point of the set, up to rounding, with the normal of nonnegative ``weights``."""
         excess = np.where(self._equations, 0.0, self.rows @ point - self.limits)
         if excess.max() > self._tolerance(point):
             out = excess > 0
@@ -355,11 +352,7 @@ class Polyhedron:
 
 
 def _without_repetitions(rows: Array, limits: Array) -> tuple[Array, Array]:
-    """Unit rows without those that say less than another in the same direction.
-
-    Raises:
-        ValueError: two rows are parallel almost, but not quite: their corner cannot be certified.
-    """
+    """Unit rows without those that say less than another in the same direction."""
     kept: list[int] = []
     for i in np.argsort(limits, kind="stable"):
         same = False

@@ -25,6 +25,7 @@ from privlearn.noise.exact.caps import REPORT_LEVELS
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Domain
 from privlearn.values.adjacency import Adjacency
+from privlearn.values.grid import Grid
 
 X = TypeVar("X")
 RowsOfNoise = Callable[[int], Any]
@@ -45,10 +46,29 @@ class EachReport(ABC, Generic[X]):
         def domain(self) -> Domain[X]: ...
         @property
         def adjacency(self) -> Adjacency: ...
+        @property
+        def limit(self) -> float: ...
 
-    @abstractmethod
+    _spends: tuple[Spend, Spend]
+    """Of one release, and of a stream; see `spends_of`."""
+
     def spend(self, *, interactive: bool = False) -> Spend:
         """The statement for the ledger; domain and noise give the price."""
+        return self._spends[interactive]
+
+    @property
+    def size(self) -> int:
+        """Numbers in a report."""
+        return self.domain.size
+
+    @property
+    def estimate_limit(self) -> float:
+        """Every number of an estimate lies in [−estimate_limit, estimate_limit]."""
+        return self.limit
+
+    def estimate(self, reports: Array) -> Array:
+        """Unbiased estimates of contributions; by default the reports themselves."""
+        return reports
 
     @abstractmethod
     def randomized(self, values: NDArray[Any], draw: RowsOfNoise) -> Array:
@@ -84,6 +104,30 @@ class EachReport(ABC, Generic[X]):
             AdjacencyError, TokenError, UsersError: as `release`.
         """
         return EachStream(self, token)
+
+
+def spends_of(
+    name: str,
+    domain: Domain[Any],
+    noise: Any,
+    *,
+    grid: Grid | None = None,
+    exact: bool = False,
+) -> tuple[Spend, Spend]:
+    """What one release and what a stream of a report say in the ledger."""
+    single, stream = (
+        Spend(
+            name,
+            domain,
+            noise,
+            arithmetic="each",
+            interactive=interactive,
+            grid=grid,
+            exact=exact,
+        )
+        for interactive in (False, True)
+    )
+    return single, stream
 
 
 class _Ahead:

@@ -270,7 +270,6 @@ class CustomObjective:
     points: int = 4096
 
     def __post_init__(self) -> None:
-        """Raises ValueError if the derivative breaks what is stated on a random point."""
         check_fields(self)
         low, high = finite(label_low=self.label_low), finite(label_high=self.label_high)
         if low > high:

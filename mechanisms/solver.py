@@ -86,17 +86,14 @@ class Problem:
         return len(self.records)
 
     def value(self, theta: Array) -> float:
-        """J(θ)."""
         total = math.fsum(self.objective.values(self.records, theta))
         return float(total + self.ridge / 2 * theta @ theta + self.tilt @ theta)
 
     def gradient(self, theta: Array) -> Array:
-        """∇J(θ), summed pairwise so that its rounding error does not grow with n²."""
         each = np.ascontiguousarray(self.objective.gradients(self.records, theta).T)
         return cast(Array, each.sum(axis=1) + self.ridge * theta + self.tilt)
 
     def hessian(self, theta: Array) -> Array:
-        """∇²J(θ)."""
         total = self.objective.hessian_sum(self.records, theta)
         return total + self.ridge * np.eye(self.objective.dim)
 

@@ -53,12 +53,6 @@ def visits_gain(
 ) -> float:
     """Upper bound on the gain of all visits of one person together.
 
-    Args:
-        factorization: of the stream.
-        visits: of a person.
-        rounding: of its encoder, for one row.
-        step: q / D, of a step in every coordinate against the sensitivity of one visit.
-
     Raises:
         ValueError: as `Factorization.participation_norm`.
     """

@@ -54,7 +54,6 @@ class StreamVisits:
         return total
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON form."""
         return {"most": self.most, "apart": self.apart, "together": self.together}
 
 

@@ -155,7 +155,6 @@ def toeplitz(decay: tuple[float, ...], output_decay: tuple[float, ...]) -> Toepl
 
 
 def _residue(a: list[Fraction], b: list[Fraction], i: int) -> Fraction:
-    """|prod_j (b_j - a_i) / prod_{j != i} (a_j - a_i)|."""
     above = math.prod((y - a[i] for y in b), start=Fraction(1))
     rest = (x - a[i] for k, x in enumerate(a) if k != i)
     return abs(above / math.prod(rest, start=Fraction(1)))

@@ -49,7 +49,6 @@ class ToeplitzSums:
         self._at = 0
 
     def __call__(self, x: Integers, /) -> Integers:
-        """R of the next rows, shape (n, dim), in memory of the caller's own."""
         if self._at + len(x) <= BLOCK:
             return self._within(x)
         found, done = np.empty_like(x), 0
@@ -60,7 +59,6 @@ class ToeplitzSums:
         return found
 
     def _within(self, x: Integers) -> Integers:
-        """Rows of one block."""
         first, stop = self._at, self._at + len(x)
         buffers = len(self._state)
         self._input[buffers + first : buffers + stop] = x
@@ -73,7 +71,6 @@ class ToeplitzSums:
         return found
 
     def _advance(self) -> None:
-        """Moves the states over a whole block."""
         buffers, moved = len(self._state), self._moved
         rows = self._input[buffers:]
         product(self._numbers.input_lost, rows, moved)

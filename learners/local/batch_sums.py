@@ -72,7 +72,6 @@ class BatchSums:
 
     @property
     def users(self) -> range:
-        """The users of the batch."""
         return self._filter.users
 
     @property
@@ -165,7 +164,6 @@ class BatchSums:
         return merged
 
     def to_bytes(self) -> bytes:
-        """The binary form."""
         rejected = [min(n, _MOST) for n in self._filter.rejected.values()]
         key = self.config.fingerprint[:8]
         head = _HEAD.pack(_MAGIC, _VERSION, self.batch, key, *rejected)

@@ -125,8 +125,6 @@ class LocalClient(Generic[B]):
         self._model: Model | None = None
         self._lock = Exclusive("a client")
 
-    # Choosing -------------------------------------------------------------------------------------
-
     def choose(self, contexts: Any, model: Model, *, user: int | None = None) -> int:
         """The arm to pull for one user; it is the user's secret.
 
@@ -169,8 +167,6 @@ class LocalClient(Generic[B]):
         with np.errstate(all="ignore"):  # contexts may be of any length here
             scores = method.scores(model.arrays, values)
         return np.asarray(np.argmax(scores, axis=1))
-
-    # Answering ------------------------------------------------------------------------------------
 
     def randomize(
         self,
@@ -295,7 +291,6 @@ class LocalClient(Generic[B]):
         return self.config.forms[warming], batch, released
 
     def _admission(self, users: range, people: Any) -> Admission | None:
-        """Debits the visits; the turns between, which are not this client's, are passed over."""
         registry = self._people
         if (registry is None) is not (people is None):
             raise not_as_ruled(None if registry is None else registry.rule, "people")
@@ -442,8 +437,6 @@ class LocalClient(Generic[B]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Public facts ---------------------------------------------------------------------------------
-
     def _one(self, user: int | None) -> range:
         if user is None:
             if len(self.users) != 1:
@@ -493,7 +486,6 @@ def _check_rule(rule: Participation, most_messages: int) -> None:
 
 
 def _finite(values: Array) -> Bools:
-    """Which rows hold only finite numbers."""
     return np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
 
 

@@ -81,7 +81,6 @@ class Message(BaseModel):
     values: tuple[Annotated[int, Field(ge=-GRID, le=GRID)], ...]
 
     def to_bytes(self) -> bytes:
-        """The binary form."""
         key, values = bytes.fromhex(self.fingerprint), self.values
         head = _HEAD.pack(MAGIC, self.version, self.batch, key, self.user)
         return head + struct.pack(f"<{len(values)}i", *values)
@@ -213,7 +212,6 @@ class MessageFilter:
         return users[new], steps.reshape(n, form.parts, size)
 
     def _first_of_each(self, places: Index) -> NDArray[np.bool_]:
-        """The first message of each place that had none; takes note of them."""
         new = ~self.seen[places]
         if len(places) > 1 and not (places[1:] > places[:-1]).all():
             first = np.zeros(len(places), dtype=np.bool_)

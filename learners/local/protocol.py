@@ -47,7 +47,6 @@ Arrays = dict[str, Array]
 
 
 def _read_array(value: object) -> Array:
-    """An array as it is, or from its JSON form."""
     try:
         if isinstance(value, dict):
             array = np.array(value["values"], dtype=np.float64).reshape(value["shape"])
@@ -319,22 +318,18 @@ class LocalBanditConfig(_Configured):
 
     @property
     def users(self) -> range:
-        """All users."""
         return range(self.method.horizon)
 
     @property
     def starts(self) -> Sequence[int]:
-        """See `LocalLearner.starts`."""
         return self.method.starts
 
     @cached_property
     def warm_up(self) -> int:
-        """`LocalLearner.warm_up`, computed once."""
         return self.method.warm_up()
 
     @property
     def n_batches(self) -> int:
-        """The number of public batches."""
         return len(self.starts) - 1
 
     def batch_of(self, user: int) -> int:
@@ -363,7 +358,6 @@ class LocalBanditConfig(_Configured):
 
     @property
     def adjacency(self) -> Adjacency:
-        """The neighbour relation that messages are private for."""
         return self.part_report.adjacency
 
     @cached_property

@@ -223,7 +223,6 @@ class LocalServer:
 
     @property
     def rejected(self) -> dict[RejectionReason, int]:
-        """How many messages were not counted, by reason."""
         now = self._filter.rejected if self.config.method.per_message else self._sums.rejected
         return {reason: self._closed[reason] + now[reason] for reason in REJECTION_REASONS}
 
@@ -258,7 +257,6 @@ class LocalServer:
         return self.heard - before
 
     def _take_each(self, users: NDArray[Any], estimates: Array, unit: float) -> None:
-        """A step at each message, in their order."""
         one = np.ones(1, dtype=np.int64)
         for user, estimate in zip(users.tolist(), estimates, strict=True):
             self.heard += 1
@@ -358,11 +356,7 @@ class LocalServer:
         self._recorded += 1
 
     def _take_again(self, entry: SumsEntry, value: Array) -> None:
-        """The steps of a server that died, from its integers.
-
-        Raises:
-            LedgerError: of other batches, or more than so many messages can make.
-        """
+        """The steps of a server that died, from its integers."""
         try:
             if self.config.method.per_message:
                 self._take_messages(entry, value)
@@ -422,7 +416,6 @@ class LocalServer:
         self._arrays = self._finite(self.config.method.model, self._state) or self._arrays
 
     def _step(self, batch: int, sums: Array, counts: Any) -> None:
-        """One step; what is not finite leaves everything as it was."""
         result = self._finite(self.config.method.step, self._state, batch, sums, counts)
         if result is None:
             self.kept += 1
@@ -431,7 +424,6 @@ class LocalServer:
 
     @staticmethod
     def _finite(function: Callable[..., Arrays], *arguments: Any) -> Arrays | None:
-        """What a method computes from messages, if it is all finite numbers."""
         try:
             with np.errstate(all="ignore"):
                 result = _frozen(function(*arguments))

@@ -13,12 +13,7 @@ from privlearn.errors import LedgerError, LedgerUnreadableError
 from privlearn.ledger.addresses import extra_needed, is_address, shown
 from privlearn.ledger.chain import GENESIS, SCHEMA, Chain
 from privlearn.ledger.disk import located
-from privlearn.ledger.large_values import (
-    LARGEST_IN_DATABASE,
-    read_large,
-    values_path,
-    write_large,
-)
+from privlearn.ledger.large_values import LARGEST_IN_DATABASE, read_large, values_path, write_large
 from privlearn.ledger.moments import real_path
 from privlearn.ledger.new_files import check_written, named_when_whole, write_tables
 from privlearn.ledger.reader import (

@@ -38,9 +38,6 @@ def _plain(value: Any, depth: int) -> Any:
     Both escape the same characters of a text.  Names in ASCII have one order, as code points and
     as UTF-16.  A whole number is written without point; others, from 1e-4 on and below 2^53, are
     written by both with the fewest digits and without exponent.
-
-    Raises:
-        _OtherError: that is not known of it.
     """
     kind = value.__class__
     if kind is str or kind is bool or value is None:

@@ -110,7 +110,6 @@ class Record:
 
     @property
     def format(self) -> int:
-        """Of the ledger that it stands in."""
         return SCHEMA if self.digests is None else 1
 
     @property
@@ -191,11 +190,9 @@ class MerkleTree:
 
     @property
     def size(self) -> int:
-        """How many leaves there are."""
         return self._folded + len(self._leaves)
 
     def _add_peak(self, node: bytes, left: int) -> None:
-        """Joins a subtree with the full ones before it, of which there are ``left`` of its size."""
         while left & 1:
             node = sha256(b"\1" + self._peaks.pop() + node).digest()
             left >>= 1
@@ -227,7 +224,6 @@ def _subtree(leaves: list[bytes]) -> bytes:
 
 
 def _peaks(leaves: list[bytes]) -> Iterator[bytes]:
-    """The roots of the full subtrees, the largest first."""
     at = 0
     while at < len(leaves):
         size = 1 << (len(leaves) - at).bit_length() - 1

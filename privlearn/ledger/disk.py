@@ -135,7 +135,6 @@ class Disk:
             sync_directory(path.parent)  # the log's name: it may hold an entry alone for a while
 
     def _leave_to_sqlite(self, whether: bool) -> None:
-        """Whether SQLite syncs, or `settle` alone."""
         if whether is not self._syncs_itself:
             self.connection.execute(f"PRAGMA synchronous = {'FULL' if whether else 'OFF'}")
             self._syncs_itself = whether
@@ -292,7 +291,6 @@ class Disk:
             self._failed = str(error)
 
     def check_sound(self) -> None:
-        """Raises LedgerError once a sync failed."""
         if self._failed:
             raise LedgerError(
                 f"{self._path} could not be brought to disk: {self._failed}; nothing more is "

@@ -2,25 +2,97 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import final
 
 from privlearn.errors import LedgerBusyError, LedgerClosedError, LedgerError, NonceReusedError
-from privlearn.ledger.account_index import AccountIndex
+from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import Record, this_minute
-from privlearn.ledger.entries import Entry, OpenEntry, parse_entry
+from privlearn.ledger.entries import CloseEntry, Entry, OpenEntry, ResumeEntry, parse_entry
 from privlearn.ledger.file_store import FileStore
 from privlearn.ledger.heads import Head
 from privlearn.ledger.last_record import Tip
-from privlearn.ledger.memory_log import MemoryLog
 from privlearn.ledger.nonces import check_nonce
 from privlearn.ledger.reader import iterate_records
 from privlearn.ledger.records import parse
 from privlearn.ledger.replica import Replica
 from privlearn.ledger.storable import storable
 from privlearn.ledger.stores import SharedStore, Value
+
+
+@final
+class AccountIndex:
+    """What entries say of their accountants, each by its id.
+
+    Attributes:
+        newest: the last entry of each, by which it is told whether an append was done.
+        counts: how many entries each has.
+        opens: how they were opened, in their order.
+        open: those that were opened and not closed.
+        unsaid: those that can go on, and whose entries do not say yet that the head was unknown.
+    """
+
+    def __init__(self) -> None:
+        self.newest: dict[str, Entry] = {}
+        self.counts: Counter[str] = Counter()
+        self.opens: list[OpenEntry] = []
+        self.open: set[str] = set()
+        self.unsaid: frozenset[str] = frozenset()
+
+    def note(self, entry: Entry) -> None:
+        self.newest[entry.accountant] = entry
+        self.counts[entry.accountant] += 1
+        if entry.__class__ is OpenEntry:
+            self.opens.append(entry)
+            self.open.add(entry.accountant)
+        elif entry.__class__ is CloseEntry:
+            self.open.discard(entry.accountant)
+        elif entry.__class__ is ResumeEntry:
+            self.unsaid -= {entry.accountant}
+
+
+@final
+class MemoryLog:
+    """Entries that are chained no sooner than somebody asks for their hashes.
+
+    Args:
+        tip: of the chain.
+
+    Attributes:
+        entries: all of them, oldest first.
+        records: those that were chained; see `complete`.
+    """
+
+    def __init__(self, tip: Tip) -> None:
+        self._tip = tip
+        self.entries: list[Entry] = []
+        self.records: list[Record] = []
+        self._times: list[int] = []
+        self._given: dict[int, str] = {}
+        """Nonces that were given, by position, until they are chained."""
+
+    @staticmethod
+    def check(entry: Entry) -> None:
+        """Raises ValueError for what a file could not hold."""
+        if not storable(entry.__dict__.values()):
+            parse(canonical({"body": entry.body(), "ext": entry.ext()}))
+
+    def write(self, entry: Entry, nonce: str | None) -> None:
+        now = this_minute()
+        if nonce is not None:
+            self._given[len(self._times)] = nonce
+        self._times.append(now)
+        self.entries.append(entry)
+
+    def complete(self) -> None:
+        done = len(self.records)
+        for entry, minute in zip(self.entries[done:], self._times[done:], strict=False):
+            record = self._tip.make(entry, minute, self._given.pop(len(self.records), None))
+            self.records.append(record)
+            self._tip.add(record)
 
 
 @final
@@ -85,10 +157,7 @@ class EntryLog:
         self.read = None
         return entry
 
-    # Writing --------------------------------------------------------------------------------------
-
     def check_open(self) -> None:
-        """Raises LedgerClosedError once it is closed."""
         if self.closed:
             raise LedgerClosedError("the ledger is closed")
 
@@ -170,7 +239,6 @@ class EntryLog:
         return self.file.settle(self.tip.last) and not self.accounts.unsaid
 
     def standing(self) -> Head:
-        """The head of all entries."""
         return Head(self.tip.size, self.tip.head)
 
     def check_own(self) -> None:
@@ -180,8 +248,6 @@ class EntryLog:
             self._shared.check()
         elif self.file is not None:
             self.file.check_own(self.tip.last)
-
-    # Reading --------------------------------------------------------------------------------------
 
     def position_under(self, nonce: str) -> int | None:
         """Of the entry that a token was issued with under a nonce; None if none was.

@@ -107,7 +107,6 @@ class FileStore:
         return self._tail.made
 
     def _insert(self, rows: Sequence[Waiting], last: Last) -> None:
-        """Writes what waits, and rows behind ``last``, in one transaction."""
         disk = self.disk
         disk.connection.execute("BEGIN IMMEDIATE")
         disk.check_log()
@@ -204,7 +203,6 @@ class FileStore:
         return found
 
     def value(self, digest: str) -> bytes | None:
-        """What was written with an entry under that digest; None where nothing was."""
         with self._sql():
             row = self.disk.connection.execute(
                 "SELECT value FROM released WHERE digest = ?", (digest,)
@@ -263,7 +261,6 @@ class FileStore:
             SQLITE.__exit__()
 
     def close(self) -> None:
-        """Leaves one self-contained file."""
         if self._tail.made and not self._tail.records:
             with suppress(sqlite3.Error), SQLITE:  # locked, as another process may make its own
                 self.disk.connection.execute("BEGIN IMMEDIATE")

@@ -92,7 +92,6 @@ def _number_of(folder: Path) -> int | None:
 
 
 def _kind_of(folder: Path) -> str:
-    """The name in /proc/self/mountinfo of what is mounted where a folder is."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
         where = os.path.realpath(folder)

@@ -144,7 +144,6 @@ class HeadFile:
                 os.unlink(new)
 
     def _stands(self, file: int) -> bool:
-        """Whether the file that is open is the one beside the ledger, and no other."""
         try:
             found = os.lstat(self._path)
         except FileNotFoundError:

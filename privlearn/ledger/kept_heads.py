@@ -34,11 +34,6 @@ class KeptHeads:
     def keep(self, head: Head, newest: str, *, beside: bool) -> None:
         """Keeps a head of what is on disk.
 
-        Args:
-            head: that is kept.
-            newest: the head of all entries, for messages.
-            beside: whether also in the file beside the ledger.
-
         Raises:
             LedgerHeadError: it could not be kept.
         """
@@ -60,6 +55,5 @@ class KeptHeads:
         )
 
     def close(self) -> None:
-        """Lets go of the file beside the ledger."""
         if self._beside is not None:
             self._beside.close()

@@ -31,7 +31,6 @@ class Tip:
 
     @classmethod
     def new(cls) -> Self:
-        """That of a chain without entries."""
         return cls(MerkleTree(), IssueNonces(), secrets.token_hex(8), 1)
 
     @classmethod
@@ -43,7 +42,6 @@ class Tip:
 
     @property
     def size(self) -> int:
-        """How many entries there are."""
         return self.tree.size
 
     @property
@@ -52,13 +50,7 @@ class Tip:
         return (self.tree.size - 1, self.head) if self.tree.size else None
 
     def make(self, entry: Entry, minute: int, nonce: str | None) -> Record:
-        """The record of the next entry.
-
-        Args:
-            entry: what it states.
-            minute: when it is written, since 1970.
-            nonce: default, a random one.
-        """
+        """The record of the next entry."""
         # the clock may be set back, and what entries tell of time is not to contradict their order
         self.minute = max(self.minute, minute)
         return Record.make(

@@ -105,7 +105,6 @@ class Tries:
 
 
 def _told(path: Path) -> tuple[int, ...] | None:
-    """Mode, device, inode, bytes and time of the last change; None for nothing."""
     try:
         found = os.stat(path)
     except OSError:

@@ -7,13 +7,13 @@ import sqlite3
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol, Self, final
 
 from privlearn.errors import LedgerError
 from privlearn.ledger.backups import backup
 from privlearn.ledger.chain import GENESIS, Record
 from privlearn.ledger.disk import Disk
-from privlearn.ledger.entries import Entry, IssueEntry, OpenEntry, parse_entry
+from privlearn.ledger.entries import Entry, OpenEntry, parse_entry
 from privlearn.ledger.entry_log import EntryLog
 from privlearn.ledger.exports import write_export
 from privlearn.ledger.heads import Head
@@ -21,7 +21,6 @@ from privlearn.ledger.kept_heads import KeepHead, KeptHeads
 from privlearn.ledger.last_record import Tip
 from privlearn.ledger.replica import Replica
 from privlearn.ledger.stores import SharedStore, Value
-from privlearn.ledger.syncing import Settling
 from privlearn.ledger.values import unpacked
 from privlearn.storage import processes
 from privlearn.storage.exclusive import Block, Exclusive
@@ -32,6 +31,26 @@ class Queue(Protocol):
 
     def put(self, item: Entry, /) -> None:
         """Takes one more."""
+
+
+@final
+class Settling:
+    """One sync of what stood in a file when it was made.
+
+    Attributes:
+        head: of what stood.
+    """
+
+    def __init__(self, disk: Disk, head: Head) -> None:
+        self._disk, self.head = disk, head
+
+    def sync(self) -> None:
+        """Returns when it is on disk; a thread may call it while another one appends.
+
+        Raises:
+            LedgerError: the sync failed, and nothing more is recorded by this process.
+        """
+        self._disk.sync_log()
 
 
 class OpenLedger:
@@ -62,7 +81,6 @@ class OpenLedger:
 
     @property
     def durable(self) -> bool:
-        """Whether it outlives this process."""
         return self.log.durable
 
     @property
@@ -136,7 +154,7 @@ class OpenLedger:
         why the entry cannot stand behind the accountants that the ledger opens.  ``value``, bytes
         and the digest that they are kept under, is written with the entry, or not at all; a ledger
         in memory keeps none.  ``nonce`` is for an ``issue``: 32 lower-case hexadecimal digits by
-        which `issued_under` finds it, and that no other entry has; default, random ones.
+        which `since` finds it, and that no other entry has; default, random ones.
         ``later``: an entry in a file is durable once `settled` returns, and nothing is to be
         released for it before.
 
@@ -159,20 +177,10 @@ class OpenLedger:
             if log.durable and not log.waits:
                 self._tell_head()
 
-    def issued_under(self, nonce: str) -> IssueEntry | None:
-        """The entry that a token was issued with under a nonce; None if none was.
-
-        Of a shared ledger, as far as this process knows: ask in a `turn`.
-
-        Raises:
-            ValueError: it is not 32 lower-case hexadecimal digits.
-        """
-        found = next(self.since(nonce), None)
-        assert found is None or isinstance(found, IssueEntry)
-        return found
-
     def since(self, nonce: str) -> Iterator[Entry]:
         """The entry that a token was issued with under a nonce, and all that follow it.
+
+        Of a shared ledger, as far as this process knows: ask in a `turn`.
 
         Raises:
             ValueError: it is not 32 lower-case hexadecimal digits.
@@ -192,7 +200,6 @@ class OpenLedger:
             return self.log.accounts.counts.total()
 
     def unlisten(self, queue: Queue) -> None:
-        """Ends `listen`."""
         with self._lock:
             self._listeners.remove(queue)
 
@@ -344,7 +351,6 @@ class OpenLedger:
             return self.log.tip.tree.root
 
     def _complete(self) -> None:
-        """Chains what a memory ledger holds, and brings to disk what may wait."""
         if self.log.complete():
             self._tell_head()
 
@@ -393,7 +399,6 @@ class OpenLedger:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
         return self.log.closed
 
     def __enter__(self) -> Self:

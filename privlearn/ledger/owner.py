@@ -45,10 +45,10 @@ from privlearn.ledger.entries import (
     parse_entry,
 )
 from privlearn.ledger.file_store import may_wait
+from privlearn.ledger.open_ledger import Settling
 from privlearn.ledger.records import record_of
 from privlearn.ledger.store import Ledger
 from privlearn.ledger.stores import Value
-from privlearn.ledger.syncing import Settling
 from privlearn.ledger.values import unpacked
 from privlearn.storage.frames import Message
 from privlearn.storage.sockets import Peer
@@ -159,10 +159,7 @@ class LedgerOwner:
         for entry in accounts.outstanding():
             self._append(entry, None, None)
 
-    # Sessions -------------------------------------------------------------------------------------
-
     async def answer(self, peer: Peer, asked: Message) -> Message:
-        """The answer to one question of a process."""
         fields = _Fields(asked.fields)
         do = fields.text("do")
         if self.failure is not None:
@@ -248,7 +245,6 @@ class LedgerOwner:
         return session
 
     def left(self, peer: Peer) -> None:
-        """A connection was cut."""
         session = self._of.pop(peer, None)
         if session is not None and session.peer is peer:
             session.peer = None
@@ -256,7 +252,6 @@ class LedgerOwner:
             self._leave(session, at_once=False)
 
     def _drop(self, session: _Session) -> None:
-        """Takes its turn, and its place among those who wait."""
         for waiting in self._queue:
             if waiting.session is session:
                 waiting.granted.cancel()
@@ -300,8 +295,6 @@ class LedgerOwner:
         session.accountants.add(accountant)
         return Message()
 
-    # Turns ----------------------------------------------------------------------------------------
-
     async def _give_turn(self, session: _Session, fields: _Fields) -> Message:
         size, known = fields.number("size"), fields.number("known")
         if self._ledger.log.tip.size - known > _BEHIND:
@@ -331,7 +324,6 @@ class LedgerOwner:
         return Message({"turn": turn.number}, b"\n".join(lines))
 
     def _grant(self) -> None:
-        """Gives the turn to the next who waits, once nobody has it."""
         loop = asyncio.get_running_loop()
         if self._timer is not None:
             self._timer.cancel()
@@ -375,8 +367,6 @@ class LedgerOwner:
         if fields.truth("settle"):
             await self._syncing.done()
         return Message()
-
-    # Entries --------------------------------------------------------------------------------------
 
     def _records(self, begin: int) -> Message:
         lines = self._ledger.stored(begin, _PAGE)
@@ -523,11 +513,7 @@ class _Syncing:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="privlearn-sync")
 
     async def done(self) -> None:
-        """Returns when all that was written before is on disk.
-
-        Raises:
-            LedgerError: it may not be.
-        """
+        """Returns when all that was written before is on disk."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         if self._task is None:
@@ -535,7 +521,6 @@ class _Syncing:
         await future
 
     async def end(self) -> None:
-        """Waits for what is under way, and ends the thread."""
         if self._task is not None:
             await asyncio.wait([self._task])
         self._thread.shutdown()
@@ -602,11 +587,7 @@ class _Fields:
 
 
 def _entry_in(stored: bytes) -> tuple[Entry, str]:
-    """The entry that a process wants to stand, and its nonce.
-
-    Raises:
-        LedgerError: not of the form.
-    """
+    """The entry that a process wants to stand, and its nonce."""
     try:
         record = record_of(0, stored, b"0" * 64)
         nonce = (record.envelope or {}).get("nonce")
@@ -621,11 +602,7 @@ _DIGITS = frozenset("0123456789abcdef")
 
 
 def _value_in(entry: Entry, digest: str | None, data: bytes) -> Value | None:
-    """The value that is kept with an entry.
-
-    Raises:
-        LedgerError: it is not the one that the entry states.
-    """
+    """The value that is kept with an entry."""
     stated: object = None
     if isinstance(entry, PublishEntry | SumsEntry):
         stated = entry.digest

@@ -80,7 +80,6 @@ class OwnerLock:
             _OPENING.discard(ours)
 
     def inherited(self) -> None:
-        """A forked child does not keep the lock."""
         os.close(self._file)
 
 

@@ -122,8 +122,6 @@ class PostgresStore:
             self.close()
             raise
 
-    # The beginning ------------------------------------------------------------------------------
-
     def _make_tables(self) -> None:
         (found,) = self._ask(text("SELECT to_regnamespace(:name) AS found"), name=SCHEMA_NAME)
         if found.found is not None:
@@ -142,7 +140,6 @@ class PostgresStore:
             making.close()
 
     def _begun(self, session: Session, how: How) -> tuple[str, int]:
-        """Who writes in which epoch from now on."""
         last = session.run(_LAST_EPOCH, ledger=self.ledger)
         if how == "create" and (last or session.run(_ANY_ENTRY, ledger=self.ledger)):
             raise LedgerError(
@@ -163,10 +160,7 @@ class PostgresStore:
             raise LedgerError(f"{self.name}: {session.warnings[0]}: open it again")
         return writer, epoch
 
-    # Turns ----------------------------------------------------------------------------------------
-
     def turn(self, size: int) -> AbstractContextManager[Turn]:
-        """See `SharedStore.turn`."""
         return Block(lambda: self._turn(size))
 
     def _turn(self, size: int) -> Generator[Turn]:
@@ -179,12 +173,7 @@ class PostgresStore:
         """Does something in a transaction that is checked, until the server does not undo it.
 
         Args:
-            session: that has the turn.
-            what: is done.
             of_epoch: whether this process must belong to the last epoch.
-
-        Raises:
-            LedgerBusyError: it did so time and again.
         """
         for _ in range(_TRIES):
             try:
@@ -282,10 +271,7 @@ class PostgresStore:
         alive = self._alive(session)
         return [token for token, member in members.items() if member not in alive]
 
-    # Writing --------------------------------------------------------------------------------------
-
     def write(self, record: Record, value: Value | None) -> Record:
-        """See `SharedStore.write`."""
         session = self._held.session
         if not self._turn_lock.perhaps or session is None:
             raise LedgerBusyError(f"{self.name}: the turn is over; nothing was recorded")
@@ -342,11 +328,7 @@ class PostgresStore:
         self.doubtful = False
 
     def _look_for(self, record: Record, error: LostConnection) -> None:
-        """Returns if the entry stands, of whose commit nothing is known.
-
-        Raises:
-            LedgerError: it does not stand; or, and then it stays `doubtful`, that is not known.
-        """
+        """Returns if the entry stands, of whose commit nothing is known."""
         try:
             self._held.drop()
             session = self._turn_lock.take()
@@ -370,11 +352,7 @@ class PostgresStore:
             raise self._cut_off(error)
 
     def _of_nonce(self, session: Session, record: Record) -> Record | None:
-        """What stands there with the nonce of a record; None where nothing does.
-
-        Raises:
-            LedgerUnreadableError: it is another entry.
-        """
+        """What stands there with the nonce of a record; None where nothing does."""
         assert record.envelope is not None
         found = session.run(_OF_NONCE, ledger=self.ledger, nonce=record.envelope["nonce"])
         if not found:
@@ -389,10 +367,7 @@ class PostgresStore:
             "is another one"
         )
 
-    # Reading --------------------------------------------------------------------------------------
-
     def iterate(self, begin: int) -> Iterator[Record]:
-        """See `SharedStore.iterate`."""
         return self._read(self._ask, begin)
 
     def _read(self, run: Callable[..., Sequence[Any]], begin: int) -> Iterator[Record]:
@@ -401,7 +376,6 @@ class PostgresStore:
             yield record
 
     def value(self, digest: str) -> bytes | None:
-        """See `SharedStore.value`."""
         found = self._ask(VALUE, ledger=self.ledger, digest=digest)
         if found and found[0].value is None:
             raise LedgerUnreadableError(
@@ -410,7 +384,6 @@ class PostgresStore:
         return bytes(found[0].value) if found else None
 
     def check(self) -> None:
-        """See `SharedStore.check`."""
         with self._reads:
             self._on_reading(self._check_present)
 
@@ -423,14 +396,12 @@ class PostgresStore:
             )
 
     def _alive(self, session: Session) -> set[int]:
-        """The members whose locks are held."""
         return {row.member for row in session.run(_ALIVE, room=self._room)}
 
     def settle(self) -> None:
         """See `SharedStore.settle`; a commit is on disk when it is told."""
 
     def _ask(self, statement: Any, **parameters: Any) -> Sequence[Any]:
-        """Rows of a statement that only reads, on the connection for that."""
         with self._reads:
             found = self._on_reading(lambda session: session.run(statement, **parameters))
         return cast(Sequence[Any], found)
@@ -459,8 +430,6 @@ class PostgresStore:
             self._held.reading = session
         return self._held.reading
 
-    # Beside the ledger ----------------------------------------------------------------------------
-
     def session(self, *, writes: bool) -> Session:
         """Another connection to the database, for what is kept there beside the ledger.
 
@@ -468,8 +437,6 @@ class PostgresStore:
             LedgerError: see `Session`.
         """
         return Session(self._engine, self.name, writes=writes)
-
-    # Who writes -----------------------------------------------------------------------------------
 
     @property
     def _room(self) -> int:
@@ -479,7 +446,6 @@ class PostgresStore:
         return key_of(what, self.ledger, self.epoch, accountant)
 
     def enter(self, accountant: str, *, alone: bool) -> None:
-        """See `SharedStore.enter`."""
         session = self._held.session
         if not self._turn_lock.perhaps or session is None:
             raise LedgerBusyError(f"{self.name}: the turn is over")
@@ -513,7 +479,6 @@ class PostgresStore:
             )
 
     def close(self) -> None:
-        """See `SharedStore.close`."""
         self._closed = True
         self._end()
 

@@ -13,13 +13,7 @@ from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger.addresses import LEDGER
 from privlearn.ledger.chain import MOST_BYTES, Record
 from privlearn.ledger.postgres_schema import ENTRIES, EPOCHS, RELEASED
-from privlearn.ledger.postgres_sessions import (
-    Address,
-    Conflict,
-    LostConnection,
-    Session,
-    engine_of,
-)
+from privlearn.ledger.postgres_sessions import Address, Conflict, LostConnection, Session, engine_of
 from privlearn.ledger.records import record_of
 
 MOST_NAMES = 100
@@ -65,7 +59,6 @@ def _opened(address: str | os.PathLike[str]) -> Iterator[tuple[Session, str, str
 
 
 def _ledger_of(where: Address, session: Session) -> str:
-    """The name of the ledger that is meant: where none is said, the only one."""
     found = where.ledger
     if found is not None and session.read(_NAMED, ledger=found):
         return found

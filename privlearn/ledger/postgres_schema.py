@@ -62,12 +62,7 @@ TABLES = (EPOCHS, ENTRIES, RELEASED)
 
 
 def statements(*, writers: Sequence[str] = (), readers: Sequence[str] = ()) -> Iterator[str]:
-    """SQL that makes the tables, once in a database, and lets roles use them.
-
-    Args:
-        writers: roles of processes that write ledgers.
-        readers: roles of those who only audit.
-    """
+    """SQL that makes the tables, once in a database, and lets roles use them."""
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
     quoted = dialect.identifier_preparer.quote_identifier
     yield str(CreateSchema(SCHEMA_NAME).compile(dialect=dialect))

@@ -216,11 +216,7 @@ class Session:
             )
 
     def check_server(self, row: Any) -> None:
-        """Raises LedgerError where the server takes no writes, or does not keep what it commits.
-
-        Args:
-            row: has `SERVER`.
-        """
+        """Raises LedgerError where the server takes no writes, or does not keep what it commits."""
         if not self._writes:
             return
         self._check_place(row)
@@ -319,7 +315,6 @@ class Session:
 
     @property
     def lost(self) -> bool:
-        """Whether the connection is gone."""
         return self._connection.closed or self._connection.invalidated or bool(self._driver.closed)
 
     @property
@@ -344,7 +339,6 @@ class Session:
         self.run(_COMMIT)
 
     def rollback(self) -> None:
-        """Undoes what was not committed, if there is something."""
         if self.in_transaction:
             self.run(_ROLLBACK)
 
@@ -491,7 +485,6 @@ UNLOCK = text("SELECT pg_advisory_unlock(:key)")
 
 
 def _said(error: DBAPIError) -> str:
-    """The first line of what the server or the driver said."""
     lines = str(error.orig).strip().splitlines()
     return lines[0] if lines else type(error.orig).__name__
 

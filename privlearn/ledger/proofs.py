@@ -47,7 +47,6 @@ def measure(path: str | os.PathLike[str], at: int | None = None) -> Measured:
     """Follows the chain of a ledger file or export once.
 
     Args:
-        path: the ledger, which is not changed.
         at: how it stood after so many entries is told, too, for a caller who compares the head;
             else a file whose log is missing is refused.
 
@@ -139,7 +138,6 @@ def _left(size: int) -> int:
 
 
 def _roots(leaves: Iterable[bytes], ranges: Sequence[range]) -> list[bytes]:
-    """The roots over ranges of leaves that do not overlap, in one pass."""
     trees = {part: MerkleTree() for part in ranges}
     wanted = sorted(ranges, key=lambda part: part.start)
     for number, leaf in enumerate(leaves if wanted else ()):

@@ -301,9 +301,6 @@ def _opened_database(where: Path, vouched: bool = False) -> Iterator[Look]:
 
     A file without a log beside it is complete, and may lie on a read-only medium, where SQLite
     cannot lock it: whether somebody wrote to it meanwhile is looked at by `Look.check`.
-
-    Raises:
-        LedgerUnreadableError, LedgerSchemaError, ValueError, sqlite3.Error: as `iterate_records`.
     """
     moment = Moment.of(where)
     logged, mode = moment.logged, "mode=ro" if moment.logged else "immutable=1"
@@ -444,13 +441,11 @@ def _read_database(where: Path, vouched: bool, begin: int) -> Iterator[list[Reco
 
 
 def _end(connection: sqlite3.Connection) -> tuple[int, str]:
-    """Position and hash of the last entry in a database."""
     found = connection.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
     return (-1, GENESIS) if found is None else (found[0], bytes(found[1]).decode())
 
 
 def _waiting(where: Path, seq: int, head: str) -> Iterator[Record]:
-    """What goes on behind the last entry in the file beside it."""
     for each in waiting_behind(real_path(where), seq, head):
         record = record_of(each.seq, each.data, each.hash.encode())
         if record.body.get("entry") != "publish":

@@ -32,7 +32,6 @@ class Replica:
 
     @property
     def size(self) -> int:
-        """How many entries it has."""
         return self._chain.size
 
     def take_in(self, record: Record) -> Entry:

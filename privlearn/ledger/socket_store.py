@@ -14,12 +14,7 @@ from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import Any, final
 
-from privlearn.errors import (
-    LedgerError,
-    LedgerUnreadableError,
-    LocalSocketError,
-    PrivlearnError,
-)
+from privlearn.errors import LedgerError, LedgerUnreadableError, LocalSocketError, PrivlearnError
 from privlearn.ledger.chain import Record
 from privlearn.ledger.large_values import LARGEST
 from privlearn.ledger.records import record_of
@@ -88,7 +83,6 @@ class SocketStore:
             ) from None
 
     def _connected(self) -> Client:
-        """A connection to the owner that this store knows, or to the first."""
         client = Client(self._socket, limits=LIMITS)
         try:
             asked = {"do": "hello", "session": self._session, "epoch": self.epoch or None}
@@ -103,7 +97,6 @@ class SocketStore:
 
     @property
     def name(self) -> str:
-        """For messages."""
         return f"{self._ledger} (by its owner at {self._socket})"
 
     def _ask(
@@ -132,7 +125,6 @@ class SocketStore:
             return self._client
 
     def iterate(self, begin: int) -> Iterator[Record]:
-        """All entries from position ``begin`` on."""
         stop = None
         while stop is None or begin < stop:
             told = self._ask("records", {"begin": begin})
@@ -144,11 +136,6 @@ class SocketStore:
                 raise LedgerUnreadableError(f"{self.name}: entry {begin} is not there")
 
     def turn(self, size: int) -> AbstractContextManager[Turn]:
-        """A block in which nobody else can append; what it wrote is durable when it is left.
-
-        Raises:
-            LedgerBusyError: others held it for too long.
-        """
         return Block(lambda: self._steps(size))
 
     def _steps(self, size: int) -> Generator[Turn]:
@@ -163,7 +150,6 @@ class SocketStore:
             raise
 
     def _taken(self, size: int) -> list[Record]:
-        """Waits for our turn; what others wrote."""
         records: list[Record] = []
         while self._turn is None:
             fields = {"size": size, "known": size + len(records), "wait": WAIT}
@@ -218,20 +204,16 @@ class SocketStore:
         return stands
 
     def check(self) -> None:
-        """Raises LedgerFencedError or LedgerError where `write` would."""
         self._ask("check", {})
 
     def settle(self) -> None:
-        """Returns when all that stands is on the owner's disk."""
         self._ask("settle", {})
 
     def value(self, digest: str) -> bytes | None:
-        """What was written beside an entry; None where nothing was."""
         told = self._ask("value", {"digest": digest})
         return told.attached if told.fields["found"] else None
 
     def enter(self, accountant: str, *, alone: bool) -> None:
-        """Says, in a turn, that this process writes for an accountant."""
         self._ask("enter", {"accountant": accountant, "alone": alone})
 
     def close(self) -> None:

@@ -21,23 +21,97 @@ in its turns (`Ledger.turn`), with all entries before it in view.
 from __future__ import annotations
 
 import os
-from typing import Literal, final
+import warnings
+from pathlib import Path
+from typing import Literal, NamedTuple, final
 
-from privlearn.errors import LedgerError, LedgerHeadError
+from privlearn.errors import LedgerError, LedgerHeadError, LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.addresses import extra_needed
-from privlearn.ledger.chain import GENESIS
-from privlearn.ledger.continued_files import read_to_continue, warn_of_clock
+from privlearn.ledger.chain import GENESIS, SCHEMA, Chain, minute_of, text_of_minute, this_minute
 from privlearn.ledger.disk import located
+from privlearn.ledger.entries import Entry, OpenEntry, parse_entry
 from privlearn.ledger.file_store import unwritable
 from privlearn.ledger.file_systems import check_on_this_host
-from privlearn.ledger.heads import check_form_of_head, kept_elsewhere
+from privlearn.ledger.heads import Claimed, check_form_of_head, kept_elsewhere
 from privlearn.ledger.kept_heads import KeepHead
 from privlearn.ledger.last_record import Tip
 from privlearn.ledger.new_files import create_ledger
 from privlearn.ledger.open_ledger import OpenLedger
 from privlearn.ledger.owner_lock import check_not_served
+from privlearn.ledger.reader import is_export, iterate_records, readable
 from privlearn.ledger.stores import SharedStore
 from privlearn.storage.new_names import unlink_leftover_names
+
+
+class Continued(NamedTuple):
+    """What was read of a file, all of which checks."""
+
+    entries: list[Entry]
+    chain: Chain
+    unknown_head: bool
+    """Whether nothing is known of its head, which was said to be so."""
+
+
+def read_to_continue(
+    path: str | os.PathLike[str],
+    where: Path,
+    *,
+    head: str | None,
+    unknown_head: bool,
+    keeps_heads: bool,
+) -> Continued:
+    """Reads a ledger file behind which further entries are to be written.
+
+    Raises:
+        LedgerError: as `Ledger.open`.
+    """
+    claimed = Claimed(where, head=head, unknown=unknown_head)
+    entries: list[Entry] = []
+    problems, chain = list[str](), Chain()
+    for record in iterate_records(where, vouched=head is not None or unknown_head):
+        if record.format != SCHEMA:
+            raise LedgerSchemaError(
+                f"{path} cannot be resumed: it is of format {record.format}, which is read and "
+                "audited but takes no further entries; begin a new ledger with what is left "
+                "of the budget, and keep this one: what both promise adds up"
+            )
+        problems += chain.add(record)
+        claimed.compare([record])
+        if not problems:
+            try:
+                entries.append(parse_entry(record.body, record.ext))
+            except ValueError as error:
+                problems.append(str(error))
+    problems += chain.end()
+    if problems:
+        raise LedgerUnreadableError(f"{path} cannot be resumed: {'; '.join(problems)}")
+    with readable(where):
+        export = is_export(where)
+    if export:
+        raise LedgerUnreadableError(f"{path} cannot be resumed: it is an export")
+    elsewhere = any(kept_elsewhere(entry) for entry in entries if isinstance(entry, OpenEntry))
+    unknown = claimed.check(chain, elsewhere=elsewhere)
+    if elsewhere and not keeps_heads:
+        raise LedgerHeadError(
+            f"{path} says that its heads are kept elsewhere: open it with keep_head=, and hand "
+            "the Ledger to resume(...)"
+        )
+    return Continued(entries, chain, unknown)
+
+
+def warn_of_clock(path: str | os.PathLike[str], chain: Chain) -> None:
+    """Warns the caller's caller of a clock that is behind the last entry."""
+    now = this_minute()
+    if minute_of(chain.minute) > now + _CLOCK_MAY_BE_OFF:
+        warnings.warn(
+            f"{path}: the last entry was written at {chain.minute}, and the clock says "
+            f"{text_of_minute(now)}: until it is past that, entries tell "
+            "the former; look after the clock",
+            stacklevel=3,
+        )
+
+
+_CLOCK_MAY_BE_OFF = 2  # minutes
 
 
 @final

@@ -53,7 +53,6 @@ class Waiting(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes, as it is written."""
         return _HEAD.size + len(self.data) + len(self.value)
 
 
@@ -123,7 +122,6 @@ class Tail:
 
     @property
     def made(self) -> bool:
-        """Whether this process made one."""
         return self._file is not None
 
     def exists(self) -> bool:

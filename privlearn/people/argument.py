@@ -7,12 +7,7 @@ from privlearn.values.participation import Participation
 
 
 def not_as_ruled(rule: Participation | None, name: str) -> ProvenanceError:
-    """The error for ids that are missing under a rule, or are given without one.
-
-    Args:
-        rule: of the accountant; None if a person is an index.
-        name: of the argument that ids are given in.
-    """
+    """The error for ids that are missing under a rule, or are given without one."""
     if rule is None:
         return ProvenanceError(
             f"{name}: the accountant has no rule of participation, so that an index is one person; "

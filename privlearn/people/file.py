@@ -102,11 +102,6 @@ class RegistryFile:
         return store, contents
 
     def read(self) -> Contents:
-        """Everything that was written.
-
-        Raises:
-            PeopleError: it is damaged, or not at its place.
-        """
         file = self._file
         try:
             file.check_pages()
@@ -119,11 +114,6 @@ class RegistryFile:
     def write(
         self, head: Head, starts: tuple[int, ...] | None, changed: Mapping[bytes, Standing]
     ) -> None:
-        """Returns when all of it is on disk, in the file that the path names.
-
-        Raises:
-            PeopleError: it could not be written.
-        """
         users = head.users
         with self._file.transaction() as connection:
             connection.execute(
@@ -149,20 +139,13 @@ class RegistryFile:
             )
 
     def clean(self) -> None:
-        """Takes what was overwritten out of the file and its log."""
         self._file.clean()
 
     def close(self) -> None:
-        """Lets go of the file, and leaves nothing beside it."""
         self._file.close()
 
 
 def _contents(connection: sqlite3.Connection) -> Contents:
-    """Everything in the file.
-
-    Raises:
-        ValueError, TypeError, KeyError: something that no registry writes.
-    """
     rows = connection.execute(
         "SELECT id, key, rule, serving_only, accountant, first, stop, clock, kind FROM registry"
     ).fetchall()

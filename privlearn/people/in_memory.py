@@ -38,7 +38,6 @@ class Kept:
 
     @property
     def durable(self) -> bool:
-        """Whether it has a file."""
         return self._store is not None
 
     @property
@@ -48,39 +47,25 @@ class Kept:
 
     @property
     def seen(self) -> tuple[Head, tuple[int, ...] | None]:
-        """The head and the starts."""
         return self.head, self.starts
 
     def look(self) -> None:
-        """Makes good an interrupted write.
-
-        Raises:
-            PeopleError: the file cannot be read.
-        """
         if self._stale and self._store is not None:
             self._take(self._store.read())
             self._stale = False
 
     def take(self, action: Callable[[Turn], T]) -> T:
-        """At once: what is written is durable when `write` returns.
-
-        Raises:
-            PeopleError: the file cannot be read after an interrupted write.
-        """
         self.look()
         return action(self)
 
     @property
     def known(self) -> int:
-        """How many persons there are."""
         return len(self._standings)
 
     def standings(self, keys: Sequence[bytes | None]) -> Mapping[bytes, Standing]:
-        """Of everybody."""
         return self._standings
 
     def next_call(self) -> int:
-        """From 1 on in one process."""
         self._calls += 1
         return self._calls
 
@@ -107,31 +92,19 @@ class Kept:
         self._stale = False
 
     def forgotten(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these persons were forgotten.
-
-        Raises:
-            PeopleError: the file cannot be read after an interrupted write.
-        """
         self.look()
         return self.forgotten_as_known(persons)
 
     def forgotten_as_known(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """The same, without a look at the file."""
         if not self._forgotten:
             return np.zeros(len(persons), dtype=np.bool_)
         return np.isin(persons, np.array(sorted(self._forgotten), dtype=np.int64))
 
     def clean(self) -> None:
-        """Takes what was overwritten out of the file and its log.
-
-        Raises:
-            PeopleError: somebody reads it.
-        """
         if self._store is not None:
             self._store.clean()
 
     def close(self) -> None:
-        """Lets go of the file."""
         if self._store is not None:
             self._store.close()
 

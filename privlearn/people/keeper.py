@@ -105,12 +105,10 @@ class TurnKeeper:
 
     @property
     def fresh(self) -> bool:
-        """Whether nobody else writes, and all is known."""
         return self._turns.fresh
 
     @property
     def seen(self) -> Public:
-        """What is public, as it was seen last."""
         head, starts = self._turns.seen
         return Public(
             head.id,
@@ -125,49 +123,35 @@ class TurnKeeper:
         )
 
     def look(self) -> Public:
-        """What is public, as it is now.
-
-        Raises:
-            PeopleError: it cannot be read.
-        """
         self._turns.look()
         return self.seen
 
     def bind(self, accountant: str, users: range) -> None:
-        """See `People.bind`."""
         self._turns.take(lambda turn: _bind(turn, accountant, users))
 
     def divide(self, starts: tuple[int, ...]) -> None:
-        """See `People.divide`."""
         self._turns.take(lambda turn: _divide(turn, starts))
 
     def admit(self, ids: Sequence[Any], users: range | None, at: Sequence[int] | None) -> Found:
-        """See `People.admit_visits` and `People.admit_next`."""
         return self._turns.take(lambda turn: _admit(turn, ids, users, at))
 
     def skip(self, users: range) -> None:
-        """See `People.skip`."""
         self._turns.take(lambda turn: _skip(turn, users))
 
     def skip_to(self, slot: int) -> None:
-        """See `People.skip_to`."""
         self._turns.take(lambda turn: _skip_to(turn, slot))
 
     def forget(self, id: Any) -> None:
-        """See `People.forget`."""
         self._turns.take(lambda turn: _forget(turn, id))
         self._turns.clean()
 
     def forgotten(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these persons were forgotten."""
         return self._turns.forgotten(persons)
 
     def forgotten_as_known(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """As far as it was seen."""
         return self._turns.forgotten_as_known(persons)
 
     def close(self) -> None:
-        """Lets go of the place."""
         self._turns.close()
 
 

@@ -181,11 +181,8 @@ class PostgresTurns:
             raise PeopleError(f"clock = {clock}: {self._called} has slots before {row.stop} only")
         session.run(_REPLACE, id=head.id, known=key, clock=head.clock)
 
-    # What is seen --------------------------------------------------------------------------------
-
     @property
     def durable(self) -> bool:
-        """Always."""
         return True
 
     @property
@@ -195,16 +192,10 @@ class PostgresTurns:
 
     @property
     def seen(self) -> tuple[Head, tuple[int, ...] | None]:
-        """The head and the starts of the batches as they were read last."""
         assert self._seen is not None  # after `look`
         return self._seen
 
     def look(self) -> None:
-        """Reads them, and waits for nobody.
-
-        Raises:
-            PeopleError: there is no such registry, or it cannot be read, or has another key.
-        """
         with self._said():
             self._see(self._read(_HEAD, **self._where))
 
@@ -228,10 +219,7 @@ class PostgresTurns:
         self._seen = head, None if starts is None else tuple(starts)
         return rows[0]
 
-    # Turns ---------------------------------------------------------------------------------------
-
     def take(self, action: Callable[[Turn], T]) -> T:
-        """See `Turns.take`."""
         with self._said():
             for _ in range(_TRIES):
                 with suppress(Conflict), self._turn_lock.turn() as session:
@@ -254,7 +242,6 @@ class PostgresTurns:
         return done
 
     def _commit(self, session: Session) -> None:
-        """Commits, or raises; where no standby confirmed it, that counts as lost."""
         session.commit()
         if session.warnings:
             raise LostConnection(session.warnings[0])
@@ -272,8 +259,6 @@ class PostgresTurns:
                 raise
         return self._held.session
 
-    # Reading -------------------------------------------------------------------------------------
-
     def _read(self, statement: Any, **parameters: Any) -> Sequence[Any]:
         with self._reads:
             for last in (False, True):
@@ -290,7 +275,6 @@ class PostgresTurns:
             raise AssertionError
 
     def forgotten(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """See `Turns.forgotten`."""
         asked = sorted(set(persons.tolist()) - {-1} - self._forgotten)
         if asked:
             with self._said():
@@ -299,7 +283,6 @@ class PostgresTurns:
         return self.forgotten_as_known(persons)
 
     def forgotten_as_known(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """As far as it was read."""
         return np.isin(persons, np.array(sorted(self._forgotten), dtype=np.int64))
 
     def clean(self) -> None:
@@ -411,7 +394,6 @@ class _PostgresTurn:
         self.written: tuple[Head, tuple[int, ...] | None] | None = None
 
     def standings(self, keys: Sequence[bytes | None]) -> Mapping[bytes, Standing]:
-        """Of these persons alone."""
         asked = sorted({key for key in keys if key is not None})
         if not asked:
             return {}
@@ -427,7 +409,6 @@ class _PostgresTurn:
         return found
 
     def next_call(self) -> int:
-        """From 1 on, of all processes."""
         self._calls += 1
         return self._calls
 
@@ -437,7 +418,6 @@ class _PostgresTurn:
         starts: tuple[int, ...] | None = None,
         changed: Mapping[bytes, Standing] | None = None,
     ) -> None:
-        """Writes it in the transaction."""
         changed = changed or {}
         users, people = head.users, self.known
         if changed:
@@ -467,11 +447,7 @@ class _PostgresTurn:
 
 
 def _head_of(row: Any, key: bytes) -> Head | None:
-    """The head in a row; None where the key is another one.
-
-    Raises:
-        ValueError, TypeError, KeyError: it cannot be right.
-    """
+    """The head in a row; None where the key is another one."""
     if bytes(row.known_key) != known(key, row.id):
         return None
     if row.kind is not None and row.kind not in KINDS:

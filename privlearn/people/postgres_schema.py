@@ -61,11 +61,7 @@ TABLES = (REGISTRIES, PEOPLE)
 
 
 def statements(*, keepers: Sequence[str] = ()) -> Iterator[str]:
-    """SQL that makes the tables, beside those of ledgers, and lets roles keep registries.
-
-    Args:
-        keepers: roles of processes that admit visits.
-    """
+    """SQL that makes the tables, beside those of ledgers, and lets roles keep registries."""
     dialect = postgresql.dialect()  # type: ignore[no-untyped-call]
     for table in TABLES:
         # rows of persons may outlive their registry, and then stay; never the other way round, as

@@ -99,6 +99,5 @@ def judge(
 
 
 def _batch(starts: Sequence[int], slot: int, stop: int) -> tuple[int, int]:
-    """The first slot of the batch around ``slot``, and one past its last."""
     following = bisect_right(starts, slot)
     return starts[following - 1], starts[following] if following < len(starts) else stop

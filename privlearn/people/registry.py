@@ -191,7 +191,6 @@ class People(Sealed):
         """A registry that was created before; one process at a time.
 
         Args:
-            path: its file.
             rule: which it must keep, if given.
             moved: it was moved or restored, and is the only one and the newest; it is taken where
                 it stands now.
@@ -215,9 +214,6 @@ class People(Sealed):
 
         Any number of processes of this host may be connected.  Ids are sent to the owner, which
         hashes them; its key is not sent here.
-
-        Args:
-            path: of the owner's socket.
 
         Raises:
             LocalSocketError: nobody serves there.
@@ -541,11 +537,9 @@ class People(Sealed):
 
     @staticmethod
     def _public_of(people: People) -> Public:
-        """What is public, as it is now; for `privlearn.people.server` only."""
         return people.__look()
 
     def __check_open(self) -> None:
-        """Raises PeopleError where nothing may be written."""
         if self.__closed:
             raise PeopleError("this registry of people was closed")
 
@@ -560,7 +554,6 @@ class People(Sealed):
 def _slots_of(
     rule: Participation, ids: Sequence[Any], users: range, slots: ArrayLike | None
 ) -> list[int] | None:
-    """The slot of each visit on a timetable."""
     if (rule.clock == "timetable") is not (slots is not None):
         raise ProvenanceError(
             "slots: on a timetable each visit says its slot, which may hold any number of them"

@@ -65,13 +65,11 @@ class AskedKeeper:
 
     @property
     def seen(self) -> Public:
-        """As the last answer told."""
         assert self._public is not None  # after __init__
         return self._public
 
     @property
     def epoch(self) -> int:
-        """Of the ledger whose owner was connected to."""
         assert self._epoch is not None
         return self._epoch
 
@@ -97,40 +95,32 @@ class AskedKeeper:
         return answer
 
     def look(self) -> Public:
-        """What is public, as it is now."""
         self._ask("look")
         return self.seen
 
     def bind(self, accountant: str, users: range) -> None:
-        """See `People.bind`."""
         self._ask("bind", accountant=accountant, users=frames.packed_range(users))
 
     def divide(self, starts: tuple[int, ...]) -> None:
-        """See `People.divide`."""
         self._ask("divide", frames.as_json(list(starts)))
 
     def admit(self, ids: Sequence[Any], users: range | None, at: Sequence[int] | None) -> Found:
-        """See `People.admit_visits` and `People.admit_next`."""
         kind_of(ids, self.seen.kind)
         visits = {"ids": frames.packed_ids(ids), "at": None if at is None else list(at)}
         answer = self._ask("admit", frames.as_json(visits), users=frames.packed_range(users))
         return frames.unpacked_found(answer.fields, answer.attached, len(ids))
 
     def skip(self, users: range) -> None:
-        """See `People.skip`."""
         self._ask("skip", users=frames.packed_range(users))
 
     def skip_to(self, slot: int) -> None:
-        """See `People.skip_to`."""
         self._ask("skip_to", slot=slot)
 
     def forget(self, id: Any) -> None:
-        """See `People.forget`."""
         kind_of([id], self.seen.kind)
         self._ask("forget", frames.as_json(frames.packed_ids([id])))
 
     def forgotten(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of these persons were forgotten, by whichever process."""
         answer = self._ask("forgotten", frames.packed_numbers(persons))
         if len(answer.attached) != len(persons):
             raise frames.malformed()
@@ -139,9 +129,7 @@ class AskedKeeper:
         return found
 
     def forgotten_as_known(self, persons: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """As far as answers told."""
         return np.isin(persons, np.array(sorted(self._forgotten), dtype=np.int64))
 
     def close(self) -> None:
-        """Ends the connection; the owner goes on."""
         self._client.close()

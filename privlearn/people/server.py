@@ -41,12 +41,6 @@ class PeopleAnswers:
         }
 
     def answer(self, asked: Message) -> Message:
-        """The answer to one question.
-
-        Raises:
-            LedgerFencedError: it comes from a process of an earlier epoch; nothing was done.
-            PrivlearnError: what the registry raises; nobody's id is in it.
-        """
         call = self._calls.get(str(asked.fields.get(frames.ASK)))
         if call is None:
             raise frames.malformed()
@@ -141,7 +135,6 @@ class WithPeople:
         return await self._owner.answer(peer, asked)
 
     def left(self, peer: Peer) -> None:
-        """A connection has ended."""
         self._owner.left(peer)
 
 

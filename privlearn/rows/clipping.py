@@ -104,7 +104,6 @@ class Clipping:
 
 
 def _of_numbers(block: Any) -> bool:
-    """Whether it is made of arrays of doubles, or of integers as NumPy makes them."""
     if type(block) is np.ndarray:
         return block.dtype in (np.float64, np.int64)
     return type(block) is tuple and bool(block) and all(map(_of_numbers, block))

@@ -70,7 +70,6 @@ def _of_list(values: list[Any]) -> tuple[NDArray[Any] | list[NDArray[Any] | None
 
 
 def _record(value: Any) -> NDArray[Any] | None:
-    """One record of a list, as a block of one."""
     if value is None:
         return None
     made = _array(value)
@@ -101,6 +100,5 @@ def _cells(record: NDArray[Any]) -> Any:
 
 
 def _deep_copy(array: NDArray[Any]) -> NDArray[Any] | None:
-    """None where an object cannot be copied."""
     made = attempted(lambda: copy.deepcopy(array))
     return None if made is FAILED else made

@@ -166,7 +166,6 @@ class RowFunction(Generic[T, U]):
         return tuple(dict.fromkeys(made))
 
     def _tried(self, zeros: Any, count: int) -> U | None:
-        """The result on zeros, or on other numbers if that tells nothing; None if neither does."""
         made = self.attempt(zeros, count)
         if made is not None and not _telling(made):
             made = self.attempt(others_than(zeros), count)
@@ -242,7 +241,6 @@ def attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
 
 
 def _telling(result: Any) -> bool:
-    """Whether all its arrays hold something, and no NaN."""
     arrays = list(leaves(result))
     return all(x.size and not (x.dtype.kind in "fc" and np.isnan(x).any()) for x in arrays)
 

@@ -53,9 +53,6 @@ _OF_TEXT: Final = (
 )
 
 
-# Form ---------------------------------------------------------------------------------------------
-
-
 def check_dtype(name: str, values: NDArray[Any] | np.generic) -> None:
     """Raises TypeError for an array that holds neither numbers, booleans nor objects."""
     kind = values.dtype.kind
@@ -157,9 +154,6 @@ def _wrong_form(entry: Any, shape: Shape, *, cell: bool = False) -> tuple[Any, .
             return _TEXTUAL
         return next((form for form in forms if form and form not in (_MISSING, _TEXTUAL)), ())
     return ("number",) if shape and isinstance(entry, int | float | np.number | np.bool_) else ()
-
-
-# Contents -----------------------------------------------------------------------------------------
 
 
 def _numbers(values: Any) -> Array:

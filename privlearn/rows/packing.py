@@ -84,11 +84,6 @@ def joins(head: bytes) -> bool:
 def unpacked(records: Sequence[bytes], users: range, kinds: Collection[type[Any]] = ()) -> Parts:
     """What `packed` was given; of several records that `joins` all of it.
 
-    Args:
-        records: the bytes.
-        users: of the rows.
-        kinds: the classes of named tuples that blocks may be made of, beside plain ones.
-
     Raises:
         ValueError, KeyError, TypeError: these are no such bytes.
     """

@@ -69,7 +69,6 @@ class PartialSum(Sealed):
 
     @property
     def count(self) -> int:
-        """How many rows are in it, null ones included."""
         return sum(len(part) for part in self.__users)
 
     @property
@@ -136,8 +135,6 @@ class PartialSum(Sealed):
         """Decrypts what `to_bytes` gave under the same key.
 
         Args:
-            data: the bytes.
-            key: the same.
             people: the registry of persons that admitted the rows, if one did, as this process has
                 it.
 
@@ -281,11 +278,7 @@ def _width(count: int) -> int:
 def _read(
     body: Any,
 ) -> tuple[Ranges, NDArray[Any], tuple[str, ...], RowLocalityError | None, dict[str, Any]]:
-    """What `to_bytes` wrote.
-
-    Raises:
-        ValueError, TypeError, KeyError: it did not.
-    """
+    """What `to_bytes` wrote."""
     form = {"users": LIST, "total": LIST, "terms": OBJECT, "functions": LIST, "defect": WHOLE}
     check_form("partial sum", {k: v for k, v in body.items() if k != "admitted"}, form)
     if not all(is_of(end, WHOLE) and end >= 0 for part in body["users"] for end in part):

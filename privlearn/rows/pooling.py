@@ -59,7 +59,6 @@ def pool(
 
 
 def _own_block(own: Sequence[tuple[T | None, int]]) -> T | None:
-    """One person's records as a block; None if there are none, or not all of one shape."""
     if not own:
         return None
     block = own[0][0]

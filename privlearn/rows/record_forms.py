@@ -76,9 +76,6 @@ Accepted: TypeAlias = "Numbers | tuple[Accepted, ...]"
 """What a set takes of a record: one array, or a tuple of them."""
 
 
-# What came ---------------------------------------------------------------------------------------
-
-
 def cells_of(array: NDArray[Any], shape: tuple[int, ...]) -> Cells:
     """Of an array that holds one record of this shape, or several."""
     kind = array.dtype.kind
@@ -176,9 +173,6 @@ def numbers_of(values: object) -> NDArray[np.float64]:
     raise TypeError(f"rows of type {array.dtype}: must be numbers")
 
 
-# Whether it fits ---------------------------------------------------------------------------------
-
-
 def check_form(accepted: Accepted, forms: Iterable[Form], into: object) -> None:
     """Raises unless records of each of the forms may be in a set that takes ``accepted``.
 
@@ -193,7 +187,6 @@ def check_form(accepted: Accepted, forms: Iterable[Form], into: object) -> None:
 
 
 def _misfit(accepted: Accepted, form: Form) -> tuple[str, str] | None:
-    """What does not fit, and what to do about it."""
     if form is None:
         return None
     if isinstance(accepted, Numbers):

@@ -28,23 +28,9 @@ from privlearn.rows.functions import RowFunction
 from privlearn.rows.packing import PackedStamp, Parts
 from privlearn.rows.pooling import RECHECKED, mean_of_visits, pool, pool_means
 from privlearn.rows.record_forms import Form, Forms
-from privlearn.rows.stamps import (
-    NOBODY,
-    Admitted,
-    Registry,
-    Stamp,
-    check_shared,
-    joined,
-)
+from privlearn.rows.stamps import NOBODY, Admitted, Registry, Stamp, check_shared, joined
 from privlearn.rows.tabular import records_from
-from privlearn.values.records import (
-    blanked,
-    join,
-    length,
-    record_at,
-    runs,
-    stack,
-)
+from privlearn.values.records import blanked, join, length, record_at, runs, stack
 from privlearn.values.validate import user_range
 
 T = TypeVar("T")
@@ -207,7 +193,6 @@ class Rows(Sealed, Generic[T]):
 
     @property
     def users(self) -> range:
-        """The public arrival indices."""
         return self.__users
 
     @property
@@ -336,7 +321,6 @@ class Rows(Sealed, Generic[T]):
         return self.__chunks if gone is None else tuple(_kept(self.__chunks, ~gone))
 
     def __places(self) -> Slots:
-        """The slot of each record."""
         users = self.__users
         return np.arange(users.start, users.stop) if self.__at is None else self.__at
 
@@ -408,9 +392,6 @@ class Rows(Sealed, Generic[T]):
         """The chunks themselves; for `rows.clipping` and the billboard only.
 
         Rows of persons who were forgotten since they were admitted are null.
-
-        Raises:
-            RowLocalityError: a function that the rows passed through failed its spot check.
         """
         if rows.__defect is not None:
             raise rows.__defect
@@ -554,7 +535,6 @@ def slots_within(slots: ArrayLike, users: range) -> Slots:
 
 
 def _kept(chunks: Sequence[_Chunk[T]], kept: NDArray[np.bool_]) -> list[_Chunk[T]]:
-    """The chunks with the other rows null, and nothing left of what they held."""
     made: list[_Chunk[T]] = []
     begin = 0
     for chunk in chunks:
@@ -568,11 +548,7 @@ def _kept(chunks: Sequence[_Chunk[T]], kept: NDArray[np.bool_]) -> list[_Chunk[T
 
 
 def _timed(parts: Sequence[Rows[T]]) -> tuple[list[Rows[T]], bool]:
-    """The parts, all of them on a timetable or none, and whether they are.
-
-    Raises:
-        ProvenanceError: some are, and others hold one record for each slot.
-    """
+    """The parts, all of them on a timetable or none, and whether they are."""
     timed = [Rows._slots_of(part) is not None for part in parts]
     if any(timed) and not all(timed):
         parts = [
@@ -650,7 +626,6 @@ def _map_real(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
 
 
 def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
-    """Joins neighbouring chunks whose arrays fit together, to keep later block calls large."""
     merged: list[_Chunk[T]] = []
     placed = _stand_ins(chunks)
     start = 0

@@ -102,7 +102,6 @@ class RegistryElsewhere:
         )
 
     def forgotten(self, persons: Persons) -> NDArray[np.bool_]:
-        """Nobody more."""
         return np.zeros(len(persons), dtype=np.bool_)
 
 
@@ -140,7 +139,6 @@ class Stamp:
         self.pooled, self.calls = pooled, calls
 
     def part(self, low: int, high: int) -> Stamp:
-        """Of some of the rows."""
         if self.persons is None or self.counted is None:
             return self
         persons, counted = self.persons[low:high], self.counted[low:high]

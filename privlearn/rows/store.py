@@ -138,7 +138,6 @@ class RowStore(Sealed):
         """A store in a new file, which only its owner may read.
 
         Args:
-            path: of the file.
             key: 32 secret bytes, such as `new_key` makes.
 
         Raises:
@@ -168,7 +167,6 @@ class RowStore(Sealed):
         """A store that was created before.
 
         Args:
-            path: its file.
             key: the same as then.
             moved: it was moved or restored, and is the only one and the newest; it is taken where
                 it stands now.
@@ -253,8 +251,6 @@ class RowStore(Sealed):
     def __repr__(self) -> str:
         return f"RowStore(id={self.id!r}, accountant={self.accountant!r}, sealed)"
 
-    # For learners --------------------------------------------------------------------------------
-
     def check_accountant(self, accountant: str) -> None:
         """Raises RowStoreError if it belongs to another accountant than that of this public id."""
         had = self.__mark.accountant
@@ -275,7 +271,6 @@ class RowStore(Sealed):
         """Gives it to one accountant, for good; the same one may come again after a restart.
 
         Args:
-            accountant: its public id.
             kinds: the classes of named tuples that rows are made of.
             registry: whose stamp rows carry; without it the rows that one admitted are null.
             timed: whether a slot may hold several rows.
@@ -428,8 +423,6 @@ class RowStore(Sealed):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # Records -------------------------------------------------------------------------------------
-
     def __check_usable(self) -> None:
         if not self.__usable:
             raise RowStoreError(
@@ -437,7 +430,6 @@ class RowStore(Sealed):
             )
 
     def __about(self, number: int, before: bytes) -> bytes:
-        """What is authenticated with a record."""
         return f"privlearn rows {self.__id} {self.__mark.accountant} {number} ".encode() + before
 
     def __about_mark(self) -> bytes:
@@ -453,7 +445,6 @@ class RowStore(Sealed):
         return self.__mark.next, self.__mark.last
 
     def __change(self, mark: _Mark, written: Collection[tuple[int, bytes]] = ()) -> None:
-        """One change of the file, and then of what is known of it."""
         self.__usable = False  # until it is known what stands in the file
         sealed = self.__cipher.encrypt(mark.to_bytes(), self.__about_mark())
         with self.__file.transaction() as connection:
@@ -469,7 +460,6 @@ class RowStore(Sealed):
         self.__usable = True
 
     def __read(self, some: Sequence[_Kept]) -> Iterator[tuple[_Kept, bytes]]:
-        """These records in their order, with what they hold."""
         for at in range(0, len(some), _TOGETHER):
             group = some[at : at + _TOGETHER]
             numbers = [kept.number for kept in group]
@@ -485,14 +475,12 @@ class RowStore(Sealed):
                 yield kept, self.__cipher.decrypt(found.pop(kept.number), about)[_FRAME:]
 
     def __kept_of(self, users: range) -> list[_Kept]:
-        """The records that are of some of these users, in order of users."""
         order = self.__order
         first = bisect_left(order, users.start + 1, key=lambda kept: kept.users.stop)
         stop = bisect_left(order, users.stop, lo=first, key=_first_user)
         return order[first:stop]
 
     def __within(self, users: range, board: object | None) -> Iterator[Rows[Any]]:
-        """What is kept of some users, in order."""
         some = self.__kept_of(users)
         if not some:
             return
@@ -509,7 +497,6 @@ class RowStore(Sealed):
             raise RowStoreError(f"{self.__file.path} cannot be read: {error}") from None
 
     def __rows(self, run: Sequence[tuple[_Kept, bytes]], board: object | None) -> Rows[Any]:
-        """The rows of one record, or of several that join."""
         users = range(run[0][0].users.start, run[-1][0].users.stop)
         parts = unpacked([data for _, data in run], users, self.__kinds)
         registry, stamp = self.__registry, parts.stamp
@@ -565,7 +552,6 @@ _TOGETHER = 4_096
 
 
 def _runs(records: Iterable[tuple[_Kept, bytes]]) -> Iterator[Sequence[tuple[_Kept, bytes]]]:
-    """Records, those together that join."""
     run: list[tuple[_Kept, bytes]] = []
     head = b""
     for kept, data in records:
@@ -593,7 +579,6 @@ def joined(parts: Iterable[range]) -> list[range]:
 
 
 def _holds_any(parts: Parts, registry: Registry) -> bool:
-    """Whether there is a row of a person who was forgotten."""
     if parts.stamp is None or parts.stamp.persons is None or not parts.chunks:
         return False
     real = np.concatenate([valid for _, valid in parts.chunks])

@@ -107,7 +107,6 @@ def row_from(name: str, values: Any) -> Any:
 
 
 def _from_frame(name: str, values: Any) -> NDArray[Any] | None:
-    """A data frame or series of pandas, polars, Arrow and others; None for anything else."""
     import narwhals  # late, as whoever hands in arrays does not need it
 
     native, names = _by_place(_arrow_table(values))
@@ -171,7 +170,6 @@ def _column(what: str, series: Any) -> NDArray[np.float64]:
 
 
 def _cells(series: Any) -> NDArray[np.object_]:
-    """As they are; None where one is missing, or cannot be had."""
     count = len(series)
     cells: list[Any] | Failed = attempted(series.to_list)
     if cells is FAILED:
@@ -205,7 +203,6 @@ def _floats(series: Any) -> NDArray[np.float64]:
 
 
 def _from_array_like(name: str, values: Any) -> NDArray[Any]:
-    """What turns itself into an array, such as a tensor."""
     if hasattr(values, "__array__") or hasattr(values, "__array_interface__"):
         found = attempted(np.asarray, values)
         if found is FAILED:  # what it says may quote cells

@@ -72,8 +72,6 @@ def rows_from_bytes(
     """Decrypts what `rows_to_bytes` gave under the same key.
 
     Args:
-        data: the bytes.
-        key: the same.
         people: the registry that admitted the rows, if one did, as this process has it.
         kinds: as they were told to `rows_to_bytes`.
 

@@ -89,7 +89,6 @@ class AccessTokens:
         return Caller(found.name, found.role)
 
     def _look(self) -> None:
-        """Reads the file again if it is another; one that cannot be read admits nobody."""
         now = time.monotonic()
         if now - self._looked < _LOOK_AGAIN:
             return
@@ -192,7 +191,6 @@ def _read(path: Path) -> tuple[_Kept, ...]:
 
 
 def _write(path: Path, kept: tuple[_Kept, ...]) -> None:
-    """Replaces the file: it is the old one or the new one, whatever happens."""
     text = json.dumps(_File(access=kept).model_dump(mode="json"), indent=1)
     beside = new_name(path)
     try:

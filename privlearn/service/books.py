@@ -59,10 +59,6 @@ class Books:
 def check_files(config: ServiceConfig, *, begin: bool) -> None:
     """Looks at what the operator has to bring, before anything is begun.
 
-    Args:
-        config: of the service.
-        begin: whether the ledger is to be made.
-
     Raises:
         DataError: a file is missing, others can read it, or it has another form; or there is no
             ledger to go on with.
@@ -101,10 +97,6 @@ def _check_registry(config: ServiceConfig, table: PeopleTable, *, begin: bool) -
 
 def open_books(config: ServiceConfig, start: Start) -> Books:
     """Goes on with the run of a configuration, or begins it.
-
-    Args:
-        config: of the service.
-        start: what there must be.
 
     Raises:
         RunIsOverError: there is nothing to go on with.
@@ -178,7 +170,6 @@ def _ledger(config: ServiceConfig, held: ExitStack, *, make: bool) -> Ledger:
 
 
 def _ledger_path(config: ServiceConfig) -> Path:
-    """Of a ledger file to go on with."""
     assert config.ledger.path is not None
     path = config.at(config.ledger.path)
     if not path.exists():
@@ -198,7 +189,6 @@ def _postgres(config: ServiceConfig, *, make: bool) -> Ledger:
 
 
 def _postgres_address(config: ServiceConfig) -> tuple[Path, str]:
-    """The file with the address of the ledger, and the address, which may hold a password."""
     assert config.ledger.url_file is not None
     file = config.at(config.ledger.url_file)
     check_private(file)

@@ -26,14 +26,7 @@ from pydantic import BaseModel
 from privlearn.accountants import Certificate
 from privlearn.errors import ServiceError
 from privlearn.learners.participation import NOT_GIVEN, PersonId
-from privlearn.service.messages import (
-    Budget,
-    ClosedBatch,
-    OfferedArm,
-    OfferedItems,
-    Status,
-    packed,
-)
+from privlearn.service.messages import Budget, ClosedBatch, OfferedArm, OfferedItems, Status, packed
 
 try:
     import httpx2 as httpx
@@ -56,11 +49,6 @@ class _Asking:
         self._patience, self._proxy = patience, proxy
 
     def _answer(self, response: httpx.Response) -> Any:
-        """The JSON of an answer.
-
-        Raises:
-            ServiceError: a refusal, or no answer of a service.
-        """
         if response.status_code == 204:
             return None
         try:
@@ -117,11 +105,6 @@ class _Asking:
         return {"offer": offer, "reward": float(reward) if reward is not None and finite else None}
 
     def _wait(self, error: ServiceError, attempt: int, left: float) -> float:
-        """Seconds until the next attempt.
-
-        Raises:
-            ServiceError: there is none.
-        """
         wait: float = min(_FIRST_WAIT * 2**attempt, _LONGEST_WAIT)
         if error.code == "too-many" and error.retry_after is not None:
             wait = error.retry_after
@@ -324,7 +307,6 @@ class Client(_Asking):
             attempt += 1
 
     def close(self) -> None:
-        """Ends all connections."""
         self._http.close()
 
     def __enter__(self) -> Self:
@@ -373,46 +355,37 @@ class AsyncClient(_Asking):
         *,
         person: PersonId = NOT_GIVEN,
     ) -> OfferedItems:
-        """As `Client.recommend`."""
         asked = self._recommended(person, features=features, revenues=revenues)
         return OfferedItems.model_validate(await self._ask("POST", "/v1/recommend", **asked))
 
     async def recommend_arm(
         self, context: ArrayLike, *, person: PersonId = NOT_GIVEN
     ) -> OfferedArm:
-        """As `Client.recommend_arm`."""
         asked = self._recommended(person, context=context)
         return OfferedArm.model_validate(await self._ask("POST", "/v1/recommend", **asked))
 
     async def observe(self, offer: str, choice: int | None) -> None:
-        """As `Client.observe`."""
         await self._ask("POST", "/v1/observe", json=self._chosen(offer, choice))
 
     async def observe_reward(self, offer: str, reward: float | None) -> None:
-        """As `Client.observe_reward`."""
         await self._ask("POST", "/v1/observe", json=self._rewarded(offer, reward))
 
     async def status(self) -> Status:
-        """As `Client.status`."""
         return Status.model_validate(await self._ask("GET", "/v1/status"))
 
     async def budget(self) -> Budget:
-        """As `Client.budget`."""
         return Budget.model_validate(await self._ask("GET", "/v1/budget"))
 
     async def certificate(self, delta: float | None = None) -> Certificate:
-        """As `Client.certificate`."""
         params: Mapping[str, float] = {} if delta is None else {"delta": delta}
         return Certificate.model_validate(await self._ask("GET", "/v1/certificate", params=params))
 
     async def close_batch(self, batch: int, places: int) -> int:
-        """As `Client.close_batch`."""
         asked = self._closing(batch, places)
         told = await self._ask("POST", "/v1/close-batch", **asked)
         return ClosedBatch.model_validate(told).places
 
     async def forget(self, person: str | int) -> None:
-        """As `Client.forget`."""
         await self._ask("POST", "/v1/forget", json={"person": person})
 
     async def _ask(self, method: str, path: str, **options: Any) -> Any:
@@ -431,7 +404,6 @@ class AsyncClient(_Asking):
             attempt += 1
 
     async def close(self) -> None:
-        """Ends all connections."""
         await self._http.aclose()
 
     async def __aenter__(self) -> Self:

@@ -29,8 +29,8 @@ from privlearn.losses.budgets import ApproxDP, Currency, GaussianDP
 from privlearn.service.exchange import Exchange, exchange_of
 from privlearn.service.learner_forms import Parameters, parameters_of, served_class, served_names
 from privlearn.service.quantities import Duration, Size
+from privlearn.storage.addresses import LONGEST_PATH
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
-from privlearn.storage.sockets import LONGEST_PATH
 from privlearn.values.participation import Participation
 
 PORT: Final = 8350
@@ -119,7 +119,6 @@ class Http(_Table):
 
     @property
     def address(self) -> str:
-        """Where the service listens."""
         return self.host if self.exposed_host is None else self.exposed_host
 
 
@@ -265,7 +264,6 @@ class PeopleTable(_Table):
         return self
 
     def rule(self) -> Participation:
-        """The rule of participation."""
         given = {name: getattr(self, name) for name in Participation.__slots__}
         return Participation(**given)
 
@@ -323,7 +321,6 @@ class ServiceConfig(_Table):
         return self
 
     def at(self, path: Path) -> Path:
-        """A path of the configuration, from the folder that the file is in."""
         return self.folder / path
 
     @property
@@ -335,7 +332,6 @@ class ServiceConfig(_Table):
 
     @property
     def _numbers(self) -> int:
-        """Bytes of one visitor's data in JSON at most."""
         return _NUMBER * sum(map(math.prod, self.learner.shapes.values()))
 
 
@@ -362,7 +358,6 @@ def read_config(path: Path) -> ServiceConfig:
 
 
 def _detail(item: Any, told: Mapping[str, Any]) -> str:
-    """One thing that is wrong in a file: its name, its value and what is accepted."""
     place = [str(part) for part in item["loc"]]
     name = ".".join(place)
     said = str(item["msg"]).removeprefix("Value error, ")
@@ -382,7 +377,6 @@ def _detail(item: Any, told: Mapping[str, Any]) -> str:
 
 
 def _table(place: Iterable[str], told: Mapping[str, Any]) -> type[BaseModel]:
-    """The table of a place in a file."""
     found: type[BaseModel] = ServiceConfig
     for name in place:
         kinds = [found.model_fields[name].annotation]

@@ -40,7 +40,6 @@ class Places:
         return type("_Placed", (_Connection,), {"places": self})
 
     def came(self, connection: _Connection) -> None:
-        """There is a new one; if no place is left, the one that waits longest gives up its own."""
         self._open.add(connection)
         if self.full and self._waits:
             self._close(next(iter(self._waits)))
@@ -59,7 +58,6 @@ class Places:
             timer.cancel()
 
     def left(self, connection: _Connection) -> None:
-        """It is closed."""
         self.works(connection)
         self._open.discard(connection)
 
@@ -100,7 +98,6 @@ class _Connection(H11Protocol):
         self._look()
 
     def _look(self) -> None:
-        """Waits for the rest of a request, for an answer to be read, or for the end."""
         wanted = self.conn.their_state in _WANTED
         if wanted or self.flow.write_paused or self.transport.is_closing():
             self.places.waits(self)

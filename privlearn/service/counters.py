@@ -26,7 +26,6 @@ class Counters:
         self._sum = 0.0
 
     def refused(self, code: str) -> None:
-        """One request was refused."""
         self._refused[code] += 1
 
     @contextmanager
@@ -58,7 +57,6 @@ class Counters:
 
     @property
     def refusals(self) -> Mapping[str, int]:
-        """By reason."""
         return self._refused
 
     def histogram(self) -> tuple[list[tuple[str, int]], float]:

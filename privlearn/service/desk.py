@@ -53,7 +53,6 @@ class _Made:
 
     @property
     def is_made(self) -> bool:
-        """Whether there is an offer by now."""
         done = self.offer.done()
         return done and not self.offer.cancelled() and self.offer.exception() is None
 
@@ -122,8 +121,6 @@ class Desk:
             return await handler(caller, **given)
         return await handler(**given)
 
-    # Users ---------------------------------------------------------------------------------------
-
     async def _recommend(
         self,
         caller: str,
@@ -157,7 +154,6 @@ class Desk:
         )
 
     def _keep_made(self, place: tuple[str, str], done: asyncio.Future[Offer]) -> None:
-        """A key whose request failed may be used again."""
         if done.cancelled() or done.exception() is not None:
             self._made.pop(place, None)
 
@@ -197,8 +193,6 @@ class Desk:
             raise problem(f"{error.reason}-offer") from None
         return {}
 
-    # The public clock ----------------------------------------------------------------------------
-
     async def keep_time(self) -> None:
         """Closes batches that are full by the clock, until a stop or the end of the run.
 
@@ -223,7 +217,6 @@ class Desk:
     def _look(
         self, made: tuple[tuple[tuple[str, str], _Made], ...]
     ) -> tuple[int, bool, list[tuple[str, str]]]:
-        """The first open index, whether its batch is full, and keys of offers that are closed."""
         offers = self._offers.offers
         closed = [
             place
@@ -248,10 +241,7 @@ class Desk:
             await asyncio.sleep(drain)
 
     async def close(self) -> None:
-        """Takes nothing more, and waits for what has begun."""
         await self._offers.aclose()
-
-    # What is public ------------------------------------------------------------------------------
 
     async def _status(self) -> dict[str, Any]:
         account, rule = self._accountant, self._config.people
@@ -332,8 +322,6 @@ class Desk:
             raise problem(self._state)
         return {}
 
-    # Workers and operators -----------------------------------------------------------------------
-
     async def _count(self, **counted: Any) -> dict[str, Any]:
         self._counters.add(counted)
         return {}
@@ -396,7 +384,6 @@ def _finite(number: float) -> float | None:
 
 
 def _as_float(budget: Any) -> float:
-    """The number of a budget of one number, rounded."""
     told: Mapping[str, Any] = budget.to_dict()
     for name in ("rho", "mu_squared", "epsilon"):
         if name in told:

@@ -105,7 +105,6 @@ def write_example(folder: Path, *, port: int = 8350, bandit: bool = False) -> Pa
 
 
 def _write_private(path: Path, content: str | bytes) -> None:
-    """A new file that only its owner may read."""
     data = content.encode() if isinstance(content, str) else content
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(data)

@@ -81,7 +81,6 @@ def parameters_of(kind: type[Any]) -> type[Parameters]:
 
 
 def _written(kind: Any) -> Any:
-    """What stands in a file for values of a type."""
     if get_origin(kind) in (Union, UnionType):
         members = get_args(kind)
         budgets = tuple(each for each in members if _is_budget(each))
@@ -101,8 +100,6 @@ def _is_budget(kind: object) -> bool:
 
 
 def _budget(kinds: tuple[type[Budget], ...]) -> Any:
-    """A budget in the words of ``guarantee.budget``."""
-
     def read(text: Any) -> Budget:
         found = parse_budget(text) if isinstance(text, str) else None
         if not isinstance(found, kinds):

@@ -13,13 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from privlearn.errors import (
-    LedgerError,
-    LocalSocketError,
-    PeopleError,
-    RowStoreError,
-    ServiceError,
-)
+from privlearn.errors import LedgerError, LocalSocketError, PeopleError, RowStoreError, ServiceError
 from privlearn.service.logs import log_error
 from privlearn.service.problems import problem
 from privlearn.storage.frames import Limits, Message
@@ -129,7 +123,6 @@ class OwnerLink:
             return self._client
 
     async def close(self) -> None:
-        """Lets go of the owner."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()

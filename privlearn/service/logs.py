@@ -78,7 +78,7 @@ class _Whole(logging.Handler):
 _TURN: Final = threading.Lock()
 
 
-def log_to_stderr(process: str, *, least: int = logging.INFO) -> None:
+def log_to_stderr(process: str) -> None:
     """Sends everything that is logged in this process to standard error, as JSON lines."""
     handler = _Whole()
     handler.setFormatter(_Lines(process))
@@ -86,7 +86,7 @@ def log_to_stderr(process: str, *, least: int = logging.INFO) -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # warns of each request that is no HTTP
-    _LOGGER.setLevel(least)
+    _LOGGER.setLevel(logging.INFO)
 
 
 def log_crashes() -> None:

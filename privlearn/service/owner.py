@@ -32,13 +32,7 @@ _PATIENCE: Final = 10.0
 
 
 async def serve(config: ServiceConfig, books: Books, lifeline: int | None) -> int:
-    """Answers workers until it is told to stop; the exit code.
-
-    Args:
-        config: of the service.
-        books: what it holds.
-        lifeline: a descriptor that is closed when the supervisor ends.
-    """
+    """Answers workers until it is told to stop; the exit code."""
     desk = Desk(config, books.accountant, books.offers)
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 

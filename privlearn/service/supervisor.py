@@ -27,7 +27,7 @@ from privlearn.service.books import check_files
 from privlearn.service.config import ServiceConfig
 from privlearn.service.logs import log, log_to_stderr
 from privlearn.service.stopping import BAD_INPUT, FENCED, OVER
-from privlearn.storage.sockets import located_socket
+from privlearn.storage.addresses import located_socket
 
 _BACKLOG: Final = 1_024
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
@@ -58,10 +58,6 @@ def run(path: Path, config: ServiceConfig, *, begin: bool) -> int:
 def check(config: ServiceConfig, *, begin: bool) -> None:
     """Says now what a process would say: what is wrong with the files that a service is given.
 
-    Args:
-        config: of the service.
-        begin: whether its ledger is to be made.
-
     Raises:
         DataError, PeopleError, RowStoreError: a file cannot be used.
     """
@@ -72,7 +68,6 @@ def check(config: ServiceConfig, *, begin: bool) -> None:
 
 
 def _check_tls(config: ServiceConfig) -> None:
-    """Raises DataError for a certificate or key that cannot be used."""
     http = config.http
     if http.tls_certificate is None or http.tls_key is None:
         return
@@ -189,7 +184,6 @@ class _Supervisor:
 
 
 def _start_of(begin: bool) -> str:
-    """How the first owner starts; see `privlearn.service.books.Start`."""
     return "begin" if begin else "resume"
 
 

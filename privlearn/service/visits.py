@@ -44,12 +44,6 @@ def visit_of(
 
     Numbers that are of no such form go as an empty array, as do all of a body of another form:
     their record is null, as of any others that cannot be used.
-
-    Args:
-        body: what was sent.
-        form: that it should have.
-        shapes: of the numbers, by their names.
-        ruled: whether there is a rule of participation, under which the body says who it is.
     """
     sent = attempted(_read, body, form, ruled=ruled)
     if sent is FAILED:
@@ -74,7 +68,6 @@ def digest(visit: Visit) -> str:
 
 
 def _read(body: bytes, form: type[Recommend], *, ruled: bool) -> Recommend | str:
-    """The body in its form, or what is wrong with it; whatever else is raised is no JSON."""
     try:
         found = form.model_validate(json.loads(body))
     except ValidationError as error:
@@ -94,11 +87,7 @@ def _floats(sent: Any, shape: tuple[int, ...]) -> bytes:
 
 
 def what_is_wrong(mistakes: Iterable[tuple[Any, tuple[Any, ...]]]) -> str:
-    """Names and kinds of mistakes; no values, as they are somebody's.
-
-    Args:
-        mistakes: as pydantic tells them, each with its place in the body.
-    """
+    """Names and kinds of mistakes; no values, as they are somebody's."""
     found = []
     for item, place in mistakes:
         name = str(place[0]) if place else ""

@@ -33,7 +33,6 @@ class _Server(uvicorn.Server):
         """Installs none."""
 
     def capture_signals(self) -> Any:
-        """Captures none."""
         from contextlib import nullcontext
 
         return nullcontext()
@@ -55,12 +54,7 @@ async def serve(config: ServiceConfig, listening: socket.socket, lifeline: int) 
 
 
 def server_of(config: ServiceConfig, asked: Asked) -> uvicorn.Server:
-    """What answers HTTP, with this worker's part of all connections.
-
-    Args:
-        config: of the service.
-        asked: answers what the application cannot.
-    """
+    """What answers HTTP, with this worker's part of all connections."""
     http = config.http
     most = http.most_connections // http.workers
     _have_files(most + _BESIDE)

@@ -191,7 +191,6 @@ class _Place:
 
     @property
     def identity(self) -> str:
-        """Device and inode."""
         found = os.fstat(self._file)
         return f"{found.st_dev}:{found.st_ino}"
 
@@ -201,7 +200,6 @@ class _Place:
         self._log = _which(self.log)
 
     def leave_log(self) -> None:
-        """Lets SQLite remove the log."""
         open_file_lock.let_go(self._file)
 
     def check(self) -> None:
@@ -289,7 +287,6 @@ class HeldFile:
                 os.unlink(new)
 
     def _begin_at(self, path: Path) -> None:
-        """Goes on with a file that was just made, under its name."""
         self.path, self._version = path, None
         self._connect()
         self._configure()
@@ -301,8 +298,6 @@ class HeldFile:
         """Opens a file, which the block reads; it is let go of where the block fails.
 
         Args:
-            path: of the file.
-            kind: of the file.
             moved: takes it for the only one, wherever it stands.
 
         Raises:
@@ -322,7 +317,6 @@ class HeldFile:
 
     @property
     def identity(self) -> str:
-        """Device and inode."""
         return self._place.identity
 
     def check_pages(self) -> None:
@@ -375,11 +369,6 @@ class HeldFile:
         return self._kind.error(f"{self.path} cannot be {what}: {error}")
 
     def clean(self) -> None:
-        """Takes what was overwritten out of the file and its log.
-
-        Raises:
-            PrivlearnError: somebody else reads the file, for whom SQLite keeps it in the log.
-        """
         try:
             cut = self._cut_log(wait=_READERS)
         except sqlite3.Error as error:
@@ -498,7 +487,6 @@ def _bare(kind: Kind) -> str:
 
 
 def _which(file: Path | int) -> tuple[int, int] | None:
-    """Device and inode of what stands there; None for nothing."""
     try:
         found = os.stat(file)
     except OSError:

@@ -30,7 +30,7 @@ from typing import Any, Protocol, Self, final
 
 from privlearn.errors import LocalSocketError, PrivlearnError, TokenCopyError
 from privlearn.storage import processes
-from privlearn.storage.addresses import is_address
+from privlearn.storage.addresses import located_socket
 from privlearn.storage.frames import (
     HEAD,
     Limits,
@@ -45,44 +45,13 @@ from privlearn.storage.frames import (
 
 try:
     import fcntl
-except ImportError:  # `_check_system` says so
+except ImportError:  # `located_socket` says so
     fcntl = None  # type: ignore[assignment]
 
-LONGEST_PATH = 107
-"""Bytes of a socket's path: the kernel's ``sun_path`` has room for no more."""
 _BETWEEN = 0.1
 """Seconds until a server that could not take a connection tries again."""
 _LOG = logging.getLogger("privlearn.local_sockets")
 _UNKNOWN = LocalSocketError("the other side failed unexpectedly; its log says how")
-
-
-def located_socket(path: str | os.PathLike[str]) -> Path:
-    """The absolute path of a socket.
-
-    Raises:
-        LocalSocketError: no name, or one too long for the system, which may have no such sockets.
-    """
-    if fcntl is None or not hasattr(socket, "SO_PEERCRED"):
-        raise LocalSocketError(
-            "this system does not tell a Unix socket who is at its other end (SO_PEERCRED, Linux): "
-            "processes cannot share a ledger here"
-        )
-    name = os.fsdecode(path)
-    if not name or "\0" in name:
-        raise LocalSocketError(f"socket = {name!r}: must name a file")
-    if is_address(name):
-        raise LocalSocketError(
-            "a database's address where the path of a socket is wanted; a ledger in PostgreSQL is "
-            "joined by Ledger.postgres(address, 'join')"
-        )
-    where = Path(os.path.abspath(name))
-    size = len(os.fsencode(where))
-    if size > LONGEST_PATH:
-        raise LocalSocketError(
-            f"{where}: a path of {size} bytes; that of a socket has at most {LONGEST_PATH}: give a "
-            "shorter one, such as /run/user/1000/privlearn.sock"
-        )
-    return where
 
 
 def user_of(end: socket.socket) -> tuple[int, int]:
@@ -109,7 +78,6 @@ class Peer:
         self._room.set()
 
     def _count(self, questions: int, size: int) -> None:
-        """So many more are under way."""
         self._questions += questions
         self._bytes += size
         if self._questions < self._limits.unanswered and self._bytes < self._limits.attached:
@@ -171,13 +139,11 @@ class _Place:
                 self.path.unlink()
 
     def leave(self) -> None:
-        """Lets the next server in."""
         processes.INHERITED.discard(self)
         self.socket.close()
         os.close(self.lock)
 
     def inherited(self) -> None:
-        """A forked child keeps neither the lock nor the socket alive."""
         self.leave()
 
 
@@ -204,11 +170,7 @@ def _lock(path: Path) -> int:
 
 
 def _remove_dead(path: Path) -> None:
-    """Removes the socket that a dead server left; called with the lock.
-
-    Raises:
-        LocalSocketError: it is no socket, or somebody serves there who takes no lock.
-    """
+    """Removes the socket that a dead server left; called with the lock."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -374,11 +336,7 @@ class LocalServer:
 async def _next_frame(
     reader: asyncio.StreamReader, limits: Limits
 ) -> tuple[int, dict[str, Any], bytes] | None:
-    """The next frame; None at the end of the connection, between two of them.
-
-    Raises:
-        LocalSocketError, EOFError, TimeoutError, OSError: not one of the form, or not whole.
-    """
+    """The next frame; None at the end of the connection, between two of them."""
     first = await reader.read(1)
     if not first:
         return None
@@ -484,7 +442,7 @@ class Client:
             raise answer
         return answer
 
-    def tell(self, fields: dict[str, Any], *, seconds: float | None = None) -> None:
+    def tell(self, fields: dict[str, Any]) -> None:
         """Sends a question, and waits for no answer.
 
         Raises:
@@ -492,7 +450,7 @@ class Client:
             TokenCopyError: in a forked process.
         """
         self._check_process()
-        deadline = time.monotonic() + (self._limits.seconds if seconds is None else seconds)
+        deadline = time.monotonic() + self._limits.seconds
         self._put(framed({"id": next(self._numbers), "ask": fields}, b"", self._limits), deadline)
 
     def _check_process(self) -> None:
@@ -574,7 +532,6 @@ class Client:
             raise self._broken(error) from None
 
     def _cut(self) -> tuple[int, dict[str, Any], bytes] | None:
-        """The first frame of what was read, if it is there as a whole."""
         buffer = self._buffer
         if len(buffer) < HEAD.size:
             return None
@@ -656,11 +613,7 @@ class AsyncClient:
     async def connect(
         cls, path: str | os.PathLike[str], *, limits: Limits | None = None
     ) -> AsyncClient:
-        """Connects to a server.
-
-        Raises:
-            LocalSocketError: nobody serves there, or a process of another user.
-        """
+        """Connects to a server; raises as `Client`."""
         where, taken = located_socket(path), limits if limits is not None else Limits()
         end = _connected(where, taken.seconds)  # a Unix socket connects at once
         end.setblocking(False)
@@ -670,13 +623,6 @@ class AsyncClient:
     async def ask(
         self, fields: dict[str, Any], attached: bytes = b"", *, seconds: float | None = None
     ) -> Message:
-        """Sends a question, and waits for its answer.
-
-        Raises:
-            LocalSocketError: no answer came, and whether the question did is not known; or it is
-                too large.
-            PrivlearnError: what the other side raised.
-        """
         number = next(self._numbers)
         frame = framed({"id": number, "ask": fields}, attached, self._limits)
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -725,11 +671,9 @@ class AsyncClient:
 
     @property
     def lost(self) -> bool:
-        """Whether nothing can be asked over it any more."""
         return bool(self._lost)
 
     async def close(self) -> None:
-        """Ends the connection, and all that waits for an answer; may be called twice."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from typing import Any
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 
 from privlearn.accountants.calibration import (
     DIGITS,
-    gaussian_multiplier,
     least_noise,
     least_noise_by_shares,
     noisier,
@@ -41,7 +39,7 @@ from privlearn.losses import (
     registered_kinds,
 )
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
-from privlearn.losses.conversion import Bounded, gaussian_delta, gaussian_mu_squared
+from privlearn.losses.conversion import gaussian_mu_squared
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import float_down, float_up
 
@@ -67,65 +65,6 @@ STEP = Fraction(1, 10 ** (DIGITS - 1))
 
 def name(loss: Loss) -> str:
     return loss.kind
-
-
-# Gaussians, in closed form -----------------------------------------------------------------------
-
-
-def test_a_thousand_gaussians_need_133_5961() -> None:
-    found = gaussian_multiplier(ApproxDP(1, "1e-6"), 1000)
-    assert float(found) == pytest.approx(133.5961, abs=5e-5)
-    assert found.denominator <= 10**9, "12 significant decimals"
-
-
-@given(EPSILONS, DELTAS, COUNTS)
-@settings(deadline=None)
-def test_the_multiplier_is_the_smallest_of_its_grid(e: float, d: float, count: int) -> None:
-    z = gaussian_multiplier(ApproxDP(e, d), count)
-    at = [
-        epsilon_of(GaussianLoss(1 / x**2) * count, d).value
-        for x in (z, z * (1 - Fraction(2, 10**11)))
-    ]
-    assert at[0] <= e < at[1]
-    # an independent way: the mass by its own root finder
-    assert float(z) == pytest.approx(math.sqrt(count / gaussian_mu_squared(e, d)), rel=1e-11)
-
-
-@given(EPSILONS, DELTAS, COUNTS, st.floats(1, 2), st.sampled_from("edn"))
-@settings(deadline=None)
-def test_the_multiplier_is_monotone(e: float, d: float, n: int, by: float, what: str) -> None:
-    less = gaussian_multiplier(ApproxDP(e, d), n)
-    other = {
-        "e": (e / by, d, n),
-        "d": (e, d / by, n),
-        "n": (e, d, n + math.ceil(n * (by - 1))),
-    }[what]
-    assert gaussian_multiplier(ApproxDP(other[0], other[1]), other[2]) >= less
-
-
-def test_neighbouring_floats_keep_the_order() -> None:
-    values, e = [], 0.9
-    for _ in range(50):
-        values.append(gaussian_multiplier(ApproxDP(e, "1e-6"), 17))
-        e = math.nextafter(e, 2)
-    assert values == sorted(values, reverse=True)
-
-
-def test_the_closed_form_calls_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Speed itself is measured in benchmarks; here: no root finder and few evaluations."""
-    import privlearn.accountants.calibration as module
-
-    calls: list[float] = []
-
-    def counted(mass: float, epsilon: float) -> Bounded:
-        calls.append(mass)
-        return gaussian_delta(mass, epsilon)
-
-    monkeypatch.setattr(module, "gaussian_delta", counted)
-    monkeypatch.delattr(module, "evaluate")
-    for count in (1, 1000, 10**9):
-        gaussian_multiplier(ApproxDP(1, "1e-6"), count)
-    assert len(calls) <= 3
 
 
 # Every kind -------------------------------------------------------------------------------------
@@ -258,8 +197,6 @@ def test_what_cannot_be_calibrated_is_refused() -> None:
         least_noise([(GaussianLoss(1), 1)], ApproxDP(0, "1e-6"))
     with pytest.raises(ValueError, match="count"):
         least_noise([(GaussianLoss(1), 1)], ApproxDP(1, "1e-6"), count=-5)
-    with pytest.raises(ValueError, match="count"):
-        gaussian_multiplier(ApproxDP(1, "1e-6"), 0)
     with pytest.raises(ValueError, match="shares"):
         least_noise_by_shares([(GaussianLoss(1), 1)], [0], ApproxDP(1, "1e-6"))
     with pytest.raises(ValueError, match="shares"):
@@ -300,7 +237,7 @@ def test_every_kind_of_loss_but_what_is_only_stated_can_be_made_noisier() -> Non
 def test_the_promise_is_rounded_down_before_the_search() -> None:
     """A third is no float: the floats that are used lie below it."""
     promise = ApproxDP("1/3", "1/3000001")
-    z = gaussian_multiplier(promise)
+    z = least_noise([(GaussianLoss(1), 1)], promise).factor
     value = epsilon_of(
         GaussianLoss(1 / z**2, adjacency=Adjacency.REPLACE_ONE), float_down(promise.delta)
     )

@@ -122,7 +122,7 @@ def test_a_first_try_that_was_never_spent_is_free_and_the_retry_goes_on(tmp_path
     first = once(accountant)
     assert np.array_equal(once(accountant).value, first.value)
     assert (spends(accountant), accountant.spent()) == (1, ZCDP("0.25"))
-    issued = accountant.ledger.issued_under(nonce_after(nonce_after(NONCE)))
+    issued = next(accountant.ledger.since(nonce_after(nonce_after(NONCE))))
     assert isinstance(issued, IssueEntry)
     assert issued.token == first.paid_by
     assert accountant.certificate().problems == []

@@ -32,8 +32,8 @@ from privlearn.accountants.serving import default_socket, serve_ledger
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger, read_records
+from privlearn.ledger.open_ledger import Settling
 from privlearn.ledger.owner import LedgerOwner
-from privlearn.ledger.syncing import Settling
 from privlearn.ledger.values import digest_of
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, PrefixSum

@@ -35,7 +35,7 @@ from privlearn.ledger import Ledger, Record, read_records
 from privlearn.ledger.chain import this_minute
 from privlearn.ledger.disk import Disk
 from privlearn.ledger.entries import IssueEntry, PublishEntry, RetireEntry
-from privlearn.ledger.syncing import Settling
+from privlearn.ledger.open_ledger import Settling
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise

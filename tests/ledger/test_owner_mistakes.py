@@ -32,8 +32,9 @@ from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
 from privlearn.people import People
 from privlearn.rows.domains import Ball
+from privlearn.storage.addresses import located_socket
 from privlearn.storage.frames import Limits, Message
-from privlearn.storage.sockets import Client, Peer, located_socket
+from privlearn.storage.sockets import Client, Peer
 from privlearn.values.participation import Participation
 
 USERS = range(10)

@@ -46,7 +46,6 @@ class Ball(ShippedDomain):
     norm: Annotated[Norm, norm_name] = "l2"
 
     def clip(self, block: Array) -> Array:
-        """Scales each row, shape (size,), to norm <= radius."""
         values = shaped(block, self.record_form())
         if self.norm == "l2" and np.vdot(values, values) < 0.999 * self.radius**2:
             return values  # well inside, all of them together (NaN is not)
@@ -55,14 +54,7 @@ class Ball(ShippedDomain):
             return to_radius(values, norms, self.radius)
 
     def record_form(self) -> Numbers:
-        """One array of ``size`` numbers."""
         return Numbers((self.size,))
-
-    def null(self) -> Array:
-        return np.zeros(self.size)
-
-    def _largest_of_null(self) -> float:
-        return 0.0
 
     def integers(self, block: Array, grid: Grid) -> Integers:
         """Scales each row, shape (size,), so that its norm in steps is at most ⌊radius/step⌋."""
@@ -85,9 +77,6 @@ class Ball(ShippedDomain):
                 drop(steps[tile], inside(steps[tile], radius, exponent))
         return steps
 
-    def null_integers(self, grid: Grid) -> Integers:
-        return np.zeros(self.size, dtype=np.int64)
-
     def integer_bound(self, grid: Grid) -> dict[str, int]:
         """The norm, the domain's own, is at most ``largest``: ⌊radius·(1 − 2⁻⁴²)/step⌋."""
         return {"largest": radius_in_steps(self.radius, grid)}
@@ -96,9 +85,6 @@ class Ball(ShippedDomain):
         more = 1 / exponent_of(norm) - 1 / exponent_of(self.norm)
         stretch = 1.0 if more <= 0 else power(self.size, more)
         return (2 if adjacency is Adjacency.REPLACE_ONE else 1) * self.radius * stretch
-
-    def decode(self, total: Array) -> Array:
-        return total
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "radius": self.radius, "size": self.size, "norm": self.norm}

@@ -3,8 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from fractions import Fraction
-from typing import Any, ClassVar, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Protocol,
+    TypeGuard,
+    TypeVar,
+    cast,
+    runtime_checkable,
+)
 
 import numpy as np
 
@@ -92,22 +100,27 @@ def largest_of_null(domain: Domain[Any]) -> float:
     return float(np.abs(domain.null()).max(initial=0.0))
 
 
-def fitting_grid(domain: IntegerDomain[Any], scale: float, rows: float | Fraction = 1) -> Grid:
-    """The finest grid for noise of this scale on which ``rows`` contributions can be added up.
+def fitting_grid(domain: IntegerDomain[Any], scale: float) -> Grid:
+    """The finest grid for noise of this scale on which a contribution fits.
 
     Raises:
         ValueError: no grid fits, see `Grid.fitting` and `IntegerDomain.integer_bound`.
     """
-    grid = Grid.fitting(scale, largest_number(domain), rows)
+    grid = Grid.fitting(scale, largest_number(domain))
     domain.integer_bound(grid)
     return grid
 
 
 class ShippedDomain(Checked, ABC):
-    """What the domains of this package have besides."""
+    """What the domains of this package have besides; by default the null contribution is 0."""
 
     __slots__ = ()
     kind: ClassVar[str]
+
+    if TYPE_CHECKING:  # a field of some
+
+        @property
+        def size(self) -> int: ...
 
     @abstractmethod
     def sensitivity(self, adjacency: Adjacency, norm: Norm = "l2") -> float:
@@ -117,9 +130,18 @@ class ShippedDomain(Checked, ABC):
     def record_form(self) -> Accepted | None:
         """The form of records that `clip` can use, whatever their numbers."""
 
-    @abstractmethod
+    def null(self) -> Array:
+        return np.zeros(self.size)
+
+    def null_integers(self, grid: Grid) -> Integers:
+        return np.zeros(self.size, dtype=np.int64)
+
     def _largest_of_null(self) -> float:
         """Of the sizes of its numbers, without making them: a ledger may state any length."""
+        return 0.0
+
+    def decode(self, total: Array) -> Array:
+        return total
 
     def diameter(self, norm: Norm = "l2") -> float:
         """Largest distance between two members."""

@@ -50,7 +50,6 @@ class Box(ShippedDomain):
             return np.clip(values, self.low, self.high)
 
     def record_form(self) -> Numbers:
-        """One array of ``size`` numbers."""
         return Numbers((self.size,))
 
     def null(self) -> Array:
@@ -96,9 +95,6 @@ class Box(ShippedDomain):
         if p not in whole:
             return float_up(width) * power(self.size, 1 / p) * (1 + 1e-14)
         return float_up(width * whole[p])
-
-    def decode(self, total: Array) -> Array:
-        return total
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "low": self.low, "high": self.high, "size": self.size}

@@ -42,7 +42,6 @@ class Categories(ShippedDomain):
         return self._marked(block, np.float64(1.0), self.null())
 
     def record_form(self) -> Numbers:
-        """One number."""
         return Numbers()
 
     def _marked(self, block: object, mark: Number, null: NDArray[Number]) -> NDArray[Number]:
@@ -83,9 +82,6 @@ class Categories(ShippedDomain):
         away = 1 - 1 / self.size
         rest = (self.size - 1) * (1 / (self.size * away)) ** p if p < math.inf else 0.0
         return away * float((1 + rest) ** (1 / p)) * (1 + 1e-14)
-
-    def decode(self, total: Array) -> Array:
-        return total
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "size": self.size}

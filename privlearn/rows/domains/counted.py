@@ -78,25 +78,15 @@ class Counted(ShippedDomain):
         return self.unit
 
     def record_form(self) -> Numbers:
-        """That of the inner domain."""
         return self.inner.record_form()
 
     def clip(self, block: Array) -> Array:
         """Of rows of shape (inner.size,): clipped, and behind them the unit; zeros if missing."""
         return _paired(self.inner.clip(block), block, self._unit)
 
-    def null(self) -> Array:
-        return np.zeros(self.size)
-
-    def _largest_of_null(self) -> float:
-        return 0.0
-
     def integers(self, block: Array, grid: Grid) -> Integers:
         """In steps, as `clip`; the unit is rounded down."""
         return _paired(self.inner.integers(block, grid), block, _unit_in_steps(self, grid))
-
-    def null_integers(self, grid: Grid) -> Integers:
-        return np.zeros(self.size, dtype=np.int64)
 
     def integer_bound(self, grid: Grid) -> dict[str, int]:
         """That of ``inner``, and the ``unit``."""

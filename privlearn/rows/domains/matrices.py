@@ -88,14 +88,7 @@ class PSDTrace(ShippedDomain):
             return cast(Array, matrices[:, rows, columns] * weights)
 
     def record_form(self) -> Numbers:
-        """Any number of rows of ``dim`` numbers."""
         return Numbers((None, self.dim))
-
-    def null(self) -> Array:
-        return np.zeros(self.size)
-
-    def _largest_of_null(self) -> float:
-        return 0.0
 
     def integers(self, block: Array, grid: Grid) -> Integers:
         """Turns factors, shape (n, m, dim), into rows of svec (or triangle) form in steps.
@@ -123,9 +116,6 @@ class PSDTrace(ShippedDomain):
                 steps[tile] = matrices[:, rows, columns] * in_steps  # toward zero
                 drop(steps[tile], held & inside(steps[tile], radius, 2.0))
         return steps
-
-    def null_integers(self, grid: Grid) -> Integers:
-        return np.zeros(self.size, dtype=np.int64)
 
     def integer_bound(self, grid: Grid) -> dict[str, int]:
         """The ℓ2 norm is at most ``largest``, and ``trace`` bounds that of factors of <= 4096 rows.

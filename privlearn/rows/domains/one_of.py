@@ -81,7 +81,6 @@ class OneOf(ShippedDomain, Generic[X]):
     def _placed(
         self, contributions: NDArray[Number], arms: object, null: NDArray[Number]
     ) -> NDArray[Number]:
-        """Each contribution at its arm, and null ones at the others."""
         chosen = shaped(arms, Numbers())
         if len(chosen) != len(contributions):
             raise ValueError(f"arms of shape {chosen.shape}: must be ({len(contributions)},)")

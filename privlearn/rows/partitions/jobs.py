@@ -64,7 +64,6 @@ class Steps:
         return Steps(self.read, (*self.maps, (name, function)))
 
     def mapped(self, rows: Rows[Any]) -> Rows[Any]:
-        """The rows after all functions."""
         for name, function in self.maps:
             rows = rows.map(function) if name == "map" else rows.map_rows(function)
         return rows
@@ -185,8 +184,6 @@ class SumJob(Generic[X]):
             )
         return cls(Job.begin(key), mechanism, Steps(read))
 
-    # At a worker ---------------------------------------------------------------------------------
-
     def partial(self, users: range, source: Any) -> bytes:
         """The sum over one partition; never raises, as that would be logged with its arguments.
 
@@ -227,8 +224,6 @@ class SumJob(Generic[X]):
         """The sum over no rows, with which any other stays what it is."""
         return self._sealed(self._of_nobody(), self.job.key())
 
-    # At the owner --------------------------------------------------------------------------------
-
     def total(self, frame: bytes, *, people: Registry | None = None) -> PartialSum:
         """The sum that a cluster returned, sealed; for ``release_partial`` of the mechanism.
 
@@ -245,8 +240,6 @@ class SumJob(Generic[X]):
         if told is not None:
             raise PartitionError(f"{told}. Nothing was spent for this sum")
         return self._opened(frame, self.job.key(), people)
-
-    # ---------------------------------------------------------------------------------------------
 
     def _sum(self, users: range, source: Any, key: bytes) -> PartialSum:
         wanted = overlap(users, self.only)

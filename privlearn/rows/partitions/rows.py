@@ -201,7 +201,6 @@ class PartitionedRows(Sealed, Generic[X]):
 
     @property
     def count(self) -> int:
-        """How many rows."""
         return sum(map(len, self.users))
 
     @property
@@ -448,12 +447,7 @@ def _consecutive(sizes: Sequence[int], first: int) -> list[range]:
 
 
 def _in_order(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Those with rows, by their users.
-
-    Raises:
-        ValueError: there are none.
-        UsersError: a user is in two of them.
-    """
+    """Those with rows, by their users."""
     filled = sorted((p for p in parts if len(p.users)), key=lambda part: part.users.start)
     if not filled:
         raise ValueError("partitions: all are empty; there is nothing to add up")
