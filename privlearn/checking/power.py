@@ -20,8 +20,7 @@ from privlearn.checking.targets import SamplingTarget
 from privlearn.errors import CheckError
 
 _RUNS = 2  # Planted faults that all have to be refuted
-MORE = 4
-"""How many times as many samples are taken where there is no power with the first."""
+MORE = 4  # How many times as many samples are taken where there is no power with the first
 _CLEARLY = 1.25  # Times the claim; one planted fault is enough if it is found to lose so much
 _HOPEFUL = 0.25  # Of what a planted fault had to exceed: with less, more samples would not do it
 _MINUTES = 10.0

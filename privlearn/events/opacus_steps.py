@@ -27,8 +27,7 @@ class Sample(NamedTuple):
     """A Poisson sample that was drawn and is not paid for yet."""
 
     size: int
-    rate: float
-    """With which each record is in it, as the sampler was set when it was drawn."""
+    rate: float  # With which each record is in it, as the sampler was set when it was drawn
 
 
 class PoissonSamples(Protocol):

@@ -17,8 +17,7 @@ from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
 
 _SMALLEST_DELTA = 1e-12
-FALSE_ALARMS = 0.01
-"""Of the alarm that a reading tells of: whom it goes off for by mistake."""
+FALSE_ALARMS = 0.01  # Of the alarm that a reading tells of: whom it goes off for by mistake
 _QUICK = "gaussian", "pure", "renyi"
 _MOST_TERMS = 4000  # Losses that are looked at for all points of a curve together
 _LEAST_POINTS, _MOST_POINTS, _SLOW_POINTS = 5, 81, 13

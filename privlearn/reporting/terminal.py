@@ -138,7 +138,7 @@ def _print_balance(balance: Balance, page: Page) -> None:
         )
     elif failing is not None:
         page.named("  failures", f"set aside {up(failing.cap)}")
-    for lead, purchase in zip(_leads("  it buys"), balance.buys, strict=False):
+    for lead, purchase in zip(["  it buys", *["    or"] * 100], balance.buys, strict=False):
         page.named(lead, purchase.what)
     if balance.plan_left:
         heads = ("left of the plan", "users", "runs", "of")
@@ -146,10 +146,6 @@ def _print_balance(balance: Balance, page: Page) -> None:
             heads,
             [(i.label, indices(i.users), str(i.left), str(i.count)) for i in balance.plan_left],
         )
-
-
-def _leads(first: str) -> list[str]:
-    return [first, *["    or"] * 100]
 
 
 def _of_whom(balance: Balance) -> str:

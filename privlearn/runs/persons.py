@@ -98,11 +98,7 @@ def check_registry(config: PersonConfig, out: Path, *, resume: bool = False) -> 
 
 
 def registry_of(config: PersonConfig, *, begun: bool) -> People | None:
-    """A registry, new or that of the run that was begun; None where each row is a person.
-
-    Raises:
-        PeopleError: it cannot be written.
-    """
+    """A registry, new or that of the run that was begun; None where each row is a person."""
     rule = config.rule()
     if rule is None:
         return None

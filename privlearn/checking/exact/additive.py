@@ -21,15 +21,10 @@ from privlearn.checking.exact.noisy_integers import differing_outputs
 from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
 from privlearn.checking.exact.streams import MOST_ARRIVALS, Stream, tried_places
 from privlearn.checking.neighbours import each_float, extreme_records, worst_pairs
-from privlearn.checking.stream_runs import (
-    accepted_users,
-    declared_users,
-    fixed_users,
-    is_stream,
-)
+from privlearn.checking.stream_runs import accepted_users, declared_users, fixed_users, is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.losses.output_laws import Distribution, Normal, Product, laplace, normal
+from privlearn.losses.output_laws import Normal, Product, laplace, normal
 from privlearn.noise import GaussianNoise
 from privlearn.rows.domains import Array
 from privlearn.values.records import join, length, record_at
@@ -53,10 +48,8 @@ class AdditiveDistributions(NamedTuple):
     """What was promised to whom, and the laws that neighbours give."""
 
     parts: list[tuple[Any, list[DistributionPair]]]
-    looked: str
-    """At which arrivals; empty for a single release."""
-    whole: bool
-    """Whether all outputs were looked at."""
+    looked: str  # At which arrivals; empty for a single release
+    whole: bool  # Whether all outputs were looked at
     telling: int = 0
     """Numbers of the output that are no function of the noisy integers of a stated grid."""
 
@@ -253,14 +246,13 @@ def _laws(
         moved = sorted(float(x) for x in np.abs(inside) if x > 1e-12)
         parts = [DistributionPair(laplace(x, 1.0), laplace(0.0, 1.0), f"pair {k}") for x in moved]
         if len(parts) > 1:
-            one, two = (Product(tuple((law, 1) for law in laws)) for laws in _columns(parts))
+            one, two = (
+                Product(tuple((law, 1) for law in laws))
+                for laws in ([part.p for part in parts], [part.q for part in parts])
+            )
             parts = [DistributionPair(one, two, f"pair {k}")]
         made.update({tuple(np.round(moved, 9)): part for part in parts})
     return list(made.values())
-
-
-def _columns(pairs: Sequence[DistributionPair]) -> tuple[list[Distribution], list[Distribution]]:
-    return [pair.p for pair in pairs], [pair.q for pair in pairs]
 
 
 def _solved(look: _Look) -> AdditiveDistributions:

@@ -51,9 +51,6 @@ class DistributionPair:
     q: Distribution
     label: str = ""
 
-    def flipped(self) -> DistributionPair:
-        return DistributionPair(self.q, self.p, self.label)
-
 
 def renyi(p: Distribution, q: Distribution, order: float) -> Value:
     """D_order(p‖q) in nats; inf where p has mass that q has not.

@@ -36,8 +36,7 @@ from privlearn.noise.exact.words import SeededWords
 from privlearn.rows.domains import Array
 from privlearn.values.records import length, record_at
 
-ERROR = 1e-8
-"""Of a log probability."""
+ERROR = 1e-8  # Of a log probability
 _TRIED = 4000  # Reports on which a law is tried
 _FIT = 0.06
 """Distance of distribution functions that so many reports, and an axis estimated on them, allow."""

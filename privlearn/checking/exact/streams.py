@@ -27,8 +27,7 @@ from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.rows.domains import Array, Domain
 
-MOST_ARRIVALS = 2**16
-"""Arrivals of a longer stream that are looked at."""
+MOST_ARRIVALS = 2**16  # Arrivals of a longer stream that are looked at
 _ALL_PLACES = 2048  # Every arrival is tried in streams that are no longer
 _SOME_PLACES = 512
 """Arrivals of longer ones that are tried at random, beside the first, the last and doublings."""

@@ -24,8 +24,7 @@ from privlearn.rows import Sealed
 CanonicalValue = Any
 """None, bool, int, float, str, or a list whose first entry says what the others are."""
 
-MISSING: CanonicalValue = ["missing"]
-"""In place of what is not there."""
+MISSING: CanonicalValue = ["missing"]  # In place of what is not there
 _ATOMS = frozenset([bool, int, float, str, type(None)])
 _NUMBERS = frozenset([bool, int, float, type(None)])
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")

@@ -20,18 +20,15 @@ from privlearn.rows.domains import Array
 
 Keyed = NDArray[np.int64]
 Scorer = Callable[[OutputTable], Array]
-Fitted = tuple[str, Scorer]
-"""What a distinguisher looks at, and its scores."""
+Fitted = tuple[str, Scorer]  # What a distinguisher looks at, and its scores
 
 RIDGES = (1e-8, 0.1, 10.0)
 """Shrinkage of correlations towards none; the first sees noise that is used twice."""
 
 MAX_FEATURES = 1500
 MAX_FLAGS = 256
-FEW_VALUES = 32
-"""Numbers that take no more values than this may be names."""
-LOOK = 1500
-"""Outputs per data set that suffice to choose among features."""
+FEW_VALUES = 32  # Numbers that take no more values than this may be names
+LOOK = 1500  # Outputs per data set that suffice to choose among features
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,7 @@ class Score:
         return self.fitted()[1]
 
 
-Cells = tuple[Array, Array]
-"""Numbers that stand in the data of either data set."""
+Cells = tuple[Array, Array]  # Numbers that stand in the data of either data set
 
 ScoreFamily = Callable[[OutputTable, OutputTable], list[Score]]
 """Fits to training outputs of either data set."""
@@ -402,14 +398,11 @@ def _one(i: int, sign: float, name: str, features: Scorer) -> Fitted:
     return name if sign > 0 else f"−({name})", lambda table: sign * features(table)[:, i]
 
 
-DIGITS = 53
-"""Binary digits of a float."""
+DIGITS = 53  # Binary digits of a float
 SAME_DIGITS = 40
 """Binary digits in which two numbers must agree to be the same one: noise never does by chance."""
-MAX_ENTRIES = 2**19
-"""Numbers that are looked up at most, in the outputs that are learned from."""
-LEAST_REPEATS = 3
-"""So many more for one data set than for the other are worth a test of their own."""
+MAX_ENTRIES = 2**19  # Numbers that are looked up at most, in the outputs that are learned from
+LEAST_REPEATS = 3  # So many more for one data set than for the other are worth a test of their own
 
 
 def repeats(first: OutputTable, second: OutputTable, cells: Cells | None) -> Score | None:
