@@ -51,13 +51,6 @@ def default_pairs(
 ) -> list[DataPair]:
     """Pairs of neighbouring data sets, as blocks of records.
 
-    Args:
-        mechanism: has ``release(rows, token)`` or ``open(token)``.
-        adjacency: the neighbour relation of the pairs.
-        records: a block of records to choose from (leading axis: users), the last one null if
-            there is such; default, for a shipped domain: its informative ones.
-        seed: of random records.
-
     Raises:
         CheckError: it does not spend, or its domain did not come with this package and no records
             are given.

@@ -28,16 +28,7 @@ _MINUTES = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What a check makes of a planted fault of factor 2.
-
-    Attributes:
-        planted: the fault, in words.
-        seen: how often it was refuted.
-        runs: how often it was tried; the first one that is not refuted is the last.
-        bounds: what was found in each run, in the unit of the claim.
-        claimed: what it had to exceed.
-        samples: of each run.
-    """
+    """What a check makes of a planted fault of factor 2."""
 
     planted: str
     seen: int
@@ -48,7 +39,6 @@ class Power:
 
     @property
     def share(self) -> float:
-        """Part of the planted faults that were seen: an estimate of how likely one is."""
         return self.seen / self.runs
 
     @property
@@ -106,12 +96,6 @@ def with_power(
     """What was found, or is found with more samples where these had no power, and the power.
 
     Of a claim that is refuted there is no need to know the power.
-
-    Args:
-        subject: what was checked.
-        first: what was found by ``samples``.
-        samples: outputs of the check.
-        confidence: of its bound.
     """
 
     def check(tried: SamplingTarget[Any], seed: int, number: int) -> Evidence:

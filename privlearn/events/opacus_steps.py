@@ -97,15 +97,7 @@ def _noting(sampler: Any) -> Any:
 
 
 class PaidSteps:
-    """Clipping and noise of an optimizer, in place of its own methods.
-
-    Args:
-        optimizer: a plain `DPOptimizer`.
-        samples: of the loader that it is trained on.
-        accountant: which issues the tokens, for all of its users.
-        price: the loss of one step, of noise multiplier and sample rate.
-        mechanism, label: as the ledger says them.
-    """
+    """Clipping and noise of an optimizer, in place of its own methods."""
 
     def __init__(
         self,

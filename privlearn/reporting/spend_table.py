@@ -83,7 +83,6 @@ class SpendTable:
     _text: str = ""
 
     def see(self, record: Record, entry: Entry, state: AccountState) -> None:
-        """Counts a spend, or takes off what a stream that ended early did not take."""
         envelope = record.envelope
         if envelope is not None:
             text = envelope.get("at", self._text)

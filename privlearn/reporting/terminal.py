@@ -31,12 +31,6 @@ def print_report(
 ) -> None:
     """Prints the first screen, and behind it what was asked for, or all.
 
-    Args:
-        report: what is printed.
-        console: where to.
-        by: how spends are added up; default by mechanism and label.
-        full: everything, with every assumption, and what follows from a problem.
-
     All text of the ledger is indented, so that it cannot be taken for the verdict.
     """
     page = Page(console)

@@ -26,7 +26,7 @@ from privlearn.reporting.certificates import certificate_markdown
 from privlearn.rows import RowStore
 from privlearn.rows.domains import Array
 from privlearn.rows.store import joined
-from privlearn.runs.settings import RunConfig
+from privlearn.runs.persons import RunConfig
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole
 
 LOOK: Final = "look.txt"  # What ``--look`` writes to the private folder
@@ -284,15 +284,7 @@ def _about(label: str, users: range) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run leaves behind.
-
-    Attributes:
-        certificate: of the public ledger.
-        released: lines about what is public.
-        lines: for the operator only.
-        folders: where the files are.
-        published: what the public folder holds, in words.
-    """
+    """What a run leaves behind."""
 
     certificate: Certificate
     released: list[str]

@@ -25,7 +25,7 @@ from privlearn.losses.budget_texts import (
 )
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP
 from privlearn.runs.persons import PersonConfig
-from privlearn.runs.settings import RunConfig as RunConfig
+from privlearn.runs.persons import RunConfig as RunConfig
 from privlearn.runs.user_tables import SHIPPED
 
 _METHODS: Mapping[str, tuple[str, ...]] = {

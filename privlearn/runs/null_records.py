@@ -53,12 +53,7 @@ class NullRecords:
         return Counter(self.reasons.values()).most_common()
 
     def lines(self, *, rule: bool = False) -> list[str]:
-        """What the operator should see at once.
-
-        Args:
-            rule: whether there is a rule of participation, which leaves out some of the others, and
-                nobody is told which.
-        """
+        """What the operator should see at once."""
         good, counted = self.users - self.count, "usable" if rule else "counted"
         if not self.count:
             return [f"records: all {self.users:,} {counted}"]

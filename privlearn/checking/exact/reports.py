@@ -156,14 +156,7 @@ def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
 
 @dataclass(frozen=True)
 class _Cap:
-    """The law of a report: a share of a cap around ``axis`` and the rest of one opposite.
-
-    Attributes:
-        axis: unit vector in the coordinates of the report; None for the null law.
-        share: of reports about ``axis``.
-        probability: p, to fall into the cap.
-        mass: q, of the cap under the null law.
-    """
+    """The law of a report: a share of a cap around ``axis`` and the rest of one opposite."""
 
     axis: Array | None
     share: float = 0.0

@@ -114,7 +114,6 @@ class Case:
         return Rows.seal(self.block, users=self.users)
 
     def example(self, place: int) -> Any:
-        """A block of one of the examples."""
         return record_at(self.examples, slice(place, place + 1))
 
     def neighbouring(self, most: int) -> list[Rows[Any]]:

@@ -33,14 +33,7 @@ LOOK = 1500  # Outputs per data set that suffice to choose among features
 
 @dataclass(frozen=True)
 class Score:
-    """A learned distinguisher.
-
-    Attributes:
-        fitted: what it looks at, and scores of a table of outputs; many compete and one is used, so
-            that it is fitted to all training outputs when it is asked for.
-        first: scores of training outputs of the first data set by a fit that had not seen them.
-        second: the same for the second data set.
-    """
+    """A learned distinguisher."""
 
     fitted: Callable[[], Fitted]
     first: Array
@@ -68,12 +61,8 @@ def families(
 ) -> list[ScoreFamily]:
     """Learners that can say something about such outputs, cheap ones first.
 
-    Args:
-        first: training outputs of the first data set.
-        second: training outputs of the second data set.
-        cells: the numbers in the data of either data set.
-        bits: whether to look at the last bits of numbers, which give away nearly all noise that
-            is sampled in floating point (Mironov 2012).
+    ``cells`` are the numbers in the data of either data set.  ``bits``: whether to look at the last
+    bits of numbers, which give away nearly all noise sampled in floating point (Mironov 2012).
     """
     varied = _varied(first, second)
     fits: list[ScoreFamily] = []
@@ -330,12 +319,7 @@ OF_ALL = ("arg-max", "arg-min", "maximum", "minimum", "sum", "square", "largest 
 
 @dataclass(frozen=True)
 class _Features:
-    """Numbers, and what else can be computed from a row of them.
-
-    Attributes:
-        middle: of the second data set's training outputs.
-        fine: columns whose last bits are looked at: those on a coarse grid, or all.
-    """
+    """Numbers, and what else can be computed from a row of them."""
 
     middle: Array
     fine: NDArray[np.bool_]

@@ -242,13 +242,7 @@ def moment_bound(
 
 @dataclass(frozen=True)
 class _Segment:
-    """What some strategies staked on some pairs, and what these paid apart from the limits.
-
-    Attributes:
-        weights: shape (strategies, k).
-        bets: the k inequalities.
-        paid: shape (strategies, pairs).
-    """
+    """What some strategies staked on some pairs, and what these paid apart from the limits."""
 
     weights: Array
     bets: Bets
