@@ -29,19 +29,13 @@ from privlearn.rows.domains import Array, Ball, Box, Domain
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import blanked, each_leaf, join, leaves, length, record_at
 
-DataPair = tuple[Any, Any]
-"""Two data sets, or two records as blocks of one."""
+DataPair = tuple[Any, Any]  # Two data sets, or two records as blocks of one
 
-FEW = 5
-"""Other records, all on one side of a sum."""
-MANY = 12
-"""Other records, half of them on either side."""
-PATH = 128
-"""Users of which one after the other changes sides, to find where a decision turns."""
-STRIDE = 8
-"""So many change sides at a time at first."""
-LONGEST = 256
-"""Rows of a stream that are drawn at most, and as many where it states no horizon."""
+FEW = 5  # Other records, all on one side of a sum
+MANY = 12  # Other records, half of them on either side
+PATH = 128  # Users of which one after the other changes sides, to find where a decision turns
+STRIDE = 8  # So many change sides at a time at first
+LONGEST = 256  # Rows of a stream that are drawn at most, and as many where it states no horizon
 _ALONE = 13
 _SEEDS = (1, 2, 3)
 _LEAP = 1.5
@@ -56,13 +50,6 @@ def default_pairs(
     seed: int = 0,
 ) -> list[DataPair]:
     """Pairs of neighbouring data sets, as blocks of records.
-
-    Args:
-        mechanism: has ``release(rows, token)`` or ``open(token)``.
-        adjacency: the neighbour relation of the pairs.
-        records: a block of records to choose from (leading axis: users), the last one null if
-            there is such; default, for a shipped domain: its informative ones.
-        seed: of random records.
 
     Raises:
         CheckError: it does not spend, or its domain did not come with this package and no records
@@ -83,7 +70,8 @@ def default_pairs(
         turns = [turn for way in pairs[:2] for turn in turning_pairs(mechanism, way, adjacency)]
     # others who do not count may leave a mechanism that counts, or averages, with one record
     nobody = _null_record(record_at(records, slice(0, 1)))
-    far, other, null = first, pairs[min(1, len(pairs) - 1)], _of_the_null_record(pairs)
+    far, other = first, pairs[min(1, len(pairs) - 1)]
+    null = next((pair for pair in pairs if _is_null(pair[1])), far)
     crowded = [
         _beside(null, far[0], 1),
         _beside(other, _opposite(other), FEW),
@@ -96,10 +84,6 @@ def default_pairs(
         _beside(far, far[0], FEW),
     ]
     return [*alone[:4], *turns, *crowded[:5], *alone[4:], *crowded[5:]]
-
-
-def _of_the_null_record(pairs: list[DataPair]) -> DataPair:
-    return next((pair for pair in pairs if _is_null(pair[1])), pairs[0])
 
 
 def spend_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Spend:
@@ -124,11 +108,7 @@ def run_once(mechanism: Any, rows: Rows[Any], stub: StubAccountant) -> Any:
 
 
 def informative_records(domain: Domain[Any], *, seed: int = 0) -> Any:
-    """Extreme records of a shipped domain, vectors of mixed signs among them; the last is null.
-
-    Raises:
-        CheckError: a domain that did not come with this package.
-    """
+    """Extreme records of a shipped domain, vectors of mixed signs among them; the last is null."""
     if not isinstance(domain, Ball | Box):
         return extreme_records(domain, seed=seed)
     signs = _sign_patterns(domain.size, np.random.default_rng(seed))

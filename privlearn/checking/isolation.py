@@ -31,9 +31,6 @@ class OutputCapture:
     """Records what is printed, warned of and logged, with the time on a public clock.
 
     Loggers that do not propagate to the root logger are not captured.
-
-    Args:
-        clock: read at every text.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -151,10 +148,6 @@ class TimeLimit:
 
     In the main thread a timer interrupts Python code at any point, where the system has one (POSIX;
     long calls into compiled code end first); elsewhere `check` has to be called now and then.
-
-    Args:
-        seconds: from the start of the ``with`` block.
-        what: who is slow, for the message.
     """
 
     def __init__(self, seconds: float, what: str) -> None:

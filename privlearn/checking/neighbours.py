@@ -102,11 +102,7 @@ def _distances(
 
 
 def extreme_records(domain: Domain[Any], *, seed: int = 0) -> Any:
-    """A block of records that `clip` puts at the edge of the domain; the last one is null.
-
-    Raises:
-        CheckError: a domain that did not come with this package.
-    """
+    """A block of records that `clip` puts at the edge of the domain; the last one is null."""
     rng = np.random.default_rng(seed)
     match domain:
         case Ball():
@@ -130,7 +126,9 @@ def extreme_records(domain: Domain[Any], *, seed: int = 0) -> Any:
             return np.concatenate([some, some[:0] if len(some) % 2 == 0 else [0], [domain.size]])
         case Labelled():
             x = _signed(_directions(domain.dim, rng), domain.radius * _TOO_LARGE)
-            return np.repeat(x, 2, axis=0)[:-1], _ends(domain, 2 * len(x) - 1)
+            twice = np.repeat(x, 2, axis=0)[:-1]
+            low = np.arange(len(twice)) % 2 == 1
+            return twice, np.where(low, domain.low - 1.0, domain.high + 1.0)
         case Choices():
             return _choices(domain, rng)
     raise CheckError(
@@ -149,10 +147,6 @@ def _directions(size: int, rng: np.random.Generator) -> Array:
 def _signed(directions: Array, scale: float) -> Array:
     both = np.stack([directions, -directions], axis=1).reshape(-1, directions.shape[1])
     return np.concatenate([both * scale, np.full((1, directions.shape[1]), np.nan)])
-
-
-def _ends(domain: Labelled, n: int) -> Array:
-    return np.where(np.arange(n) % 2 == 0, domain.high + 1.0, domain.low - 1.0)
 
 
 def _factors(domain: PSDTrace, rng: np.random.Generator) -> Array:

@@ -20,8 +20,7 @@ from privlearn.checking.targets import SamplingTarget
 from privlearn.errors import CheckError
 
 _RUNS = 2  # Planted faults that all have to be refuted
-MORE = 4
-"""How many times as many samples are taken where there is no power with the first."""
+MORE = 4  # How many times as many samples are taken where there is no power with the first
 _CLEARLY = 1.25  # Times the claim; one planted fault is enough if it is found to lose so much
 _HOPEFUL = 0.25  # Of what a planted fault had to exceed: with less, more samples would not do it
 _MINUTES = 10.0
@@ -29,16 +28,7 @@ _MINUTES = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What a check makes of a planted fault of factor 2.
-
-    Attributes:
-        planted: the fault, in words.
-        seen: how often it was refuted.
-        runs: how often it was tried; the first one that is not refuted is the last.
-        bounds: what was found in each run, in the unit of the claim.
-        claimed: what it had to exceed.
-        samples: of each run.
-    """
+    """What a check makes of a planted fault of factor 2."""
 
     planted: str
     seen: int
@@ -49,7 +39,6 @@ class Power:
 
     @property
     def share(self) -> float:
-        """Part of the planted faults that were seen: an estimate of how likely one is."""
         return self.seen / self.runs
 
     @property
@@ -107,12 +96,6 @@ def with_power(
     """What was found, or is found with more samples where these had no power, and the power.
 
     Of a claim that is refuted there is no need to know the power.
-
-    Args:
-        subject: what was checked.
-        first: what was found by ``samples``.
-        samples: outputs of the check.
-        confidence: of its bound.
     """
 
     def check(tried: SamplingTarget[Any], seed: int, number: int) -> Evidence:

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-FACTOR = 2.0
-"""By how much the noise is divided: the size of the fault that a check has to detect."""
+FACTOR = 2.0  # By how much the noise is divided: the size of the fault that a check has to detect
 
 
 class ReducedNoiseGenerator(np.random.Generator):

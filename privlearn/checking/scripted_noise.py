@@ -146,7 +146,6 @@ class LimitedSource:
         self._source, self._most, self._left = source, draws, draws
 
     def pool(self) -> _LimitedPool:
-        """The noise of one spend; the limit is for all of them."""
         return _LimitedPool(self._source.pool(), self)
 
     def count(self) -> None:

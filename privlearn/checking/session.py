@@ -27,7 +27,6 @@ class CheckSession:
 
     @property
     def seconds_left(self) -> float | None:
-        """Until the deadline; None without one."""
         return None if self.deadline is None else self.deadline - time.monotonic()
 
 

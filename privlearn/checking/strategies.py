@@ -4,6 +4,9 @@ Pairs come as tuples of two data sets: blocks of records (arrays, or tuples of a
 along the leading axis) for `assert_private` and for mechanisms, lists of users for
 `assert_noninterference`.  They shrink towards few users, who are alike, and small numbers.
 
+In all of them ``records`` draws the record of one user, ``min_users`` is at least 1 and
+``max_users`` no less; hypothesis fills in ``draw``.
+
 This is the only module that needs hypothesis (``pip install privlearn[checking]``).
 """
 
@@ -65,8 +68,6 @@ def blocks(
 
     Args:
         records: of one user: an array, a number, or a (named) tuple of those.
-        min_users: >= 1.
-        max_users: >= min_users.
     """
     _check_users(min_users, max_users)
     return st.lists(records, min_size=min_users, max_size=max_users).map(stack)
@@ -89,10 +90,6 @@ def replace_one(
     """Two blocks that differ in exactly one record.
 
     Args:
-        draw: filled in by hypothesis.
-        records: of one user.
-        min_users: >= 1.
-        max_users: >= min_users.
         at: whose record differs; default anybody's.
     """
     if at is not None and not 0 <= at < min_users:
@@ -128,12 +125,8 @@ def zero_out(
     """A block, and the same block with one record null.
 
     Args:
-        draw: filled in by hypothesis.
-        records: of one user.
         null: the null record; default NaN in place of every floating-point number, which every
             shipped domain takes for null.
-        min_users: >= 1.
-        max_users: >= min_users.
     """
     first = draw(blocks(records, min_users=min_users, max_users=max_users))
     n = len(next(leaves(first)))
@@ -158,8 +151,6 @@ def add_remove(
     """A block, and the same block without one of its records; either may come first.
 
     Args:
-        draw: filled in by hypothesis.
-        records: of one user.
         min_users: of the smaller block, >= 1.
         max_users: of the larger block, > min_users.
     """
@@ -178,7 +169,6 @@ def streams(
     """Two streams of ``horizon`` records that differ at one arrival.
 
     Args:
-        records: of one user.
         horizon: >= 1; all streams are as long, so that outputs have one shape.
     """
     return replace_one(records, min_users=horizon, max_users=horizon)
@@ -196,8 +186,6 @@ def people(
     """Users with own data and a response to any offer; they shrink towards the first kind.
 
     Args:
-        n_items: N.
-        dim: d.
         kinds: "shopper" (proper data), "stranger" (mostly data that no learner may trust), "null".
     """
     return st.builds(
@@ -228,11 +216,6 @@ def choice_rounds(
     """Two populations for `assert_noninterference`; one user is somebody else, or null.
 
     Args:
-        draw: filled in by hypothesis.
-        n_items: N.
-        dim: d.
-        min_users: >= 1.
-        max_users: >= min_users.
         odd: whether users may have data that no learner may trust.
     """
     _check_users(min_users, max_users)

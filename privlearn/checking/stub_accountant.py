@@ -149,7 +149,6 @@ class StubAccountant:
         return token
 
     def of_person(self, loss: Loss, users: range) -> Loss:
-        """``loss`` itself: a user is one arrival."""
         return loss
 
     def check_ledger(self) -> None:

@@ -71,17 +71,13 @@ from privlearn.values.validate import count
 Conclusion = Literal["holds", "VIOLATED", "not refuted", "not done"]
 BAD: frozenset[Conclusion] = frozenset({"VIOLATED", "not done"})
 
-HORIZON = 24
-"""Rows of the streams that are checked."""
+HORIZON = 24  # Rows of the streams that are checked
 
-LEAST_SAMPLES = 1_000
-"""Fewer would not do for all pairs of neighbours that are tried."""
+LEAST_SAMPLES = 1_000  # Fewer would not do for all pairs of neighbours that are tried
 
-ENOUGH = 0.75
-"""Of the power of a check that is worth something."""
+ENOUGH = 0.75  # Of the power of a check that is worth something
 
-PAIRS = 200
-"""Generated pairs of neighbours for every learner, divided among the ways of running it."""
+PAIRS = 200  # Generated pairs of neighbours for every learner, divided among the ways of running it
 
 
 class CheckFinding(BaseModel):
@@ -123,7 +119,6 @@ class CheckFinding(BaseModel):
 
     @property
     def bad(self) -> bool:
-        """Whether it is a failure."""
         return self.result in BAD
 
     @property
@@ -143,7 +138,6 @@ class CheckReport(BaseModel):
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was refuted, missed, or left undone."""
         return not any(finding.bad for finding in self.findings)
 
     @property
@@ -277,18 +271,11 @@ def _reports() -> dict[str, Callable[[], Any]]:
             NoisyReport.calibrated, Box(-1.0, 1.0, 2), PureDP(1), noise="laplace"
         ),
         "category-report/three": partial(CategoryReport.calibrated, 3, 1),
-        "one-of-k-report/ball": _ball_of_k,
-        "one-of-k-report/gaussian": _gaussian_of_k,
+        "one-of-k-report/ball": lambda: OneOfKReport(BallReport.best(2, 1.0, 1), 3),
+        "one-of-k-report/gaussian": lambda: OneOfKReport(
+            NoisyReport.calibrated(Ball(1.0, 2), mu), 2
+        ),
     }
-
-
-def _ball_of_k() -> OneOfKReport[Any]:
-    return OneOfKReport(BallReport.best(2, 1.0, 1), 3)
-
-
-def _gaussian_of_k() -> OneOfKReport[Any]:
-    budget = GaussianDP.from_mu_squared("0.5")
-    return OneOfKReport(NoisyReport.calibrated(Ball(1.0, 2), budget), 2)
 
 
 def catalogue() -> dict[str, Checks]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -65,11 +65,9 @@ class Survival:
 class _Copy(NamedTuple):
     path: Path
     entries: int
-    last: str
-    """The kind of its last entry."""
+    last: str  # The kind of its last entry
     released: int
-    upto: int
-    """One past the last user whose row is in a value that was released."""
+    upto: int  # One past the last user whose row is in a value that was released
     came: int
 
     def __str__(self) -> str:
@@ -374,13 +372,10 @@ def _later(days: int) -> Iterator[None]:
 def _copy(ledger: Path, to: Path) -> None:
     """Copies what a process leaves of a ledger: it, its log, its head and its large values."""
     to.parent.mkdir(parents=True)
-    for name in _files(ledger):
+    for ending in ("", "-wal", "-tail", ".head", ".values"):
+        name = f"{ledger.name}{ending}"
         source = ledger.with_name(name)
         if source.is_dir():
             shutil.copytree(source, to.with_name(name))
         elif source.exists():
             shutil.copyfile(source, to.with_name(name))
-
-
-def _files(ledger: Path) -> Iterable[str]:
-    return (f"{ledger.name}{end}" for end in ("", "-wal", "-tail", ".head", ".values"))

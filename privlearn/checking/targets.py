@@ -95,8 +95,8 @@ def sampling_target(
     pairs = _pairs(neighbours)
     _check_pairs(pairs, adjacency)
     start, start_reduced = (
-        _starter(mechanism, _generator),
-        _starter(mechanism, _reduced_noise_generator),
+        _starter(mechanism, np.random.default_rng),
+        _starter(mechanism, lambda seed: ReducedNoiseGenerator(np.random.PCG64(seed))),
     )
     own = _positional(mechanism) == 1 and not _takes_named_generator(mechanism)
     return SamplingTarget(called, start, _checked(claim), pairs, None if own else start_reduced)
@@ -153,46 +153,23 @@ def _takes_named_generator(function: Callable[..., Any]) -> bool:
     return any(p.name == "rng" for p in _parameters(function))
 
 
-def _generator(seed: int) -> np.random.Generator:
-    return np.random.default_rng(seed)
-
-
-def _reduced_noise_generator(seed: int) -> np.random.Generator:
-    return ReducedNoiseGenerator(np.random.PCG64(seed))
-
-
 def _starter(
     function: Callable[..., Any], generator: Callable[[int], np.random.Generator]
 ) -> Callable[[Any, int], Callable[[], Any]]:
-    places = _positional(function)
-    if places == 2:
-        return lambda data, seed: _with_generator(function, data, generator(seed))
-    if places == 1 and _takes_named_generator(function):
-        return lambda data, seed: _with_named_generator(function, data, generator(seed))
-    if places == 1:
-        return lambda data, seed: _alone(function, data)
-    raise CheckError(
-        f"{name_of(function)} takes {places} positional arguments: must be f(data, rng) or f(data)"
-    )
+    places, named = _positional(function), _takes_named_generator(function)
+    if places not in (1, 2):
+        raise CheckError(
+            f"{name_of(function)} takes {places} positional arguments: must be f(data, rng) or "
+            "f(data)"
+        )
 
+    def start(data: Any, seed: int) -> Callable[[], Any]:
+        fresh, rng = _fresh(data), generator(seed)
+        if places == 2:
+            return lambda: function(fresh(), rng)
+        return (lambda: function(fresh(), rng=rng)) if named else (lambda: function(fresh()))
 
-def _alone(function: Callable[..., Any], data: Any) -> Callable[[], Any]:
-    fresh = _fresh(data)
-    return lambda: function(fresh())
-
-
-def _with_generator(
-    function: Callable[..., Any], data: Any, rng: np.random.Generator
-) -> Callable[[], Any]:
-    fresh = _fresh(data)
-    return lambda: function(fresh(), rng)
-
-
-def _with_named_generator(
-    function: Callable[..., Any], data: Any, rng: np.random.Generator
-) -> Callable[[], Any]:
-    fresh = _fresh(data)
-    return lambda: function(fresh(), rng=rng)
+    return start
 
 
 def _fresh(data: Any) -> Callable[[], Any]:

@@ -1,11 +1,5 @@
 """The command line: ``quickstart``, ``run``, ``audit``, ``check``, ``errata``, ``reproduce``.
 
-``privlearn people`` shows what is public of a registry of people, and forgets somebody.
-``privlearn certify``, ``verify``, ``key`` and ``witness`` sign what an audit found, and verify it.
-``privlearn epsilon``, ``delta`` and ``calibrate`` answer for a declared list of mechanism runs.
-``privlearn serve`` is a service over HTTP, and ``privlearn access`` says who may call it.
-``privlearn packages`` lists what other installed packages announce.
-
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
 ledger is of a simulation; 4 the ledger cannot be read, or is hostile; 5 a check refuted nothing and
 would not have found a fault of factor 2 either; 6 the ledger needs an extension of its format that

@@ -17,8 +17,7 @@ from privlearn.storage.addresses import without_passwords
 PROBLEMS, BAD_INPUT, SIMULATION, UNREADABLE, POWERLESS, UNKNOWN_FEATURE = 1, 2, 3, 4, 5, 6
 WRONG_SIGNATURE, OTHER_LEDGER, INCOMPLETE = 7, 8, 9
 INTERRUPTED = 130
-UNREAD = 141
-"""Whoever read the output stopped, as `head` does; as SIGPIPE would end it."""
+UNREAD = 141  # Whoever read the output stopped, as `head` does; as SIGPIPE would end it
 
 
 def console() -> Any:

@@ -133,15 +133,10 @@ def _unusable(group: str, name: str, loaded: Any, by: str) -> str:
         wanted = "a class with from_dict"
     if not good:
         return f"{name!r} of {by}: {loaded!r:.80}: must be {wanted}"
-    if lacking := _lacking(loaded):
+    if lacking := sorted(getattr(loaded, "__abstractmethods__", ())):
         return f"{name!r} of {by}: {loaded!r:.80}: lacks {', '.join(lacking)}"
     return ""
 
 
 def _is_class(found: Any, base: type) -> bool:
     return isinstance(found, type) and issubclass(found, base)
-
-
-def _lacking(found: Any) -> list[str]:
-    """Methods without which nothing can be made of a class."""
-    return sorted(getattr(found, "__abstractmethods__", ()))

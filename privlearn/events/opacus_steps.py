@@ -28,8 +28,7 @@ class Sample(NamedTuple):
     """A Poisson sample that was drawn and is not paid for yet."""
 
     size: int
-    rate: float
-    """With which each record is in it, as the sampler was set when it was drawn."""
+    rate: float  # With which each record is in it, as the sampler was set when it was drawn
 
 
 class PoissonSamples(Protocol):
@@ -99,15 +98,7 @@ def _noting(sampler: Any) -> Any:
 
 
 class PaidSteps:
-    """Clipping and noise of an optimizer, in place of its own methods.
-
-    Args:
-        optimizer: a plain `DPOptimizer`.
-        samples: of the loader that it is trained on.
-        accountant: which issues the tokens, for all of its users.
-        price: the loss of one step, of noise multiplier and sample rate.
-        mechanism, label: as the ledger says them.
-    """
+    """Clipping and noise of an optimizer, in place of its own methods."""
 
     def __init__(
         self,

@@ -50,10 +50,6 @@ class CalibratedEvents(Price):
 def evaluated(events: EventList, *, replace_one: bool = False) -> Evaluated:
     """The composition of all events, in the listed order if the list says so.
 
-    Args:
-        events: what runs.
-        replace_one: converts losses for add-remove with `as_replace_one`, event by event.
-
     Raises:
         AdjacencyError: an event has no proved price under replace-one.
         BudgetError: an event is non-private, or no event has a loss.

@@ -433,10 +433,29 @@ class LossAround(Loss):
         return self.loss.step()
 
 
+class LossOfSeveral(Loss):
+    """A loss whose numbers follow, each in one way, from those of several losses."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _gathered(self, value: Callable[[Loss], Fraction | None]) -> Fraction | None:
+        """The number that follows from one of each loss."""
+
+    def zcdp(self) -> Fraction | None:
+        return self._gathered(lambda loss: loss.zcdp())
+
+    def gaussian(self) -> Fraction | None:
+        return self._gathered(lambda loss: loss.gaussian())
+
+    def pure(self) -> Fraction | None:
+        return self._gathered(lambda loss: loss.pure())
+
+
 @final
 @register
 @dataclass(frozen=True, slots=True)
-class ComposedLoss(Loss):
+class ComposedLoss(LossOfSeveral):
     """Several losses one after the other, each possibly many times; made by `compose`.
 
     Rényi curves add up under adaptive composition (Mironov 2017, Proposition 1), and so do zCDP
@@ -453,20 +472,11 @@ class ComposedLoss(Loss):
     def renyi(self, order: float) -> float:
         return up(math.fsum(loss.renyi(order) * count for loss, count in self.parts))
 
-    def zcdp(self) -> Fraction | None:
-        return self._total(lambda loss: loss.zcdp())
-
-    def gaussian(self) -> Fraction | None:
-        return self._total(lambda loss: loss.gaussian())
-
-    def pure(self) -> Fraction | None:
-        return self._total(lambda loss: loss.pure())
-
     def inner(self) -> Sequence[tuple[Loss, int]]:
         return self.parts
 
     def failure(self) -> Fraction:
-        return self._total(lambda loss: loss.failure()) or Fraction(0)
+        return self._gathered(lambda loss: loss.failure()) or Fraction(0)
 
     def unless_failed(self) -> Loss:
         return compose([(loss.unless_failed(), count) for loss, count in self.parts])
@@ -491,7 +501,7 @@ class ComposedLoss(Loss):
             for start, stop in zip(starts, stops, strict=True)
         ]
 
-    def _total(self, value: Callable[[Loss], Fraction | None]) -> Fraction | None:
+    def _gathered(self, value: Callable[[Loss], Fraction | None]) -> Fraction | None:
         total = Fraction(0)
         for loss, count in self.parts:
             single = value(loss)

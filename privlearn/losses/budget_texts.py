@@ -17,24 +17,16 @@ from privlearn.values.exact import Exact, exact
 LEAST_BUDGET: Final = Decimal("1e-6")
 LARGEST_BUDGET: Final = Decimal("1e9")
 LARGEST_MU: Final = Decimal("1e4")
-LARGEST_EPSILON: Final = Decimal(100)
-"""Of a local budget."""
+LARGEST_EPSILON: Final = Decimal(100)  # Of a local budget
 LEAST_DELTA: Final = Decimal("1e-100")
-LEAST, LARGEST = 1e-100, 1e100
-"""Of public bounds and scales."""
-LONGEST_HORIZON: Final = 10**8
-"""More users than this are refused."""
-MOST_SIMULATED: Final = 10**6
-"""Of people who are made up, each of whom takes a few kilobytes."""
+LEAST, LARGEST = 1e-100, 1e100  # Of public bounds and scales
+LONGEST_HORIZON: Final = 10**8  # More users than this are refused
+MOST_SIMULATED: Final = 10**6  # Of people who are made up, each of whom takes a few kilobytes
 MOST_ITEMS: Final = 10**5
 
 
 def parse_budget(text: str) -> Currency | ApproxDP:
-    """Reads ``rho=1``, ``mu=0.5`` or ``epsilon=2,delta=1e-6``.
-
-    Raises:
-        ValueError: anything else, a name that stands twice, or a number out of its range.
-    """
+    """Reads ``rho=1``, ``mu=0.5`` or ``epsilon=2,delta=1e-6``."""
     parts = _parts(text, "rho=…, mu=… or epsilon=…,delta=…")
     match sorted(parts):
         case ["rho"]:
@@ -48,11 +40,7 @@ def parse_budget(text: str) -> Currency | ApproxDP:
 
 
 def parse_local_budget(text: str) -> PureDP | ApproxDP:
-    """Reads ``epsilon=1`` or ``epsilon=1,delta=1e-3``.
-
-    Raises:
-        ValueError: anything else, a name that stands twice, or a number out of its range.
-    """
+    """Reads ``epsilon=1`` or ``epsilon=1,delta=1e-3``."""
     parts = _parts(text, "epsilon=… or epsilon=…,delta=…")
     if sorted(parts) not in (["epsilon"], ["delta", "epsilon"]):
         raise ValueError(f"budget = {text!r}: must be epsilon=… or epsilon=…,delta=…")
@@ -107,10 +95,13 @@ def _decimal(text: str, name: str, value: str) -> Decimal:
     return number
 
 
-def _bound(value: float) -> float:
-    if not LEAST <= value <= LARGEST:  # NaN is neither
-        raise ValueError(f"must be a number between {LEAST:g} and {LARGEST:g}")
-    return value
+def _between(low: float, high: float, what: str) -> AfterValidator:
+    def valid(value: float) -> float:
+        if not low <= value <= high:  # NaN is not
+            raise ValueError(f"must be a number {what}")
+        return value
+
+    return AfterValidator(valid)
 
 
 def _exponent(value: float) -> float:
@@ -119,47 +110,18 @@ def _exponent(value: float) -> float:
     return value
 
 
-def _centre(value: float) -> float:
-    if not abs(value) <= LARGEST:
-        raise ValueError(f"must be a number between {-LARGEST:g} and {LARGEST:g}")
-    return value
-
-
-def _horizon(value: int) -> int:
-    if not 1 <= value <= LONGEST_HORIZON:
-        raise ValueError(f"must be a number of users, 1 to {LONGEST_HORIZON:,}")
-    return value
-
-
-def _simulated(value: int) -> int:
-    if not 1 <= value <= MOST_SIMULATED:
-        raise ValueError(f"must be a number of simulated people, 1 to {MOST_SIMULATED:,}")
-    return value
-
-
-def _held_out(value: int) -> int:
-    if not 0 <= value <= LONGEST_HORIZON:
-        raise ValueError(f"must be a number of rows, 0 to {LONGEST_HORIZON:,}")
-    return value
-
-
-def _items(value: int) -> int:
-    if not 1 <= value <= MOST_ITEMS:
-        raise ValueError(f"must be a number of items, 1 to {MOST_ITEMS:,}")
-    return value
-
-
-PublicBound = Annotated[float, AfterValidator(_bound)]
+PublicBound = Annotated[float, _between(LEAST, LARGEST, f"between {LEAST:g} and {LARGEST:g}")]
 """A public bound or divisor."""
-Exponent = Annotated[float, AfterValidator(_exponent)]
-"""Of an ℓp ball."""
-Centre = Annotated[float, AfterValidator(_centre)]
+Exponent = Annotated[float, AfterValidator(_exponent)]  # Of an ℓp ball
+Centre = Annotated[float, _between(-LARGEST, LARGEST, f"between {-LARGEST:g} and {LARGEST:g}")]
 """A public number of either sign."""
-Horizon = Annotated[int, AfterValidator(_horizon)]
+Horizon = Annotated[int, _between(1, LONGEST_HORIZON, f"of users, 1 to {LONGEST_HORIZON:,}")]
 """A public number of users."""
-Simulated = Annotated[int, AfterValidator(_simulated)]
+Simulated = Annotated[
+    int, _between(1, MOST_SIMULATED, f"of simulated people, 1 to {MOST_SIMULATED:,}")
+]
 """A public number of simulated users."""
-HeldOut = Annotated[int, AfterValidator(_held_out)]
+HeldOut = Annotated[int, _between(0, LONGEST_HORIZON, f"of rows, 0 to {LONGEST_HORIZON:,}")]
 """A number of rows that nothing is learned from."""
-ItemCount = Annotated[int, AfterValidator(_items)]
+ItemCount = Annotated[int, _between(1, MOST_ITEMS, f"of items, 1 to {MOST_ITEMS:,}")]
 """Items on offer to each user."""

@@ -21,8 +21,7 @@ from privlearn.values.json_forms import LIST, TEXT, Form, check_curve, check_for
 if TYPE_CHECKING:
     from privlearn.losses import Loss
 
-B = TypeVar("B", bound="Currency")
-"""The currency of a token or of an accountant."""
+B = TypeVar("B", bound="Currency")  # The currency of a token or of an accountant
 
 
 def _non_negative(name: str, value: Exact) -> Fraction:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, final
 
 from privlearn.errors import AdjacencyError
-from privlearn.losses.base import Loss, loss_from_dict, of_relation, register
+from privlearn.losses.base import Loss, LossOfSeveral, loss_from_dict, of_relation, register
 from privlearn.losses.discrete import DiscreteLaplace
 from privlearn.losses.gaussian import GaussianLoss
 from privlearn.losses.pure import BoundedRangeLoss, LaplaceLoss, PureLoss, RandomizedResponse
@@ -41,7 +41,7 @@ _SLACK = 1 + 2.0**-30  # For the rounding of what was computed in floating point
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class LeastLoss(Loss):
+class LeastLoss(LossOfSeveral):
     """A run that each of several losses bounds: in every price, the least of them.
 
     Each dominates the run by itself, so all of them hold at once; they are bounds and no parts, so
@@ -88,16 +88,7 @@ class LeastLoss(Loss):
     def renyi(self, order: float) -> float:
         return min(loss.renyi(order) for loss in self.losses)
 
-    def zcdp(self) -> Fraction | None:
-        return self._smallest(lambda loss: loss.zcdp())
-
-    def gaussian(self) -> Fraction | None:
-        return self._smallest(lambda loss: loss.gaussian())
-
-    def pure(self) -> Fraction | None:
-        return self._smallest(lambda loss: loss.pure())
-
-    def _smallest(self, value: Callable[[Loss], Fraction | None]) -> Fraction | None:
+    def _gathered(self, value: Callable[[Loss], Fraction | None]) -> Fraction | None:
         known = [number for number in map(value, self.losses) if number is not None]
         return min(known, default=None)
 

@@ -10,8 +10,7 @@ from privlearn.values.validate import count, finite
 
 ULP = 2.0**-52
 MOST_STEPS = 10**15
-ROUNDING = 1e-14
-"""Relative slack that covers the float evaluation of closed forms (a few ulps)."""
+ROUNDING = 1e-14  # Relative slack that covers the float evaluation of closed forms (a few ulps)
 
 
 def up(value: float) -> float:

@@ -71,8 +71,7 @@ class Product:
 
 
 Distribution: TypeAlias = Discrete | Density | Normal | Product
-LawPair: TypeAlias = tuple[Distribution, Distribution]
-"""Laws on two neighbouring data sets."""
+LawPair: TypeAlias = tuple[Distribution, Distribution]  # Laws on two neighbouring data sets
 
 
 def normal(mean: float, std: float) -> Density:

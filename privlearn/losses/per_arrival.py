@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, final
 
 from privlearn.errors import AdjacencyError
-from privlearn.losses.base import Loss, of_relation, read_parts, register
+from privlearn.losses.base import Loss, LossOfSeveral, of_relation, read_parts, register
 from privlearn.losses.discrete import DiscreteGaussian
 from privlearn.losses.gaussian import GaussianLoss, GeneralizedGaussian
 from privlearn.losses.numerics import MOST_STEPS, valid_count
@@ -35,7 +35,7 @@ _ONE_NUMBER: frozenset[type[Loss]] = frozenset(
 @final
 @register
 @dataclass(frozen=True, slots=True, init=False)
-class PerArrivalLoss(Loss):
+class PerArrivalLoss(LossOfSeveral):
     """One run that costs early users more than late ones, such as a stream of prefix sums.
 
     ``parts`` are numbers of consecutive users, from the first user of the token on, with what each
@@ -69,15 +69,6 @@ class PerArrivalLoss(Loss):
     def renyi(self, order: float) -> float:
         return max(loss.renyi(order) for _, loss in self.parts)
 
-    def zcdp(self) -> Fraction | None:
-        return self._largest(lambda loss: loss.zcdp())
-
-    def gaussian(self) -> Fraction | None:
-        return self._largest(lambda loss: loss.gaussian())
-
-    def pure(self) -> Fraction | None:
-        return self._largest(lambda loss: loss.pure())
-
     def failure(self) -> Fraction:
         return max(loss.failure() for _, loss in self.parts)
 
@@ -99,7 +90,7 @@ class PerArrivalLoss(Loss):
             )
         return pieces
 
-    def _largest(self, value: Callable[[Loss], Fraction | None]) -> Fraction | None:
+    def _gathered(self, value: Callable[[Loss], Fraction | None]) -> Fraction | None:
         values = [value(loss) for _, loss in self.parts]
         known = [number for number in values if number is not None]
         return max(known) if len(known) == len(values) else None

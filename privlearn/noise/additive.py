@@ -7,10 +7,10 @@ from fractions import Fraction
 from typing import Any, ClassVar, final
 
 from privlearn.losses import LaplaceLoss, Loss, gaussian_loss
-from privlearn.noise.drawing import doubles_of, integers_of
+from privlearn.noise.drawing import Scaled, doubles_of, integers_of
 from privlearn.noise.exact.fast import Floors
 from privlearn.noise.exact.pool import Pool
-from privlearn.noise.exact.variates import Variates
+from privlearn.noise.exact.variates import Kind, Variates
 from privlearn.rows.domains import Array, Norm
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import round_up
@@ -58,11 +58,12 @@ class GaussianNoise(Checked):
 
 @final
 @dataclass(frozen=True, slots=True)
-class LaplaceNoise(Checked):
+class LaplaceNoise(Scaled):
     """Laplace noise of the given scale on each coordinate, in the unit of the data."""
 
     norm: ClassVar[Norm] = "l1"
     independent: ClassVar[bool] = True
+    kind: ClassVar[Kind] = "laplace"
     scale: Positive
 
     def loss(self, sensitivity: float, adjacency: Adjacency) -> Loss:
@@ -70,20 +71,8 @@ class LaplaceNoise(Checked):
         epsilon = round_up(Fraction(positive(sensitivity=sensitivity)) / Fraction(self.scale))
         return LaplaceLoss(epsilon, adjacency=adjacency)
 
-    @property
-    def unit(self) -> float:
-        """The scale."""
-        return self.scale
-
     def integers(self, pool: Pool, shape: tuple[int, ...], bits: int) -> Floors:
-        return integers_of(pool, "laplace", shape, bits)
-
-    def variates(self, pool: Pool, n: int) -> Variates:
-        """Standard ones, that can be refined."""
-        return pool.variates("laplace", n)
-
-    def draw(self, pool: Pool, shape: tuple[int, ...]) -> Array:
-        return doubles_of(pool, "laplace", shape) * self.scale
+        return integers_of(pool, self.kind, shape, bits)
 
     def variance(self, dim: int) -> float:
         return 2 * self.scale**2
@@ -91,6 +80,3 @@ class LaplaceNoise(Checked):
     def reach(self, dim: int) -> float:
         """40 scales, passed with probability 4e-18."""
         return 40 * self.scale
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"family": "laplace", "scale": self.scale}

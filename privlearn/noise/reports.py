@@ -15,8 +15,7 @@ from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import round_up
 from privlearn.values.validate import probability
 
-GRID = 2.0**-52
-"""A probability on it is met exactly."""
+GRID = 2.0**-52  # A probability on it is met exactly
 
 
 def _on_grid(**named: float) -> float:

@@ -18,12 +18,10 @@ class Asked:
     """Which spends a report is about; all of them if nothing is said."""
 
     user: int | None = None
-    since: int | None = None
-    """The first minute that counts."""
+    since: int | None = None  # The first minute that counts
     label: str | None = None
     mechanism: str | None = None
-    after: int | None = None
-    """Entries from this position on count."""
+    after: int | None = None  # Entries from this position on count
 
     @property
     def anything(self) -> bool:

@@ -45,14 +45,12 @@ class Field:
     says: str
     source: str
     """``person``, ``ledger``, ``either`` (a person may overrule) or ``both`` (put together)."""
-    form: str
-    """``text``, ``list`` of texts, ``date``, or ``numbers``."""
+    form: str  # ``text``, ``list`` of texts, ``date``, or ``numbers``
     one_of: tuple[str, ...]
     optional: bool
 
     @property
     def path(self) -> str:
-        """Its name with that of its section, as in ``basic.name``."""
         return f"{self.section}.{self.name}"
 
 
@@ -300,7 +298,9 @@ def _known(report: Report, guarantee: Guarantee, balance: Balance) -> dict[str, 
     return {
         "basic.publication_date": (balance.opened or report.first or "")[:10],
         "dp_variant.variant_name": _variant(guarantee, balance),
-        "dp_variant.unprotected_quantities": _list([*_side_information(guarantee), *not_protected]),
+        "dp_variant.unprotected_quantities": "\n".join(
+            f"- {markdown(text)}" for text in (*_side_information(guarantee), *not_protected)
+        ),
         "privacy_loss.privacy_unit": _unit(guarantee),
         "privacy_loss.privacy_unit_details": _neighbours(guarantee),
         "privacy_loss.privacy_parameters": parameters,
@@ -423,7 +423,3 @@ def _mechanisms(report: Report, balance: Balance) -> str:
     if report.trusted_code:
         lines.append("Trusted code: " + "; ".join(map(markdown, report.trusted_code)))
     return "\n\n".join(lines)
-
-
-def _list(texts: list[str]) -> str:
-    return "\n".join(f"- {markdown(text)}" for text in texts)

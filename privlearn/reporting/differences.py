@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from itertools import zip_longest
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -19,6 +20,9 @@ from privlearn.reporting.terminal_page import Page
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+
+_SAID = attrgetter("seq", "hash", "data", "body", "digests")
 
 
 class Difference(BaseModel):
@@ -114,19 +118,9 @@ def _parting(
     for position, (before, after) in enumerate(zip_longest(ours, theirs)):
         if before is None:  # all of the old one was found
             return None, None, None
-        if after is None or not _same(before, after):
+        if after is None or _SAID(before) != _SAID(after):
             return position, before, after
     return None, None, None
-
-
-def _same(before: Record, after: Record) -> bool:
-    return (before.seq, before.hash, before.data, before.body, before.digests) == (
-        after.seq,
-        after.hash,
-        after.data,
-        after.body,
-        after.digests,
-    )
 
 
 def _why(

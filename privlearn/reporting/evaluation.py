@@ -40,13 +40,7 @@ class Answer:
 
 
 def evaluation(report: Report, about: Mapping[str, Any] | None = None) -> list[Answer]:
-    """Answers every question as far as the report, and what a person said, go.
-
-    Args:
-        report: the audit of a ledger.
-        about: what only a person can say, as `privlearn.reporting.deployment_record.read_about`
-            reads it; None if nobody said anything.
-    """
+    """Answers every question as far as the report, and what a person said, go."""
     said = {} if about is None else about
     return [*_claim(report), *_mechanisms(report), *_setting(report, said), *_beneath(report, said)]
 

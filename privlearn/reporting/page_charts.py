@@ -53,10 +53,8 @@ class Chart:
     bars: Sequence[Bar] = ()
     line: str = ""
     """The points of a line."""
-    area: str = ""
-    """The points around an area."""
-    limit: float | None = None
-    """The height of a dashed line across."""
+    area: str = ""  # The points around an area
+    limit: float | None = None  # The height of a dashed line across
     limit_name: str = ""
     diagonal: bool = False
 

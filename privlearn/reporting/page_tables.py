@@ -148,7 +148,6 @@ class Tables:
 
     @property
     def curve(self) -> Table:
-        """δ at some ε, of many points a few."""
         points = [
             (epsilon, delta)
             for curve in self.of(self.report.curves)
@@ -163,7 +162,10 @@ def numbers(guarantee: Guarantee, spent: Guarantee) -> Table:
     """The numbers of a guarantee, and the same of what was spent."""
     both = (guarantee, spent)
     named: list[tuple[str, Sequence[Cell]]] = [
-        ("ε, the privacy loss", [_or_unknown(one, number(one.epsilon)) for one in both]),
+        (
+            "ε, the privacy loss",
+            [f"unknown: {one.unknown}" if one.unknown else number(one.epsilon) for one in both],
+        ),
         ("δ, the chance beyond it", [number(one.delta) for one in both]),
         ("ρ, zero-concentrated DP", [number(one.rho, missing="not stated") for one in both]),
         ("μ, Gaussian DP", [number(one.mu, missing="not stated") for one in both]),
@@ -202,10 +204,6 @@ _RELATIONS: Mapping[Adjacency, str] = {
     Adjacency.ADD_REMOVE: "add-remove: the data with a user's record, or without it",
 }
 _ATTESTED = {True: "what clients attest, not verified", False: "the ledger"}
-
-
-def _or_unknown(guarantee: Guarantee, shown: Markup) -> Cell:
-    return f"unknown: {guarantee.unknown}" if guarantee.unknown else shown
 
 
 def _whom(guarantee: Guarantee) -> Cell:

@@ -17,8 +17,7 @@ from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
 
 _SMALLEST_DELTA = 1e-12
-FALSE_ALARMS = 0.01
-"""Of the alarm that a reading tells of: whom it goes off for by mistake."""
+FALSE_ALARMS = 0.01  # Of the alarm that a reading tells of: whom it goes off for by mistake
 _QUICK = "gaussian", "pure", "renyi"
 _MOST_TERMS = 4000  # Losses that are looked at for all points of a curve together
 _LEAST_POINTS, _MOST_POINTS, _SLOW_POINTS = 5, 81, 13
@@ -75,11 +74,8 @@ def curve_of_totals(
 ) -> PrivacyCurve:
     """The largest δ over ``parts``, which stand for users, from ε = 0 on.
 
-    Args:
-        parts: one composition or cap for each kind of user.
-        known: an (ε, δ) that holds, which becomes a point of the curve.
-        rounds: of a person with several rows, for whom only ε at some δ are bounded.
-        work: what is left for tight compositions; by default as much as for one certificate.
+    ``known`` is an (ε, δ) that holds and becomes a point of the curve; of a person with several
+    ``rounds`` only ε at some δ are bounded; ``work`` is what is left for tight compositions.
     """
     epsilon, delta = known
     points = [known] if math.isfinite(epsilon) else []

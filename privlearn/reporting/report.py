@@ -256,10 +256,7 @@ def _curves(
             key = (*parts, guarantee.epsilon, guarantee.delta, guarantee.rounds)
             if key not in known:
                 known[key] = _curve(parts, guarantee, work)
-            points = known[key]
-            curve = Curve(
-                accountant=number, epsilons=points.epsilons.tolist(), deltas=points.deltas.tolist()
-            )
+            curve = _as_told(guarantee, known[key])
         found.append(curve)
     return found
 
@@ -281,14 +278,14 @@ def _sum_curves(
     for guarantee in certificate.sums:
         curve = None
         if certified(certificate, guarantee) and guarantee.who in parts:
-            points = _curve(parts[guarantee.who], guarantee, work)
-            curve = Curve(
-                accountant=guarantee.accountants[0],
-                epsilons=points.epsilons.tolist(),
-                deltas=points.deltas.tolist(),
-            )
+            curve = _as_told(guarantee, _curve(parts[guarantee.who], guarantee, work))
         found.append(curve)
     return found
+
+
+def _as_told(guarantee: Guarantee, points: PrivacyCurve) -> Curve:
+    epsilons, deltas = points.epsilons.tolist(), points.deltas.tolist()
+    return Curve(accountant=guarantee.accountants[0], epsilons=epsilons, deltas=deltas)
 
 
 def _curve(parts: list[Composite], guarantee: Guarantee, work: Work) -> PrivacyCurve:

@@ -48,8 +48,7 @@ class Group:
     accountant: int
     mechanism: str
     label: str
-    attested: bool = False
-    """Whether clients claim it."""
+    attested: bool = False  # Whether clients claim it
 
 
 @final
@@ -84,7 +83,6 @@ class SpendTable:
     _text: str = ""
 
     def see(self, record: Record, entry: Entry, state: AccountState) -> None:
-        """Counts a spend, or takes off what a stream that ended early did not take."""
         envelope = record.envelope
         if envelope is not None:
             text = envelope.get("at", self._text)
@@ -199,23 +197,19 @@ class SpendTable:
 class Columns:
     """Rows of a `SpendTable`, one array a column, each of shape (rows,)."""
 
-    number: Integers
-    """Which spend, in order: rows of one stand together."""
-    seq: Integers
-    """Of its entry."""
+    number: Integers  # Which spend, in order: rows of one stand together
+    seq: Integers  # Of its entry
     minute: Integers
     group: Integers
     loss: Integers
     start: Integers
     stop: Integers
-    times: Integers
-    """How often a user pays the loss: messages of what is attested, else 1."""
+    times: Integers  # How often a user pays the loss: messages of what is attested, else 1
 
     def __len__(self) -> int:
         return len(self.seq)
 
     def only(self, which: Mask | Integers | slice) -> Columns:
-        """The rows that a mask, of shape (rows,), or indices choose."""
         return Columns(*(getattr(self, name)[which] for name in self.__slots__))
 
     @property
@@ -223,7 +217,6 @@ class Columns:
         return len(self) and 1 + int(np.count_nonzero(np.diff(self.number)))
 
     def touching(self, start: int, stop: int) -> Mask:
-        """Rows that are for some of the users from ``start`` to below ``stop``."""
         return (self.start < stop) & (self.stop > start) & (self.start < self.stop)
 
     def paid(self, amount: Array) -> tuple[Integers, Array]:
@@ -249,14 +242,11 @@ class Sums:
     stop: Integers
     since: Integers
     until: Integers
-    most: Array
-    """What the user pays who pays most, to rounding."""
+    most: Array  # What the user pays who pays most, to rounding
     user: Integers
     """Who that is."""
-    order: Integers
-    """Shape (rows,): rows sorted by key, in their order."""
-    begin: Integers
-    """Where the rows of each key begin in ``order``."""
+    order: Integers  # Shape (rows,): rows sorted by key, in their order
+    begin: Integers  # Where the rows of each key begin in ``order``
 
     def rows(self, place: int) -> Integers:
         end = self.begin[place + 1] if place + 1 < len(self.begin) else len(self.order)

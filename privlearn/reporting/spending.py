@@ -24,8 +24,7 @@ class Spending:
     unit: str
     cap: float
     labels: list[str]
-    cumulated: Array
-    """Shape (labels, spends + 1): paid under each label after each spend."""
+    cumulated: Array  # Shape (labels, spends + 1): paid under each label after each spend
     minutes: Integers
     """Shape (spends + 2,): when it was opened, when each was made, and the ledger's last minute, in
     minutes since 1970 and in order; none where no entry tells its time."""

@@ -68,7 +68,6 @@ class SpentLines:
         return lines
 
     def by_time(self) -> list[Spent]:
-        """Spends by period, in order; those of an unknown time first."""
         rows = self._chosen
         if not len(rows):
             return []

@@ -31,12 +31,6 @@ def print_report(
 ) -> None:
     """Prints the first screen, and behind it what was asked for, or all.
 
-    Args:
-        report: what is printed.
-        console: where to.
-        by: how spends are added up; default by mechanism and label.
-        full: everything, with every assumption, and what follows from a problem.
-
     All text of the ledger is indented, so that it cannot be taken for the verdict.
     """
     page = Page(console)
@@ -138,7 +132,7 @@ def _print_balance(balance: Balance, page: Page) -> None:
         )
     elif failing is not None:
         page.named("  failures", f"set aside {up(failing.cap)}")
-    for lead, purchase in zip(_leads("  it buys"), balance.buys, strict=False):
+    for lead, purchase in zip(["  it buys", *["    or"] * 100], balance.buys, strict=False):
         page.named(lead, purchase.what)
     if balance.plan_left:
         heads = ("left of the plan", "users", "runs", "of")
@@ -146,10 +140,6 @@ def _print_balance(balance: Balance, page: Page) -> None:
             heads,
             [(i.label, indices(i.users), str(i.left), str(i.count)) for i in balance.plan_left],
         )
-
-
-def _leads(first: str) -> list[str]:
-    return [first, *["    or"] * 100]
 
 
 def _of_whom(balance: Balance) -> str:

@@ -23,7 +23,6 @@ class Page:
         self._console = console
 
     def line(self, text: str, style: str = "") -> None:
-        """A line of ours without text of the ledger."""
         from rich.text import Text
 
         lead = len(text) - len(text.lstrip("\n"))
@@ -35,7 +34,6 @@ class Page:
             self.hanging("  • ", text, style)
 
     def named(self, name: str, text: str, style: str = "") -> None:
-        """A name, and behind it what it stands for."""
         self.hanging(f"{name:16}", text, style)
 
     def table(

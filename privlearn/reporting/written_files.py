@@ -12,12 +12,6 @@ from privlearn.storage.new_names import new_name, sync_directory
 def write_over_own(path: str | os.PathLike[str], text: str, *, beginning: str, what: str) -> None:
     """Writes ``text`` in UTF-8 where nothing is, or in place of an earlier file of its kind.
 
-    Args:
-        path: where it goes.
-        text: what it holds; begins with ``beginning``.
-        beginning: by which a file of this kind is known.
-        what: the kind in words, such as ``page of an audit``.
-
     Raises:
         DataError: what is there is of another kind; it stays as it is.
         OSError: the file cannot be written; it names ``path``.

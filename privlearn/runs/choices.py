@@ -13,7 +13,6 @@ import numpy as np
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.errors import DataError
 from privlearn.learners import OnePassNewtonMNL
-from privlearn.ledger import Ledger
 from privlearn.mechanisms.choice_model import NO_ITEM, Items, clip_items, fit_mle, log_likelihoods
 from privlearn.people import People
 from privlearn.reporting.figures import plot_regret
@@ -34,9 +33,9 @@ from privlearn.runs.common import (
     Folders,
     Outcome,
     Progress,
+    accountant_of,
     finish,
     kept_rows,
-    resumed,
     write_csv,
     write_curves,
     write_json,
@@ -51,8 +50,7 @@ from privlearn.storage.foreign_files import open_regular
 from privlearn.values.participation import Participation
 from privlearn.values.user_code import from_outside
 
-SHELF = 10
-"""K, the cars shown to each simulated person."""
+SHELF = 10  # K, the cars shown to each simulated person
 
 _ONE_BATCH = Participation(most=1, pooled=True)
 """Of simulated people who come back: all visits in one public batch count, as one record."""
@@ -69,9 +67,6 @@ def run_choices(
     """Serves simulated people, or learns from logged choices; leaves a public and a private folder.
 
     With ``resume`` a run with the same settings that was cut off goes on.
-
-    Raises:
-        DataError: the data cannot be used, or the folder not written.
     """
     work = _run_logged if config.task == "logged" else _run_market
     return work(config, out, progress, resume)
@@ -90,23 +85,13 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     else:
         market = car_market(config.seed, horizon=horizon)
     dim = len(market.theta)
-    budget, currency = config.cap()
-    accountant: JointAccountant[Any] = (
-        resumed(JointAccountant, folders, config.noise(), people)
-        if begun
-        else JointAccountant(
-            budget,
-            users=range(horizon),
-            ledger=Ledger.create(folders.ledger),
-            noise=config.noise(),
-            currency=currency,
-            side_information=(
-                *CAR_MARKET_SIDE_INFORMATION,
-                _MARKET_TUNING,
-                *config.side_information,
-            ),
-            people=people,
-        )
+    accountant: JointAccountant[Any] = accountant_of(
+        JointAccountant,
+        config,
+        folders,
+        users=horizon,
+        people=people,
+        side_information=(*CAR_MARKET_SIDE_INFORMATION, _MARKET_TUNING, *config.side_information),
     )
     cut_off = CutOff(accountant)
     learner = OnePassNewtonMNL(
@@ -158,22 +143,16 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     survey = logged(config)
     check_registry(config, out, resume=resume)
     folders = Folders.create(out, config, resume=resume)
-    budget, currency = config.cap()
     begun, store = folders.begun, kept_rows(folders)
     people = registry_of(config, begun=begun)
     users = len(survey.features) + survey.absent
-    accountant: CentralAccountant[Any] = (
-        resumed(CentralAccountant, folders, config.noise(), people)
-        if begun
-        else CentralAccountant(
-            budget,
-            users=range(users),
-            ledger=Ledger.create(folders.ledger),
-            noise=config.noise(),
-            currency=currency,
-            side_information=(*survey.side_information, *config.side_information),
-            people=people,
-        )
+    accountant: CentralAccountant[Any] = accountant_of(
+        CentralAccountant,
+        config,
+        folders,
+        users=users,
+        people=people,
+        side_information=(*survey.side_information, *config.side_information),
     )
     cut_off = CutOff(accountant)
     learner = OnePassNewtonMNL(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -21,19 +21,16 @@ from privlearn.learners.kept_rows import gaps
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import CloseEntry, IssueEntry, PublishEntry, ReachEntry, RetireEntry
 from privlearn.ledger.reader import iterate_records
-from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.reporting.certificates import certificate_markdown
 from privlearn.rows import RowStore
 from privlearn.rows.domains import Array
 from privlearn.rows.store import joined
-from privlearn.runs.settings import RunConfig
+from privlearn.runs.persons import RunConfig
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole
 
-LOOK: Final = "look.txt"
-"""What ``--look`` writes to the private folder."""
-MOST_ROWS: Final = 200
-"""Of a file of curves."""
+LOOK: Final = "look.txt"  # What ``--look`` writes to the private folder
+MOST_ROWS: Final = 200  # Of a file of curves
 
 Progress = Callable[[str, int], Callable[[int], None]]
 """Starts a progress bar with a name and a length; the result advances it."""
@@ -49,12 +46,6 @@ class Folders:
     @classmethod
     def create(cls, out: Path, config: RunConfig | None = None, *, resume: bool = False) -> Folders:
         """Makes both folders, or finds those of a run that was cut off.
-
-        Args:
-            out: the folder of both.
-            config: settings of the run, which stand in the private folder; None for a run that
-                cannot go on.
-            resume: whether to go on in a folder in which a run with these settings has begun.
 
         Raises:
             DataError: the folder has contents that are not to be gone on with, or of a run with
@@ -123,13 +114,37 @@ def _check_settings(out: Path, before: dict[str, Any], config: RunConfig) -> Non
             )
 
 
-def resumed(kind: Any, folders: Folders, noise: NoiseSource, people: People | None) -> Any:
-    """The accountant of a run that was cut off.
+def accountant_of(
+    kind: Any,
+    config: Any,
+    folders: Folders,
+    *,
+    users: int,
+    people: People | None,
+    side_information: Sequence[str],
+) -> Any:
+    """The accountant of a run, new or that of the run that was cut off.
 
     Raises:
         DataError: the run has ended.
         LedgerError: the ledger cannot be gone on with.
     """
+    if folders.begun:
+        _check_open(folders)
+        return kind.resume(folders.ledger, noise=config.noise(), people=people)
+    budget, currency = config.cap()
+    return kind(
+        budget,
+        users=range(users),
+        ledger=Ledger.create(folders.ledger),
+        noise=config.noise(),
+        currency=currency,
+        side_information=side_information,
+        people=people,
+    )
+
+
+def _check_open(folders: Folders) -> None:
     if any(isinstance(entry, CloseEntry) for entry in Ledger.open(folders.ledger).entries):
         with suppress(OSError):  # of a process that ended just before it did
             _remove_rows(folders)
@@ -137,7 +152,6 @@ def resumed(kind: Any, folders: Folders, noise: NoiseSource, people: People | No
             f"{folders.ledger} is closed: the run has learned from everybody, and nothing is left "
             "to go on with; it can be audited, and privlearn ledger export writes its entries"
         )
-    return kind.resume(folders.ledger, noise=noise, people=people)
 
 
 @final
@@ -151,7 +165,6 @@ class CutOff:
         self._null: list[range] = []
 
     def goes_on(self, learner: Learner) -> None:
-        """With a learner that has just been started."""
         if self._accountant.resumed:
             self._first = learner.clock_
             there = sorted([*self._before, *learner.recovered_.rows], key=_ends)
@@ -174,7 +187,6 @@ class CutOff:
             )
 
     def lines(self) -> list[str]:
-        """Where it went on, and what the model lacks; public."""
         if not self._accountant.resumed:
             return []
         return [
@@ -185,7 +197,6 @@ class CutOff:
         ]
 
     def lacks(self) -> list[str]:
-        """What the model lacks: spends that were lost, and what was planned and never made."""
         if not self._accountant.resumed:
             return []
         lines = []
@@ -193,7 +204,7 @@ class CutOff:
         if count:
             lines.append(
                 f"spends lost with it: {count}, which stay charged; the model is without what they "
-                f"had still to release{_in_brackets(lost)}"
+                f"had still to release{f' ({_listed(lost)})' if lost else ''}"
             )
         if self._accountant.unmade:
             lines.append(
@@ -204,7 +215,6 @@ class CutOff:
         return lines
 
     def messages(self) -> list[tuple[int, str]]:
-        """Of users who came before, and are in no release."""
         if not self._accountant.resumed:
             return []
         released = joined(_in_releases(self._accountant))
@@ -258,10 +268,6 @@ def _lost(accountant: Any) -> tuple[int, list[str]]:
     return len(lost), parts
 
 
-def _in_brackets(parts: list[str]) -> str:
-    return f" ({_listed(parts)})" if parts else ""
-
-
 def _listed(parts: list[str]) -> str:
     return "; ".join([*parts[:3], *["…"][: len(parts) > 3]])
 
@@ -278,15 +284,7 @@ def _about(label: str, users: range) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run leaves behind.
-
-    Attributes:
-        certificate: of the public ledger.
-        released: lines about what is public.
-        lines: for the operator only.
-        folders: where the files are.
-        published: what the public folder holds, in words.
-    """
+    """What a run leaves behind."""
 
     certificate: Certificate
     released: list[str]

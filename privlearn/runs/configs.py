@@ -25,7 +25,7 @@ from privlearn.losses.budget_texts import (
 )
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP
 from privlearn.runs.persons import PersonConfig
-from privlearn.runs.settings import RunConfig as RunConfig
+from privlearn.runs.persons import RunConfig as RunConfig
 from privlearn.runs.user_tables import SHIPPED
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
@@ -33,8 +33,7 @@ _METHODS: Mapping[str, tuple[str, ...]] = {
     "pofw": ("auto", "thresholds", "choices", "vertices"),
     "hdb": ("least-squares", "gaussian"),
 }
-NO_GAUSSIAN = ("choices", "vertices")
-"""Methods whose choices have no price in `GaussianDP`."""
+NO_GAUSSIAN = ("choices", "vertices")  # Methods whose choices have no price in `GaussianDP`
 LowHigh = tuple[float, float]
 
 
@@ -67,8 +66,7 @@ Bounds = Annotated[dict[str, LowHigh], BeforeValidator(_bounds)]
 """Intervals by the name of a column, or a text."""
 
 
-VISITS = 5
-"""Of each simulated person who comes back."""
+VISITS = 5  # Of each simulated person who comes back
 
 
 class ChoiceConfig(PersonConfig):
@@ -230,11 +228,9 @@ class TableConfig(PersonConfig):
                 raise ValueError("held_out: a bandit is scored on the users it serves")
 
     def bandit(self) -> str:
-        """How hdb estimates."""
         return self.method or ("gaussian" if self.sparse else "least-squares")
 
     def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
-        """The budget, and the currency to count an (ε, δ) promise in."""
         budget = parse_budget(self.budget)
         if not isinstance(budget, ApproxDP):
             return budget, None

@@ -26,7 +26,8 @@ def look(config: TableConfig | ChoiceConfig, out: Path) -> list[str]:
     if isinstance(config, TableConfig):
         table, _ = tables.split(config)
         names = [column.name for column in table.columns]
-        lines = [*_records(_nulls_of(table)), *_columns(table), *_labels(table)]
+        nulls = NullRecords.of(len(table), table.messages, absent=table.absent)
+        lines = [*_records(nulls), *_columns(table), *_labels(table)]
     else:
         if config.task != "logged":
             raise DataError(f"task = {config.task!r}: its people are simulated; no file is read")
@@ -41,10 +42,6 @@ def look(config: TableConfig | ChoiceConfig, out: Path) -> list[str]:
         "nothing was spent, and no ledger was made",
         f"{path} says which records would count, and why others not; it is not protected",
     ]
-
-
-def _nulls_of(table: Table) -> NullRecords:
-    return NullRecords.of(len(table), table.messages, absent=table.absent)
 
 
 def _records(nulls: NullRecords) -> Iterator[str]:

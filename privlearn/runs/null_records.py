@@ -15,8 +15,7 @@ from typing import Self
 
 from privlearn.learners.base import Learner
 
-REASONS = 3
-"""The leading reasons are so many."""
+REASONS = 3  # The leading reasons are so many
 
 Messages = Iterable[tuple[int, str]]
 
@@ -34,13 +33,7 @@ def messages_of(learner: Learner) -> list[tuple[int, str]]:
 
 @dataclass(frozen=True, slots=True)
 class NullRecords:
-    """Users whose records counted as null.
-
-    Attributes:
-        users: how many users there were.
-        reasons: why, by user, of those who came.
-        absent: the last users, for whom the file had no row.
-    """
+    """Users whose records counted as null."""
 
     users: int
     reasons: Mapping[int, str]
@@ -57,16 +50,10 @@ class NullRecords:
         return len(self.reasons) + len(self.absent)
 
     def by_reason(self) -> list[tuple[str, int]]:
-        """Reasons, and of how many records each is the one; the most frequent first."""
         return Counter(self.reasons.values()).most_common()
 
     def lines(self, *, rule: bool = False) -> list[str]:
-        """What the operator should see at once.
-
-        Args:
-            rule: whether there is a rule of participation, which leaves out some of the others, and
-                nobody is told which.
-        """
+        """What the operator should see at once."""
         good, counted = self.users - self.count, "usable" if rule else "counted"
         if not self.count:
             return [f"records: all {self.users:,} {counted}"]

@@ -1,4 +1,4 @@
-"""Runs on files in which a person has several rows: a column says whose row it is.
+"""Settings of all runs, and of those on files in which a column says whose row it is.
 
 The text of a cell is the id, as it stands between the commas; spaces around it do not count.  A row
 without an id is nobody's, and null.  The same text is the same person, and any other text is
@@ -10,17 +10,35 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from privlearn.errors import DataError
+from privlearn.noise import NoiseSource
 from privlearn.people import People
-from privlearn.runs.settings import RunConfig
 from privlearn.values.participation import Participation
 
 _NOT_COVERED: Final = (
     "not covered: what the order and number of rows tells, as to when and how often somebody came; "
     "and whoever has several ids, or a mistyped one, has the guarantee of so many persons together"
 )
+
+
+class RunConfig(BaseModel):
+    """What every run has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Seed of simulated people, public coins and the order of shipped rows; never of noise."""
+    simulate_noise: Annotated[int, Field(ge=0)] | None = None
+    """Seed of reproducible noise; protects nobody, and the ledger is a simulation."""
+    side_information: tuple[str, ...] = ()
+    """What was computed from these data and is declared public."""
+
+    def noise(self, stream: int = 0, streams: int = 1) -> NoiseSource:
+        """A noise source; simulated ones of different streams share no randomness."""
+        if self.simulate_noise is None:
+            return NoiseSource.secure()
+        return NoiseSource.simulation(streams * self.simulate_noise + stream)
 
 
 class PersonConfig(RunConfig):
@@ -98,11 +116,7 @@ def check_registry(config: PersonConfig, out: Path, *, resume: bool = False) -> 
 
 
 def registry_of(config: PersonConfig, *, begun: bool) -> People | None:
-    """A registry, new or that of the run that was begun; None where each row is a person.
-
-    Raises:
-        PeopleError: it cannot be written.
-    """
+    """A registry, new or that of the run that was begun; None where each row is a person."""
     rule = config.rule()
     if rule is None:
         return None

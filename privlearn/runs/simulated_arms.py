@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol, final
+from typing import Protocol, final
 
 import numpy as np
 from scipy.special import expit
@@ -123,17 +123,3 @@ def sparse_market(
     else:
         means, rewards = scores, scores + noise * rng.standard_normal(scores.shape)
     return ArmMarket(contexts, rewards, means)
-
-
-def classification_market(features: Any, labels: Any, *, n_arms: int | None = None) -> ArmMarket:
-    """Classification as a bandit: an arm per class, reward 1 for the right one and 0 otherwise.
-
-    Args:
-        features: shape (n, d), in the order of arrival.
-        labels: classes 0..K−1, shape (n,).
-        n_arms: K; default: one more than the largest label.
-    """
-    contexts, classes = np.asarray(features, dtype=np.float64), np.asarray(labels, dtype=np.int64)
-    arms = int(classes.max()) + 1 if n_arms is None else count(n_arms=n_arms)
-    hits = (classes[:, None] == np.arange(arms)).astype(np.float64)
-    return ArmMarket(contexts, hits, hits)

@@ -28,7 +28,6 @@ from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
 from privlearn.learners.tofw import DPTOFW
-from privlearn.ledger import Ledger
 from privlearn.mechanisms.constraint_sets import LpBall, dual_exponent
 from privlearn.noise import NoiseSource
 from privlearn.people import People
@@ -39,9 +38,9 @@ from privlearn.runs.common import (
     Folders,
     Outcome,
     Progress,
+    accountant_of,
     finish,
     kept_rows,
-    resumed,
     write_csv,
     write_curves,
     write_json,
@@ -54,8 +53,7 @@ from privlearn.runs.references import LassoBandit, RandomArms
 from privlearn.runs.simulated_arms import ArmMarket
 from privlearn.runs.user_tables import CONSTANT, Table, Wanted, read_table
 
-BLOCKS = 200
-"""A stream is handed over in about so many blocks, which changes no result."""
+BLOCKS = 200  # A stream is handed over in about so many blocks, which changes no result
 
 _SQUARED_RADIUS, _LOGISTIC_RADIUS = 2.0, 5.0
 
@@ -73,10 +71,6 @@ def run_table(
     """Learns from a table within a budget; leaves a public and a private folder.
 
     With ``resume`` a run with the same settings that was cut off goes on.
-
-    Raises:
-        DataError: the table cannot be used, or the folder not written.
-        PrivlearnError, ValueError: learner and budget do not go together; nothing is written then.
     """
     table, test = split(config)
     check_registry(config, out, resume=resume)
@@ -207,7 +201,6 @@ def _warnings(config: TableConfig, table: Table) -> list[str]:
 
 
 def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
-    budget, currency = config.cap()
     kind = JointAccountant if config.learner == "hdb" else CentralAccountant
     side = [*table.side_information, *config.side_information]
     if config.learner == "hdb":
@@ -216,16 +209,8 @@ def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
             "user's own class and -1 for all others"
         )
     people = registry_of(config, begun=folders.begun)
-    if folders.begun:
-        return resumed(kind, folders, config.noise(), people)
-    return kind(
-        budget,
-        users=range(len(table)),
-        ledger=Ledger.create(folders.ledger),
-        noise=config.noise(),
-        currency=currency,
-        side_information=side,
-        people=people,
+    return accountant_of(
+        kind, config, folders, users=len(table), people=people, side_information=side
     )
 
 
@@ -245,7 +230,7 @@ def _learn(
     first = learner.clock_
     rows = len(targets)
     foreseen = np.full(rows, np.nan)
-    advance, size = progress("private", len(table)), _block(rows)
+    advance, size = progress("private", len(table)), max(rows // BLOCKS, 1)
     advance(first)
     for start in range(first, rows, size):
         part = slice(start, min(start + size, rows))
@@ -401,9 +386,8 @@ def _serve(
         lasso = LassoBandit(n_arms=arms, dim=table.dim)
         regrets["non-private Lasso bandit"] = usable.serve(lasso)
         regrets["random"] = usable.serve(RandomArms(n_arms=arms, random_state=config.seed))
-        regrets["best constant arm"] = (
-            usable.means.max(axis=1) - usable.means[:, _commonest(usable)]
-        )
+        commonest = usable.means.sum(axis=0).argmax()
+        regrets["best constant arm"] = usable.means.max(axis=1) - usable.means[:, commonest]
     _write_totals(folders.private, regrets, "regret")
     picture = folders.private / "regret.png"
     plot_running_averages(picture, regrets, "users served", "share of wrong arms", bottom=0)
@@ -420,10 +404,6 @@ def _serve(
     released = [f"{arms} arms, {_updates(learner)}; an estimate per arm after each"]
     released = [*cut_off.lines(), *told(config), *released]
     return Outcome(finish(folders, accountant, store), released, lines, folders)
-
-
-def _commonest(market: ArmMarket) -> int:
-    return int(market.means.sum(axis=0).argmax())
 
 
 def _updates(learner: Bandit) -> str:
@@ -448,10 +428,6 @@ def _market(contexts: Array, classes: Array, arms: int) -> ArmMarket:
     hits = (classes[:, None] == np.arange(arms)).astype(np.float64)
     rewards = np.where(np.isfinite(classes)[:, None], 2 * hits - 1, np.nan)
     return ArmMarket(contexts, rewards, hits)
-
-
-def _block(users: int) -> int:
-    return max(users // BLOCKS, 1)
 
 
 def _skip_absent(learner: Bandit | StreamLearner, table: Table, advance: Any) -> None:

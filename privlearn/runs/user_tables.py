@@ -574,7 +574,8 @@ def _shipped_table(wanted: Wanted, rows: int | None) -> Table:
         raise DataError(
             f"target = {wanted.target!r}: the target of {wanted.data!r} is {about.target!r}"
         )
-    chosen = _places(_shipped_target(wanted, about), [*names, about.target])
+    of_target = Wanted(wanted.data, about.target, wanted.columns)
+    chosen = _places(of_target, [*names, about.target])
     declared = about.bounds if len(about.bounds) > 1 else about.bounds * len(names)
     if wanted.feature_bound is not None:
         declared = ((-wanted.feature_bound, wanted.feature_bound),) * len(names)
@@ -622,7 +623,3 @@ def _shipped_table(wanted: Wanted, rows: int | None) -> Table:
         tuple(side),
         tuple((int(user), _BEYOND) for user in np.flatnonzero(beyond)),
     )
-
-
-def _shipped_target(wanted: Wanted, about: Shipped) -> Wanted:
-    return Wanted(wanted.data, about.target, wanted.columns)

@@ -125,11 +125,7 @@ def stated(found: Certificate) -> dict[str, Any]:
 def certificate_of_first(
     ledger: str | os.PathLike[str], entries: int, delta: float | None
 ) -> Certificate:
-    """What an audit says of the first entries of a ledger.
-
-    Raises:
-        LedgerUnreadableError, LedgerSchemaError, LedgerFeatureError: as `iterate_records`.
-    """
+    """What an audit says of the first entries of a ledger."""
     records = islice(iterate_records(ledger, vouched=True), entries)
     return certify(records, delta=delta, restate=RecordedStreams())
 

@@ -103,16 +103,7 @@ def check_signer(key: SigningKey) -> None:
 
 
 def cosign(text: str, key: SigningKey, now: int | None = None) -> Signature:
-    """The line of a witness; that it may be signed is looked at elsewhere.
-
-    Args:
-        text: of a checkpoint.
-        key: of a witness.
-        now: seconds since 1970; default the clock's.
-
-    Raises:
-        SigningError: the text is no checkpoint, or the key no witness's.
-    """
+    """The line of a witness; that it may be signed is looked at elsewhere."""
     Checkpoint.parse(text)
     if not key.public.witness:
         raise SigningError(

@@ -150,8 +150,7 @@ _ORDER_8 = 0x7A03AC9277FDC74EC6CC392CFA53202A0F67100D760B3CBA4FD84D3D706A17C7
 _SMALL_ORDER = {y + k * _P for y in (0, 1, _P - 1, _ORDER_8, _P - _ORDER_8) for k in (0, 1)}
 """y of the eight points of order 1, 2, 4 and 8, also not reduced: such a key signs anything."""
 
-PUBLIC = ".pub"
-"""Behind the name of a private key's file, the file of its public one."""
+PUBLIC = ".pub"  # Behind the name of a private key's file, the file of its public one
 
 
 @final

@@ -83,12 +83,6 @@ def continuation(
 ) -> bytes:
     """Proof that a ledger continues a checkpoint, up to a later one or to its end.
 
-    Args:
-        ledger: which the checkpoints are of.
-        earlier: the last one that a witness cosigned; None for the first request.
-        later: the one that it is to cosign, with which this is the request.
-        key: that must have signed both; None if they are one's own.
-
     Raises:
         OtherLedgerError: a checkpoint is not of this ledger, or they are in the wrong order.
         WrongSignatureError: the key did not sign it.

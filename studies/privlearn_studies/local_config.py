@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from privlearn.losses.budget_texts import PublicBound, Simulated, parse_local_budget
 from privlearn.losses.budgets import ApproxDP, PureDP
-from privlearn.runs.settings import RunConfig
+from privlearn.runs.persons import RunConfig
 
 
 class LocalConfig(RunConfig):

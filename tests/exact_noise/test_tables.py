@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from table_building import cell_place, fitted_cell, proved_error
+from table_building import cell_place, fitted_cell, proved_error, table_bytes
 
 from privlearn.errors import NoiseSamplerError
 from privlearn.noise.exact import tables, variates
-from privlearn.noise.exact.tables import CELLS, OCTAVES, SHA256, Table, shipped_tables, table_bytes
+from privlearn.noise.exact.tables import CELLS, OCTAVES, SHA256, Table, shipped_tables
 
 NAMES = [table.family.name for table in shipped_tables()]
 

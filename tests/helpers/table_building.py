@@ -198,3 +198,12 @@ def build_table(family: Family) -> Table:
 def build_tables() -> tuple[Table, ...]:
     """All tables, in the order of the file."""
     return tuple(build_table(family) for family in FAMILIES)
+
+
+def table_bytes(tables: tuple[Table, ...]) -> bytes:
+    """The file of tables."""
+    return b"".join(
+        np.ascontiguousarray(field).view("<i8").tobytes()
+        for table in tables
+        for field in (table.centre, table.base, *table.coefficients, table.error)
+    )

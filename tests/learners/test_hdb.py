@@ -48,7 +48,7 @@ from privlearn.mechanisms.scalar_objectives import SquaredObjective
 from privlearn.noise import NoiseSource
 from privlearn.rows.domains import Array
 from privlearn.runs.references import RandomArms
-from privlearn.runs.simulated_arms import ArmMarket, classification_market, sparse_market
+from privlearn.runs.simulated_arms import ArmMarket, sparse_market
 from privlearn.values.adjacency import Adjacency
 from privlearn_studies.rivals.noisy_max_epochs import NoisyMaxEpochs
 
@@ -652,7 +652,8 @@ def test_classes_become_arms() -> None:
     rng = np.random.default_rng(0)
     labels = rng.integers(3, size=3000)
     features = np.clip(np.eye(6)[labels] + 0.2 * rng.standard_normal((3000, 6)), -1, 1)
-    market = classification_market(features, labels)
+    hits = np.eye(3)[labels]
+    market = ArmMarket(features, hits, hits)
     learner = DPHDB(n_arms=3, dim=6, method=GaussianEpochs(clip=0.5, clip_floor=0.3))
     assert regret(market, learner, 1) < 0.5 * regret(market, RandomArms(n_arms=3, random_state=9))
     assert (market.means.sum(axis=1) == 1).all()

@@ -10,12 +10,12 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from audit_schema import audit_schema
 
 from privlearn import ZCDP, Ball, Ledger, Rows
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.losses.budgets import PureDP
 from privlearn.mechanisms import NoisySum
-from privlearn.reporting.json_schema import audit_schema
 from privlearn.reporting.report import report
 
 ROOT = Path(__file__).parents[2]

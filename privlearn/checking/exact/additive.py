@@ -17,21 +17,24 @@ import numpy as np
 
 from privlearn.checking.default_neighbours import spend_of, stated_spend
 from privlearn.checking.exact.distributions import DistributionPair, whitened
-from privlearn.checking.exact.noisy_integers import differing_outputs
-from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
+from privlearn.checking.exact.probe import (
+    Affine,
+    affine,
+    centre,
+    check_noise,
+    check_sampler,
+    run,
+)
 from privlearn.checking.exact.streams import MOST_ARRIVALS, Stream, tried_places
 from privlearn.checking.neighbours import each_float, extreme_records, worst_pairs
-from privlearn.checking.stream_runs import (
-    accepted_users,
-    declared_users,
-    fixed_users,
-    is_stream,
-)
+from privlearn.checking.scripted_noise import Script
+from privlearn.checking.stream_runs import accepted_users, declared_users, fixed_users, is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.losses.output_laws import Distribution, Normal, Product, laplace, normal
+from privlearn.losses.output_laws import Normal, Product, laplace, normal
 from privlearn.noise import GaussianNoise
 from privlearn.rows.domains import Array
+from privlearn.values.grid import Grid
 from privlearn.values.records import join, length, record_at
 
 _REPORTS = 24  # Users of local reports, where none are asked for
@@ -48,15 +51,16 @@ _PROBED = 96
 _MOST_PROBED = 512
 """Numbers of a stream that are probed one by one; it takes the third power of that."""
 
+_FAR = 2.0**48  # Steps that are found from doubles with digits to spare
+_OFF = 0.3  # Of a step, from the nearest integer; less is rounding
+
 
 class AdditiveDistributions(NamedTuple):
     """What was promised to whom, and the laws that neighbours give."""
 
     parts: list[tuple[Any, list[DistributionPair]]]
-    looked: str
-    """At which arrivals; empty for a single release."""
-    whole: bool
-    """Whether all outputs were looked at."""
+    looked: str  # At which arrivals; empty for a single release
+    whole: bool  # Whether all outputs were looked at
     telling: int = 0
     """Numbers of the output that are no function of the noisy integers of a stated grid."""
 
@@ -205,9 +209,37 @@ def _telling(look: _Look, pairs: Sequence[tuple[Any, Any]], noise: Affine) -> in
     inner = [each_float(pairs[0][0], partial(np.multiply, factor)) for factor in _INNER]
     tried = [*pairs, *((block, pairs[0][1]) for block in inner)]
     return max(
-        differing_outputs(look.mechanism, look.loss, pair, noise, grid, seed)
+        _differing_outputs(look.mechanism, look.loss, pair, noise, grid, seed)
         for seed, pair in enumerate(tried)
     )
+
+
+def _differing_outputs(
+    mechanism: Any, loss: Loss, pair: tuple[Any, Any], noise: Affine, grid: Grid, seed: int
+) -> int:
+    """How many numbers of the output tell which of two data sets the same noisy integers are of.
+
+    Exact noise makes X + N private, X the integers of the data and N those of the noise, and
+    whatever is computed from it.  So if X becomes X′ and N becomes N + X − X′, nothing may change:
+    not the last bit of a double, as it does where noise is added to an exact sum after it was
+    rounded.  X − X′ is taken from the outputs without noise, and must be integers.
+    """
+    first, second = pair
+    shift = centre(mechanism, loss, first) - centre(mechanism, loss, second)
+    moved = np.ldexp(np.linalg.lstsq(noise.matrix, shift, rcond=1e-12)[0], grid.bits)
+    if np.abs(moved).max(initial=0.0) > _FAR:
+        return 0
+    whole = np.rint(moved)
+    if np.abs(moved - whole).max(initial=0.0) > _OFF:
+        return len(shift)
+    drawn = np.rint(np.ldexp(np.random.default_rng(seed).normal(size=len(whole)), grid.bits))
+    one = run(mechanism, loss, first, _steps(drawn, grid))
+    two = run(mechanism, loss, second, _steps(drawn + whole, grid))
+    return int(np.count_nonzero(one.view(np.int64) != two.view(np.int64)))
+
+
+def _steps(numbers: Array, grid: Grid) -> Script:
+    return Script(np.ldexp(numbers, -grid.bits))
 
 
 def _telling_at_first(look: _Look, stream: Stream) -> int:
@@ -253,14 +285,13 @@ def _laws(
         moved = sorted(float(x) for x in np.abs(inside) if x > 1e-12)
         parts = [DistributionPair(laplace(x, 1.0), laplace(0.0, 1.0), f"pair {k}") for x in moved]
         if len(parts) > 1:
-            one, two = (Product(tuple((law, 1) for law in laws)) for laws in _columns(parts))
+            one, two = (
+                Product(tuple((law, 1) for law in laws))
+                for laws in ([part.p for part in parts], [part.q for part in parts])
+            )
             parts = [DistributionPair(one, two, f"pair {k}")]
         made.update({tuple(np.round(moved, 9)): part for part in parts})
     return list(made.values())
-
-
-def _columns(pairs: Sequence[DistributionPair]) -> tuple[list[Distribution], list[Distribution]]:
-    return [pair.p for pair in pairs], [pair.q for pair in pairs]
 
 
 def _solved(look: _Look) -> AdditiveDistributions:

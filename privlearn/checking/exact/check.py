@@ -34,7 +34,7 @@ from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
-from privlearn.losses.output_laws import Discrete, Distribution, Normal, Product, normal
+from privlearn.losses.output_laws import Density, Discrete, Distribution, Normal, normal
 from privlearn.mechanisms import ObjectivePerturbation
 from privlearn.values.exact import exact_text, float_up
 
@@ -57,13 +57,11 @@ class Row:
     """"D(order)", "rho", "mu²", "epsilon" or "delta(epsilon)"; or what there must be none of."""
     claimed: float
     exact: float
-    error: float
-    """Numerical error of ``exact``, estimated."""
+    error: float  # Numerical error of ``exact``, estimated
     pair: str
 
     @property
     def violated(self) -> bool:
-        """Whether the exact number is above the claim by more than its error."""
         return self.exact - self.error > self.claimed
 
     @property
@@ -77,7 +75,6 @@ class Row:
 
     @property
     def tight(self) -> bool:
-        """Whether both agree to a relative 1e-6."""
         return self.claimed <= self.exact * (1 + _TIGHT) + self.error
 
 
@@ -208,11 +205,10 @@ class _Largest:
     @property
     def on_the_line(self) -> bool:
         """Whether δ(ε) is computed for such laws."""
-        return all(not isinstance(p, Product) and _dimension(p) == 1 for p, _, _ in self._both)
-
-
-def _dimension(law: Distribution) -> int:
-    return 1 if isinstance(law, Discrete | Normal | Product) else len(law.centre)
+        return all(
+            isinstance(p, Discrete | Normal) or (isinstance(p, Density) and len(p.centre) == 1)
+            for p, _, _ in self._both
+        )
 
 
 def _row(measure: str, claimed: float, result: tuple[Value, str], times: float = 1.0) -> Row:

@@ -52,8 +52,7 @@ _FLOOR = 4.0  # Noise of all others while one candidate's score is measured lies
 _REACH = 18.0  # Scores further apart are not measured: what is that unlikely has no digits
 _SURE = 2.0**20  # So much more noise than all others makes a candidate win whatever the scores are
 _CROWD = 200  # Others at most who push against a record
-ERROR = 4 * _REACH * 2.0**-_STEPS
-"""Of a log probability, from that of the scores."""
+ERROR = 4 * _REACH * 2.0**-_STEPS  # Of a log probability, from that of the scores
 _NODES = np.polynomial.legendre.leggauss(16)
 
 

@@ -54,8 +54,7 @@ class Affine(NamedTuple):
     """output = centre(data) + matrix @ z, z independent of one family ('normal' or 'laplace')."""
 
     family: Kind
-    matrix: Array
-    """(outputs, numbers drawn)"""
+    matrix: Array  # (outputs, numbers drawn)
 
 
 def affine(mechanism: Any, loss: Loss, block: Any) -> Affine:

@@ -36,8 +36,7 @@ from privlearn.noise.exact.words import SeededWords
 from privlearn.rows.domains import Array
 from privlearn.values.records import length, record_at
 
-ERROR = 1e-8
-"""Of a log probability."""
+ERROR = 1e-8  # Of a log probability
 _TRIED = 4000  # Reports on which a law is tried
 _FIT = 0.06
 """Distance of distribution functions that so many reports, and an axis estimated on them, allow."""
@@ -157,14 +156,7 @@ def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
 
 @dataclass(frozen=True)
 class _Cap:
-    """The law of a report: a share of a cap around ``axis`` and the rest of one opposite.
-
-    Attributes:
-        axis: unit vector in the coordinates of the report; None for the null law.
-        share: of reports about ``axis``.
-        probability: p, to fall into the cap.
-        mass: q, of the cap under the null law.
-    """
+    """The law of a report: a share of a cap around ``axis`` and the rest of one opposite."""
 
     axis: Array | None
     share: float = 0.0

@@ -27,8 +27,7 @@ from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.rows.domains import Array, Domain
 
-MOST_ARRIVALS = 2**16
-"""Arrivals of a longer stream that are looked at."""
+MOST_ARRIVALS = 2**16  # Arrivals of a longer stream that are looked at
 _ALL_PLACES = 2048  # Every arrival is tried in streams that are no longer
 _SOME_PLACES = 512
 """Arrivals of longer ones that are tried at random, beside the first, the last and doublings."""
@@ -66,12 +65,6 @@ def solved(
     keep: bool = False,
 ) -> tuple[Array, Array]:
     """The noise z that moves W by given running sums.
-
-    Args:
-        factorization: of the stream.
-        arrivals: how many rows.
-        sums: the sums at some arrivals (counted from 0), shape (arrivals, columns).
-        keep: whether z itself is asked for.
 
     Returns:
         Squared lengths of the columns of z, and z, (arrivals, columns), or an empty array.
@@ -135,15 +128,7 @@ def tried_places(arrivals: int, also: range | list[int], seed: int = 0) -> list[
 
 @dataclass(frozen=True)
 class Stream:
-    """A stream whose noise is that of its factorisation, as far as that is yet known.
-
-    Args:
-        mechanism: has ``domain`` and ``factorization``.
-        loss: its price.
-        scale: of its normal noise.
-        users: how many of them are looked at.
-        batches: numbers of users whose contributions enter one running sum; one each by default.
-    """
+    """A stream whose noise is that of its factorisation, as far as that is yet known."""
 
     mechanism: Any
     loss: Loss
@@ -161,7 +146,6 @@ class Stream:
         return len(self.batches) or self.users
 
     def arrival(self, user: int) -> int:
-        """The row of noise that comes with the running sum a user is first in."""
         if not self.batches:
             return user
         return int(np.searchsorted(np.cumsum(self.batches), user, side="right"))

@@ -73,7 +73,6 @@ class ObservedRun:
 
     @property
     def opened(self) -> Array:
-        """Contributions, one row per user."""
         return np.concatenate(self.observer.rows) if self.observer.rows else np.zeros((0, 0))
 
 
@@ -94,8 +93,7 @@ class Case:
     seconds: float | None
     seed: int
     examples: Any
-    records: Any
-    """Those of the examples that were given; None if none were."""
+    records: Any  # Those of the examples that were given; None if none were
     cap: Currency = field(init=False)
 
     def __post_init__(self) -> None:
@@ -117,7 +115,6 @@ class Case:
         return Rows.seal(self.block, users=self.users)
 
     def example(self, place: int) -> Any:
-        """A block of one of the examples."""
         return record_at(self.examples, slice(place, place + 1))
 
     def neighbouring(self, most: int) -> list[Rows[Any]]:
@@ -152,7 +149,6 @@ class Case:
         return self.run(Rows.seal(block, users=range(length(block))), seed=seed)
 
     def one_by_one(self, rows: Rows[Any], *, seed: int | None = None) -> Array:
-        """What a stream of the mechanism puts out for one user after the other, joined."""
         book, _ = self.account(rows.users, seed=seed)
         token = book.issue(self.loss, users=rows.users, label="law")
         with self.mechanism.open(token) as stream:

@@ -451,10 +451,7 @@ def check_ledger_is_blind(case: Case) -> LawFinding:
 
 def check_grid_is_public(case: Case) -> LawFinding:
     """The grid of exact noise is the same for all data, and for any number of users."""
-    tried: dict[str, Rows[Any]] = {
-        "the examples": case.rows,
-        "null records": Rows.null(case.users),
-    }
+    tried: dict[str, Rows[Any]] = {"the examples": case.rows, "null records": Rows.null(case.users)}
     for k in range(min(3, length(case.examples))):
         tried[f"the examples with record {k} first"] = case.replaced(0, case.example(k))
     if fixed_users(case.mechanism) is None:

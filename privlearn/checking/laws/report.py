@@ -86,7 +86,6 @@ class LawReport:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed and nothing that applies was left out."""
         return not self.failed and not self.undone
 
     @property
@@ -130,8 +129,7 @@ class LawReport:
             raise CheckError(f"{self.subject}: checks that could not be done\n  {lines}")
 
 
-LawFinding = str | Evidence | ExactResult
-"""What a check returns that holds: what was measured."""
+LawFinding = str | Evidence | ExactResult  # What a check returns that holds: what was measured
 
 
 def perform(check: Callable[[C], LawFinding], case: C) -> CheckResult:

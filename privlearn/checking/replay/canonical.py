@@ -24,8 +24,7 @@ from privlearn.rows import Sealed
 CanonicalValue = Any
 """None, bool, int, float, str, or a list whose first entry says what the others are."""
 
-MISSING: CanonicalValue = ["missing"]
-"""In place of what is not there."""
+MISSING: CanonicalValue = ["missing"]  # In place of what is not there
 _ATOMS = frozenset([bool, int, float, str, type(None)])
 _NUMBERS = frozenset([bool, int, float, type(None)])
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -51,12 +50,7 @@ class CanonicalForm:
         """What inner learners declare to be the operator's, by class and name, and was met."""
 
     def of(self, item: Any, name: str) -> CanonicalValue:
-        """The form of a value; what occurs in it a second time is named, not repeated.
-
-        Raises:
-            InterferenceError: it holds another object, and those are not asked for.
-            CheckError: it holds something that cannot be compared; ``name`` says where.
-        """
+        """The form of a value; what occurs in it a second time is named, not repeated."""
         if type(item) in _NUMBERS:
             return item
         self._seen = self._known.copy()

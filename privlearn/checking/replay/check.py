@@ -348,8 +348,7 @@ class Setup:
     users: int
     seed: int
     rule: Participation | None = None
-    in_file: bool = False
-    """Whether the ledger is a file, so that another process can go on from it."""
+    in_file: bool = False  # Whether the ledger is a file, so that another process can go on from it
 
     def run(self, data: Any, observer: Recorder) -> tuple[RecordedRun, bool]:
         """One run, and whether all outputs are public."""

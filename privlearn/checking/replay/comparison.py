@@ -20,8 +20,7 @@ from privlearn.rows.domains import Array, PSDTrace, exponent_of
 
 __tracebackhide__ = told_in_full
 
-ROUNDING = 1e-12
-"""Relative slack for sums that were added up in another order."""
+ROUNDING = 1e-12  # Relative slack for sums that were added up in another order
 
 
 def compare(

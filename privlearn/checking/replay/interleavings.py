@@ -67,18 +67,6 @@ class Tardy:
         return f"{self.user!r} who {when}"
 
 
-def tardy(rng: np.random.Generator, users: Sequence[Any], most: int) -> list[Tardy]:
-    """Users with times drawn for them, up to ``most`` further offers; a quarter never answers."""
-    return [
-        Tardy(
-            user,
-            None if rng.random() < 0.25 else int(rng.integers(most + 1)),
-            bool(rng.random() < 0.25),
-        )
-        for user in users
-    ]
-
-
 def offered(
     wait: int = 0,
     *,

@@ -167,15 +167,6 @@ def generated_pair(
     stranger), only the response, only the data, or the user becomes the null record; either may
     come first.
 
-    Args:
-        seed: of everything.
-        number: which pair.
-        n_items: N.
-        dim: d.
-        users: how many there are.
-        positions: where a learner may be weak, such as both sides of the end of a batch.
-        arrays: as for `stranger`.
-
     Raises:
         ValueError: there is no user, or a position is none of them.
     """

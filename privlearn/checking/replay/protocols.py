@@ -96,28 +96,21 @@ def _ids(block: Sequence[Any], people: bool) -> dict[str, list[Any]]:
     return {"people": [user.id for user in block]} if people else {}
 
 
-def played(
-    size: int = 1_000_000, *, one_array: bool = False, people: bool = False
-) -> InteractionProtocol:
+def played(size: int = 1_000_000, *, people: bool = False) -> InteractionProtocol:
     """`play`, in blocks of so many users; response functions may raise.
 
-    Each user receives the items that the response function is asked about first.
-
-    Args:
-        size: users in a block.
-        one_array: hand data over as one array, for learners that take no list of rows.
-        people: hand the ids on as well.
+    Each user receives the items that the response function is asked about first.  ``people``: hand
+    the ids on.
     """
     count(size=size)
 
     def protocol(learner: Any, users: Iterable[User]) -> Iterator[Items | None]:
         rest = iter(users)
         while block := list(islice(rest, size)):
-            features: Any = [user.features for user in block]
             received: list[Items | None] = [None] * len(block)
             numbers = np.arange(len(block), dtype=np.float64)[:, None]
             learner.play(
-                _stacked(features) if one_array else features,
+                [user.features for user in block],
                 _asking(block, received),
                 None,
                 numbers,
@@ -142,15 +135,6 @@ def _asking(block: list[User], received: list[Items | None]) -> Callable[[Any, I
         return answers
 
     return respond
-
-
-def _stacked(features: list[Any]) -> Array:
-    try:
-        return np.stack([np.asarray(own, dtype=np.float64) for own in features])
-    except (TypeError, ValueError, OverflowError) as error:
-        raise CheckError(
-            f"one_array = True: users with arrays of one shape, please; {error}"
-        ) from None
 
 
 def logged(size: int = 1, *, people: bool = False) -> InteractionProtocol:

@@ -36,14 +36,12 @@ class TokenEvent:
     users: range
     spend: Spend
     adjacency: Adjacency
-    said: str
-    """For a spend its ledger entry, in full; for a release shape and type."""
+    said: str  # For a spend its ledger entry, in full; for a release shape and type
     rows: NDArray[Any] | None = None
     """The clipped rows, integers where the spend has a grid; or the value before it was frozen."""
 
     @property
     def numbers(self) -> Array:
-        """``rows`` in the unit of the data."""
         if self.what == "open" and self.spend.grid is not None and self.rows is not None:
             return self.spend.grid.values(self.rows)
         return np.asarray(self.rows, dtype=np.float64)
@@ -53,12 +51,10 @@ class TokenEvent:
         return self.spend.domain.sensitivity(self.adjacency, self.spend.noise.norm)
 
     def key(self) -> tuple[Any, ...]:
-        """What must be alike on neighbouring data."""
         return (self.what, self.at, self.token, self.label, self.users, self.said)
 
 
-PublicState = dict[str, bytes]
-"""What can be seen, by name, as `marshalled` forms."""
+PublicState = dict[str, bytes]  # What can be seen, by name, as `marshalled` forms
 
 
 def _one(users: range) -> int:
@@ -72,10 +68,8 @@ class RecordedRun:
     events: list[TokenEvent] = field(default_factory=list)
     outputs: list[CanonicalValue] = field(default_factory=list)
     ledger: list[str] = field(default_factory=list)
-    states: list[PublicState] = field(default_factory=list)
-    """After each user and at the end."""
-    operator_only: frozenset[str] = frozenset()
-    """Attributes that are not in them."""
+    states: list[PublicState] = field(default_factory=list)  # After each user and at the end
+    operator_only: frozenset[str] = frozenset()  # Attributes that are not in them
     captured: list[tuple[int, str, str]] = field(default_factory=list)
     error: str = ""
     users: range = range(0)
@@ -157,7 +151,6 @@ class Replayer(Recorder):
         self._releases = iter([event for event in earlier.events if event.what == "release"])
 
     def released(self, token: Token[Any], value: Array) -> Array:
-        """A value is about to leave; the frozen one leaves instead."""
         super().released(token, value)
         frozen = next(self._releases, None)
         # One release too many, or of something else, is found when the runs are compared.

@@ -30,8 +30,7 @@ from privlearn.values.validate import count
 
 Pair = tuple[list[Person], list[Person]]
 N_ITEMS, DIM, SHOWN, USERS = 6, 2, 3, 10
-FIRST = 4
-"""Users before the public state changes for the first time."""
+FIRST = 4  # Users before the public state changes for the first time
 
 
 @dataclass(frozen=True)

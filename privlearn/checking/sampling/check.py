@@ -51,47 +51,35 @@ from privlearn.values.adjacency import Adjacency
 from privlearn.values.validate import count, positive
 
 Distinguisher = Callable[[Any], float]
-Drawn = tuple[list[Any], list[Any]]
-"""Outputs of either data set."""
+Drawn = tuple[list[Any], list[Any]]  # Outputs of either data set
 
-FIRST_PAIRS = 64
-"""Pairs that a sequential check only learns from."""
+FIRST_PAIRS = 64  # Pairs that a sequential check only learns from
 
-REFITS = 1.5
-"""A sequential check learns its distinguisher again after so many times as many pairs."""
+REFITS = 1.5  # A sequential check learns its distinguisher again after so many times as many pairs
 
-CHOICES = 8
-"""And chooses again among the kinds of distinguishers."""
+CHOICES = 8  # And chooses again among the kinds of distinguishers
 
-LEARNING = 0.4
-"""Part of the outputs that the distinguisher is learned from."""
+LEARNING = 0.4  # Part of the outputs that the distinguisher is learned from
 
-ENOUGH = 6000
-"""Outputs per data set from which nothing more is learned about the distinguisher."""
+ENOUGH = 6000  # Outputs per data set from which nothing more is learned about the distinguisher
 
 LARGE = 1e100
 """Of larger scores it is enough to know that they are large; squares of these are finite."""
 
-TURN = 25
-"""Outputs on one data set before it is the other's turn."""
+TURN = 25  # Outputs on one data set before it is the other's turn
 
-EXPLORED = 400
-"""Outputs per data set and round for choosing among several pairs of neighbours."""
+EXPLORED = 400  # Outputs per data set and round for choosing among several pairs of neighbours
 
-FEWEST = 10
-"""Outputs per data set on which a pair of neighbours is looked at for the first time."""
+FEWEST = 10  # Outputs per data set on which a pair of neighbours is looked at for the first time
 
 ROUND = 0.35
 """Part of the outputs for choosing that one round of it takes; the last one takes the rest."""
 
-KEPT = 0.45
-"""Part of the pairs that go on to the next round."""
+KEPT = 0.45  # Part of the pairs that go on to the next round
 
-MANY_PAIRS = 4
-"""So few pairs are looked at once more, and no more."""
+MANY_PAIRS = 4  # So few pairs are looked at once more, and no more
 
-GUESSING = 0.9
-"""Confidence of the bounds by which pairs are compared on few outputs."""
+GUESSING = 0.9  # Confidence of the bounds by which pairs are compared on few outputs
 
 
 @silenced

@@ -125,8 +125,7 @@ class RenyiClaim(Claim):
     unit: str
     known: tuple[float, ...]
     curve: tuple[float, ...]
-    worst: float = np.inf
-    """Bound on the privacy loss itself at value 1, where the claim has one."""
+    worst: float = np.inf  # Bound on the privacy loss itself at value 1, where the claim has one
 
     def strength(self, p: Array, q: Array) -> Array:
         a = np.asarray(self.known)[:, None]
@@ -205,11 +204,7 @@ class FailingClaim(Claim):
 
 
 def claim_of(promise: Any) -> Claim:
-    """The claim that a loss, a currency or an (ε, δ) promise makes.
-
-    Raises:
-        CheckError: nothing that samples could refute.
-    """
+    """The claim that a loss, a currency or an (ε, δ) promise makes."""
     if isinstance(promise, ApproxDP):
         return ApproxClaim(float(promise.epsilon), float(promise.delta), str(promise))
     if isinstance(promise, PureDP):

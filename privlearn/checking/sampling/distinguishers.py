@@ -20,30 +20,20 @@ from privlearn.rows.domains import Array
 
 Keyed = NDArray[np.int64]
 Scorer = Callable[[OutputTable], Array]
-Fitted = tuple[str, Scorer]
-"""What a distinguisher looks at, and its scores."""
+Fitted = tuple[str, Scorer]  # What a distinguisher looks at, and its scores
 
 RIDGES = (1e-8, 0.1, 10.0)
 """Shrinkage of correlations towards none; the first sees noise that is used twice."""
 
 MAX_FEATURES = 1500
 MAX_FLAGS = 256
-FEW_VALUES = 32
-"""Numbers that take no more values than this may be names."""
-LOOK = 1500
-"""Outputs per data set that suffice to choose among features."""
+FEW_VALUES = 32  # Numbers that take no more values than this may be names
+LOOK = 1500  # Outputs per data set that suffice to choose among features
 
 
 @dataclass(frozen=True)
 class Score:
-    """A learned distinguisher.
-
-    Attributes:
-        fitted: what it looks at, and scores of a table of outputs; many compete and one is used, so
-            that it is fitted to all training outputs when it is asked for.
-        first: scores of training outputs of the first data set by a fit that had not seen them.
-        second: the same for the second data set.
-    """
+    """A learned distinguisher."""
 
     fitted: Callable[[], Fitted]
     first: Array
@@ -58,8 +48,7 @@ class Score:
         return self.fitted()[1]
 
 
-Cells = tuple[Array, Array]
-"""Numbers that stand in the data of either data set."""
+Cells = tuple[Array, Array]  # Numbers that stand in the data of either data set
 
 ScoreFamily = Callable[[OutputTable, OutputTable], list[Score]]
 """Fits to training outputs of either data set."""
@@ -72,12 +61,8 @@ def families(
 ) -> list[ScoreFamily]:
     """Learners that can say something about such outputs, cheap ones first.
 
-    Args:
-        first: training outputs of the first data set.
-        second: training outputs of the second data set.
-        cells: the numbers in the data of either data set.
-        bits: whether to look at the last bits of numbers, which give away nearly all noise that
-            is sampled in floating point (Mironov 2012).
+    ``cells`` are the numbers in the data of either data set.  ``bits``: whether to look at the last
+    bits of numbers, which give away nearly all noise sampled in floating point (Mironov 2012).
     """
     varied = _varied(first, second)
     fits: list[ScoreFamily] = []
@@ -334,12 +319,7 @@ OF_ALL = ("arg-max", "arg-min", "maximum", "minimum", "sum", "square", "largest 
 
 @dataclass(frozen=True)
 class _Features:
-    """Numbers, and what else can be computed from a row of them.
-
-    Attributes:
-        middle: of the second data set's training outputs.
-        fine: columns whose last bits are looked at: those on a coarse grid, or all.
-    """
+    """Numbers, and what else can be computed from a row of them."""
 
     middle: Array
     fine: NDArray[np.bool_]
@@ -402,14 +382,11 @@ def _one(i: int, sign: float, name: str, features: Scorer) -> Fitted:
     return name if sign > 0 else f"−({name})", lambda table: sign * features(table)[:, i]
 
 
-DIGITS = 53
-"""Binary digits of a float."""
+DIGITS = 53  # Binary digits of a float
 SAME_DIGITS = 40
 """Binary digits in which two numbers must agree to be the same one: noise never does by chance."""
-MAX_ENTRIES = 2**19
-"""Numbers that are looked up at most, in the outputs that are learned from."""
-LEAST_REPEATS = 3
-"""So many more for one data set than for the other are worth a test of their own."""
+MAX_ENTRIES = 2**19  # Numbers that are looked up at most, in the outputs that are learned from
+LEAST_REPEATS = 3  # So many more for one data set than for the other are worth a test of their own
 
 
 def repeats(first: OutputTable, second: OutputTable, cells: Cells | None) -> Score | None:

@@ -151,8 +151,8 @@ class OutputTable:
 def tabulate(outputs: Sequence[Any], like: OutputTable | None = None) -> OutputTable:
     """Columns for these outputs, the same as those of ``like`` if given."""
     plain = _homogeneous(outputs)
-    if plain is not None and (like is None or _fits(plain, like)):
-        names = tuple(f"[{i}]" for i in range(plain.shape[1])) if like is None else like.names
+    names = () if plain is None else tuple(f"[{i}]" for i in range(plain.shape[1]))
+    if plain is not None and (like is None or like.names == names):
         if like is None:
             return OutputTable(plain, names, np.zeros((len(plain), 0), dtype=np.int64), (), ())
         one = _filled([_row(outputs[0])], like)  # alike but for the numbers
@@ -187,10 +187,6 @@ def _different_rows(outputs: Sequence[Any]) -> tuple[list[dict[str, Any]], list[
 
 def _row(output: Any) -> dict[str, Any]:
     return dict(itertools.islice(_leaves(output, ""), MAX_LEAVES))
-
-
-def _fits(plain: Array, like: OutputTable) -> bool:
-    return like.names == tuple(f"[{i}]" for i in range(plain.shape[1]))
 
 
 def _homogeneous(outputs: Sequence[Any]) -> Array | None:

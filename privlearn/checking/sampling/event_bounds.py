@@ -24,14 +24,12 @@ from privlearn.rows.domains import Array
 
 THRESHOLDS = 160
 
-FEW = 40
-"""Fewer different scores than this are no sample of a curve."""
+FEW = 40  # Fewer different scores than this are no sample of a curve
 
 SMOOTHING = 60
 """Outputs' worth of belief that scores are normal; it steadies the choice when there are few."""
 
-PRUDENCE = 0.9999
-"""Confidence of the bounds by which candidate events are compared."""
+PRUDENCE = 0.9999  # Confidence of the bounds by which candidate events are compared
 GRID = np.linspace(0.0, 1.0, 33)
 
 
@@ -41,8 +39,7 @@ class Cut:
 
     threshold: float
     above: bool
-    promise: float
-    """Bound that is to be expected of held-out outputs."""
+    promise: float  # Bound that is to be expected of held-out outputs
 
     def holds(self, scores: Array) -> NDArray[np.bool_]:
         return scores >= self.threshold if self.above else scores <= self.threshold

@@ -20,8 +20,7 @@ from scipy.optimize import nnls
 from privlearn.checking.sampling.claims import Claim
 from privlearn.rows.domains import Array
 
-CLIPS = (1.0, 2.0, 4.0)
-"""Bounds on the log ratios that moments are taken of."""
+CLIPS = (1.0, 2.0, 4.0)  # Bounds on the log ratios that moments are taken of
 
 GAINS = ((1.0, (0.06, 0.2, 0.8)), (0.8, (0.2,)), (0.5, (0.6,)))
 """Strategies bet against a part of the claim, each for one assumed gap to the truth; one more
@@ -34,20 +33,15 @@ SHARES = np.log([0.5, 0.15, 0.1, 0.15, 0.05, 0.05])
 MARKS = np.array([0.001, 0.01, 0.03, *np.linspace(0.06, 0.94, 11), 0.97, 0.99, 0.999])
 """Thresholds of events, as quantiles of scores."""
 
-STEEPEST = 30.0
-"""A larger ε would take more samples to refute than anybody draws."""
+STEEPEST = 30.0  # A larger ε would take more samples to refute than anybody draws
 
-NO_CLAIM = 0.1
-"""Gaps to a claim of 0 are measured by this."""
+NO_CLAIM = 0.1  # Gaps to a claim of 0 are measured by this
 
-HIGH = 100.0
-"""Moments with a higher power of e than this take more samples than anybody draws."""
+HIGH = 100.0  # Moments with a higher power of e than this take more samples than anybody draws
 
-MOMENTS = 3
-"""Moments that one strategy bets on at once."""
+MOMENTS = 3  # Moments that one strategy bets on at once
 
-LEAST_FACTOR = 0.1
-"""The least factor by which any outcome of one bet multiplies the wealth."""
+LEAST_FACTOR = 0.1  # The least factor by which any outcome of one bet multiplies the wealth
 
 
 @dataclass(frozen=True)
@@ -248,13 +242,7 @@ def moment_bound(
 
 @dataclass(frozen=True)
 class _Segment:
-    """What some strategies staked on some pairs, and what these paid apart from the limits.
-
-    Attributes:
-        weights: shape (strategies, k).
-        bets: the k inequalities.
-        paid: shape (strategies, pairs).
-    """
+    """What some strategies staked on some pairs, and what these paid apart from the limits."""
 
     weights: Array
     bets: Bets
@@ -308,7 +296,6 @@ class EProcess:
 
     @np.errstate(all="ignore")
     def bound(self, confidence: float) -> float:
-        """Lower confidence bound on the claim's number from all pairs played."""
         need = -np.log(1 - confidence)
 
         def passes(value: float) -> bool:

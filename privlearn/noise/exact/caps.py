@@ -51,10 +51,8 @@ T = TypeVar("T")
 Margin = Callable[[Any, Any, int | None], Any]
 """Of exponentials and normals, in doubles (bits None) or in intervals alike."""
 Places = NDArray[np.int64]
-REPORT_LEVELS: Final = 2**23
-"""Released numbers are multiples of limit/2^23."""
-NORMAL_LIMIT: Final = 12
-"""Numbers of normal reports are cut there."""
+REPORT_LEVELS: Final = 2**23  # Released numbers are multiples of limit/2^23
+NORMAL_LIMIT: Final = 12  # Numbers of normal reports are cut there
 _SPARE = 3  # Candidates that are drawn at once beyond those that are needed, while they are short
 _SHORT = 128
 _FIRST_BITS, _MORE_BITS = 48, 16
@@ -67,13 +65,7 @@ _WIDE = 0.36
 @final
 @dataclass(slots=True)
 class Candidates:
-    """Rows of variates of which a rule keeps some.
-
-    Args:
-        exponentials: ``wide[0]`` for each row; None for none.
-        normals: ``wide[1]`` for each row; None for none.
-        wide: variates of each kind in a row.
-    """
+    """Rows of variates of which a rule keeps some."""
 
     exponentials: Variates | None
     normals: Variates | None
@@ -149,23 +141,14 @@ class _Constants(NamedTuple):
     t: Any
     one_and_t: Any
     twice_t_squared: Any
-    rate: Any
-    """λ: near the best one, (t + √(t² + 4))/2."""
-    across: Any
-    """√(1 − t²) on the sphere."""
+    rate: Any  # λ: near the best one, (t + √(t² + 4))/2
+    across: Any  # √(1 − t²) on the sphere
 
 
 @final
 @dataclass(frozen=True)
 class CapLaw:
-    """The law of `CapNoise`.
-
-    Args:
-        dim: d.
-        threshold: t, a double.
-        numerator: p·2^52.
-        sphere: whether z is on the unit sphere; else normal.
-    """
+    """The law of `CapNoise`."""
 
     dim: int
     threshold: float

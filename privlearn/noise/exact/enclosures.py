@@ -71,7 +71,6 @@ class Approx:
         return self._rounded(quotient, np.where(room > 0, error, math.inf))
 
     def sqrt(self) -> Approx:
-        """Of numbers >= 0."""
         root = np.sqrt(np.maximum(self.value, 0.0))
         return self._rounded(root, np.where(root > 0, self.error / root, math.inf))
 
@@ -124,7 +123,6 @@ class Interval:
         return Interval(min(a // b for a, b in pairs), max(-(-a // b) for a, b in pairs), self.bits)
 
     def sqrt(self) -> Interval:
-        """Of a number >= 0."""
         low, high = max(self.low, 0) << self.bits, max(self.high, 0) << self.bits
         return Interval(math.isqrt(low), math.isqrt(high) + 1, self.bits)
 
@@ -134,7 +132,6 @@ class Interval:
         return Interval(max(-self.high, 0), max(-self.low, self.high), self.bits)
 
     def positive(self) -> bool:
-        """The sign, if it is certain."""
         if self.low <= 0 <= self.high:
             raise Undecided
         return self.low > 0

@@ -89,12 +89,7 @@ _spare = _Spare()
 @final
 @dataclass(frozen=True, slots=True)
 class Halves:
-    """Two tables of one law; the last bit of a word, 0 or 1, says where it is looked up.
-
-    Args:
-        families: of both.
-        rows: of both tables, one after the other.
-    """
+    """Two tables of one law; the last bit of a word, 0 or 1, says where it is looked up."""
 
     families: tuple[Family, Family]
     rows: NDArray[np.int64]

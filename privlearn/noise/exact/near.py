@@ -11,12 +11,9 @@ from privlearn.noise.exact.fast import Floors, cells
 from privlearn.noise.exact.tables import CELLS, DEGREE, FLOOR_BITS
 from privlearn.noise.exact.variates import Variates, table_of
 
-NEAR_BITS: Final = 58
-"""Fractional bits of `near`."""
-NEAR_ERROR: Final = 17
-"""The largest error, in units of 2^−58; most are 2 or so."""
-TOO_LARGE: Final = 1 << 62
-"""Stands for every variate of 16 or more."""
+NEAR_BITS: Final = 58  # Fractional bits of `near`
+NEAR_ERROR: Final = 17  # The largest error, in units of 2^−58; most are 2 or so
+TOO_LARGE: Final = 1 << 62  # Stands for every variate of 16 or more
 
 _MORE = NEAR_BITS - FLOOR_BITS
 _ERROR = 2.0**-14

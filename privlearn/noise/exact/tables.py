@@ -15,22 +15,17 @@ from privlearn.errors import NoiseSamplerError
 from privlearn.noise.exact.tails import FAMILIES, Family
 from privlearn.values.validate import assign
 
-FLOOR_BITS: Final = 40
-"""Fractional bits of the finest floor of a table."""
-WORD_BITS: Final = 63
-"""Bits of V in a word; the last one is free, for a sign."""
-OCTAVES: Final = 24
-"""Below V = 2^−24, which no cell covers, a draw takes the slow path."""
-CELL_BITS: Final = 8
-"""An octave has 2^8 cells."""
+FLOOR_BITS: Final = 40  # Fractional bits of the finest floor of a table
+WORD_BITS: Final = 63  # Bits of V in a word; the last one is free, for a sign
+OCTAVES: Final = 24  # Below V = 2^−24, which no cell covers, a draw takes the slow path
+CELL_BITS: Final = 8  # An octave has 2^8 cells
 CELLS: Final = OCTAVES << CELL_BITS
 DEGREE: Final = 5
 
 FILE: Final = Path(__file__).with_name("tables.bin")
 SHA256: Final = "2fc0072e651c759709a40a61a82a1e721e9f9be6b2c99b3b8ca57043735e4253"
 """Of the shipped file; its error bounds are proved again in our tests."""
-SAMPLER: Final = "inversion/1"
-"""Changes whenever the same words would give other noise."""
+SAMPLER: Final = "inversion/1"  # Changes whenever the same words would give other noise
 
 _AGAIN: Final = "install privlearn again"
 
@@ -67,8 +62,7 @@ class Table:
         assign(self, rows=rows)
 
 
-ROW: Final = 3 + DEGREE + 1
-"""Arrays of 8-byte numbers for each family, in the order of the fields."""
+ROW: Final = 3 + DEGREE + 1  # Arrays of 8-byte numbers for each family, in the order of the fields
 
 
 def read_tables(raw: NDArray[np.int64]) -> tuple[Table, ...]:
@@ -77,15 +71,6 @@ def read_tables(raw: NDArray[np.int64]) -> tuple[Table, ...]:
     return tuple(
         Table(family, part[0], part[1], part[2:-1].view(np.float64), part[-1].view(np.float64))
         for family, part in zip(FAMILIES, parts, strict=True)
-    )
-
-
-def table_bytes(tables: tuple[Table, ...]) -> bytes:
-    """The file of tables."""
-    return b"".join(
-        np.ascontiguousarray(field).view("<i8").tobytes()
-        for table in tables
-        for field in (table.centre, table.base, *table.coefficients, table.error)
     )
 
 

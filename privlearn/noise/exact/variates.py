@@ -96,8 +96,7 @@ def table_of(kind: Kind, last_bit: int) -> tuple[Table, bool]:
     return table, kind in ("normal", "laplace") and bool(last_bit)
 
 
-STEP = 2.0**-FLOOR_BITS
-"""Of the floors."""
+STEP = 2.0**-FLOOR_BITS  # Of the floors
 _TRIED = 64  # Words of each table, in the test before first use; it takes some 10 ms
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import count, islice
 from typing import Any
@@ -16,7 +16,6 @@ from privlearn.checking.replay.interleavings import (
     Tardy,
     assert_answers_in_any_order,
     offered,
-    tardy,
 )
 from privlearn.checking.replay.populations import returning_pair, shopper, stranger
 from privlearn.errors import CheckError, HorizonError, InterferenceError
@@ -28,6 +27,18 @@ from privlearn.values.participation import Participation
 from privlearn_studies.rivals.linear_bandits import DPUCB
 
 USERS, ITEMS, DIM = 30, 6, 2
+
+
+def tardy(rng: np.random.Generator, users: Sequence[Any], most: int) -> list[Tardy]:
+    """Users with times drawn for them, up to ``most`` further offers; a quarter never answers."""
+    return [
+        Tardy(
+            user,
+            None if rng.random() < 0.25 else int(rng.integers(most + 1)),
+            bool(rng.random() < 0.25),
+        )
+        for user in users
+    ]
 
 
 def newton(accountant: Any) -> Any:

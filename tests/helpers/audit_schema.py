@@ -1,6 +1,6 @@
 """The JSON Schema of ``privlearn audit --json``, which programs of others may rely on.
 
-``python -m privlearn.reporting.json_schema`` prints it; docs/schemas/ has it as published.
+``python tests/helpers/audit_schema.py`` prints it; docs/schemas/ has it as published.
 """
 
 from __future__ import annotations
