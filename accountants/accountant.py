@@ -15,7 +15,6 @@ from typing import ClassVar, Generic, Literal, Self, cast, final
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
 from privlearn.accountants.audit import certify
-from privlearn.accountants.beginnings import check_registry, opening_entry, read_account
 from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.collector import collector_paused
 from privlearn.accountants.epsilon_delta import largest_delta, largest_epsilon
@@ -23,6 +22,7 @@ from privlearn.accountants.filters import RunningBound, running_bound
 from privlearn.accountants.guarantee import promised, spent
 from privlearn.accountants.issuing import Issuing
 from privlearn.accountants.multiple_accountants import check_beside
+from privlearn.accountants.opening import check_registry, opening_entry, read_account
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries

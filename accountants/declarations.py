@@ -8,7 +8,7 @@ from typing import Any, final
 from pydantic import BaseModel, ConfigDict
 
 from privlearn.losses import DeclaredLoss, Loss, declared_in
-from privlearn.losses.asked_again import Answer, Status, ask_again, is_of_users
+from privlearn.losses.recheck import Answer, Status, ask_again, is_of_users
 
 _MOST_LISTED = 100
 _MOST_ASKED = 1000

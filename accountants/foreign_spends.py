@@ -11,7 +11,7 @@ from privlearn.accountants.loss_structure import dominates
 from privlearn.errors import PackageError
 from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import DeclaredLoss, Loss, PerArrivalLoss, VisitsLoss, recorded
-from privlearn.losses.above import is_above
+from privlearn.losses.upper_bounds import is_above
 from privlearn.noise import Noise, noise_from_dict
 from privlearn.noise.reading import announced_noise
 from privlearn.rows.domains import Domain, domain_from_dict

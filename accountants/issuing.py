@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast
 
 from privlearn.accountants.account_log import AccountLog
-from privlearn.accountants.continuations import Continuing
+from privlearn.accountants.continuing import Continuing
 from privlearn.accountants.delegated import Delegated
 from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.replay import Replay

@@ -56,7 +56,7 @@ class BatchLearner(Served[Any, Any, Any]):
     def _public_clock(self) -> int:
         if not self._timed or self._batch == len(self._batches):
             return self.clock_
-        return max(self._passed, self._batches[self._batch].start)
+        return max(self._skipped_to, self._batches[self._batch].start)
 
 
 def ranges(users: range, ends: Sequence[int]) -> list[range]:

@@ -66,8 +66,8 @@ class OpenUsers(Generic[Own, Act, Heard]):
         self._shown: list[Shown[tuple[Own, Items], Act]] = []
         self._loose = 0  # how many of the last ones stand by themselves
         self._heard: dict[int, float] = {}
-        self._void: set[int] = set()  # whose rows are null whatever they answer
-        learner._many = self
+        self._null_answers: set[int] = set()  # whose rows are null whatever they answer
+        learner._open_users = self
 
     def close_what_is_due(self) -> None:
         """Closes the batches that end before a further user is served.
@@ -107,7 +107,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
         shown, void = learner._served(sent, ids, nobody, numbers)
         self._keep(shown)
         if np.count_nonzero(void):
-            self._void.update(numbers[void].tolist())
+            self._null_answers.update(numbers[void].tolist())
         learner._failed = True  # until it is on disk
         learner._kept.served(users.stop)
         learner._failed = False
@@ -240,12 +240,12 @@ class OpenUsers(Generic[Own, Act, Heard]):
         self._loose = min(self._loose, len(self._shown))
         for user in users:
             self._heard.pop(user, None)
-        self._void.difference_update(users)
+        self._null_answers.difference_update(users)
 
     def _tell(self, users: range, usable: Mask) -> None:
         for user in np.flatnonzero(~usable):
             index = users[int(user)]
             if index not in self._heard:
                 self._learner._notify(index, _NO_ANSWER)
-            elif index not in self._void:
+            elif index not in self._null_answers:
                 self._learner._notify(index, self._learner._complaint(data=False))

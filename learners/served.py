@@ -119,12 +119,14 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _prepare_serving(self, accountant: Accountant[Any]) -> None:
         self._open_board(accountant)
         self._asked: Shown[tuple[Own, Items], Act] | None = None
-        self._void: Mask = np.zeros(1, dtype=bool)  # of the user who is asked
+        self._null_answers: Mask = np.zeros(1, dtype=bool)  # of the user who is asked
         self._pending: list[Rows[Heard]] = []
         rule = rule_of(accountant)
         self._timed = rule is not None and rule.clock == "timetable"
-        self._passed = accountant.users.start  # the clock after `skip`, public also on a timetable
-        self._many: OpenUsers[Own, Act, Heard] | None = None
+        self._skipped_to = (
+            accountant.users.start
+        )  # the clock after `skip`, public also on a timetable
+        self._open_users: OpenUsers[Own, Act, Heard] | None = None
         self._coins = np.random.default_rng(self.random_state)
 
     def _select(self, data: Sequence[Any], person: Any) -> Any:
@@ -133,7 +135,9 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._check_serving()
         ids, nobody = self._who("person", [person], person, 1)
         user = self.clock_
-        self._asked, self._void = self._served([sent], ids, nobody, np.ones(1, dtype=np.int64))
+        self._asked, self._null_answers = self._served(
+            [sent], ids, nobody, np.ones(1, dtype=np.int64)
+        )
         return self._to_show(self._asked.reveal(), user)
 
     def _served(
@@ -164,7 +168,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         asked, self._asked = self._asked, None
         rows, unanswered = self._deliver(asked, self._replying(heard), 1)
         told = np.zeros(1, dtype=bool)
-        self._tell(asked.users, told, unanswered & ~self._void, told)
+        self._tell(asked.users, told, unanswered & ~self._null_answers, told)
         self._take(rows)
         self._failed = False
 
@@ -254,7 +258,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._check_idle()
         users = self._next_users(count(n=n)) if self._timed else self._absent_users(n)
         self._let_pass(users)
-        self._passed = users.stop
+        self._skipped_to = users.stop
         return self
 
     def _let_pass(self, users: range) -> None:
@@ -270,7 +274,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
     def _pass_again(self, users: range) -> None:
         self._let_pass(users)
-        self._passed = users.stop
+        self._skipped_to = users.stop
 
     def _go_on(self) -> None:
         if not self._timed:
@@ -311,7 +315,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         )
 
     def forget(self, person: Any) -> None:
-        if self._started and self._many is not None and not self._many.forgetting:
+        if self._started and self._open_users is not None and not self._open_users.forgetting:
             raise RuntimeError(f"{self._by_offers}: ask them to forget")
         super().forget(person)
         self._pending = [rows.without_forgotten() for rows in self._pending]
@@ -373,7 +377,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _needed_from(self) -> int:
         if self._pending:
             return self._pending[0].users.start
-        return self.clock_ if self._many is None else self._many.first
+        return self.clock_ if self._open_users is None else self._open_users.first
 
     def _tell(self, users: Sequence[int], unusable: Mask, unanswered: Mask, nobody: Mask) -> None:
         some = unusable | unanswered | nobody
@@ -404,7 +408,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._check_nobody_waits()
 
     def _check_nobody_waits(self) -> None:
-        if self._many is not None:
+        if self._open_users is not None:
             raise RuntimeError(f"{self._by_offers}: call their select and observe")
         if self._asked is not None:
             user = self._asked.users.start

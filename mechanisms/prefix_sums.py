@@ -237,7 +237,7 @@ class SummingStream(ReceiptStream[X]):
         self._sums = running_sums(self._receipt, spend, terms)
 
     def _values(self, rows: Rows[X]) -> NDArray[Any]:
-        return self._next_rows(rows, self._sums.opened)
+        return self._next_rows(rows, self._sums.open_sums)
 
     def _noisy(self, values: NDArray[Any]) -> Array:
         return self._sums.after(values, self._next - self._first)

@@ -53,7 +53,7 @@ class ReceiptStream(ABC, Generic[X]):
         self._lock = Exclusive("a stream")
         processes.INHERITED.add(self)
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """Overwrites what it keeps of rows and noise, in a forked child."""
         wipe(self)
 

@@ -20,7 +20,7 @@ from privlearn.rows.domains import Array, IntegerDomain
 class RunningSums(Protocol):
     """Turns contributions into noisy running sums; in order, each row of noise for one of them."""
 
-    def opened(self, rows: Rows[Any]) -> NDArray[Any]:
+    def open_sums(self, rows: Rows[Any]) -> NDArray[Any]:
         """The contributions of the next users, in the numbers that it computes with."""
 
     def opened_total(self, total: PartialSum) -> NDArray[Any]:
@@ -55,7 +55,7 @@ class _IntegerSums:
         self._decoder = terms.factorization.decoder(size)
         self._ahead = _Ahead(receipt, size, terms.factorization.horizon)
 
-    def opened(self, rows: Rows[Any]) -> Integers:
+    def open_sums(self, rows: Rows[Any]) -> Integers:
         values = self._receipt.open_integers(rows)
         if self._centre is not None:
             values -= self._centre
@@ -124,7 +124,7 @@ class _SumsInDoubles:
         self._noise = factorization.stream(lambda n: receipt.draw((n, size)))
         self._total = np.zeros(size)
 
-    def opened(self, rows: Rows[Any]) -> Array:
+    def open_sums(self, rows: Rows[Any]) -> Array:
         return self._receipt.open(rows)
 
     def opened_total(self, total: PartialSum) -> Array:

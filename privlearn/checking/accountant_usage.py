@@ -15,7 +15,7 @@ from typing import Any
 
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.state import AccountState
-from privlearn.checking.told_in_full import told_in_full
+from privlearn.checking.full_messages import told_in_full
 
 __tracebackhide__ = told_in_full
 

@@ -32,12 +32,12 @@ from privlearn.checking.budget_reports import (
 )
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult, white_box
+from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit, silenced
 from privlearn.checking.power import noted, weakness
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.session import current, note
 from privlearn.checking.targets import Claimable, SamplingTarget, sampling_target
-from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import (
     CheckError,
     InsufficientBudgetError,

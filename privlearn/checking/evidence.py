@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from privlearn.checking.told_in_full import told_in_full
+from privlearn.checking.full_messages import told_in_full
 
 __tracebackhide__ = told_in_full
 

@@ -15,7 +15,7 @@ from functools import wraps
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-from privlearn.checking.told_in_full import told_in_full
+from privlearn.checking.full_messages import told_in_full
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.values.user_code import FAILED, attempted, from_outside
 

@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from privlearn.accountants import JointAccountant, audit
+from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.canonical import CanonicalForm, CanonicalValue
 from privlearn.checking.replay.protocols import InteractionProtocol, serve
-from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, SurvivalError
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import Entry, PublishEntry, RetireEntry, SpendEntry

@@ -312,7 +312,7 @@ class Disk:
                 self.connection.execute("PRAGMA journal_mode = DELETE")
         self._end()
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """Keeps the connection, which is not a forked child's to close, and lets nobody use it.
 
         A child can be forked half-way in an entry, by a signal's handler, and go on with it.

@@ -67,7 +67,7 @@ class FileStore:
             disk.check_sound()
             disk.check_place()
             self._insert([row], last)
-            if not (later or may_wait(record.body)):
+            if not (later or needs_no_sync(record.body)):
                 disk.settle((record.seq, record.hash))
                 disk.check_place()
         self._committed = False
@@ -269,7 +269,7 @@ class FileStore:
         self.disk.close()
 
 
-def may_wait(body: Mapping[str, Any]) -> bool:
+def needs_no_sync(body: Mapping[str, Any]) -> bool:
     """Whether a cut of the power may take an entry away that was written last."""
     kind = body["entry"]
     return kind in ("issue", "publish", "sums") or (

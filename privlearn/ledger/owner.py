@@ -44,7 +44,7 @@ from privlearn.ledger.entries import (
     SumsEntry,
     parse_entry,
 )
-from privlearn.ledger.file_store import may_wait
+from privlearn.ledger.file_store import needs_no_sync
 from privlearn.ledger.open_ledger import Settling
 from privlearn.ledger.records import record_of
 from privlearn.ledger.store import Ledger
@@ -389,7 +389,7 @@ class LedgerOwner:
             line = self._append(entry, value, nonce)
             self._remember(nonce, body, line)
             self._hold(session, entry)
-        return Message({"unsettled": not may_wait(entry.body())}, line)
+        return Message({"unsettled": not needs_no_sync(entry.body())}, line)
 
     def _stands(self, nonce: str, body: bytes) -> bytes | None:
         """The line of an entry that was written before, as its answer was lost."""

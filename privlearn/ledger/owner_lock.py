@@ -67,7 +67,7 @@ class OwnerLock:
 
     def __exit__(self, *_: object) -> None:
         processes.INHERITED.discard(self)
-        self.inherited()
+        self.in_child()
 
     @contextmanager
     def opening(self) -> Iterator[None]:
@@ -79,7 +79,7 @@ class OwnerLock:
         finally:
             _OPENING.discard(ours)
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         os.close(self._file)
 
 

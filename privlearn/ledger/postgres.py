@@ -482,7 +482,7 @@ class PostgresStore:
         self._closed = True
         self._end()
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """Leaves the connections to the parent: a forked child must not end them, nor use them."""
         processes.never_end((self._held.session, self._held.reading, self._engine))
         self._held.session = self._held.reading = processes.Gone(TokenCopyError, "a ledger")  # type: ignore[assignment]

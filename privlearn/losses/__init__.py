@@ -26,9 +26,9 @@ from privlearn.losses.gaussian import GaussianLoss as GaussianLoss
 from privlearn.losses.gaussian import GeneralizedGaussian as GeneralizedGaussian
 from privlearn.losses.gaussian import gaussian_loss as gaussian_loss
 from privlearn.losses.gaussian import gaussian_std as gaussian_std
-from privlearn.losses.least import LeastLoss as LeastLoss
 from privlearn.losses.minimizer import MinimizerLoss as MinimizerLoss
 from privlearn.losses.minimizer import zcdp_rate as zcdp_rate
+from privlearn.losses.minimum import LeastLoss as LeastLoss
 from privlearn.losses.per_arrival import PerArrivalLoss as PerArrivalLoss
 from privlearn.losses.pure import BoundedRangeLoss as BoundedRangeLoss
 from privlearn.losses.pure import LaplaceLoss as LaplaceLoss

@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Any, final
 
 from privlearn.errors import LedgerError, PackageError, UnknownKindError
-from privlearn.losses.above import is_above
 from privlearn.losses.base import (
     ComposedLoss,
     Loss,
@@ -33,7 +32,7 @@ from privlearn.losses.base import (
 from privlearn.losses.discrete import DiscreteLaplace
 from privlearn.losses.failing import FailingLoss
 from privlearn.losses.gaussian import GaussianLoss
-from privlearn.losses.least import BOUNDS, LeastLoss, least
+from privlearn.losses.minimum import BOUNDS, LeastLoss, least
 from privlearn.losses.per_arrival import PerArrivalLoss
 from privlearn.losses.pure import BoundedRangeLoss, LaplaceLoss, PureLoss, RandomizedResponse
 from privlearn.losses.stated import RenyiCurve, ZCDPLoss
@@ -49,6 +48,7 @@ from privlearn.losses.steps import (
     SubsampledGaussianStep,
 )
 from privlearn.losses.subsampled import SubsampledGaussian
+from privlearn.losses.upper_bounds import is_above
 from privlearn.losses.visits import VisitsLoss
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import Exact, round_up

@@ -42,7 +42,7 @@ class CategoryRows:
     def __getitem__(self, rows: slice) -> CategoryRows:
         return CategoryRows(self.true[rows], self.others[rows], self.nulls[rows])
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """Overwrites them in a forked child."""
         for part in (self.true, self.others, self.nulls):
             part[:] = 0

@@ -295,7 +295,7 @@ class PostgresTurns:
         if self._own:
             self._store.close()
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """Leaves the connections to the parent: a forked child must not end them, nor use them."""
         processes.never_end((self._held.session, self._held.reading))
         gone: Any = processes.Gone(PeopleError, "a registry of people")

@@ -95,5 +95,5 @@ class Cipher:
         self._aead = None
         self._key[:] = bytes(KEY_BYTES)
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         self.wipe()

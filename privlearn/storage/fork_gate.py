@@ -32,9 +32,9 @@ class _Gate:
     """
 
     def __init__(self) -> None:
-        self.inherited()
+        self.in_child()
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """As in a child, in which there is one thread, and nobody forks."""
         self._inside: dict[int, int] = {}
         self._forking: int | None = None

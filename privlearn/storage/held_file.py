@@ -394,7 +394,7 @@ class HeldFile:
         """Lets go of the file, and leaves nothing beside it."""
         self._end()
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """Keeps the connection, which is not a forked child's to close, and lets nobody use it."""
         processes.never_end(self.connection)
         self.connection = processes.Gone(self._kind.error, self._kind.name)

@@ -53,7 +53,7 @@ def here() -> tuple[int, int]:
 class Inherited(Protocol):
     """What a forked child must wipe, or leave alone, at once."""
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """Called in the child, in which no other thread runs; it takes no lock."""
 
 
@@ -95,7 +95,7 @@ def in_child() -> None:
     forks += 1
     MARK[0] = 1
     for each in list(INHERITED):
-        each.inherited()
+        each.in_child()
 
 
 if hasattr(os, "register_at_fork"):

@@ -143,7 +143,7 @@ class _Place:
         self.socket.close()
         os.close(self.lock)
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         self.leave()
 
 
@@ -577,7 +577,7 @@ class Client:
             self._close()
             self._socket.close()
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """A forked child does not keep the connection alive when its parent ends."""
         self._socket.close()
 

@@ -203,7 +203,7 @@ def restored(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], str]], s
 
         def forget() -> str:
             processes.forks = forks
-            SQLITE.inherited()
+            SQLITE.in_child()
             return act()
 
         with monkeypatch.context() as during:

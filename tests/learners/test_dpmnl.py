@@ -869,7 +869,7 @@ def test_the_public_state_is_json_and_rebuilds_the_parameters() -> None:
 MARKET, T = 13_001, 3_000
 
 
-def assert_learned(trigger: str) -> None:
+def assert_learned(trigger: Any) -> None:
     """`benchmarks/mnl_regret.py` and `dpmnl_regret.py` measure the rest."""
     crowd = gaussian_market(MARKET, 0, horizon=T)
     learner = DPMNL(n_items=100, dim=5, max_items=10, trigger=trigger).start(joint(T))

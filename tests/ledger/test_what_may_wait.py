@@ -13,7 +13,7 @@ from privlearn.accountants import CentralAccountant
 from privlearn.contract.receipts import Released
 from privlearn.contract.tokens import Token
 from privlearn.ledger import Ledger
-from privlearn.ledger.file_store import may_wait
+from privlearn.ledger.file_store import needs_no_sync
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource
@@ -57,7 +57,7 @@ class Failing:
     ],
 )
 def test_only_what_can_be_said_again_may_wait(body: dict[str, str], waits: bool) -> None:
-    assert may_wait(body) is waits
+    assert needs_no_sync(body) is waits
 
 
 def test_a_release_that_was_not_covered_is_on_disk_before_it_is_told(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from privlearn.losses import FailingLoss, GaussianLoss, Loss, PerArrivalLoss, PureLoss, RenyiCurve
 from privlearn.losses import ZCDPLoss as ZCDP
-from privlearn.losses.above import is_above
 from privlearn.losses.discrete import DiscreteLaplace
 from privlearn.losses.pure import BoundedRangeLoss, LaplaceLoss, RandomizedResponse
 from privlearn.losses.subsampled import SubsampledGaussian
+from privlearn.losses.upper_bounds import is_above
 from privlearn.values.adjacency import Adjacency
 
 USERS = range(4)

@@ -41,10 +41,10 @@ from privlearn.losses import (
     recorded,
     register,
 )
-from privlearn.losses.above import is_above
-from privlearn.losses.asked_again import ask_again
 from privlearn.losses.budgets import ZCDP, PureDP, Renyi
+from privlearn.losses.recheck import ask_again
 from privlearn.losses.steps import CurveStep
+from privlearn.losses.upper_bounds import is_above
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows.domains import Ball, Box
 from privlearn.values.adjacency import Adjacency

@@ -219,16 +219,6 @@ def computed(horizon: int, band: int, curves: Curves) -> Errors:
     return Errors(made.max_error_std(), made.rms_error_std())
 
 
-def cut_exponentials(weights: Array, decay: Array, band: int) -> Array:
-    """c_0, ..., c_(band - 1) of exponentials."""
-    found = np.zeros(band)
-    lags = np.arange(band - 1.0)
-    for weight, rate in zip(weights, np.log1p(-decay), strict=True):
-        found[1:] += weight * np.exp(lags * rate)
-    found[0] = 1.0
-    return found
-
-
 def test_class_and_curves_agree_on_the_errors() -> None:
     for curves in CURVES:
         parameters, shape = fitted_parameters(300, 60, curves), fitted_shape(300, 60, curves)

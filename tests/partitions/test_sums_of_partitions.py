@@ -132,7 +132,7 @@ def test_a_large_partition_is_added_up_in_pieces(
     key: JobKey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("privlearn.rows.partitions.jobs._PIECE", 7)
-    monkeypatch.setattr("privlearn.contract.partial_sums._PIECE", 6)
+    monkeypatch.setattr("privlearn.rows.clipping._PIECE", 6)
     total = PartitionedRows.of_blocks([data()], key=key).partial(BALL)
     released = BALL.release_partial(total, token_for(BALL, account())).value
     assert released.tobytes() == whole(BALL, data()).tobytes()

@@ -28,9 +28,9 @@ from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
 from privlearn.checking.exact.probe import check_sampler
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
 from privlearn.checking.exact.reports import report_pairs
+from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import own_copy, silenced
 from privlearn.checking.targets import Claimable, name_of
-from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi

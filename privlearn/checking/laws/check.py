@@ -20,6 +20,7 @@ import numpy as np
 
 from privlearn.checking.asserts import SAMPLES
 from privlearn.checking.default_neighbours import stated_spend
+from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import own_copy, silenced
 from privlearn.checking.laws.domains import check_domain, example_records
 from privlearn.checking.laws.harness import USERS, Case
@@ -36,7 +37,6 @@ from privlearn.checking.session import note
 from privlearn.checking.stream_runs import fixed_users, released_by
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.targets import Claimable, SamplingTarget, name_of, sampling_target
-from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, HorizonError, UsersError
 from privlearn.losses import Loss
 from privlearn.rows import Rows

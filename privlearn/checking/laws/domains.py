@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.laws.report import Broken, LawFinding, LawReport, NotApplicable, perform_all
 from privlearn.checking.neighbours import each_float, extreme_records
 from privlearn.checking.session import note
-from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError
 from privlearn.rows.domains import (
     Array,

@@ -13,8 +13,8 @@ import numpy as np
 import privlearn
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult
+from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.power import weakness
-from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, PrivacyViolation, PrivlearnError
 
 __tracebackhide__ = told_in_full

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import own_copy
 from privlearn.checking.neighbours import with_leaf
-from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import InterferenceError
 from privlearn.values.records import join, leaves, length, record_at
 

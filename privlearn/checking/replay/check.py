@@ -37,6 +37,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from privlearn.accountants import CentralAccountant, JointAccountant
+from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import OutputCapture, TimeLimit, is_output
 from privlearn.checking.replay.canonical import (
     CanonicalForm,
@@ -55,7 +56,6 @@ from privlearn.checking.replay.recording import (
     TokenEvent,
     Transplanter,
 )
-from privlearn.checking.told_in_full import told_in_full
 from privlearn.contract.protocols import Accountant
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.ledger import Ledger

@@ -10,9 +10,9 @@ from itertools import zip_longest
 
 import numpy as np
 
+from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.replay.canonical import MISSING, CanonicalForm, alike, difference, short
 from privlearn.checking.replay.recording import PublicState, RecordedRun, TokenEvent
-from privlearn.checking.told_in_full import told_in_full
 from privlearn.contract.spends import Spend
 from privlearn.errors import InterferenceError
 from privlearn.losses import MinimizerLoss, leaves_of

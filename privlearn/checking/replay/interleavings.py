@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants import JointAccountant
+from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit, is_output, muted
 from privlearn.checking.replay.canonical import CanonicalForm
 from privlearn.checking.replay.check import Note, Setup
 from privlearn.checking.replay.comparison import compare
 from privlearn.checking.replay.protocols import InteractionProtocol, as_vector, reward_of
 from privlearn.checking.replay.recording import Recorder
-from privlearn.checking.told_in_full import told_in_full
 from privlearn.errors import CheckError, HorizonError, InterferenceError
 from privlearn.learners import Offers
 from privlearn.losses.budgets import ZCDP, Currency

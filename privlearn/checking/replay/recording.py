@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.canonical import CanonicalValue
-from privlearn.checking.told_in_full import told_in_full
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
 from privlearn.ledger import Ledger

@@ -101,7 +101,7 @@ class Candidates:
     def normals_at(self, places: Places) -> Approx:
         return self.approximate()[1][places]
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         for drawn in (self.exponentials, self.normals):
             if drawn is not None:
                 drawn.words[:] = 0
@@ -469,10 +469,10 @@ class CapRows:
             both = [self._points(np.full(len(self), null)) for null in (False, True)]
         return replace(self, known=(), points=np.stack(both))
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         for candidates in (self.whole, self.cap):
             if candidates is not None:
-                candidates.inherited()
+                candidates.in_child()
         for part in (self.inside, self.turns, self.public, self.first, self.last, self.heights):
             part[:] = 0
         for known in self.known:

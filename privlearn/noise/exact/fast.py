@@ -51,7 +51,7 @@ class _Scratch:
         self.views: tuple[Any, ...] = self._of(_TILE)
         processes.INHERITED.add(self)
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """Overwrites, in a forked child, what is left here of the last draw."""
         for cells in (self.integers, self.doubles, self.rows):
             cells[:] = 0

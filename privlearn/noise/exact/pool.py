@@ -29,7 +29,7 @@ class Ahead(Protocol):
 
     def __getitem__(self, rows: slice, /) -> Any: ...
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """Overwrites all of them in a forked child."""
 
 
@@ -141,7 +141,7 @@ class NoisePool:
             raise self._lock.refused()
         return self._source.more()
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """Overwrites what was drawn ahead, in a forked child.
 
         What was handed out stays, but for rows that are parts of a block with further ones: no
@@ -155,7 +155,7 @@ class NoisePool:
             if isinstance(block, np.ndarray):
                 block[:] = 0
             elif block is not None:
-                block.inherited()
+                block.in_child()
         self._ahead, self._next, self._rows = {}, {}, {}
 
     def __reduce__(self) -> Never:

@@ -63,7 +63,7 @@ class Keystream:
         )
         return int.from_bytes(second.update(_ZEROS[:8]), "little")
 
-    def inherited(self) -> None:
+    def in_child(self) -> None:
         """Overwrites the key in a forked child, and lets go of what was made of it."""
         self._first = None
         self._key[:] = bytes(len(self._key))

@@ -43,7 +43,7 @@ CASES = (
         "RandomAssortments",
         "in blocks",
         _at_random,
-        played(4, one_array=True),
+        played(4),
         {"may_spend_nothing": True},
         arrays=True,
     ),

@@ -128,7 +128,7 @@ def test_assortments_at_random_depend_on_nobody() -> None:
         "RandomAssortments",
         "in blocks",
         lambda accountant: RandomAssortments(max_items=3),
-        played(4, one_array=True),
+        played(4),
         {"may_spend_nothing": True},
         arrays=True,
     )

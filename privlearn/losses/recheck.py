@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Literal, final
 
 from privlearn.errors import PackageError, UnknownKindError
-from privlearn.losses.above import is_above
 from privlearn.losses.base import Loss, registered_kinds
 from privlearn.losses.declared import DeclaredLoss, declaration, rebuilt
+from privlearn.losses.upper_bounds import is_above
 from privlearn.values.packages import LOSSES, look_up
 
 Status = Literal["not here", "agrees", "more", "unable"]

@@ -10,7 +10,7 @@ from typing import cast
 from privlearn.losses.base import Loss
 from privlearn.losses.discrete import DiscreteLaplace
 from privlearn.losses.gaussian import GaussianLoss
-from privlearn.losses.least import LeastLoss
+from privlearn.losses.minimum import LeastLoss
 from privlearn.losses.pure import BoundedRangeLoss, LaplaceLoss, PureLoss, RandomizedResponse
 from privlearn.losses.stated import RenyiCurve, ZCDPLoss
 from privlearn.losses.subsampled import SubsampledGaussian
