@@ -17,9 +17,9 @@ def check(
         list[str] | None,
         typer.Argument(
             metavar="[NAME|all|FILE.py:FACTORY]...",
-            help="What to check; default: all mechanisms and learners of this package, then the "
-            "faults. A NAME may be one that an installed package announces "
-            "(`privlearn packages`), whose code is then run.",
+            help="What to check; default: all mechanisms and learners of this package. A NAME "
+            "may be one that an installed package announces (`privlearn packages`), whose code "
+            "is then run.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,

@@ -29,10 +29,10 @@ from privlearn.accountants import (
     LocalAccountant,
     account_log,
     accountant,
-    opening,
     delegated,
     filters,
     local,
+    opening,
     token_entries,
 )
 from privlearn.accountants.audit import certify
