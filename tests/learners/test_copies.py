@@ -117,14 +117,15 @@ LEARNERS: dict[type, list[Callable[[], Any]]] = {
 
 
 def classes_that_take_data() -> Iterator[type]:
-    for room in (privlearn.learners, privlearn_studies.rivals, privlearn.learners.local):
-        for found in pkgutil.iter_modules(room.__path__):
-            module = importlib.import_module(f"{room.__name__}.{found.name}")
-            for kind in vars(module).values():
-                mine = isinstance(kind, type) and kind.__module__ == module.__name__
-                whole = not inspect.isabstract(kind) and not getattr(kind, "_is_protocol", False)
-                if mine and whole and any(hasattr(kind, verb) for verb in VERBS):
-                    yield kind
+    rooms = privlearn.learners, privlearn_studies.rivals, privlearn.learners.local
+    found = [(room, each) for room in rooms for each in pkgutil.iter_modules(room.__path__)]
+    modules = [f"{room.__name__}.{each.name}" for room, each in found]
+    for name in (*modules, "privlearn.runs.references"):
+        for kind in vars(importlib.import_module(name)).values():
+            mine = isinstance(kind, type) and kind.__module__ == name
+            whole = not inspect.isabstract(kind) and not getattr(kind, "_is_protocol", False)
+            if mine and whole and any(hasattr(kind, verb) for verb in VERBS):
+                yield kind
 
 
 def test_every_learner_is_driven_here() -> None:

@@ -11,12 +11,13 @@ import signal
 from collections.abc import Callable
 from fractions import Fraction
 from functools import cache
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
 import pytest
 from choosing_users import DIM, HORIZON, N_ITEMS, SHOWN, Crowd, choose, one_by_one, users
+from grids import thinned
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -669,8 +670,7 @@ def test_the_proved_price_needs_a_budget() -> None:
 
 
 @by_trigger
-@pytest.mark.parametrize("horizon", [1, 2, 3, 5])
-@pytest.mark.parametrize("part", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("horizon", "part"), thinned(product([1, 2, 3, 5], [0.0, 0.5, 1.0])))
 def test_the_smallest_horizons_work(trigger: str, horizon: int, part: float) -> None:
     first = max(1, round(part * horizon))
     for changes in (

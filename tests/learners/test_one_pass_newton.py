@@ -249,9 +249,15 @@ BAD_FEATURES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("bad", BAD_FEATURES, ids=range(len(BAD_FEATURES)))
-@pytest.mark.parametrize("position", [0, 7, 8, 31, HORIZON - 1])
-def test_a_bad_context_is_null_alone_and_the_clock_goes_on(bad: Any, position: int) -> None:
+@pytest.mark.parametrize("number", range(len(BAD_FEATURES)))
+def test_a_bad_context_is_null_alone_and_the_clock_goes_on(number: int) -> None:
+    """Each at two places: the first and last user, and both sides of the ends of batches."""
+    places = [0, 7, 8, 31, HORIZON - 1]
+    for shift in (0, 2):
+        refused_alone(BAD_FEATURES[number], places[(number + shift) % len(places)])
+
+
+def refused_alone(bad: Any, position: int) -> None:
     features, _, uniforms = users(6)
     learner, reference = fresh(), fresh()
     for i, (x, u) in enumerate(zip(features, uniforms, strict=True)):

@@ -26,7 +26,15 @@ from resuming import (
 from privlearn.accountants import JointAccountant, audit
 from privlearn.accountants.replay import Replay
 from privlearn.errors import BudgetError, LedgerError
-from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL, dpmnl, hdb, one_pass_newton
+from privlearn.learners import (
+    DPHDB,
+    DPMNL,
+    OnePassNewtonMNL,
+    dpmnl,
+    hdb,
+    least_squares,
+    one_pass_newton,
+)
 from privlearn.learners.base import Learner
 from privlearn.learners.batch_sums import CorrelatedSums
 from privlearn.learners.planned_stream import PlannedStream
@@ -40,7 +48,6 @@ from privlearn.mechanisms.one_of_k import OneOfK
 from privlearn.mechanisms.scalar_objectives import SquaredObjective
 from privlearn.people import People
 from privlearn.values.participation import Participation
-from privlearn_studies.rivals import linear_bandits
 
 ALL = pytest.mark.parametrize("name", LEARNERS)
 
@@ -132,7 +139,7 @@ def refuse_to_work_out(patch: pytest.MonkeyPatch) -> None:
         (hdb, "epoch_ends"),
         (hdb, "one_row_budget"),
         (dpmnl, "dpmnl_noise"),
-        (linear_bandits, "even_sizes"),
+        (least_squares, "even_sizes"),
     ):
         patch.setattr(module, name, refuse)
     for method in ("_fit_times", "_block_ends", "_first_rounds"):

@@ -181,7 +181,7 @@ def test_nothing_is_worked_out_twice(
     rules = ("tofw.scale_of", "pofw.scale_of", "pofw.epoch_sizes")
     for rule in rules:
         monkeypatch.setattr(f"privlearn.learners.{rule}", refuse)
-    monkeypatch.setattr("privlearn_studies.rivals.convex.scale_of", refuse)
+    monkeypatch.setattr("privlearn.learners.noisy_sgd.scale_of", refuse)
     with pytest.raises(AssertionError, match="anew"):  # it would be seen
         LEARNERS[name]().start(begun(tmp_path / "other.db", budget(name), USERS))
     accountant, learner = again(name, path, 1)

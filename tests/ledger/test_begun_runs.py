@@ -45,7 +45,7 @@ learners.convex: scale_of Strategy._mu Strategy._together
 learners.dpmnl: DPMNL._block_ends DPMNL._first_rounds DPMNL._fit_times DPMNL._noise_for
 learners.hdb: DPHDB._distinct_steps DPHDB._ends DPHDB._setting_of_row
 learners.hdb_epochs: GaussianEpochs.mechanism GaussianEpochs.second_moments epoch_ends
-studies.rivals.noisy_max_epochs: NoisyMaxEpochs.mechanism NoisyMaxEpochs.second_moments
+privlearn_studies.rivals.noisy_max_epochs: NoisyMaxEpochs.mechanism NoisyMaxEpochs.second_moments
 learners.newton: batch_ends
 learners.one_pass_newton: OnePassNewtonMNL._ends
 learners.person_budgets: PersonBudgets.of_row PersonBudgets.sums
@@ -53,8 +53,9 @@ learners.pofw: _ByEpochs._clips
 learners.streaming: epoch_count epoch_sizes
 learners.tofw_buffered: _epochs
 learners.tofw_whitened: Whitened._calibrated _sizes
-studies.rivals.convex: _halves _sums
+learners.noisy_sgd: step_sums
 learners.least_squares: PrivateLeastSquares._mechanism
+privlearn_studies.rivals.convex: _halves _sums
 """
 """What works out noise, and rules for what is not given; each is part of some run's first start."""
 
@@ -71,7 +72,8 @@ def _functions() -> Iterator[Any]:
     for line in CALIBRATIONS.strip().splitlines():
         module, names = line.split(": ")
         for name in names.split():
-            found: Any = import_module(f"privlearn.{module}".replace(".studies", "_studies"))
+            ours = not module.startswith("privlearn_studies")
+            found: Any = import_module(f"privlearn.{module}" if ours else module)
             for part in name.split("."):
                 found = getattr(found, part)
             found = found.fget if isinstance(found, property) else found
