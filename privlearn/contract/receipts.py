@@ -48,8 +48,7 @@ from privlearn.errors import (
 from privlearn.ledger.values import digest_of
 from privlearn.noise import ExactNoise, ReportNoise
 from privlearn.noise.exact.fast import Floors
-from privlearn.noise.exact.pool import NoisePool
-from privlearn.noise.exact.variates import Variates
+from privlearn.noise.exact.pool import NoisePool, Variates
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.clipping import clipping_of
 from privlearn.rows.domains import Array

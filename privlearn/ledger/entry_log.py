@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
 from itertools import islice
 from pathlib import Path
 from typing import final
 
 from privlearn.errors import LedgerBusyError, LedgerClosedError, LedgerError, NonceReusedError
-from privlearn.ledger.account_index import AccountIndex
+from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import Record, this_minute
-from privlearn.ledger.entries import Entry, OpenEntry, parse_entry
+from privlearn.ledger.entries import CloseEntry, Entry, OpenEntry, ResumeEntry, parse_entry
 from privlearn.ledger.file_store import FileStore
 from privlearn.ledger.heads import Head
 from privlearn.ledger.last_record import Tip
-from privlearn.ledger.memory_log import MemoryLog
 from privlearn.ledger.nonces import check_nonce
 from privlearn.ledger.reader import iterate_records
 from privlearn.ledger.records import parse
 from privlearn.ledger.replica import Replica
-from privlearn.ledger.storable import storable
 from privlearn.ledger.stores import SharedStore, Value
+
+_PLAIN_DEPTH = 16
 
 
 @final
@@ -215,3 +218,125 @@ class EntryLog:
         store = self.file or self._shared
         assert store is not None
         return store.value(digest)
+
+
+@final
+class MemoryLog:
+    """Entries that are chained no sooner than somebody asks for their hashes.
+
+    Args:
+        tip: of the chain.
+
+    Attributes:
+        entries: all of them, oldest first.
+        records: those that were chained; see `complete`.
+    """
+
+    def __init__(self, tip: Tip) -> None:
+        self._tip = tip
+        self.entries: list[Entry] = []
+        self.records: list[Record] = []
+        self._times: list[int] = []
+        self._given: dict[int, str] = {}
+        """Nonces that were given, by position, until they are chained."""
+
+    @staticmethod
+    def check(entry: Entry) -> None:
+        """Raises ValueError for what a file could not hold."""
+        if not storable(entry.__dict__.values()):
+            parse(canonical({"body": entry.body(), "ext": entry.ext()}))
+
+    def write(self, entry: Entry, nonce: str | None) -> None:
+        """Adds an entry; ``nonce`` as for `Tip.make`."""
+        now = this_minute()
+        if nonce is not None:
+            self._given[len(self._times)] = nonce
+        self._times.append(now)
+        self.entries.append(entry)
+
+    def complete(self) -> None:
+        """Chains what was not chained yet."""
+        done = len(self.records)
+        for entry, minute in zip(self.entries[done:], self._times[done:], strict=False):
+            record = self._tip.make(entry, minute, self._given.pop(len(self.records), None))
+            self.records.append(record)
+            self._tip.add(record)
+
+
+@final
+class AccountIndex:
+    """What entries say of their accountants, each by its id.
+
+    Attributes:
+        newest: the last entry of each, by which it is told whether an append was done.
+        counts: how many entries each has.
+        opens: how they were opened, in their order.
+        open: those that were opened and not closed.
+        unsaid: those that can go on, and whose entries do not say yet that the head was unknown.
+    """
+
+    def __init__(self) -> None:
+        self.newest: dict[str, Entry] = {}
+        self.counts: Counter[str] = Counter()
+        self.opens: list[OpenEntry] = []
+        self.open: set[str] = set()
+        self.unsaid: frozenset[str] = frozenset()
+
+    def note(self, entry: Entry) -> None:
+        """One more entry stands."""
+        self.newest[entry.accountant] = entry
+        self.counts[entry.accountant] += 1
+        if entry.__class__ is OpenEntry:
+            self.opens.append(entry)
+            self.open.add(entry.accountant)
+        elif entry.__class__ is CloseEntry:
+            self.open.discard(entry.accountant)
+        elif entry.__class__ is ResumeEntry:
+            self.unsaid -= {entry.accountant}
+
+
+def storable(values: Iterable[object], depth: int = 0) -> bool:
+    """Whether values are plainly JSON that a reader takes; where not, `parse` says.
+
+    An entry in memory is not written, and what a file could not hold must not stand in it either.
+    """
+    for value in values:
+        kind = value.__class__
+        if kind is str:
+            if not value.isascii() and not _encodes(value):  # type: ignore[attr-defined, arg-type]
+                return False
+        elif kind is int:
+            if not -(2**53) < value < 2**53:  # type: ignore[operator]
+                return False
+        elif kind is float:
+            if not math.isfinite(value):  # type: ignore[arg-type]
+                return False
+        elif value is None or kind is bool:
+            pass
+        elif kind is dict or kind is list or kind is tuple:
+            if not value:
+                continue
+            if depth == _PLAIN_DEPTH:
+                return False
+            if kind is dict:
+                try:
+                    names = "".join(value)  # type: ignore[arg-type]
+                except TypeError:
+                    return False
+                if not names.isascii() and not _encodes(names):
+                    return False
+                value = value.values()  # type: ignore[attr-defined]
+            if not storable(value, depth + 1):  # type: ignore[arg-type]
+                return False
+        elif not isinstance(value, Enum) or value._value_.__class__ is not str:
+            return False
+    return True
+
+
+def _encodes(text: str) -> bool:
+    """Whether a text holds no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -8,9 +8,7 @@ from typing import Any, ClassVar, final
 
 from privlearn.errors import BudgetError
 from privlearn.losses import Loss
-from privlearn.noise.drawing import doubles_of
-from privlearn.noise.exact.pool import Pool
-from privlearn.noise.exact.variates import Variates
+from privlearn.noise.exact.pool import Pool, Variates, doubles_of
 from privlearn.rows.domains import Array, Norm
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.validate import Checked, Positive

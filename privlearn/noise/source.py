@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from privlearn.errors import TokenCopyError
-from privlearn.noise.exact.pool import NoisePool
-from privlearn.noise.exact.variates import check_sampler
-from privlearn.noise.exact.words import Keystream, SeededWords, Words
+from privlearn.noise.exact.pool import Keystream, NoisePool, SeededWords, Words, check_sampler
 from privlearn.values.validate import count
 
 

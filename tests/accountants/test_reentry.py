@@ -52,12 +52,10 @@ from privlearn.errors import (
 )
 from privlearn.ledger import (
     Ledger,
-    account_index,
     entry_log,
     file_store,
     kept_heads,
     last_record,
-    memory_log,
     open_ledger,
     read_records,
 )
@@ -85,7 +83,7 @@ USERS = range(4)
 WHOLE = Spend("probe", Ball(1.0, 2), GaussianNoise(2**0.5))  # (2/√2)²/2 = 1
 LOSS = WHOLE.loss(Adjacency.REPLACE_ONE)
 CAP = ZCDP("1.0001")  # √2 is a float
-LEDGER = open_ledger, entry_log, account_index, kept_heads, memory_log, last_record
+LEDGER = open_ledger, entry_log, kept_heads, last_record
 MODULES = (
     *LEDGER,
     account_log,

@@ -25,8 +25,7 @@ from privlearn.noise.exact.enclosures import (
     number,
     root,
 )
-from privlearn.noise.exact.pool import NoisePool
-from privlearn.noise.exact.words import SeededWords
+from privlearn.noise.exact.pool import NoisePool, SeededWords
 
 Array = NDArray[np.float64]
 LAWS = [

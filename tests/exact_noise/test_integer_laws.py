@@ -13,8 +13,7 @@ from scipy import stats
 
 from privlearn.noise.exact import integer_laws
 from privlearn.noise.exact.integer_laws import discrete_gaussian, discrete_laplace, geometric
-from privlearn.noise.exact.pool import NoisePool, Pool
-from privlearn.noise.exact.words import SeededWords
+from privlearn.noise.exact.pool import NoisePool, Pool, SeededWords
 from privlearn.values.exact import Exact
 
 Law = Callable[[Pool, Exact, int], list[int]]

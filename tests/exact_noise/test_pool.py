@@ -17,10 +17,16 @@ from scipy import stats
 
 from privlearn.errors import TokenCopyError
 from privlearn.noise import CategoryNoise, NoiseSource
-from privlearn.noise.exact import words
-from privlearn.noise.exact.pool import NoisePool, below, bernoulli, uniform
-from privlearn.noise.exact.variates import variates
-from privlearn.noise.exact.words import Keystream, SeededWords
+from privlearn.noise.exact import pool as pools
+from privlearn.noise.exact.pool import (
+    Keystream,
+    NoisePool,
+    SeededWords,
+    below,
+    bernoulli,
+    uniform,
+    variates,
+)
 
 
 def test_sizes_of_calls_do_not_matter() -> None:
@@ -187,14 +193,14 @@ def test_a_draw_from_inside_an_unfinished_one_changes_neither() -> None:
 
 def test_further_bits_begin_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two threads that ask first, the second begins no second stream of the same bits."""
-    stream, made, inner = Keystream(), words._encryptor, []
+    stream, made, inner = Keystream(), pools._encryptor, []
 
     def between(key: bytes, start: int) -> Any:
-        monkeypatch.setattr(words, "_encryptor", made)
+        monkeypatch.setattr(pools, "_encryptor", made)
         inner.append(stream.more())
         return made(key, start)
 
-    monkeypatch.setattr(words, "_encryptor", between)
+    monkeypatch.setattr(pools, "_encryptor", between)
     assert stream.more() not in inner
     assert stream.more() not in inner
     assert len(inner) == 1

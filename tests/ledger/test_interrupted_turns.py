@@ -21,7 +21,6 @@ from privlearn.accountants.serving import owning_ledger
 from privlearn.errors import LedgerBusyError, LedgerError
 from privlearn.ledger import (
     Ledger,
-    account_index,
     entry_log,
     last_record,
     open_ledger,
@@ -47,7 +46,6 @@ MODULES = (
     entry_log,
     replica,
     last_record,
-    account_index,
     account_log,
     postgres,
     postgres_sessions,

@@ -24,8 +24,8 @@ from privlearn.errors import (
     PrivlearnError,
 )
 from privlearn.ledger import Ledger, Record
-from privlearn.ledger.account_index import AccountIndex
 from privlearn.ledger.chain import Chain
+from privlearn.ledger.entry_log import AccountIndex
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise

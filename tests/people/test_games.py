@@ -152,7 +152,9 @@ ONLY_VALID = edit(
     "registry.admit_visits([i if ok else None for i, ok"
     " in zip(people, Rows._unseal(rows)[0].valid)], users, slots)",
 )
-NEXT_BATCH = edit("contract.openings:check_rows", "users.start < first or users.stop > last", "False")
+NEXT_BATCH = edit(
+    "contract.openings:check_rows", "users.start < first or users.stop > last", "False"
+)
 
 TWICE_IN_A_BATCH = replace(
     ONCE_PER_BATCH, tokens=PAIRS, moves=[[nulled("i"), other("q")]] * 4, starts=(0, 2)

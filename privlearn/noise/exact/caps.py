@@ -43,9 +43,8 @@ from privlearn.noise.exact.enclosures import (
     numbers,
     root,
 )
-from privlearn.noise.exact.pool import Pool, bernoulli, uniform
-from privlearn.noise.exact.variates import Variates
-from privlearn.noise.exact.words import WordArray
+from privlearn.noise.exact.fast import WordArray
+from privlearn.noise.exact.pool import Pool, Variates, bernoulli, uniform
 
 T = TypeVar("T")
 Margin = Callable[[Any, Any, int | None], Any]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.noise.exact.fast import Floors
-from privlearn.noise.exact.variates import STEP, Variates
+from privlearn.noise.exact.pool import STEP, Variates
 
 _ROUNDING = 2.0**-52
 """Relative, twice that of one operation; the other half is room for the rounding of bounds."""

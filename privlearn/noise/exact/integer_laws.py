@@ -12,9 +12,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from privlearn.noise.exact.pool import Pool
+from privlearn.noise.exact.pool import Pool, Variates
 from privlearn.noise.exact.tables import FLOOR_BITS
-from privlearn.noise.exact.variates import Variates
 from privlearn.values.exact import Exact, exact
 
 _SATURATED = 1 << 62

@@ -178,7 +178,7 @@ MUTANTS = (
         "The second half of the numbers repeats the first.",
         (
             Edit(
-                "privlearn.noise.drawing:integers_of",
+                "privlearn.noise.exact.pool:integers_of",
                 "found = pool.floors(kind, math.prod(shape)).reshape(shape)",
                 "found = np.resize(pool.floors(kind, -(-math.prod(shape) // 2)), shape)",
             ),
