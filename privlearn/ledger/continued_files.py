@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from privlearn.errors import LedgerHeadError, LedgerSchemaError, LedgerUnreadableError
-from privlearn.ledger.chain import SCHEMA, Chain, minute_of, text_of_minute, this_minute
+from privlearn.ledger.chain import SCHEMA, Chain, minute_of, text_of_minute
 from privlearn.ledger.entries import Entry, OpenEntry, parse_entry
+from privlearn.ledger.entry_log import this_minute
 from privlearn.ledger.heads import Claimed, kept_elsewhere
 from privlearn.ledger.reader import is_export, iterate_records, readable
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
@@ -12,7 +13,7 @@ from typing import final
 
 from privlearn.errors import LedgerBusyError, LedgerClosedError, LedgerError, NonceReusedError
 from privlearn.ledger.canonical_json import canonical
-from privlearn.ledger.chain import Record, this_minute
+from privlearn.ledger.chain import LAST_MINUTE, Record
 from privlearn.ledger.entries import CloseEntry, Entry, OpenEntry, ResumeEntry, parse_entry
 from privlearn.ledger.file_store import FileStore
 from privlearn.ledger.heads import Head
@@ -293,6 +294,24 @@ class AccountIndex:
             self.open.discard(entry.accountant)
         elif entry.__class__ is ResumeEntry:
             self.unsaid -= {entry.accountant}
+
+
+def this_minute() -> int:
+    """Minutes since 1970, by the clock of this host.
+
+    Raises:
+        LedgerError: no entry can tell them.
+    """
+    try:
+        minute = int(time.time() // 60)
+    except OverflowError:  # Python's clock ends in 2262
+        minute = LAST_MINUTE + 1
+    if not 0 <= minute <= LAST_MINUTE:
+        raise LedgerError(
+            "the clock of this host is not between the years 1970 and 2262: set it; nothing was "
+            "recorded"
+        )
+    return minute
 
 
 def storable(values: Iterable[object], depth: int = 0) -> bool:
