@@ -1,21 +1,272 @@
-"""What is charged for the entries of one account: planned, reserved, and spent."""
+"""The tokens of one account, the items of its plan, and what is charged for them.
+
+A run of an item is one token for all its users or, where streams end early, several one after the
+other: each is for the last users, none of whom was in those before.  So every user is in at most
+``count`` tokens of the item that were not handed back, or ended before this user came.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import final
 
-from privlearn.accountants.account import Account
-from privlearn.accountants.loss_structure import over, pieces_of
+from privlearn.accountants.loss_structure import over
 from privlearn.accountants.meter import Allowances, Meter
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.prices import LossPrice, Prices
 from privlearn.accountants.streams import Stream
 from privlearn.accountants.tallies import Tallies
+from privlearn.errors import (
+    BudgetError,
+    LedgerError,
+    LossExceedsTokenError,
+    TokenError,
+    TokenSpentError,
+    UsersError,
+)
+from privlearn.ledger.entries import (
+    RESUME,
+    SHA256,
+    FunctionsEntry,
+    IssueEntry,
+    PublishEntry,
+    ReachEntry,
+    RetireEntry,
+    SpendEntry,
+    Users,
+)
 from privlearn.losses import Loss
+from privlearn.losses.budgets import Currency
+from privlearn.values.exact import exact_text
 
 Pieces = list[tuple[range, Loss]]
 """What each of some users pays."""
+
+
+@final
+@dataclass(slots=True)
+class Account:
+    """One token's history; of its issue only what is still needed, as an audit may hold many."""
+
+    token: str
+    label: str
+    users: Users
+    planned: int | None
+    allowance: str | None
+    budget: Currency
+    failure: Fraction
+    spend: SpendEntry | None = None
+    """Of a token that has ended, one of the same mechanism: its own stands in the ledger."""
+    loss: Loss | None = None
+    outcome: str | None = None
+    held: bool = True
+    """Whether its budget is charged; not once the loss or nothing is charged instead."""
+    shared: bool = False
+    """Whether it is for a loss that `Prices.shares` holds of."""
+    functions: dict[str, None] | None = None
+    """Names of user code that its rows passed through, in the order in which they came."""
+    upto: int = 0
+    """One past the last user whose row was open when a value left."""
+    stream: Stream | None = None
+    """What is known of a stream that is charged as far as it came, once it has ended."""
+    wrong: bool = False
+    """Whether an entry of it did not check, so that nothing of what it is charged becomes free."""
+    running: bool = False
+    """Whether it was spent and has not ended; not of a lease."""
+    past: None = None
+    """Nothing that it released in another process leaves again."""
+
+    def check_unspent(self, entry: SpendEntry) -> None:
+        """Raises unless it can be spent, on these users."""
+        if self.spend is not None or self.outcome is not None:
+            raise TokenSpentError(f"token {self.token} {self._before()}")
+        if entry.users != self.users:
+            raise TokenError(f"token {self.token} was issued for users {self.users}")
+
+    def check_holds(self, mechanism: str, loss: Loss, price: LossPrice, *, shares: bool) -> None:
+        """Raises LossExceedsTokenError unless it holds what a loss costs.
+
+        ``shares``: whether that is known to grow with a person's visits.
+        """
+        if self.budget is not price.budget and not self.budget.covers(price.budget):
+            raise LossExceedsTokenError(
+                f"{mechanism} costs {price.budget}, token {self.token} holds {self.budget}"
+            )
+        if self.shared and not shares:
+            raise LossExceedsTokenError(
+                f"{mechanism}: token {self.token} is for a loss that grows with a person's "
+                f"visits, which {loss.kind!r} is not known to do; issue a token for this loss"
+            )
+        if price.failure > self.failure:
+            raise LossExceedsTokenError(
+                f"{mechanism} fails with probability {exact_text(price.failure)}, token "
+                f"{self.token} holds {exact_text(self.failure)}"
+            )
+
+    def check_running(self) -> None:
+        """Raises TokenError unless rows are opened for it."""
+        if self.spend is None or self.outcome is not None:
+            state = "unspent" if self.spend is None else "retired"
+            raise TokenError(f"token {self.token} is {state}: no rows are opened for it")
+
+    def check_reach(self, entry: ReachEntry) -> None:
+        """Raises unless the stream can come so far."""
+        self.check_running()
+        if self.stream is None:
+            raise TokenError(f"token {self.token} is charged whole: it has no reach")
+        before = self.stream.reach
+        if not before < entry.stop <= self.users[1]:
+            raise UsersError(
+                f"token {self.token}: reach {entry.stop} after {before}, of users {self.users}"
+            )
+
+    def check_publish(self, entry: PublishEntry) -> None:
+        """Raises unless a value can leave now, of these rows."""
+        self.check_running()
+        self._check_upto(entry.upto)
+
+    def check_functions(self, entry: FunctionsEntry) -> None:
+        """Raises unless these functions are new."""
+        self.check_running()
+        if known := [name for name in entry.names if name in (self.functions or ())]:
+            raise LedgerError(f"token {self.token}: functions {known} were named before")
+
+    def check_retire(self, entry: RetireEntry) -> None:
+        """Raises unless it can end so, with the value that it then releases."""
+        if self.outcome is not None:
+            raise TokenSpentError(f"token {self.token} {self._before()}")
+        if (entry.outcome == "unused") is not (self.spend is None):
+            state = "unspent" if self.spend is None else "spent"
+            raise TokenError(f"token {self.token} is {state}: it cannot end as {entry.outcome}")
+        if entry.value is None:
+            return
+        said = entry.value
+        if set(said) != {"digest", "upto"} or not re.fullmatch(SHA256, str(said["digest"])):
+            raise LedgerError(f"token {self.token}: data of {RESUME!r} must be digest and upto")
+        if entry.outcome not in ("released", "uncovered"):
+            raise LedgerError(f"token {self.token}: it ended {entry.outcome}, with a value")
+        self._check_upto(said["upto"])
+
+    def _check_upto(self, upto: object) -> None:
+        """Rows that a value is made of must have been within the reach when they were opened."""
+        start, stop = self.users
+        most = stop if self.stream is None else self.stream.reach
+        if type(upto) is not int or not max(self.upto, start) <= upto <= most:
+            raise UsersError(
+                f"token {self.token}: a value with rows up to {upto!r}; must lie in "
+                f"{max(self.upto, start)}..{most}"
+            )
+
+    def _before(self) -> str:
+        """What the ledger says of a token that can be spent, or ended, no more."""
+        match self.outcome:
+            case None:
+                return "was spent before: it stays charged; whether anything left is not known here"
+            case "unused":
+                return (
+                    "was retired before, unspent and free of charge: by its own process, or by "
+                    "another one when the connection of that was cut; issue another token"
+                )
+            case "lost":
+                return (
+                    "was spent and then retired before, its outcome lost: it stays charged, and "
+                    "nothing more is released for it; issue another token"
+                )
+            case outcome:
+                return f"was spent and then retired before, as {outcome}: it stays charged"
+
+
+@final
+@dataclass(slots=True)
+class Planned:
+    """One item and what is left of it."""
+
+    label: str
+    users: range
+    loss: Loss
+    count: int
+    left: int
+    """Runs that were not begun."""
+    rests: list[int] = field(default_factory=list)
+    """Of runs whose stream ended early: where the users begin whose rows it did not take."""
+
+    def has(self, users: range) -> bool:
+        """Whether a token of these users is left."""
+        return (self.left > 0 and users == self.users) or self._rest(users) is not None
+
+    def take(self, users: range) -> None:
+        """A token of these users was issued."""
+        rest = self._rest(users)
+        if rest is None or (self.left > 0 and users == self.users):
+            self.left -= 1
+        else:
+            self.rests.remove(rest)
+
+    def give_back(self, users: range) -> None:
+        """A token of these users was not used."""
+        if users == self.users:
+            self.left += 1
+        else:
+            self.rests.append(users.start)
+
+    def end_early(self, stop: int) -> None:
+        """The users from ``stop`` on were not in a stream that ended."""
+        self.rests.append(stop)
+
+    @property
+    def rest(self) -> range | None:
+        """The users of whom a further token can be issued; None if there is none."""
+        if self.left > 0:
+            return self.users
+        return range(min(self.rests), self.users.stop) if self.rests else None
+
+    def _rest(self, users: range) -> int | None:
+        """Where the rest begins that a token of these users takes: the shortest one."""
+        if users.stop != self.users.stop:
+            return None
+        return max((start for start in self.rests if start <= users.start), default=None)
+
+
+@final
+class CommittedPlan(list[Planned]):
+    """The items of a plan, found by what they are for."""
+
+    def __init__(self) -> None:
+        self._of: dict[tuple[str, range], list[int]] = {}
+
+    def add(self, label: str, users: range, loss: Loss, count: int) -> None:
+        """A further item."""
+        self._of.setdefault((label, users), []).append(len(self))
+        self.append(Planned(label, users, loss, count, count))
+
+    def item(self, position: int | None) -> Planned | None:
+        """The item at a position; None where there is none, which only audits meet."""
+        return None if position is None or not 0 <= position < len(self) else self[position]
+
+    def position_for(self, label: str, users: range, loss: Loss, prices: Prices) -> int | None:
+        """Position of the item that a new token can use, if there is one."""
+        for position in self._of.get((label, users), []):
+            item = self[position]
+            if item.left and (item.loss == loss or prices.dominates(item.loss, loss, users)):
+                return position
+        for position, item in enumerate(self):
+            rest = item.label == label and item.has(users)
+            if rest and prices.dominates(item.loss, loss, users):
+                return position
+        return None
+
+    def check_issue(self, entry: IssueEntry, users: range, held: LossPrice, prices: Prices) -> None:
+        """Raises BudgetError unless the item that a new token names is for it."""
+        item = self.item(entry.planned)
+        if item is None:
+            raise BudgetError(f"token {entry.token} is not in the committed plan")
+        if not item.has(users) or item.label != entry.label:
+            raise BudgetError(f"token {entry.token} does not match plan item {entry.planned}")
+        if not prices.of_person(item.loss, users).covers(held):
+            raise BudgetError(f"token {entry.token} holds more than plan item {entry.planned}")
 
 
 @final
@@ -132,3 +383,14 @@ class Charged:
 
     def _of_person(self, loss: Loss, users: range) -> Loss:
         return loss if self._visits is None else self._prices.loss_of_person(loss, users)
+
+
+def pieces_of(loss: Loss, users: range) -> list[tuple[range, Loss]]:
+    """What each of the users pays; everybody the most where the loss is not for so many.
+
+    The second is only in what an audit reads.
+    """
+    try:
+        return loss.over(users)
+    except ValueError:
+        return [(users, loss)]

@@ -356,7 +356,7 @@ class Issuing(Continuing, Generic[B]):
                     planned=planned,
                     failure=exact_text(failure) if failure else "0",
                     allowance=allowance,
-                    shared=self._shared(stands),
+                    shared=None if self.issuer.people is None else self._shared(stands),
                 ),
                 nonce=nonce,
             )
@@ -378,7 +378,7 @@ class Issuing(Continuing, Generic[B]):
 
     def _shared(self, loss: Loss | None) -> dict[str, Any] | None:
         """What a token's entry says of the loss that it is for, under a rule without a plan."""
-        if self.issuer.people is None or self._state.plan is not None or loss is None:
+        if self._state.plan is not None or loss is None:
             return None
         return {} if self._state.prices.shares(loss) else None
 

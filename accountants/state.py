@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
-from privlearn.accountants.account import Account
-from privlearn.accountants.charged import Charged
+from privlearn.accountants.charged import Account, Charged, CommittedPlan, Planned, pieces_of
 from privlearn.accountants.claims import Claims
-from privlearn.accountants.loss_structure import by_arrival, dominates, over, pieces_of
+from privlearn.accountants.loss_structure import by_arrival, dominates, over
 from privlearn.accountants.meter import Allowance, Meter
 from privlearn.accountants.opening_checks import (
     cap_of,
@@ -25,7 +24,6 @@ from privlearn.accountants.opening_checks import (
     rule_of,
 )
 from privlearn.accountants.persons import Visits, check_starts
-from privlearn.accountants.planned import CommittedPlan, Planned
 from privlearn.accountants.prices import MOST_ORDERS, LossPrice, Prices
 from privlearn.accountants.read_forms import read_loss
 from privlearn.accountants.spend_checks import check_clock, own_loss, stated
@@ -290,7 +288,7 @@ class AccountState:
         price = self.prices.of_person(loss, range(*account.users))
         account.check_holds(entry.mechanism, loss, price, shares=self.prices.shares(loss))
         if self.plan is not None:
-            item = self._item(account)
+            item = self.plan.item(account.planned)
             if item is None:
                 raise BudgetError(f"token {entry.token} is not in the committed plan")
             if item.loss is not loss and not self.prices.dominates(item.loss, loss, item.users):
@@ -439,9 +437,10 @@ class AccountState:
             price.failure,
             shared=entry.shared is not None,
         )
+        item = self._item(account)
         self.accounts[entry.token] = account
         self.charged.reserve(account)
-        if item := self._item(account):
+        if item is not None:
             item.take(range(*entry.users))
 
     def _record_delegate(self, checked: Checked[DelegateEntry]) -> None:

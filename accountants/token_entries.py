@@ -7,10 +7,10 @@ from typing import Any, final
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.retries import FirstTry, ValuesInMemory
-from privlearn.accountants.spend_forms import forms_of, parameters_of
 from privlearn.contract.issuing import Outcome, RecordedToken, ReleasedValue, ReleaseObserver
-from privlearn.contract.spends import Spend
+from privlearn.contract.spends import LEASE, Spend
 from privlearn.contract.tokens import Token
+from privlearn.errors import BudgetError
 from privlearn.ledger.entries import (
     EXACT,
     FunctionsEntry,
@@ -22,6 +22,31 @@ from privlearn.ledger.entries import (
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.people import People
+
+_Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]
+"""Domain, noise and loss of a spend as they are written, and whether the loss follows from them."""
+_FORMS: dict[int, tuple[Spend, Loss, _Forms]] = {}
+"""By identity of the spend: a mechanism keeps it, and its domain, noise and loss never change."""
+
+
+def _forms_of(spend: Spend, loss: Loss) -> _Forms:
+    """Domain, noise and loss of a spend in their forms, and whether the loss follows from them."""
+    found = _FORMS.get(id(spend))
+    if found is not None and found[0] is spend and found[1] is loss:
+        return found[2]
+    forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict(), spend.derived
+    if spend.derived:  # all of it is ours
+        if len(_FORMS) >= 1024:
+            _FORMS.clear()
+        _FORMS[id(spend)] = spend, loss, forms
+    return forms
+
+
+def _parameters_of(spend: Spend, runs: int | None) -> dict[str, Any]:
+    """Of a spend, as they are written."""
+    if LEASE in spend.parameters:
+        raise BudgetError(f"{spend.mechanism}: a parameter {LEASE!r} is only that of a lease")
+    return {**spend.parameters, **({} if runs is None else {LEASE: {"runs": runs}})}
 
 
 @final
@@ -73,10 +98,12 @@ class TokenEntries:
         self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
     ) -> RecordedToken:
         """The token's account, once its spend is durable."""
-        log = self._log
+        log, people = self._log, self.people
         opened = log.state.opened
         stands = log.others.as_recorded(loss, token.users)
-        domain, noise, loss_form, derived = forms_of(spend, stands)
+        domain, noise, loss_form, derived = _forms_of(spend, stands)
+        parameters = _parameters_of(spend, runs)
+        exact = spend.exact_form() if EXACT in opened.features else None
         with log.lock:
             entry = SpendEntry(
                 accountant=self.id,
@@ -93,11 +120,11 @@ class TokenEntries:
                 arithmetic=spend.arithmetic,
                 derived=derived,
                 calibration=spend.calibration,
-                parameters=parameters_of(spend, runs),
+                parameters=parameters,
                 interactive=spend.interactive,
                 profile=spend.profile,
-                exact=spend.exact_form() if EXACT in opened.features else None,
-                admitted=self._admitted(token.users.stop),
+                exact=exact,
+                admitted=None if people is None else self._admitted(people, token.users.stop),
             )
             if id(token) in self.retried:
                 return self.retried[id(token)].spent(entry)
@@ -158,7 +185,7 @@ class TokenEntries:
         value: ReleasedValue | None = None,
     ) -> None:
         """How a token ended, with the value that leaves then."""
-        log = self._log
+        log, people = self._log, self.people
         with log.lock:
             if self._again(token):
                 return
@@ -168,7 +195,7 @@ class TokenEntries:
                 token=token.id,
                 outcome=outcome,
                 digest=digest,
-                admitted=self._admitted(None),
+                admitted=None if people is None else self._admitted(people, None),
                 value=None if kept is None else {"digest": kept.digest, "upto": kept.upto},
             )
             log.append(entry, kept)
@@ -184,15 +211,14 @@ class TokenEntries:
             return True
         return self.past is not None and self.past.holds(token.id)
 
-    def _admitted(self, stop: int | None) -> dict[str, Any] | None:
+    def _admitted(self, people: People, stop: int | None) -> dict[str, Any] | None:
         """Up to where the registry must know of visits at least, which `resume` asks of it.
 
         Args:
+            people: the registry.
             stop: behind the slots of a token that is being spent, which on a timetable are over.
                 Where the registry's clock is then may follow from who came last.
         """
-        if self.people is None:
-            return None
-        if self.people.rule.clock == "arrivals":
-            return {"clock": self.people.clock}
+        if people.rule.clock == "arrivals":
+            return {"clock": people.clock}
         return None if stop is None else {"clock": max(stop, self._log.state.admitted)}

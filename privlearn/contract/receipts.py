@@ -417,8 +417,8 @@ class Receipt(_Spent):
         with self._token._lock:
             self._check_open()
             check_rows(self._token, rows, self._next, self._spend.domain)
-            self._name_passed(rows.functions)
-            users = rows.users
+            functions, users = rows.functions, rows.users
+            self._name_passed(functions)
             self._reach(users.stop)
             self._next = users.stop
             self._left = False

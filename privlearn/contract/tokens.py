@@ -150,7 +150,9 @@ class Token(Generic[B]):
             ProvenanceError: on a timetable, a mechanism that does not add up.
             UsersError: slots that are not over.
         """
-        check_timetable(self, spend)
+        people = self._issuer.people
+        if people is not None:
+            check_timetable(people, self, spend)
         loss = spend.loss(self.adjacency)
         if loss is not self._priced:
             self._check_price(spend.mechanism, self._issuer.of_person(loss, self.users))

@@ -24,10 +24,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
 from privlearn.rows.contents import own_records, single_records
+from privlearn.rows.domains import Domain, accepted_by
 from privlearn.rows.functions import RowFunction
 from privlearn.rows.packing import PackedStamp, Parts
 from privlearn.rows.pooling import RECHECKED, mean_of_visits, pool, pool_means
-from privlearn.rows.record_forms import Form, Forms
+from privlearn.rows.record_forms import Form, Forms, check_form
 from privlearn.rows.stamps import (
     NOBODY,
     Admitted,
@@ -536,6 +537,20 @@ class Rows(Sealed, Generic[T]):
     @staticmethod
     def _board_of(rows: Rows[T]) -> object | None:
         return rows.__board
+
+
+def check_forms(domain: Domain[Any], rows: Rows[Any]) -> None:
+    """Raises unless records of the public form of ``rows`` can be in ``domain``.
+
+    Rows are unknown, and pass, after code that cannot be tried (answers of users) or that fails on
+    zeros; so does everything into a domain that does not state what it takes.
+
+    Raises:
+        DataError: none can be, whatever their numbers; it names both forms and a remedy.
+    """
+    forms = Rows._forms_of(rows)
+    if forms and (accepted := accepted_by(domain)) is not None:
+        check_form(accepted, forms, domain)
 
 
 def slots_within(slots: ArrayLike, users: range) -> Slots:

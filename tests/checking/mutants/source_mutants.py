@@ -227,7 +227,7 @@ MUTANTS = (
                 "False",
             ),
             Edit(
-                "privlearn.accountants.account:Account.check_holds",
+                "privlearn.accountants.charged:Account.check_holds",
                 "self.budget is not price.budget and not self.budget.covers(price.budget)",
                 "False",
             ),
