@@ -246,8 +246,12 @@ class CommittedPlan(list[Planned]):
         """The item at a position; None where there is none, which only audits meet."""
         return None if position is None or not 0 <= position < len(self) else self[position]
 
-    def position_for(self, label: str, users: range, loss: Loss, prices: Prices) -> int | None:
-        """Position of the item that a new token can use, if there is one."""
+    def position_for(self, label: str, users: range, loss: Loss, prices: Prices) -> int:
+        """Position of the item that a new token can use.
+
+        Raises:
+            BudgetError: no item of the plan is left for this token.
+        """
         for position in self._of.get((label, users), []):
             item = self[position]
             if item.left and (item.loss == loss or prices.dominates(item.loss, loss, users)):
@@ -256,17 +260,19 @@ class CommittedPlan(list[Planned]):
             rest = item.label == label and item.has(users)
             if rest and prices.dominates(item.loss, loss, users):
                 return position
-        return None
+        raise BudgetError(
+            f"token {label!r} for users {users!r} is not (or no longer) in the committed plan; "
+            "a plan is exhaustive: commit one that names it"
+        )
 
-    def check_issue(self, entry: IssueEntry, users: range, held: LossPrice, prices: Prices) -> None:
-        """Raises BudgetError unless the item that a new token names is for it."""
+    def item_of(self, entry: IssueEntry, users: range) -> Planned:
+        """The item that a new token names; raises BudgetError unless it is for these users."""
         item = self.item(entry.planned)
         if item is None:
             raise BudgetError(f"token {entry.token} is not in the committed plan")
         if not item.has(users) or item.label != entry.label:
             raise BudgetError(f"token {entry.token} does not match plan item {entry.planned}")
-        if not prices.of_person(item.loss, users).covers(held):
-            raise BudgetError(f"token {entry.token} holds more than plan item {entry.planned}")
+        return item
 
 
 @final

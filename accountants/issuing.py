@@ -341,10 +341,10 @@ class Issuing(Continuing, Generic[B]):
                 priced, stands = None, None
                 budget, form = price, price.to_dict()
             planned = None
-            if self._state.plan is not None:
+            if (plan := self._state.plan) is not None:
                 if stands is None:
                     raise BudgetError("under a committed plan, issue tokens for its losses")
-                planned = self._state.planned_for(label, index, stands)
+                planned = plan.position_for(label, index, stands, self._state.prices)
             token = f"{self.issuer.id}/{len(self._state.accounts) + 1}"
             self._log.append(
                 IssueEntry(

@@ -150,24 +150,6 @@ class AccountState:
         start, stop = account.users
         return range(start, stop if account.stream is None else account.stream.paid)
 
-    def planned_for(self, label: str, users: range, loss: Loss) -> int | None:
-        """Position of the plan item that a new token can use, if there is a plan.
-
-        Raises:
-            BudgetError: there is a plan, and no item of it is left for this token.
-            UsersError: some of the users are not the accountant's.
-        """
-        if self.plan is None:
-            return None
-        position = self.plan.position_for(label, users, loss, self.prices)
-        if position is None:
-            self.meter.charged.check(users)
-            raise BudgetError(
-                f"token {label!r} for users {users!r} is not (or no longer) in the committed plan; "
-                "a plan is exhaustive: commit one that names it"
-            )
-        return position
-
     def check_asked(self, rounds: int = 1, user: object = None) -> None:
         """Raises BudgetError for what is asked of single rows, and not of a person."""
         if self.visits is not None:
@@ -228,6 +210,7 @@ class AccountState:
         if self.opened.attested:
             raise BudgetError("an accountant of attestations issues no tokens: open a second one")
         users = self._whole_ranges(range(*entry.users))
+        item = None if self.plan is None else self.plan.item_of(entry, users)
         price = self.prices.of_entry(entry.budget, entry.failure)
         if entry.shared is not None:
             self._check_shared(entry)
@@ -237,8 +220,9 @@ class AccountState:
             raise BudgetError(
                 f"token {entry.label!r}: a budget of {price.budget} can pay for nothing"
             )
-        if self.plan is not None:
-            self.plan.check_issue(entry, users, price, self.prices)
+        if item is not None:
+            if not self.prices.of_person(item.loss, users).covers(price):
+                raise BudgetError(f"token {entry.token} holds more than plan item {entry.planned}")
             return Checked(entry, price=price)
         if entry.planned is not None:
             raise BudgetError(f"token {entry.token} names a plan, but none was committed")

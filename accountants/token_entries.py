@@ -23,23 +23,25 @@ from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 
-_Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool]
-"""Domain, noise and loss of a spend as they are written, and whether the loss follows from them."""
+_Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool, dict[str, Any] | None]
+"""Domain, noise and loss of a spend as they are written, whether the loss follows from them, and
+what is said of exact noise."""
 _FORMS: dict[int, tuple[Spend, Loss, _Forms]] = {}
 """By identity of the spend: a mechanism keeps it, and its domain, noise and loss never change."""
 
 
 def _forms_of(spend: Spend, loss: Loss) -> _Forms:
-    """Domain, noise and loss of a spend in their forms, and whether the loss follows from them."""
+    """What is written of a spend, and of the loss that it states."""
     found = _FORMS.get(id(spend))
     if found is not None and found[0] is spend and found[1] is loss:
         return found[2]
-    forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict(), spend.derived
+    forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict()
+    known = *forms, spend.derived, spend.exact_form()
     if spend.derived:  # all of it is ours
         if len(_FORMS) >= 1024:
             _FORMS.clear()
-        _FORMS[id(spend)] = spend, loss, forms
-    return forms
+        _FORMS[id(spend)] = spend, loss, known
+    return known
 
 
 def _parameters_of(spend: Spend, runs: int | None) -> dict[str, Any]:
@@ -101,9 +103,8 @@ class TokenEntries:
         log, people = self._log, self.people
         opened = log.state.opened
         stands = log.others.as_recorded(loss, token.users)
-        domain, noise, loss_form, derived = _forms_of(spend, stands)
+        domain, noise, loss_form, derived, exact = _forms_of(spend, stands)
         parameters = _parameters_of(spend, runs)
-        exact = spend.exact_form() if EXACT in opened.features else None
         with log.lock:
             entry = SpendEntry(
                 accountant=self.id,
@@ -123,7 +124,7 @@ class TokenEntries:
                 parameters=parameters,
                 interactive=spend.interactive,
                 profile=spend.profile,
-                exact=exact,
+                exact=exact if EXACT in opened.features else None,
                 admitted=None if people is None else self._admitted(people, token.users.stop),
             )
             if id(token) in self.retried:
@@ -138,9 +139,9 @@ class TokenEntries:
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """User code that rows passed through."""
         log = self._log
+        if self._again(token):
+            return
         with log.lock:
-            if self._again(token):
-                return
             known = log.state.accounts[token.id].functions or {}
             if new := tuple(name for name in names if name not in known):
                 log.append(FunctionsEntry(accountant=self.id, token=token.id, names=new))
@@ -150,9 +151,11 @@ class TokenEntries:
     def record_reach(self, token: Token[Any], stop: int) -> int:
         """How far a stream comes, at least ``stop``."""
         log = self._log
+        if self._again(token):
+            return token.users.stop
         with log.lock:
             account = log.state.accounts[token.id]
-            if self._again(token) or account.stream is None:
+            if account.stream is None:
                 return token.users.stop
             if stop <= account.stream.reach:  # it stands, and its head could not be kept
                 log.ledger.keep_head_again()
@@ -186,9 +189,9 @@ class TokenEntries:
     ) -> None:
         """How a token ended, with the value that leaves then."""
         log, people = self._log, self.people
+        if self._again(token):
+            return
         with log.lock:
-            if self._again(token):
-                return
             kept = value if log.state.resumable else None
             entry = RetireEntry(
                 accountant=self.id,

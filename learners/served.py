@@ -585,7 +585,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         def answer(own: Arrival, shown: Items) -> Answer:
             return self._answered(own, shown, heard.astype(np.int64))
 
-        return Calls(answer, ())
+        return answer
 
     def play(
         self,

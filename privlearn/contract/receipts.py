@@ -338,7 +338,7 @@ class Receipt(_Spent):
 
     def _noisy(self, total: NDArray[Any]) -> Released[Array]:
         grid = self._check_grid()
-        return self._released_sum(grid.values(total + self._integers(total.shape)))
+        return self._released_sum(grid.values(total + self._integers(total.shape, grid)))
 
     def _released_sum(self, noisy: Array) -> Released[Array]:
         self._drawn += 1
@@ -489,10 +489,10 @@ class Receipt(_Spent):
         Raises:
             TokenError: the spend stated no grid.  Else as `draw`.
         """
-        self._check_grid()
+        grid = self._check_grid()
         self._check_own()
         self._check_open()
-        noise = self._integers(shape)
+        noise = self._integers(shape, grid)
         self._count(shape)
         return noise
 
@@ -515,9 +515,8 @@ class Receipt(_Spent):
         if 0 not in shape:
             self._drawn += shape[0] if shape else 1
 
-    def _integers(self, shape: tuple[int, ...]) -> Floors:
-        noise = cast(ExactNoise, self._spend.noise)
-        return noise.integers(self._noise(), shape, self._check_grid().bits)
+    def _integers(self, shape: tuple[int, ...], grid: Grid) -> Floors:
+        return cast(ExactNoise, self._spend.noise).integers(self._noise(), shape, grid.bits)
 
     def _noise(self) -> NoisePool:
         """The noise of this spend, and of no other; asked for only after it stands."""
