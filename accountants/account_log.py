@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import final
 
 from privlearn.accountants.charged import Account
-from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.prices import read_loss
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.turn_lock import News, TurnLock
 from privlearn.contract.issuing import Outcome, ReleasedValue

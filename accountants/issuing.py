@@ -181,7 +181,7 @@ class Issuing(Continuing, Generic[B]):
                 if self._first_try(nonce, loss, users, label) is None:
                     raise
         with self._lock:
-            self.issuer.values.expect(token.id)
+            self.issuer.values[token.id] = []
         return self._run_with(token, lambda token: released(mechanism, rows, token))
 
     def _again_from(
@@ -216,7 +216,8 @@ class Issuing(Continuing, Generic[B]):
             if self._state.accounts[issue.token].outcome is not None:
                 found = FirstTry.read(nonce, issue, entries, self.ledger)
             if not self.ledger.durable:
-                found.values.extend(self.issuer.values.of(issue.token))
+                left = self.issuer.values.get(issue.token, ())
+                found.values.extend((each.value, each.upto) for each in left)
             return found
 
     def open(self, label: str) -> Any:

@@ -24,8 +24,7 @@ from privlearn.accountants.opening_checks import (
     rule_of,
 )
 from privlearn.accountants.persons import Visits, check_starts
-from privlearn.accountants.prices import MOST_ORDERS, LossPrice, Prices
-from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.prices import MOST_ORDERS, LossPrice, Prices, read_loss
 from privlearn.accountants.spend_checks import check_clock, own_loss, stated
 from privlearn.accountants.streams import Stream, ends_early, freed_after, frees, kept_until
 from privlearn.contract.spends import LEASE

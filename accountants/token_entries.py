@@ -6,7 +6,7 @@ from typing import Any, final
 
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.replay import Replay
-from privlearn.accountants.retries import FirstTry, ValuesInMemory
+from privlearn.accountants.retries import FirstTry
 from privlearn.contract.issuing import Outcome, RecordedToken, ReleasedValue, ReleaseObserver
 from privlearn.contract.spends import LEASE, Spend
 from privlearn.contract.tokens import Token
@@ -66,7 +66,7 @@ class TokenEntries:
     Attributes:
         past: while a learner runs again over what was released before a restart.
         retried: releases that are handed out again, by identity of their tokens.
-        values: what left under nonces of a ledger that keeps no values.
+        values: what left under nonces of a ledger in memory, which keeps none; by token.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TokenEntries:
         self.id, self.trust, self.adjacency = opened.accountant, opened.trust, opened.adjacency
         self.past: Replay | None = None
         self.retried: dict[int, FirstTry] = {}
-        self.values = ValuesInMemory()
+        self.values: dict[str, list[ReleasedValue]] = {}
 
     def of_person(self, loss: Loss, users: range) -> Loss:
         """The loss, as it is recorded, of one person with all visits in a range."""
@@ -172,7 +172,8 @@ class TokenEntries:
         log = self._log
         if not log.state.resumable:
             log.ledger.check_own()
-            self.values.note(token.id, value)
+            if token.id in self.values:
+                self.values[token.id].append(value)
             return
         with log.lock:
             entry = PublishEntry(
@@ -202,8 +203,8 @@ class TokenEntries:
                 value=None if kept is None else {"digest": kept.digest, "upto": kept.upto},
             )
             log.append(entry, kept)
-            if value is not None and kept is None:
-                self.values.note(token.id, value)
+            if value is not None and kept is None and token.id in self.values:
+                self.values[token.id].append(value)
 
     def _again(self, token: Token[Any]) -> bool:
         """Whether a token was issued before, so that all about it stands in the ledger.

@@ -152,17 +152,17 @@ def test_other_bounds_are_refused(bound: int) -> None:
 def test_a_probability_is_met_to_its_last_bit() -> None:
     least = np.uint64(1 << 12)
     pool: NoisePool = _Words(0, int(least) - 1, int(least), 2**64 - 1)  # type: ignore[assignment]
-    assert bernoulli(pool, 1, 4).tolist() == [True, True, False, False]
+    assert bernoulli(pool.words(4), 1).tolist() == [True, True, False, False]
     pool = NoisePool(SeededWords(2))
-    assert bernoulli(pool, 1 << 52, 100).all()
-    assert not bernoulli(pool, 0, 100).any()
-    assert abs(bernoulli(pool, 3 << 50, 100_000).mean() - 0.75) < 0.005
+    assert bernoulli(pool.words(100), 1 << 52).all()
+    assert not bernoulli(pool.words(100), 0).any()
+    assert abs(bernoulli(pool.words(100_000), 3 << 50).mean() - 0.75) < 0.005
     with pytest.raises(ValueError, match="numerator"):
-        bernoulli(pool, 2**52 + 1, 1)
+        bernoulli(pool.words(1), 2**52 + 1)
 
 
 def test_uniform_doubles_are_neither_end() -> None:
-    drawn = uniform(NoisePool(SeededWords(3)), 10_000)
+    drawn = uniform(SeededWords(3).words(10_000))
     assert 0 < drawn.min() < drawn.max() < 1
     assert stats.kstest(drawn, "uniform").pvalue > 1e-3
 

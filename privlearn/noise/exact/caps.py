@@ -188,8 +188,9 @@ class CapLaw:
         of this does not tell which one it takes.
         """
         with np.errstate(all="ignore"):
-            inside = bernoulli(pool, self.numerator, n)
-            turns, public = uniform(pool, n), pool.words(n)
+            words = pool.words(3 * n)
+            inside, turns = bernoulli(words[:n], self.numerator), uniform(words[n : 2 * n])
+            public = words[2 * n :]
             whole, last = self._kept(pool, n, (0, self.dim), self._outside)
             first = np.concatenate([[0], last[:-1] + 1])
             if not self.threshold:

@@ -22,6 +22,7 @@ from privlearn.noise.exact.slow import Bits, exact_floor
 from privlearn.noise.exact.tables import FLOOR_BITS, WORD_BITS, Table, shipped_tables
 from privlearn.storage import processes
 from privlearn.storage.exclusive import Exclusive
+from privlearn.values.validate import count
 
 _ZEROS = bytes(1 << 16)
 _SPARE = 2
@@ -383,6 +384,43 @@ class NoisePool:
         raise TokenCopyError("a pool of noise cannot be copied or pickled")
 
 
+@final
+class NoiseSource:
+    """Where the noise of every spend comes from; it cannot be copied.
+
+    `secure` draws from cryptographic keystreams, a fresh one for each spend.  `simulation` is
+    reproducible; ledgers made with it are never certified.  Either way the same code turns words
+    into noise (`privlearn.noise.exact`), which is tried against its slow path before first use.
+
+    Raises:
+        NoiseSamplerError: the tables are damaged, or this machine's arithmetic is not IEEE 754.
+    """
+
+    __slots__ = ("_words", "name", "simulated")
+
+    def __init__(self, words: Words | None, name: str, simulated: bool):
+        check_sampler()
+        self._words, self.name, self.simulated = words, name, simulated
+
+    @classmethod
+    def secure(cls) -> NoiseSource:
+        """Noise for real releases, from AES-256 in counter mode."""
+        return cls(None, "secure keystream", simulated=False)
+
+    @classmethod
+    def simulation(cls, seed: int) -> NoiseSource:
+        """Reproducible noise for experiments and tests; protects nobody."""
+        words = SeededWords(count(seed=seed, at_least=0))
+        return cls(words, f"simulation, seed {seed}", simulated=True)
+
+    def pool(self) -> NoisePool:
+        """The noise of one spend, asked for after it; of a simulation, the next of its seed."""
+        return NoisePool(Keystream() if self._words is None else self._words)
+
+    def __reduce__(self) -> str:
+        raise TokenCopyError("a noise source cannot be copied or pickled")
+
+
 def below(pool: Pool, bound: int, n: int) -> NDArray[np.int64]:
     """Uniform integers 0..bound−1, exactly: words beyond the last multiple of ``bound`` are left.
 
@@ -404,16 +442,16 @@ def below(pool: Pool, bound: int, n: int) -> NDArray[np.int64]:
     return found
 
 
-def bernoulli(pool: Pool, numerator: int, n: int) -> NDArray[np.bool_]:
-    """True with probability numerator·2^−52, exactly."""
+def bernoulli(words: WordArray, numerator: int) -> NDArray[np.bool_]:
+    """True with probability numerator·2^−52, exactly, of one word each."""
     if not 0 <= numerator <= 1 << _UNIFORM_BITS:
         raise ValueError(f"numerator = {numerator!r}: must lie in 0..2^{_UNIFORM_BITS}")
-    return np.asarray((pool.words(n) >> np.uint64(64 - _UNIFORM_BITS)) < np.uint64(numerator))
+    return np.asarray((words >> np.uint64(64 - _UNIFORM_BITS)) < np.uint64(numerator))
 
 
-def uniform(pool: Pool, n: int) -> NDArray[np.float64]:
-    """Doubles in (0, 1) on a grid of 2^−52, for what needs no exact law."""
-    numbers = (pool.words(n) >> np.uint64(64 - _UNIFORM_BITS)).astype(np.float64)
+def uniform(words: WordArray) -> NDArray[np.float64]:
+    """Doubles in (0, 1) on a grid of 2^−52, of one word each, for what needs no exact law."""
+    numbers = (words >> np.uint64(64 - _UNIFORM_BITS)).astype(np.float64)
     numbers += 0.5
     numbers *= 2.0**-_UNIFORM_BITS
     return numbers
