@@ -5,9 +5,9 @@ other: each is for the last users, none of whom was in those before.  So every u
 ``count`` tokens of the item that were not handed back, or ended before this user came.
 
 How often a loss was charged is kept as the indices where that changes (`Tallies`): so a charge
-costs the same for however many users it is, and however many others there are.  Composition is looked at
-only where it can be the largest: of a range of users whose losses are a part of those of the range
-beside it nothing needs to be computed.
+costs the same for however many users it is, and however many others there are.  Composition is
+looked at only where it can be the largest: of a range of users whose losses are a part of those of
+the range beside it nothing needs to be computed.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ from privlearn.noise import (
     LaplaceNoise,
     NoiseSource,
 )
-from privlearn.noise.exact.caps import CapRows
+from privlearn.noise.exact.cap_rows import CapRows
 from privlearn.noise.exact.tables import SAMPLER, SHA256
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball, Box, Categories, OneOf, PSDTrace
