@@ -24,7 +24,7 @@ from privlearn.ledger.entries import (
     SpendEntry,
 )
 from privlearn.ledger.values import packed
-from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, is_foreign, recorded
+from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded
 from privlearn.storage.exclusive import Exclusive
 
 
@@ -44,9 +44,7 @@ class OtherLosses:
         Raises:
             UnknownKindError, PackageError: of another package, and cannot be recorded.
         """
-        if self.bare or not is_foreign(loss):
-            return loss
-        return recorded(loss, users, self.declared)
+        return loss if self.bare else recorded(loss, users, self.declared)
 
     def note(self, state: AccountState, entry: Entry) -> None:
         """Looks at an entry that ``state`` has recorded."""

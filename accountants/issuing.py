@@ -33,7 +33,7 @@ from privlearn.errors import (
     TokenSpentError,
 )
 from privlearn.ledger.entries import BatchesEntry, DelegateEntry, IssueEntry, PlanEntry, PlanItem
-from privlearn.losses import Loss
+from privlearn.losses import Loss, is_foreign
 from privlearn.losses.budgets import B
 from privlearn.rows.domains import Array
 from privlearn.values.exact import Exact, exact, exact_text
@@ -366,7 +366,7 @@ class Issuing(Continuing, Generic[B]):
     def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:
         """Whom a token for a loss is for, how the loss is recorded, and what it costs."""
         index = self._state.meter.charged.check(user_range(users=users))
-        stands = self._log.others.as_recorded(loss, index)
+        stands = self._log.others.as_recorded(loss, index) if is_foreign(loss) else loss
         return index, stands, self._state.prices.of_person(stands, index)
 
     def _issue_again(self, past: Replay, price: Loss | B, users: range, label: str) -> Token[B]:

@@ -19,7 +19,7 @@ from privlearn.ledger.entries import (
     RetireEntry,
     SpendEntry,
 )
-from privlearn.losses import Loss
+from privlearn.losses import Loss, is_foreign
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 
@@ -102,7 +102,7 @@ class TokenEntries:
         """The token's account, once its spend is durable."""
         log, people = self._log, self.people
         opened = log.state.opened
-        stands = log.others.as_recorded(loss, token.users)
+        stands = log.others.as_recorded(loss, token.users) if is_foreign(loss) else loss
         domain, noise, loss_form, derived, exact = _forms_of(spend, stands)
         parameters = _parameters_of(spend, runs)
         with log.lock:

@@ -197,7 +197,10 @@ class _Spent:
         if self._token._lock.made_in != (processes.forks, os.getpid()):
             raise TokenCopyError("a receipt cannot be used in a forked process")
         if self._done or self._account.outcome is not None:
-            raise TokenSpentError(f"the receipt of token {self._token.label!r} is closed")
+            raise self._is_closed()
+
+    def _is_closed(self) -> TokenSpentError:
+        return TokenSpentError(f"the receipt of token {self._token.label!r} is closed")
 
     def round(self) -> AbstractContextManager[None]:
         """One step of a stream, which opens rows and may publish a value.
@@ -414,8 +417,9 @@ class Receipt(_Spent):
             )
 
     def _opened(self, rows: Rows[Any]) -> NDArray[Any]:
-        with self._token._lock:
-            self._check_open()
+        with self._token._lock:  # which refuses a forked child
+            if self._done or self._account.outcome is not None:
+                raise self._is_closed()
             check_rows(self._token, rows, self._next, self._spend.domain)
             functions, users = rows.functions, rows.users
             self._name_passed(functions)

@@ -389,7 +389,9 @@ class Rows(Sealed, Generic[T]):
         chunks = [chunk for part in parts for chunk in part.__chunks]
         functions = tuple(dict.fromkeys(name for part in parts for name in part.__functions))
         defect = next((part.__defect for part in parts if part.__defect is not None), None)
-        stamp = joined([(part.__stamp, part.__visits) for part in parts])
+        stamps = [(part.__stamp, part.__visits) for part in parts]
+        stamped = any(stamp is not None for stamp, _ in stamps)  # by a registry, where there is one
+        stamp = joined(stamps) if stamped else None
         at = np.concatenate([part.__places() for part in parts]) if timed else None
         forms = tuple(dict.fromkeys(form for part in parts for form in part.__forms))
         return Rows(users, _merge(chunks), parts[0].__board, functions, defect, stamp, at, forms)
@@ -668,10 +670,10 @@ def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
     """Joins neighbouring chunks whose arrays fit together, to keep later block calls large."""
     merged: list[_Chunk[T]] = []
     placed = _stand_ins(chunks)
-    start = 0
+    valid, start = [chunk.valid for chunk in placed], 0
     for count, blocks in runs([chunk.block for chunk in placed]):
-        valid = np.concatenate([chunk.valid for chunk in placed[start : start + count]])
-        merged.append(_Chunk(join(blocks) if blocks else None, valid))
+        block = join(blocks) if blocks else None
+        merged.append(_Chunk(block, np.concatenate(valid[start : start + count])))
         start += count
     return merged
 
