@@ -3,18 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import final
 
-from privlearn.accountants.account import Account
-from privlearn.accountants.spend_forms import OtherLosses
+from privlearn.accountants.charged import Account
+from privlearn.accountants.prices import read_loss
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.turn_lock import News, TurnLock
 from privlearn.contract.issuing import Outcome, ReleasedValue
 from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError, PrivlearnError
 from privlearn.ledger import Ledger
-from privlearn.ledger.entries import CloseEntry, Entry, OpenEntry, RetireEntry, ReturnEntry
+from privlearn.ledger.entries import (
+    AttestEntry,
+    CloseEntry,
+    Entry,
+    OpenEntry,
+    PlanEntry,
+    RetireEntry,
+    ReturnEntry,
+    SpendEntry,
+)
 from privlearn.ledger.values import packed
+from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded
 from privlearn.storage.exclusive import Exclusive
+
+
+@final
+@dataclass(slots=True)
+class OtherLosses:
+    """What stood in a ledger of losses of other packages when it was resumed."""
+
+    declared: dict[str, DeclaredLoss] = field(default_factory=dict)
+    """By the text of their forms."""
+    bare: bool = False
+    """Whether some stand there as they are: so it was done by older versions."""
+
+    def as_recorded(self, loss: Loss, users: range) -> Loss:
+        """A loss as it stands, or will stand, in the ledger.
+
+        Raises:
+            UnknownKindError, PackageError: of another package, and cannot be recorded.
+        """
+        return loss if self.bare else recorded(loss, users, self.declared)
+
+    def note(self, state: AccountState, entry: Entry) -> None:
+        """Looks at an entry that ``state`` has recorded."""
+        match entry:
+            case PlanEntry():
+                for item in state.plan or []:
+                    self._note(item.loss, item.users)
+            case SpendEntry() | AttestEntry():
+                self._note(read_loss(entry.loss), range(*entry.users))
+
+    def _note(self, loss: Loss, users: range) -> None:
+        self.bare = self.bare or any(foreign_kinds(loss))
+        for one, _ in declared_in(loss, users):
+            self.declared.setdefault(one.text, one)
 
 
 @final

@@ -32,7 +32,8 @@ from privlearn.accountants.stated_guarantees import (
 from privlearn.errors import LedgerError, UsersError
 from privlearn.ledger import KNOWN_FEATURES, SCHEMA, Chain, Record
 from privlearn.ledger.addresses import is_address
-from privlearn.ledger.chain import minute_of, text_of_minute, this_minute
+from privlearn.ledger.chain import minute_of, text_of_minute
+from privlearn.ledger.entry_log import this_minute
 from privlearn.ledger.heads import Claimed
 from privlearn.ledger.reader import iterate_pages, pages_of
 from privlearn.ledger.recorded_values import RecordedValues

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 
 from privlearn.accountants.multiple_accountants import check_beside
 from privlearn.accountants.persons import PatternWork
-from privlearn.accountants.prices import CurveWork
-from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.prices import CurveWork, read_loss
 from privlearn.accountants.recorded_visits import Restate, restated_visits
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from privlearn.accountants.account_log import AccountLog
-from privlearn.accountants.planned import Planned
+from privlearn.accountants.charged import Planned
 from privlearn.accountants.recorded_values import RecordedValue, recorded_values
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.token_entries import TokenEntries
@@ -134,12 +134,13 @@ class Continuing:
         That is, whether no token of these users released anything of rows before ``upto``, by
         default of all of them; and, where the learner goes on, none can be issued any more.
         """
+        past = self.issuer.past
+        if past is None:
+            return False
         with self._lock:
-            if self.issuer.past is None:
-                return False
             if self._past is None:
-                return self.issuer.past.lost(label, users) or not self._unissued(label, users)
-            return not self.issuer.past.released(label, users, users.stop if upto is None else upto)
+                return past.lost(label, users) or not self._unissued(label, users)
+            return not past.released(label, users, users.stop if upto is None else upto)
 
     def rest(self, label: str, users: range) -> range | None:
         """The users of whom a planned stream can still take rows; None if there are none.

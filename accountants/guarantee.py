@@ -15,10 +15,10 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
 
+from privlearn.accountants.charged import Tallies
 from privlearn.accountants.loss_structure import total
 from privlearn.accountants.person_totals import person_total
 from privlearn.accountants.state import AccountState
-from privlearn.accountants.tallies import Tallies
 from privlearn.accountants.tight_composition import step_of
 from privlearn.errors import BudgetError
 from privlearn.losses import (

@@ -33,7 +33,7 @@ from privlearn.errors import (
     TokenSpentError,
 )
 from privlearn.ledger.entries import BatchesEntry, DelegateEntry, IssueEntry, PlanEntry, PlanItem
-from privlearn.losses import Loss
+from privlearn.losses import Loss, is_foreign
 from privlearn.losses.budgets import B
 from privlearn.rows.domains import Array
 from privlearn.values.exact import Exact, exact, exact_text
@@ -181,7 +181,7 @@ class Issuing(Continuing, Generic[B]):
                 if self._first_try(nonce, loss, users, label) is None:
                     raise
         with self._lock:
-            self.issuer.values.expect(token.id)
+            self.issuer.values[token.id] = []
         return self._run_with(token, lambda token: released(mechanism, rows, token))
 
     def _again_from(
@@ -216,7 +216,8 @@ class Issuing(Continuing, Generic[B]):
             if self._state.accounts[issue.token].outcome is not None:
                 found = FirstTry.read(nonce, issue, entries, self.ledger)
             if not self.ledger.durable:
-                found.values.extend(self.issuer.values.of(issue.token))
+                left = self.issuer.values.get(issue.token, ())
+                found.values.extend((each.value, each.upto) for each in left)
             return found
 
     def open(self, label: str) -> Any:
@@ -341,10 +342,10 @@ class Issuing(Continuing, Generic[B]):
                 priced, stands = None, None
                 budget, form = price, price.to_dict()
             planned = None
-            if self._state.plan is not None:
+            if (plan := self._state.plan) is not None:
                 if stands is None:
                     raise BudgetError("under a committed plan, issue tokens for its losses")
-                planned = self._state.planned_for(label, index, stands)
+                planned = plan.position_for(label, index, stands, self._state.prices)
             token = f"{self.issuer.id}/{len(self._state.accounts) + 1}"
             self._log.append(
                 IssueEntry(
@@ -356,7 +357,7 @@ class Issuing(Continuing, Generic[B]):
                     planned=planned,
                     failure=exact_text(failure) if failure else "0",
                     allowance=allowance,
-                    shared=self._shared(stands),
+                    shared=None if self.issuer.people is None else self._shared(stands),
                 ),
                 nonce=nonce,
             )
@@ -365,7 +366,7 @@ class Issuing(Continuing, Generic[B]):
     def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:
         """Whom a token for a loss is for, how the loss is recorded, and what it costs."""
         index = self._state.meter.charged.check(user_range(users=users))
-        stands = self._log.others.as_recorded(loss, index)
+        stands = self._log.others.as_recorded(loss, index) if is_foreign(loss) else loss
         return index, stands, self._state.prices.of_person(stands, index)
 
     def _issue_again(self, past: Replay, price: Loss | B, users: range, label: str) -> Token[B]:
@@ -378,7 +379,7 @@ class Issuing(Continuing, Generic[B]):
 
     def _shared(self, loss: Loss | None) -> dict[str, Any] | None:
         """What a token's entry says of the loss that it is for, under a rule without a plan."""
-        if self.issuer.people is None or self._state.plan is not None or loss is None:
+        if self._state.plan is not None or loss is None:
             return None
         return {} if self._state.prices.shares(loss) else None
 

@@ -95,17 +95,6 @@ def dominates(stated: Loss, actual: Loss) -> bool:
     return mass is not None and actual_mass is not None and actual_mass <= mass
 
 
-def pieces_of(loss: Loss, users: range) -> list[tuple[range, Loss]]:
-    """What each of the users pays; everybody the most where the loss is not for so many.
-
-    The second is only in what an audit reads.
-    """
-    try:
-        return loss.over(users)
-    except ValueError:
-        return [(users, loss)]
-
-
 def total(tally: Tally) -> Loss | None:
     """The composition of a tally; None when it is empty."""
     return compose(list(tally.items())) if tally else None

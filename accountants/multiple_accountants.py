@@ -22,6 +22,7 @@ from itertools import product
 from typing import final
 
 from privlearn.accountants.assumption import Assumption
+from privlearn.accountants.charged import Tallies
 from privlearn.accountants.guarantee import (
     MOST_TERMS,
     Composite,
@@ -34,7 +35,6 @@ from privlearn.accountants.guarantee import (
 )
 from privlearn.accountants.loss_structure import total
 from privlearn.accountants.state import AccountState
-from privlearn.accountants.tallies import Tallies
 from privlearn.errors import AdjacencyError, BudgetError
 from privlearn.ledger.entries import OpenEntry
 from privlearn.losses import Loss, as_replace_one, compose, parts_of

@@ -9,10 +9,9 @@ from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from privlearn import __version__
-from privlearn.accountants.account_log import AccountLog
+from privlearn.accountants.account_log import AccountLog, OtherLosses
 from privlearn.accountants.guarantee import in_gaussian, in_renyi, in_zcdp, unless_failed
 from privlearn.accountants.replay import Replay
-from privlearn.accountants.spend_forms import OtherLosses
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.turn_lock import News
 from privlearn.errors import BudgetError, LedgerError, LedgerHeadError, PeopleError

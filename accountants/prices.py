@@ -1,17 +1,20 @@
-"""What losses cost a person in the currency of an account's cap; no file decides the work."""
+"""What losses cost a person in the currency of an account's cap, and forms that are read once.
+
+No file decides how much work it is.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
-from typing import Any, cast, final
+from typing import Any, Generic, TypeVar, cast, final
 
 from privlearn.accountants.loss_structure import by_arrival, dominates, responses
 from privlearn.accountants.opening_checks import probability
 from privlearn.accountants.persons import Visits
-from privlearn.accountants.read_forms import read_budget
 from privlearn.errors import BudgetError
 from privlearn.losses import (
     BoundedRangeLoss,
@@ -25,10 +28,14 @@ from privlearn.losses import (
     foreign_kinds,
     has_visits,
     leaves_of,
+    loss_from_dict,
 )
-from privlearn.losses.budgets import Budget, Currency, Renyi
+from privlearn.losses.budgets import Budget, Currency, Renyi, budget_from_dict
+from privlearn.noise import Noise, noise_from_dict
+from privlearn.rows.domains import Domain, domain_from_dict
 from privlearn.values.exact import exact
 
+T = TypeVar("T")
 _MOST_SEEN = 1024
 _MOST_BITS = 4096
 """Of a common denominator of all amounts of an account."""
@@ -36,6 +43,46 @@ MOST_ORDERS = 256
 _MOST_VALUES = 200_000
 _RESPONSE_WORK = 600
 """The ρ of a randomized response of three or more categories takes as long as so many values."""
+
+
+class Reader(Generic[T]):
+    """Reads JSON forms, and remembers the flat ones: most spends of an account look alike."""
+
+    def __init__(self, read: Callable[[dict[str, Any]], T]) -> None:
+        self._read = read
+        self._known: dict[tuple[object, ...], T] = {}
+        self._last: tuple[dict[str, Any], T] | None = None
+
+    def __call__(self, data: dict[str, Any]) -> T:
+        last = self._last
+        if last is not None and last[0] is data:  # what was checked is recorded
+            return last[1]
+        try:
+            key = flat(data)
+            found = self._known.get(key)
+        except TypeError:  # it holds lists or objects
+            found = self._read(data)
+            self._last = data, found
+            return found
+        if found is None:
+            found = self._read(data)
+            if len(self._known) >= 4096:
+                self._known.clear()
+            self._known[key] = found
+        self._last = data, found
+        return found
+
+
+def flat(data: dict[str, Any]) -> tuple[object, ...]:
+    """A key for a form without lists and objects, which raise TypeError when it is hashed."""
+    # types too: True, 1 and 1.0 are equal, but not all of them are accepted
+    return (*data.items(), *map(type, data.values()))
+
+
+read_loss: Reader[Loss] = Reader(loss_from_dict)
+read_budget: Reader[Budget] = Reader(budget_from_dict)
+read_domain: Reader[Domain[Any] | None] = Reader(domain_from_dict)
+read_noise: Reader[Noise | None] = Reader(noise_from_dict)
 
 
 @final

@@ -15,7 +15,6 @@ from typing import Any, NoReturn, TypeVar, cast, final
 
 from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.recorded_values import recorded_value
-from privlearn.contract.issuing import ReleasedValue
 from privlearn.contract.protocols import Mechanism
 from privlearn.contract.receipts import Released
 from privlearn.contract.tokens import Token
@@ -185,23 +184,3 @@ class FirstTry:
 
     def next(self) -> tuple[Array, int]:
         return self.values.popleft()
-
-
-@final
-class ValuesInMemory:
-    """What left under nonces of a ledger in memory, which keeps no values itself."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, list[ReleasedValue]] = {}
-
-    def expect(self, token: str) -> None:
-        """Values of this token are to be kept."""
-        self._values[token] = []
-
-    def note(self, token: str, value: ReleasedValue) -> None:
-        if token in self._values:
-            self._values[token].append(value)
-
-    def of(self, token: str) -> Iterator[tuple[Array, int]]:
-        """All that left, with one past the last user of each."""
-        return ((each.value, each.upto) for each in self._values.get(token, ()))

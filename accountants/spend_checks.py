@@ -19,7 +19,7 @@ from privlearn.accountants.loss_structure import (
 )
 from privlearn.accountants.opening_checks import rule_in
 from privlearn.accountants.persons import Visits
-from privlearn.accountants.read_forms import flat, read_domain, read_loss, read_noise
+from privlearn.accountants.prices import flat, read_domain, read_loss, read_noise
 from privlearn.contract.spends import LEASE
 from privlearn.errors import AdjacencyError, BudgetError, UsersError
 from privlearn.ledger.entries import PARTICIPATION, Entry, OpenEntry, SpendEntry

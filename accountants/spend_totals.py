@@ -10,11 +10,12 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import final
 
+from privlearn.accountants.charged import pieces_of
 from privlearn.accountants.declarations import Declarations
 from privlearn.accountants.foreign_spends import ForeignSpends
-from privlearn.accountants.loss_structure import has_minimizer, pieces_of
+from privlearn.accountants.loss_structure import has_minimizer
 from privlearn.accountants.person_totals import person_cost
-from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.prices import read_loss
 from privlearn.accountants.spend_checks import is_lease, runs_of
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.streams import Stream

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
-from privlearn.accountants.account import Account
-from privlearn.accountants.charged import Charged
+from privlearn.accountants.charged import Account, Charged, CommittedPlan, Planned, pieces_of
 from privlearn.accountants.claims import Claims
-from privlearn.accountants.loss_structure import by_arrival, dominates, over, pieces_of
+from privlearn.accountants.loss_structure import by_arrival, dominates, over
 from privlearn.accountants.meter import Allowance, Meter
 from privlearn.accountants.opening_checks import (
     cap_of,
@@ -25,9 +24,7 @@ from privlearn.accountants.opening_checks import (
     rule_of,
 )
 from privlearn.accountants.persons import Visits, check_starts
-from privlearn.accountants.planned import CommittedPlan, Planned
-from privlearn.accountants.prices import MOST_ORDERS, LossPrice, Prices
-from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.prices import MOST_ORDERS, LossPrice, Prices, read_loss
 from privlearn.accountants.spend_checks import check_clock, own_loss, stated
 from privlearn.accountants.streams import Stream, ends_early, freed_after, frees, kept_until
 from privlearn.contract.spends import LEASE
@@ -152,24 +149,6 @@ class AccountState:
         start, stop = account.users
         return range(start, stop if account.stream is None else account.stream.paid)
 
-    def planned_for(self, label: str, users: range, loss: Loss) -> int | None:
-        """Position of the plan item that a new token can use, if there is a plan.
-
-        Raises:
-            BudgetError: there is a plan, and no item of it is left for this token.
-            UsersError: some of the users are not the accountant's.
-        """
-        if self.plan is None:
-            return None
-        position = self.plan.position_for(label, users, loss, self.prices)
-        if position is None:
-            self.meter.charged.check(users)
-            raise BudgetError(
-                f"token {label!r} for users {users!r} is not (or no longer) in the committed plan; "
-                "a plan is exhaustive: commit one that names it"
-            )
-        return position
-
     def check_asked(self, rounds: int = 1, user: object = None) -> None:
         """Raises BudgetError for what is asked of single rows, and not of a person."""
         if self.visits is not None:
@@ -230,6 +209,7 @@ class AccountState:
         if self.opened.attested:
             raise BudgetError("an accountant of attestations issues no tokens: open a second one")
         users = self._whole_ranges(range(*entry.users))
+        item = None if self.plan is None else self.plan.item_of(entry, users)
         price = self.prices.of_entry(entry.budget, entry.failure)
         if entry.shared is not None:
             self._check_shared(entry)
@@ -239,8 +219,9 @@ class AccountState:
             raise BudgetError(
                 f"token {entry.label!r}: a budget of {price.budget} can pay for nothing"
             )
-        if self.plan is not None:
-            self.plan.check_issue(entry, users, price, self.prices)
+        if item is not None:
+            if not self.prices.of_person(item.loss, users).covers(price):
+                raise BudgetError(f"token {entry.token} holds more than plan item {entry.planned}")
             return Checked(entry, price=price)
         if entry.planned is not None:
             raise BudgetError(f"token {entry.token} names a plan, but none was committed")
@@ -290,7 +271,7 @@ class AccountState:
         price = self.prices.of_person(loss, range(*account.users))
         account.check_holds(entry.mechanism, loss, price, shares=self.prices.shares(loss))
         if self.plan is not None:
-            item = self._item(account)
+            item = self.plan.item(account.planned)
             if item is None:
                 raise BudgetError(f"token {entry.token} is not in the committed plan")
             if item.loss is not loss and not self.prices.dominates(item.loss, loss, item.users):
@@ -439,9 +420,10 @@ class AccountState:
             price.failure,
             shared=entry.shared is not None,
         )
+        item = self._item(account)
         self.accounts[entry.token] = account
         self.charged.reserve(account)
-        if item := self._item(account):
+        if item is not None:
             item.take(range(*entry.users))
 
     def _record_delegate(self, checked: Checked[DelegateEntry]) -> None:

@@ -6,11 +6,11 @@ from typing import Any, final
 
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.replay import Replay
-from privlearn.accountants.retries import FirstTry, ValuesInMemory
-from privlearn.accountants.spend_forms import forms_of, parameters_of
+from privlearn.accountants.retries import FirstTry
 from privlearn.contract.issuing import Outcome, RecordedToken, ReleasedValue, ReleaseObserver
-from privlearn.contract.spends import Spend
+from privlearn.contract.spends import LEASE, Spend
 from privlearn.contract.tokens import Token
+from privlearn.errors import BudgetError
 from privlearn.ledger.entries import (
     EXACT,
     FunctionsEntry,
@@ -19,9 +19,36 @@ from privlearn.ledger.entries import (
     RetireEntry,
     SpendEntry,
 )
-from privlearn.losses import Loss
+from privlearn.losses import Loss, is_foreign
 from privlearn.noise import NoiseSource
 from privlearn.people import People
+
+_Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool, dict[str, Any] | None]
+"""Domain, noise and loss of a spend as they are written, whether the loss follows from them, and
+what is said of exact noise."""
+_FORMS: dict[int, tuple[Spend, Loss, _Forms]] = {}
+"""By identity of the spend: a mechanism keeps it, and its domain, noise and loss never change."""
+
+
+def _forms_of(spend: Spend, loss: Loss) -> _Forms:
+    """What is written of a spend, and of the loss that it states."""
+    found = _FORMS.get(id(spend))
+    if found is not None and found[0] is spend and found[1] is loss:
+        return found[2]
+    forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict()
+    known = *forms, spend.derived, spend.exact_form()
+    if spend.derived:  # all of it is ours
+        if len(_FORMS) >= 1024:
+            _FORMS.clear()
+        _FORMS[id(spend)] = spend, loss, known
+    return known
+
+
+def _parameters_of(spend: Spend, runs: int | None) -> dict[str, Any]:
+    """Of a spend, as they are written."""
+    if LEASE in spend.parameters:
+        raise BudgetError(f"{spend.mechanism}: a parameter {LEASE!r} is only that of a lease")
+    return {**spend.parameters, **({} if runs is None else {LEASE: {"runs": runs}})}
 
 
 @final
@@ -39,7 +66,7 @@ class TokenEntries:
     Attributes:
         past: while a learner runs again over what was released before a restart.
         retried: releases that are handed out again, by identity of their tokens.
-        values: what left under nonces of a ledger that keeps no values.
+        values: what left under nonces of a ledger in memory, which keeps none; by token.
     """
 
     def __init__(
@@ -54,7 +81,7 @@ class TokenEntries:
         self.id, self.trust, self.adjacency = opened.accountant, opened.trust, opened.adjacency
         self.past: Replay | None = None
         self.retried: dict[int, FirstTry] = {}
-        self.values = ValuesInMemory()
+        self.values: dict[str, list[ReleasedValue]] = {}
 
     def of_person(self, loss: Loss, users: range) -> Loss:
         """The loss, as it is recorded, of one person with all visits in a range."""
@@ -73,10 +100,11 @@ class TokenEntries:
         self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
     ) -> RecordedToken:
         """The token's account, once its spend is durable."""
-        log = self._log
+        log, people = self._log, self.people
         opened = log.state.opened
-        stands = log.others.as_recorded(loss, token.users)
-        domain, noise, loss_form, derived = forms_of(spend, stands)
+        stands = log.others.as_recorded(loss, token.users) if is_foreign(loss) else loss
+        domain, noise, loss_form, derived, exact = _forms_of(spend, stands)
+        parameters = _parameters_of(spend, runs)
         with log.lock:
             entry = SpendEntry(
                 accountant=self.id,
@@ -93,11 +121,11 @@ class TokenEntries:
                 arithmetic=spend.arithmetic,
                 derived=derived,
                 calibration=spend.calibration,
-                parameters=parameters_of(spend, runs),
+                parameters=parameters,
                 interactive=spend.interactive,
                 profile=spend.profile,
-                exact=spend.exact_form() if EXACT in opened.features else None,
-                admitted=self._admitted(token.users.stop),
+                exact=exact if EXACT in opened.features else None,
+                admitted=None if people is None else self._admitted(people, token.users.stop),
             )
             if id(token) in self.retried:
                 return self.retried[id(token)].spent(entry)
@@ -111,9 +139,9 @@ class TokenEntries:
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """User code that rows passed through."""
         log = self._log
+        if self._again(token):
+            return
         with log.lock:
-            if self._again(token):
-                return
             known = log.state.accounts[token.id].functions or {}
             if new := tuple(name for name in names if name not in known):
                 log.append(FunctionsEntry(accountant=self.id, token=token.id, names=new))
@@ -123,9 +151,11 @@ class TokenEntries:
     def record_reach(self, token: Token[Any], stop: int) -> int:
         """How far a stream comes, at least ``stop``."""
         log = self._log
+        if self._again(token):
+            return token.users.stop
         with log.lock:
             account = log.state.accounts[token.id]
-            if self._again(token) or account.stream is None:
+            if account.stream is None:
                 return token.users.stop
             if stop <= account.stream.reach:  # it stands, and its head could not be kept
                 log.ledger.keep_head_again()
@@ -142,7 +172,8 @@ class TokenEntries:
         log = self._log
         if not log.state.resumable:
             log.ledger.check_own()
-            self.values.note(token.id, value)
+            if token.id in self.values:
+                self.values[token.id].append(value)
             return
         with log.lock:
             entry = PublishEntry(
@@ -158,22 +189,22 @@ class TokenEntries:
         value: ReleasedValue | None = None,
     ) -> None:
         """How a token ended, with the value that leaves then."""
-        log = self._log
+        log, people = self._log, self.people
+        if self._again(token):
+            return
         with log.lock:
-            if self._again(token):
-                return
             kept = value if log.state.resumable else None
             entry = RetireEntry(
                 accountant=self.id,
                 token=token.id,
                 outcome=outcome,
                 digest=digest,
-                admitted=self._admitted(None),
+                admitted=None if people is None else self._admitted(people, None),
                 value=None if kept is None else {"digest": kept.digest, "upto": kept.upto},
             )
             log.append(entry, kept)
-            if value is not None and kept is None:
-                self.values.note(token.id, value)
+            if value is not None and kept is None and token.id in self.values:
+                self.values[token.id].append(value)
 
     def _again(self, token: Token[Any]) -> bool:
         """Whether a token was issued before, so that all about it stands in the ledger.
@@ -184,15 +215,14 @@ class TokenEntries:
             return True
         return self.past is not None and self.past.holds(token.id)
 
-    def _admitted(self, stop: int | None) -> dict[str, Any] | None:
+    def _admitted(self, people: People, stop: int | None) -> dict[str, Any] | None:
         """Up to where the registry must know of visits at least, which `resume` asks of it.
 
         Args:
+            people: the registry.
             stop: behind the slots of a token that is being spent, which on a timetable are over.
                 Where the registry's clock is then may follow from who came last.
         """
-        if self.people is None:
-            return None
-        if self.people.rule.clock == "arrivals":
-            return {"clock": self.people.clock}
+        if people.rule.clock == "arrivals":
+            return {"clock": people.clock}
         return None if stop is None else {"clock": max(stop, self._log.state.admitted)}

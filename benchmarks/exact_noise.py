@@ -24,11 +24,9 @@ from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
 from privlearn.noise.exact.fast import floors
-from privlearn.noise.exact.pool import NoisePool
+from privlearn.noise.exact.pool import Keystream, Kind, NoisePool, SeededWords, variates
 from privlearn.noise.exact.slow import Bits, exact_floor
 from privlearn.noise.exact.tables import FLOOR_BITS, shipped_tables
-from privlearn.noise.exact.variates import Kind, variates
-from privlearn.noise.exact.words import Keystream, SeededWords
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball
 

@@ -550,7 +550,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         def answer(own: Arrival, shown: Items) -> Answer:
             return self._answered(own, shown, heard.astype(np.int64))
 
-        return Calls(answer, ())
+        return answer
 
     def play(
         self,

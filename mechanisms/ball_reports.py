@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from privlearn.contract.spends import Spend
 from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise, spends_of
 from privlearn.noise import CapNoise
-from privlearn.noise.exact.caps import NORMAL_LIMIT, CapRows
+from privlearn.noise.exact.cap_rows import CapRows
+from privlearn.noise.exact.caps import NORMAL_LIMIT
 from privlearn.rows.domains import Array, Ball, Bound
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import Exact

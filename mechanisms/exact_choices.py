@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from privlearn.errors import NoiseSamplerError
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise.exact.fast import Floors
-from privlearn.noise.exact.variates import STEP
+from privlearn.noise.exact.pool import STEP
 from privlearn.rows.domains import Array
 
 Picks = NDArray[np.int64]

@@ -43,7 +43,7 @@ from privlearn.mechanisms.solver import (
 )
 from privlearn.noise import GaussianNoise
 from privlearn.noise.exact.near import nearly
-from privlearn.noise.exact.variates import Variates
+from privlearn.noise.exact.pool import Variates
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn.rows.functions import user_code

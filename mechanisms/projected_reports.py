@@ -24,7 +24,7 @@ from privlearn.contract.spends import Spend
 from privlearn.mechanisms.ball_reports import BallReport, in_blocks, on_surface, rounded
 from privlearn.mechanisms.report_streams import LEVELS, EachReport, RowsOfNoise
 from privlearn.noise import CapNoise
-from privlearn.noise.exact.caps import CapRows
+from privlearn.noise.exact.cap_rows import CapRows
 from privlearn.rows.domains import Array, Ball, Bound
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import Exact

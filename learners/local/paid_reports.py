@@ -81,14 +81,14 @@ class PaidReports(Generic[B]):
         while users:  # once, but where a token ends within them
             paid = self.pay(users, warming=warming)
             part = range(users.start, min(users.stop, paid.stop))
-            found.append(self._released(rows if part == users else rows.slice(part), warming))
+            found.append(self._released(rows if part == users else rows.slice(part), part, warming))
             users = range(part.stop, users.stop)
             rows = rows.slice(users) if users else rows
         return found[0] if len(found) == 1 else np.concatenate(found)
 
-    def _released(self, rows: Rows[Any], warming: bool) -> Array:
+    def _released(self, rows: Rows[Any], part: range, warming: bool) -> Array:
         users, token, stream = self._paid[warming]
-        last = rows.users.stop == users.stop
+        last = part.stop == users.stop
         if stream is None:
             del self._paid[warming]
             return self._config.forms[warming].report.release(rows, token).value

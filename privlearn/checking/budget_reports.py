@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 
+from privlearn.accountants.charged import Tallies
 from privlearn.accountants.epsilon_delta import largest_epsilon
 from privlearn.accountants.guarantee import as_loss, epsilon_of
 from privlearn.accountants.multiple_accountants import composition, promised_pieces, spent_pieces
 from privlearn.accountants.state import AccountState
-from privlearn.accountants.tallies import Tallies
 from privlearn.errors import BudgetError, CheckError, CurrencyError
 from privlearn.losses import FailingLoss, Loss, compose, loss_from_dict
 from privlearn.losses.budgets import ApproxDP, Currency, Renyi

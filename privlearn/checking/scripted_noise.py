@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from privlearn.errors import CheckError
 from privlearn.noise.exact.fast import Floors
-from privlearn.noise.exact.pool import Pool
+from privlearn.noise.exact.pool import Kind, Pool, Variates
 from privlearn.noise.exact.tables import FLOOR_BITS
-from privlearn.noise.exact.variates import Kind, Variates
 from privlearn.rows.domains import Array
 
 _ODD = 0x9E3779B97F4A7C15

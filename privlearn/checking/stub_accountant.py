@@ -17,8 +17,7 @@ from privlearn.losses import Loss
 from privlearn.losses.budgets import Currency
 from privlearn.noise import CapNoise, CategoryNoise, ExactNoise, Noise, NoiseSource
 from privlearn.noise.exact.fast import Floors
-from privlearn.noise.exact.pool import Pool
-from privlearn.noise.exact.variates import Variates
+from privlearn.noise.exact.pool import Pool, Variates
 from privlearn.people import People
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency, Trust

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.prices import read_loss
 from privlearn.accountants.shown_numbers import counted, indices, up
 from privlearn.accountants.spend_checks import is_lease, runs_of
 from privlearn.accountants.state import AccountState

@@ -130,7 +130,7 @@ class Shown(Sealed, Generic[T, A]):
 
     def without_forgotten(self) -> Shown[T, A]:
         """The same with null records for persons who were forgotten since they were served."""
-        found, people = self.__admission, self.__board.accountant.people
+        found, people = self.__admission, self.__board.people
         if found is None or people is None:
             return self
         return self.only(~people.forgotten(found.persons))
@@ -149,7 +149,7 @@ class Shown(Sealed, Generic[T, A]):
 
         function = RowFunction(answer, "deliver", code=environment, repeatable=False)
         rows = Rows._delivered(self.__both, function, self.__board)
-        admission, people = self.__admission, self.__board.accountant.people
+        admission, people = self.__admission, self.__board.people
         if admission is None or people is None:
             return rows
         return Rows._admitted(rows, people, admission)
@@ -169,14 +169,18 @@ class Billboard(Mapping[str, Any]):
         "_lock",
         "_next",
         "_passed",
+        "_timed",
         "_tokens",
         "_values",
         "accountant",
+        "people",
         "users",
     )
 
     def __init__(self, accountant: Accountant[Any], users: range) -> None:
         self.accountant, self.users = accountant, user_range(users=users)
+        self.people = people = accountant.people
+        self._timed = people is not None and people.rule.clock == "timetable"
         self._tokens = f"{accountant.id}/"  # which the ids of all its tokens begin with
         self._next, self._lock = users.start, Exclusive("a billboard")
         self._passed = users.start  # up to where slots were skipped
@@ -236,7 +240,7 @@ class Billboard(Mapping[str, Any]):
                 timetable, or without them on one.
         """
         users, slots = rows.users, Rows._slots_of(rows)
-        registry = self.accountant.people
+        registry = self.people
         if (registry is None) is not (people is None):
             raise not_as_ruled(None if registry is None else registry.rule, "people")
         timed = self._timed
@@ -272,16 +276,11 @@ class Billboard(Mapping[str, Any]):
         lost: Rows[Any] = Rows.null(users)
         timed = self._timed
         self._check_next(users, passing=timed)
-        if self.accountant.people is not None:  # it may have passed them in a process that ended
-            self.accountant.people.skip_to(users.stop)
+        if self.people is not None:  # it may have passed them in a process that ended
+            self.people.skip_to(users.stop)
         self._advance(users, passing=timed)
         self._passed = users.stop
         return Rows._served_by(lost, self)
-
-    @property
-    def _timed(self) -> bool:
-        people = self.accountant.people
-        return people is not None and people.rule.clock == "timetable"
 
     def _advance(self, users: range, *, going_on: bool = False, passing: bool = False) -> None:
         with self._lock:

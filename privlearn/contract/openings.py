@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, cast
 from privlearn.errors import ProvenanceError, UsersError
 from privlearn.people import People
 from privlearn.rows import PartialSum, Rows
-from privlearn.rows.clipping import check_forms
 from privlearn.rows.domains import Domain, IntegerDomain
 from privlearn.rows.partial_sums import Ranges
 from privlearn.rows.partitions.rows import PartitionedRows
+from privlearn.rows.sealed import check_forms
 from privlearn.rows.stamps import NOBODY, Stamp
 from privlearn.values.adjacency import Adjacency, Trust
 
@@ -34,7 +34,7 @@ def check_rows(token: Token[Any], rows: Rows[Any], first: int, domain: Domain[An
     if not isinstance(rows, Rows):
         raise TypeError(f"rows: must be Rows (see Rows.seal), not {type(rows).__name__}")
     check_forms(domain, rows)
-    users, last = rows.users, token.users.stop
+    users, slots, last = rows.users, Rows._slots_of(rows), token.users.stop
     if users.start < first or users.stop > last:
         raise UsersError(
             f"users {users.start}..{users.stop - 1} cannot be opened by token {token.label!r}: "
@@ -52,7 +52,7 @@ def check_rows(token: Token[Any], rows: Rows[Any], first: int, domain: Domain[An
         _check_stamp(issuer.people, Rows._stamp_of(rows))
         _check_clock(issuer.people, rows)
         _check_over(token, users == token.users)
-    elif Rows._slots_of(rows) is not None:
+    elif slots is not None:
         raise ProvenanceError(
             "slots: rows on a timetable need an accountant with a registry of people, whose rule "
             "has clock='timetable'"
@@ -98,7 +98,7 @@ def _check_parts(token: Token[Any], what: object, parts: Ranges, first: int) -> 
         )
 
 
-def check_timetable(token: Token[Any], spend: Spend) -> None:
+def check_timetable(people: People, token: Token[Any], spend: Spend) -> None:
     """On a timetable, raises unless ``spend`` is of a sum in which a null row is zero.
 
     How many rows there are is sealed, so nobody but the receipt may see the single ones, and
@@ -108,8 +108,7 @@ def check_timetable(token: Token[Any], spend: Spend) -> None:
         ProvenanceError: of another mechanism.
         UsersError: its slots are not over.
     """
-    people = token._issuer.people
-    if people is None or people.rule.clock != "timetable":
+    if people.rule.clock != "timetable":
         return
     if spend.arithmetic != "sum" or spend.grid is None:
         raise ProvenanceError(

@@ -9,9 +9,10 @@ import numpy as np
 from privlearn.contract.spends import Spend
 from privlearn.errors import ProvenanceError, RowLocalityError
 from privlearn.rows import PartialSum, Rows
-from privlearn.rows.clipping import check_forms, clipping_of
+from privlearn.rows.clipping import clipping_of
 from privlearn.rows.domains import is_shipped
 from privlearn.rows.partial_sums import first_difference
+from privlearn.rows.sealed import check_forms
 
 
 def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:

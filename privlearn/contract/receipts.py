@@ -48,8 +48,7 @@ from privlearn.errors import (
 from privlearn.ledger.values import digest_of
 from privlearn.noise import ExactNoise, ReportNoise
 from privlearn.noise.exact.fast import Floors
-from privlearn.noise.exact.pool import NoisePool
-from privlearn.noise.exact.variates import Variates
+from privlearn.noise.exact.pool import NoisePool, Variates
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.clipping import clipping_of
 from privlearn.rows.domains import Array
@@ -198,7 +197,10 @@ class _Spent:
         if self._token._lock.made_in != (processes.forks, os.getpid()):
             raise TokenCopyError("a receipt cannot be used in a forked process")
         if self._done or self._account.outcome is not None:
-            raise TokenSpentError(f"the receipt of token {self._token.label!r} is closed")
+            raise self._is_closed()
+
+    def _is_closed(self) -> TokenSpentError:
+        return TokenSpentError(f"the receipt of token {self._token.label!r} is closed")
 
     def round(self) -> AbstractContextManager[None]:
         """One step of a stream, which opens rows and may publish a value.
@@ -339,7 +341,7 @@ class Receipt(_Spent):
 
     def _noisy(self, total: NDArray[Any]) -> Released[Array]:
         grid = self._check_grid()
-        return self._released_sum(grid.values(total + self._integers(total.shape)))
+        return self._released_sum(grid.values(total + self._integers(total.shape, grid)))
 
     def _released_sum(self, noisy: Array) -> Released[Array]:
         self._drawn += 1
@@ -415,11 +417,12 @@ class Receipt(_Spent):
             )
 
     def _opened(self, rows: Rows[Any]) -> NDArray[Any]:
-        with self._token._lock:
-            self._check_open()
+        with self._token._lock:  # which refuses a forked child
+            if self._done or self._account.outcome is not None:
+                raise self._is_closed()
             check_rows(self._token, rows, self._next, self._spend.domain)
-            self._name_passed(rows.functions)
-            users = rows.users
+            functions, users = rows.functions, rows.users
+            self._name_passed(functions)
             self._reach(users.stop)
             self._next = users.stop
             self._left = False
@@ -490,10 +493,10 @@ class Receipt(_Spent):
         Raises:
             TokenError: the spend stated no grid.  Else as `draw`.
         """
-        self._check_grid()
+        grid = self._check_grid()
         self._check_own()
         self._check_open()
-        noise = self._integers(shape)
+        noise = self._integers(shape, grid)
         self._count(shape)
         return noise
 
@@ -516,9 +519,8 @@ class Receipt(_Spent):
         if 0 not in shape:
             self._drawn += shape[0] if shape else 1
 
-    def _integers(self, shape: tuple[int, ...]) -> Floors:
-        noise = cast(ExactNoise, self._spend.noise)
-        return noise.integers(self._noise(), shape, self._check_grid().bits)
+    def _integers(self, shape: tuple[int, ...], grid: Grid) -> Floors:
+        return cast(ExactNoise, self._spend.noise).integers(self._noise(), shape, grid.bits)
 
     def _noise(self) -> NoisePool:
         """The noise of this spend, and of no other; asked for only after it stands."""

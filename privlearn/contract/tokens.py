@@ -150,11 +150,16 @@ class Token(Generic[B]):
             ProvenanceError: on a timetable, a mechanism that does not add up.
             UsersError: slots that are not over.
         """
-        check_timetable(self, spend)
+        people = self._issuer.people
+        if people is not None:
+            check_timetable(people, self, spend)
         loss = spend.loss(self.adjacency)
         if loss is not self._priced:
             self._check_price(spend.mechanism, self._issuer.of_person(loss, self.users))
-        self._use()
+        with self._lock:
+            if self._used:
+                raise self._was_used()
+            object.__setattr__(self, "_used", True)
         try:
             account = self._issuer.record_spend(self, spend, loss)
         except BaseException:
@@ -183,14 +188,14 @@ class Token(Generic[B]):
             TokenSpentError: used before.
             TokenCopyError: in a forked process.
         """
-        self._use()
-        self._issuer.record_retire(self, "unused", None)
-
-    def _use(self) -> None:
         with self._lock:
             if self._used:
-                raise TokenSpentError(f"token {self.label!r} was spent or retired before")
+                raise self._was_used()
             object.__setattr__(self, "_used", True)
+        self._issuer.record_retire(self, "unused", None)
+
+    def _was_used(self) -> TokenSpentError:
+        return TokenSpentError(f"token {self.label!r} was spent or retired before")
 
     def __repr__(self) -> str:
         state = "used" if self._used else "unspent"

@@ -17,7 +17,6 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, final
 
-from privlearn.errors import LedgerError
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.entries import EXACT, PARTICIPATION, RESUME
 from privlearn.ledger.nonces import IssueNonces
@@ -33,30 +32,12 @@ TIMELESS = ("retire", "publish")
 make it take."""
 
 _FORM_OF_MINUTE = "%Y-%m-%dT%H:%MZ"
-_LAST_MINUTE = calendar.timegm((2262, 1, 1, 0, 0, 0)) // 60
+LAST_MINUTE = calendar.timegm((2262, 1, 1, 0, 0, 0)) // 60
 _NO_TIME = object()
 _WRITER = re.compile(r"[0-9a-f]{16}")
 _NONCE = re.compile(r"[0-9a-f]{32}")
 _MINUTE = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z")
 _HASH = re.compile(r"[0-9a-f]{64}")
-
-
-def this_minute() -> int:
-    """Minutes since 1970, by the clock of this host.
-
-    Raises:
-        LedgerError: no entry can tell them.
-    """
-    try:
-        minute = int(time.time() // 60)
-    except OverflowError:  # Python's clock ends in 2262
-        minute = _LAST_MINUTE + 1
-    if not 0 <= minute <= _LAST_MINUTE:
-        raise LedgerError(
-            "the clock of this host is not between the years 1970 and 2262: set it; nothing was "
-            "recorded"
-        )
-    return minute
 
 
 @lru_cache(8)
@@ -151,7 +132,7 @@ class Record:
             "writer": writer,
         }
         if body.get("entry") not in TIMELESS:
-            envelope["at"] = text_of_minute(this_minute() if minute is None else minute)
+            envelope["at"] = text_of_minute(int(time.time() // 60) if minute is None else minute)
         if root is not None:
             envelope["root"] = root
         if ext:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
 from itertools import islice
 from pathlib import Path
 from typing import final
 
 from privlearn.errors import LedgerBusyError, LedgerClosedError, LedgerError, NonceReusedError
 from privlearn.ledger.canonical_json import canonical
-from privlearn.ledger.chain import Record, this_minute
+from privlearn.ledger.chain import LAST_MINUTE, Record
 from privlearn.ledger.entries import CloseEntry, Entry, OpenEntry, ResumeEntry, parse_entry
 from privlearn.ledger.file_store import FileStore
 from privlearn.ledger.heads import Head
@@ -19,80 +22,9 @@ from privlearn.ledger.nonces import check_nonce
 from privlearn.ledger.reader import iterate_records
 from privlearn.ledger.records import parse
 from privlearn.ledger.replica import Replica
-from privlearn.ledger.storable import storable
 from privlearn.ledger.stores import SharedStore, Value
 
-
-@final
-class AccountIndex:
-    """What entries say of their accountants, each by its id.
-
-    Attributes:
-        newest: the last entry of each, by which it is told whether an append was done.
-        counts: how many entries each has.
-        opens: how they were opened, in their order.
-        open: those that were opened and not closed.
-        unsaid: those that can go on, and whose entries do not say yet that the head was unknown.
-    """
-
-    def __init__(self) -> None:
-        self.newest: dict[str, Entry] = {}
-        self.counts: Counter[str] = Counter()
-        self.opens: list[OpenEntry] = []
-        self.open: set[str] = set()
-        self.unsaid: frozenset[str] = frozenset()
-
-    def note(self, entry: Entry) -> None:
-        self.newest[entry.accountant] = entry
-        self.counts[entry.accountant] += 1
-        if entry.__class__ is OpenEntry:
-            self.opens.append(entry)
-            self.open.add(entry.accountant)
-        elif entry.__class__ is CloseEntry:
-            self.open.discard(entry.accountant)
-        elif entry.__class__ is ResumeEntry:
-            self.unsaid -= {entry.accountant}
-
-
-@final
-class MemoryLog:
-    """Entries that are chained no sooner than somebody asks for their hashes.
-
-    Args:
-        tip: of the chain.
-
-    Attributes:
-        entries: all of them, oldest first.
-        records: those that were chained; see `complete`.
-    """
-
-    def __init__(self, tip: Tip) -> None:
-        self._tip = tip
-        self.entries: list[Entry] = []
-        self.records: list[Record] = []
-        self._times: list[int] = []
-        self._given: dict[int, str] = {}
-        """Nonces that were given, by position, until they are chained."""
-
-    @staticmethod
-    def check(entry: Entry) -> None:
-        """Raises ValueError for what a file could not hold."""
-        if not storable(entry.__dict__.values()):
-            parse(canonical({"body": entry.body(), "ext": entry.ext()}))
-
-    def write(self, entry: Entry, nonce: str | None) -> None:
-        now = this_minute()
-        if nonce is not None:
-            self._given[len(self._times)] = nonce
-        self._times.append(now)
-        self.entries.append(entry)
-
-    def complete(self) -> None:
-        done = len(self.records)
-        for entry, minute in zip(self.entries[done:], self._times[done:], strict=False):
-            record = self._tip.make(entry, minute, self._given.pop(len(self.records), None))
-            self.records.append(record)
-            self._tip.add(record)
+_PLAIN_DEPTH = 16
 
 
 @final
@@ -157,7 +89,10 @@ class EntryLog:
         self.read = None
         return entry
 
+    # Writing --------------------------------------------------------------------------------------
+
     def check_open(self) -> None:
+        """Raises LedgerClosedError once it is closed."""
         if self.closed:
             raise LedgerClosedError("the ledger is closed")
 
@@ -239,6 +174,7 @@ class EntryLog:
         return self.file.settle(self.tip.last) and not self.accounts.unsaid
 
     def standing(self) -> Head:
+        """The head of all entries."""
         return Head(self.tip.size, self.tip.head)
 
     def check_own(self) -> None:
@@ -248,6 +184,8 @@ class EntryLog:
             self._shared.check()
         elif self.file is not None:
             self.file.check_own(self.tip.last)
+
+    # Reading --------------------------------------------------------------------------------------
 
     def position_under(self, nonce: str) -> int | None:
         """Of the entry that a token was issued with under a nonce; None if none was.
@@ -281,3 +219,143 @@ class EntryLog:
         store = self.file or self._shared
         assert store is not None
         return store.value(digest)
+
+
+@final
+class MemoryLog:
+    """Entries that are chained no sooner than somebody asks for their hashes.
+
+    Args:
+        tip: of the chain.
+
+    Attributes:
+        entries: all of them, oldest first.
+        records: those that were chained; see `complete`.
+    """
+
+    def __init__(self, tip: Tip) -> None:
+        self._tip = tip
+        self.entries: list[Entry] = []
+        self.records: list[Record] = []
+        self._times: list[int] = []
+        self._given: dict[int, str] = {}
+        """Nonces that were given, by position, until they are chained."""
+
+    @staticmethod
+    def check(entry: Entry) -> None:
+        """Raises ValueError for what a file could not hold."""
+        if not storable(entry.__dict__.values()):
+            parse(canonical({"body": entry.body(), "ext": entry.ext()}))
+
+    def write(self, entry: Entry, nonce: str | None) -> None:
+        """Adds an entry; ``nonce`` as for `Tip.make`."""
+        now = this_minute()
+        if nonce is not None:
+            self._given[len(self._times)] = nonce
+        self._times.append(now)
+        self.entries.append(entry)
+
+    def complete(self) -> None:
+        """Chains what was not chained yet."""
+        done = len(self.records)
+        for entry, minute in zip(self.entries[done:], self._times[done:], strict=False):
+            record = self._tip.make(entry, minute, self._given.pop(len(self.records), None))
+            self.records.append(record)
+            self._tip.add(record)
+
+
+@final
+class AccountIndex:
+    """What entries say of their accountants, each by its id.
+
+    Attributes:
+        newest: the last entry of each, by which it is told whether an append was done.
+        counts: how many entries each has.
+        opens: how they were opened, in their order.
+        open: those that were opened and not closed.
+        unsaid: those that can go on, and whose entries do not say yet that the head was unknown.
+    """
+
+    def __init__(self) -> None:
+        self.newest: dict[str, Entry] = {}
+        self.counts: Counter[str] = Counter()
+        self.opens: list[OpenEntry] = []
+        self.open: set[str] = set()
+        self.unsaid: frozenset[str] = frozenset()
+
+    def note(self, entry: Entry) -> None:
+        """One more entry stands."""
+        self.newest[entry.accountant] = entry
+        self.counts[entry.accountant] += 1
+        if entry.__class__ is OpenEntry:
+            self.opens.append(entry)
+            self.open.add(entry.accountant)
+        elif entry.__class__ is CloseEntry:
+            self.open.discard(entry.accountant)
+        elif entry.__class__ is ResumeEntry:
+            self.unsaid -= {entry.accountant}
+
+
+def this_minute() -> int:
+    """Minutes since 1970, by the clock of this host.
+
+    Raises:
+        LedgerError: no entry can tell them.
+    """
+    try:
+        minute = int(time.time() // 60)
+    except OverflowError:  # Python's clock ends in 2262
+        minute = LAST_MINUTE + 1
+    if not 0 <= minute <= LAST_MINUTE:
+        raise LedgerError(
+            "the clock of this host is not between the years 1970 and 2262: set it; nothing was "
+            "recorded"
+        )
+    return minute
+
+
+def storable(values: Iterable[object], depth: int = 0) -> bool:
+    """Whether values are plainly JSON that a reader takes; where not, `parse` says.
+
+    An entry in memory is not written, and what a file could not hold must not stand in it either.
+    """
+    for value in values:
+        kind = value.__class__
+        if kind is str:
+            if not value.isascii() and not _encodes(value):  # type: ignore[attr-defined, arg-type]
+                return False
+        elif kind is int:
+            if not -(2**53) < value < 2**53:  # type: ignore[operator]
+                return False
+        elif kind is float:
+            if not math.isfinite(value):  # type: ignore[arg-type]
+                return False
+        elif value is None or kind is bool:
+            pass
+        elif kind is dict or kind is list or kind is tuple:
+            if not value:
+                continue
+            if depth == _PLAIN_DEPTH:
+                return False
+            if kind is dict:
+                try:
+                    names = "".join(value)  # type: ignore[arg-type]
+                except TypeError:
+                    return False
+                if not names.isascii() and not _encodes(names):
+                    return False
+                value = value.values()  # type: ignore[attr-defined]
+            if not storable(value, depth + 1):  # type: ignore[arg-type]
+                return False
+        elif not isinstance(value, Enum) or value._value_.__class__ is not str:
+            return False
+    return True
+
+
+def _encodes(text: str) -> bool:
+    """Whether a text holds no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

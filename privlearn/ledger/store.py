@@ -27,9 +27,10 @@ from typing import Literal, NamedTuple, final
 
 from privlearn.errors import LedgerError, LedgerHeadError, LedgerSchemaError, LedgerUnreadableError
 from privlearn.ledger.addresses import extra_needed
-from privlearn.ledger.chain import GENESIS, SCHEMA, Chain, minute_of, text_of_minute, this_minute
+from privlearn.ledger.chain import GENESIS, SCHEMA, Chain, minute_of, text_of_minute
 from privlearn.ledger.disk import located
 from privlearn.ledger.entries import Entry, OpenEntry, parse_entry
+from privlearn.ledger.entry_log import this_minute
 from privlearn.ledger.file_store import unwritable
 from privlearn.ledger.file_systems import check_on_this_host
 from privlearn.ledger.heads import Claimed, check_form_of_head, kept_elsewhere

@@ -324,10 +324,13 @@ def is_built_in(name: str) -> bool:
     return name in _REGISTRY and _REGISTRY[name][0].__module__.startswith(_OURS)
 
 
-def is_shipped(kind: type[Loss]) -> bool:
-    """Whether it is the class of a kind that came with this package."""
+def is_foreign(loss: Loss) -> bool:
+    """Whether it or a part of it is of a class that did not come with this package."""
+    kind = loss.__class__
     found = _REGISTRY.get(kind.kind)
-    return found is not None and found[0] is kind and kind.__module__.startswith(_OURS)
+    if found is None or found[0] is not kind or not kind.__module__.startswith(_OURS):
+        return True
+    return any(is_foreign(part) for part, _ in loss.inner())
 
 
 def registered_kinds() -> Mapping[str, type[Loss]]:

@@ -23,7 +23,7 @@ from privlearn.losses.base import (
     LossAround,
     compose,
     is_built_in,
-    is_shipped,
+    is_foreign,
     loss_from_dict,
     of_relation,
     register,
@@ -189,7 +189,7 @@ def recorded(loss: Loss, users: range, before: Before = _NOTHING) -> Loss:
         UnknownKindError: a kind that is not registered, so that nobody could ask it again.
         PackageError: what it says of itself cannot be a loss, or cannot be written.
     """
-    if not _is_foreign(loss):
+    if not is_foreign(loss):
         return loss
     kept = _KEPT.get(id(loss))
     if kept is not None and kept[0] is loss and kept[1] == users and kept[2] is before:
@@ -205,13 +205,9 @@ _KEPT: dict[int, tuple[Loss, range, Before, Loss]] = {}
 """By identity: a kind of somebody else may say that it equals anything."""
 
 
-def _is_foreign(loss: Loss) -> bool:
-    return not is_shipped(loss.__class__) or any(_is_foreign(part) for part, _ in loss.inner())
-
-
 def _rewritten(loss: Loss, users: range, before: Before) -> Loss:
     """As `recorded`, in containers of this package; anything else is one kind of somebody else."""
-    if not _is_foreign(loss):
+    if not is_foreign(loss):
         return loss
     match loss:
         case ComposedLoss():

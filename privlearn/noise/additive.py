@@ -7,10 +7,9 @@ from fractions import Fraction
 from typing import Any, ClassVar, final
 
 from privlearn.losses import LaplaceLoss, Loss, gaussian_loss
-from privlearn.noise.drawing import Scaled, doubles_of, integers_of
 from privlearn.noise.exact.fast import Floors
-from privlearn.noise.exact.pool import Pool
-from privlearn.noise.exact.variates import Kind, Variates
+from privlearn.noise.exact.pool import Kind, Pool, Variates, doubles_of, integers_of
+from privlearn.noise.scaled import Scaled
 from privlearn.rows.domains import Array, Norm
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import round_up

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal, final
 
 from privlearn.losses import Loss, PureLoss
 from privlearn.noise.exact.cap_mass import cap_mass
-from privlearn.noise.exact.caps import CapLaw, CapRows
+from privlearn.noise.exact.cap_rows import CapRows
+from privlearn.noise.exact.caps import CapLaw
 from privlearn.noise.exact.pool import NoisePool, Pool
 from privlearn.noise.reports import GRID, GridProbability, ReportFamily, local_price
 from privlearn.rows.domains import Norm
@@ -184,12 +185,12 @@ class CapNoise(ReportFamily):
         return local_price(p / q, (1 - q) / (1 - p), adjacency)
 
     def rows(self, pool: Pool, n: int) -> CapRows:
-        """What ``n`` reports are made of, exactly (`exact_noise.caps`)."""
+        """What ``n`` reports are made of, exactly (`privlearn.noise.exact`)."""
         numerator = int(self.probability / GRID)
         law = _cap_law(self.dim, self.threshold, numerator, self.surface == "sphere")
 
         def make(count: int) -> CapRows:
-            rows = law.rows(pool, count)
+            rows = CapRows.drawn(law, pool, count)
             return rows.about_axis() if count > n else rows
 
         return pool.rows(law, n, self.dim, make) if isinstance(pool, NoisePool) else make(n)

@@ -117,7 +117,7 @@ class CategoryNoise(ReportFamily):
 
     def _drawn(self, pool: Pool, n: int) -> CategoryRows:
         k = self.categories
-        true = bernoulli(pool, int(self.probability / GRID), n)
+        true = bernoulli(pool.words(n), int(self.probability / GRID))
         return CategoryRows(true, below(pool, k - 1, n), below(pool, k, n))
 
     def to_dict(self) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import ClassVar, final
 
 from privlearn.errors import BudgetError
 from privlearn.losses import Loss
-from privlearn.noise.drawing import Scaled
-from privlearn.noise.exact.variates import Kind
+from privlearn.noise.exact.pool import Kind
+from privlearn.noise.scaled import Scaled
 from privlearn.rows.domains import Norm
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.validate import Positive

@@ -10,9 +10,8 @@ from typing import Annotated, Any, ClassVar, final
 import numpy as np
 
 from privlearn.losses import GeneralizedGaussian, Loss, gaussian_loss
-from privlearn.noise.drawing import integers_of
 from privlearn.noise.exact.fast import Floors
-from privlearn.noise.exact.pool import NoisePool, Pool
+from privlearn.noise.exact.pool import NoisePool, Pool, integers_of
 from privlearn.noise.exact.tables import FLOOR_BITS
 from privlearn.rows.domains import Array, Norm
 from privlearn.values.adjacency import Adjacency

@@ -24,7 +24,7 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Protocol, final
 
-from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.prices import read_loss
 from privlearn.accountants.state import AccountState, Checked
 from privlearn.errors import PrivlearnError
 from privlearn.ledger import Ledger

@@ -15,8 +15,8 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.accountants.loss_structure import pieces_of
-from privlearn.accountants.read_forms import read_loss
+from privlearn.accountants.charged import pieces_of
+from privlearn.accountants.prices import read_loss
 from privlearn.accountants.state import AccountState
 from privlearn.ledger import Record
 from privlearn.ledger.chain import minute_of

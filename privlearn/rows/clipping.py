@@ -10,10 +10,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.rows.domains import Domain, IntegerDomain, accepted_by
+from privlearn.rows.domains import Domain, IntegerDomain
 from privlearn.rows.domains.reading import SHIPPED
 from privlearn.rows.functions import RowFunction
-from privlearn.rows.record_forms import check_form
 from privlearn.rows.sealed import Rows
 from privlearn.values.grid import Grid, added, sum_of_rows
 from privlearn.values.records import record_at
@@ -107,20 +106,6 @@ def _of_numbers(block: Any) -> bool:
     if type(block) is np.ndarray:
         return block.dtype in (np.float64, np.int64)
     return type(block) is tuple and bool(block) and all(map(_of_numbers, block))
-
-
-def check_forms(domain: Domain[Any], rows: Rows[Any]) -> None:
-    """Raises unless records of the public form of ``rows`` can be in ``domain``.
-
-    Rows are unknown, and pass, after code that cannot be tried (answers of users) or that fails on
-    zeros; so does everything into a domain that does not state what it takes.
-
-    Raises:
-        DataError: none can be, whatever their numbers; it names both forms and a remedy.
-    """
-    forms = Rows._forms_of(rows)
-    if forms and (accepted := accepted_by(domain)) is not None:
-        check_form(accepted, forms, domain)
 
 
 def clipping_of(domain: Domain[Any], grid: Grid | None) -> Clipping:

@@ -24,7 +24,7 @@ from privlearn.errors import RowLocalityError
 from privlearn.rows.record_forms import Cells, Form, Forms, form_of, others_than, zeros_of
 from privlearn.rows.tabular import unmasked
 from privlearn.values.records import copied, leaves, length, rebuilt, record_at
-from privlearn.values.user_code import FAILED, attempted
+from privlearn.values.user_code import FAILED, attempted, from_outside
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -222,22 +222,19 @@ class RowFunction(Generic[T, U]):
 
 def attempt(function: Callable[[T], U], block: T, count: int) -> U | None:
     """The result on a block of ``count`` rows; None if it fails, or has other rows, or objects."""
-
-    def checked() -> U | RowLocalityError | None:
-        try:
-            with warnings.catch_warnings(), np.errstate(all="ignore"):
-                warnings.simplefilter("ignore")
-                result = function(block)
-                arrays = list(leaves(result))
-        except RowLocalityError as error:  # an error of the program, and of no single record
-            return error
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            result = function(block)
+            arrays = list(leaves(result))
         fits = all(x.shape[:1] == (count,) and not _opaque(x.dtype) for x in arrays)
         return result if arrays and fits else None
-
-    result = attempted(checked)
-    if isinstance(result, RowLocalityError):
-        raise result
-    return None if result is FAILED else result
+    except RowLocalityError:  # an error of the program, and of no single record
+        raise
+    except BaseException as error:
+        if from_outside(error):
+            raise
+        return None
 
 
 def _telling(result: Any) -> bool:

@@ -24,10 +24,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from privlearn.errors import ProvenanceError, RowLocalityError, SealedError, UsersError
 from privlearn.rows.contents import own_records, single_records
+from privlearn.rows.domains import Domain, accepted_by
 from privlearn.rows.functions import RowFunction
 from privlearn.rows.packing import PackedStamp, Parts
 from privlearn.rows.pooling import RECHECKED, mean_of_visits, pool, pool_means
-from privlearn.rows.record_forms import Form, Forms
+from privlearn.rows.record_forms import Form, Forms, check_form
 from privlearn.rows.stamps import NOBODY, Admitted, Registry, Stamp, check_shared, joined
 from privlearn.rows.tabular import records_from
 from privlearn.values.records import blanked, join, length, record_at, runs, stack
@@ -372,7 +373,9 @@ class Rows(Sealed, Generic[T]):
         chunks = [chunk for part in parts for chunk in part.__chunks]
         functions = tuple(dict.fromkeys(name for part in parts for name in part.__functions))
         defect = next((part.__defect for part in parts if part.__defect is not None), None)
-        stamp = joined([(part.__stamp, part.__visits) for part in parts])
+        stamps = [(part.__stamp, part.__visits) for part in parts]
+        stamped = any(stamp is not None for stamp, _ in stamps)  # by a registry, where there is one
+        stamp = joined(stamps) if stamped else None
         at = np.concatenate([part.__places() for part in parts]) if timed else None
         forms = tuple(dict.fromkeys(form for part in parts for form in part.__forms))
         return Rows(users, _merge(chunks), parts[0].__board, functions, defect, stamp, at, forms)
@@ -519,6 +522,20 @@ class Rows(Sealed, Generic[T]):
         return rows.__board
 
 
+def check_forms(domain: Domain[Any], rows: Rows[Any]) -> None:
+    """Raises unless records of the public form of ``rows`` can be in ``domain``.
+
+    Rows are unknown, and pass, after code that cannot be tried (answers of users) or that fails on
+    zeros; so does everything into a domain that does not state what it takes.
+
+    Raises:
+        DataError: none can be, whatever their numbers; it names both forms and a remedy.
+    """
+    forms = Rows._forms_of(rows)
+    if forms and (accepted := accepted_by(domain)) is not None:
+        check_form(accepted, forms, domain)
+
+
 def slots_within(slots: ArrayLike, users: range) -> Slots:
     """The slots of records; raises UsersError unless they ascend within ``users``."""
     try:
@@ -628,10 +645,10 @@ def _map_real(function: RowFunction[T, U], chunk: _Chunk[T]) -> list[_Chunk[U]]:
 def _merge(chunks: Sequence[_Chunk[T]]) -> list[_Chunk[T]]:
     merged: list[_Chunk[T]] = []
     placed = _stand_ins(chunks)
-    start = 0
+    valid, start = [chunk.valid for chunk in placed], 0
     for count, blocks in runs([chunk.block for chunk in placed]):
-        valid = np.concatenate([chunk.valid for chunk in placed[start : start + count]])
-        merged.append(_Chunk(join(blocks) if blocks else None, valid))
+        block = join(blocks) if blocks else None
+        merged.append(_Chunk(block, np.concatenate(valid[start : start + count])))
         start += count
     return merged
 

@@ -42,7 +42,9 @@ class Exclusive:
     ) -> None:
         lock = threading.RLock()
         self._refusal, self._why = refusal, why
-        self.made_in = processes.here()
+        if not processes.MARK[0]:
+            processes.in_child()
+        self.made_in = processes.forks, os.getpid()
         self._what, self._acquire, self.__exit__ = what, lock.acquire, lock.__exit__
         self._owned: Callable[[], bool] = lock._is_owned  # type: ignore[attr-defined]
 

@@ -547,9 +547,9 @@ def test_shares_of_mechanisms_follow_what_streams_are_charged() -> None:
 # Planted faults -----------------------------------------------------------------------------------
 
 STATE = "privlearn.accountants.state:AccountState"
-ACCOUNT = "privlearn.accountants.account:Account"
+ACCOUNT = "privlearn.accountants.charged:Account"
 CHARGED = "privlearn.accountants.charged:Charged"
-STREAMS, PLANNED = "privlearn.accountants.streams", "privlearn.accountants.planned:Planned"
+STREAMS, PLANNED = "privlearn.accountants.streams", "privlearn.accountants.charged:Planned"
 MODEL = test_charges_are_those_of_a_model_that_looks_at_every_user
 RUNS = test_nobody_is_in_more_runs_than_were_planned
 FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [

@@ -642,7 +642,7 @@ def test_a_memory_ledger_still_refuses_what_a_file_could_not_hold() -> None:
 
 def test_equal_numbers_of_other_types_are_not_taken_for_one_another() -> None:
     """The planted defect: a cache of readings in which True, 1 and 1.0 are one key."""
-    from privlearn.accountants.read_forms import Reader
+    from privlearn.accountants.prices import Reader
 
     reader = Reader(lambda data: type(data["x"]).__name__)
     values: list[Any] = [1.0, True, 1, "1", 1.0]

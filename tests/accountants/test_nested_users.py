@@ -23,8 +23,8 @@ from privlearn.accountants import CentralAccountant
 from privlearn.accountants import guarantee as guarantees
 from privlearn.accountants.audit import _Audit, certify
 from privlearn.accountants.certificate import Certificate
+from privlearn.accountants.charged import Tallies
 from privlearn.accountants.per_user_charge import Charges
-from privlearn.accountants.tallies import Tallies
 from privlearn.errors import InsufficientBudgetError
 from privlearn.ledger import Ledger
 from privlearn.ledger.chain import Record, chained

@@ -40,8 +40,7 @@ from privlearn.mechanisms import (
     SimplexVertices,
 )
 from privlearn.noise import GaussianNoise, GumbelNoise, LaplaceNoise
-from privlearn.noise.exact.caps import CapLaw
-from privlearn.noise.exact.enclosures import Approx
+from privlearn.noise.exact.caps import Approx, CapLaw
 from privlearn.rows.domains import Ball, Box
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import length
@@ -85,7 +84,7 @@ def test_the_right_price_stands(name: str) -> None:
     assert not white_box(PRICED[name]()).violated
 
 
-@pytest.mark.parametrize("margin", ["_in_cap", "_outside"])
+@pytest.mark.parametrize("margin", ["in_cap", "outside"])
 def test_reports_that_do_not_follow_their_law_are_not_priced(
     margin: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,8 +28,7 @@ from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
 from privlearn.noise import CapNoise, CategoryNoise, GaussianNoise, NoiseSource
 from privlearn.noise.exact.fast import _spare
-from privlearn.noise.exact.pool import NoisePool
-from privlearn.noise.exact.words import Keystream, SeededWords
+from privlearn.noise.exact.pool import Keystream, NoisePool, SeededWords
 from privlearn.people import People
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball

@@ -27,7 +27,7 @@ from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import BinaryTree, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
-from privlearn.noise.exact.words import Keystream
+from privlearn.noise.exact.pool import Keystream
 from privlearn.people import People
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball

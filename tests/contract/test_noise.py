@@ -52,7 +52,7 @@ def test_secure_noise_is_normal_laplace_and_uniform() -> None:
     pool = NoiseSource.secure().pool()
     tests: list[tuple[NDArray[np.float64], str]] = [
         (GaussianNoise(1.0).draw(pool, (20_000,)), "norm"),
-        (uniform(pool, 20_000), "uniform"),
+        (uniform(pool.words(20_000)), "uniform"),
         (LaplaceNoise(1.0).draw(pool, (20_000,)), "laplace"),
     ]
     for sample, law in tests:

@@ -13,11 +13,14 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from privlearn.noise.exact import caps, enclosures
+from privlearn.noise.exact import caps
 from privlearn.noise.exact.cap_mass import cap_mass, log_above
-from privlearn.noise.exact.caps import NORMAL_LIMIT, REPORT_LEVELS, CapLaw, CapRows
-from privlearn.noise.exact.enclosures import (
+from privlearn.noise.exact.cap_rows import CapRows
+from privlearn.noise.exact.caps import (
+    NORMAL_LIMIT,
+    REPORT_LEVELS,
     Approx,
+    CapLaw,
     Interval,
     Undecided,
     approximate,
@@ -25,8 +28,7 @@ from privlearn.noise.exact.enclosures import (
     number,
     root,
 )
-from privlearn.noise.exact.pool import NoisePool
-from privlearn.noise.exact.words import SeededWords
+from privlearn.noise.exact.pool import NoisePool, SeededWords
 
 Array = NDArray[np.float64]
 LAWS = [
@@ -99,7 +101,7 @@ def test_doubles_are_as_near_as_their_bounds_say(
     assert (off <= bounds).all()
     assert (off > 0.01 * bounds).any()  # bounds that say something
     if not shift:
-        monkeypatch.setattr(enclosures, "_ROUNDING", 2.0**-60)
+        monkeypatch.setattr(caps, "_ROUNDING", 2.0**-60)
         off, bounds = off_by(shift)
         assert (off > bounds).any()
 
@@ -226,7 +228,7 @@ def reported(
     dim: int, threshold: float, sphere: bool, n: int = 5000
 ) -> tuple[CapRows, Array, Array, Array]:
     """Rows, and heights inside, outside and of null reports about one direction."""
-    rows = law_of(dim, threshold, sphere).rows(pool(), n)
+    rows = CapRows.drawn(law_of(dim, threshold, sphere), pool(), n)
     units = np.repeat(directions(dim, 1, seed=3), n, axis=0)
     null = np.arange(n) % 3 == 0
     z = rows.steps(units, null) * ((1 if sphere else NORMAL_LIMIT) / REPORT_LEVELS)
@@ -261,7 +263,7 @@ def test_reports_have_their_law(dim: int, threshold: float, sphere: bool) -> Non
 @pytest.mark.parametrize(("dim", "threshold", "sphere"), LAWS[2::4])
 def test_the_share_inside_is_the_stated_one(dim: int, threshold: float, sphere: bool) -> None:
     n = 40_000
-    rows = law_of(dim, threshold, sphere).rows(pool(1), n)
+    rows = CapRows.drawn(law_of(dim, threshold, sphere), pool(1), n)
     assert abs(np.count_nonzero(rows.inside) - 0.6 * n) < 4 * math.sqrt(0.24 * n)
 
 
@@ -285,13 +287,13 @@ def test_broken_laws_are_seen(
         return Approx(np.ones(max(len(exponentials.value), len(normals.value))))
 
     if fault == "one normal more":
-        inner = CapLaw._height_wide.func  # type: ignore[attr-defined]
+        inner = CapLaw.height_wide.func  # type: ignore[attr-defined]
         more = property(lambda self: (inner(self)[0] + 1, inner(self)[1]))
-        monkeypatch.setattr(CapLaw, "_height_wide", more)
+        monkeypatch.setattr(CapLaw, "height_wide", more)
     elif fault == "keeps all heights":
-        monkeypatch.setattr(CapLaw, "_in_cap", all_of)
+        monkeypatch.setattr(CapLaw, "in_cap", all_of)
     elif fault == "keeps all points":
-        monkeypatch.setattr(CapLaw, "_outside", all_of)
+        monkeypatch.setattr(CapLaw, "outside", all_of)
     else:
         steps = CapRows.steps
 
@@ -315,7 +317,7 @@ def test_bounds_in_doubles_hold_against_integers(
 ) -> None:
     """For directions along an axis, opposite to it and any other, and null reports."""
     n, bits = 8, 120
-    rows = law_of(dim, threshold, sphere).rows(pool(5), n)
+    rows = CapRows.drawn(law_of(dim, threshold, sphere), pool(5), n)
     units = directions(dim, n)
     units[:2] = 0.0
     units[:2, 0] = 1, -1
@@ -356,8 +358,8 @@ def test_bounds_of_heights_and_margins_hold_against_integers(
 ) -> None:
     law, n, bits = law_of(dim, threshold, sphere), 6, 130
     candidates = [
-        (caps.Candidates.drawn(pool(8), n, law._height_wide), [law._in_cap, law.height]),
-        (caps.Candidates.drawn(pool(9), n, (0, dim)), [law._outside]),
+        (caps.Candidates.drawn(pool(8), n, law.height_wide), [law.in_cap, law.height]),
+        (caps.Candidates.drawn(pool(9), n, (0, dim)), [law.outside]),
     ]
     for found, formulas in candidates:
         exponentials, normals = found.approximate()
@@ -383,7 +385,7 @@ def test_coarse_doubles_give_the_same_reports(
     units, null = directions(dim, n), np.arange(n) % 4 == 0
 
     def made() -> tuple[CapRows, Any]:
-        rows = law_of(dim, threshold, sphere).rows(pool(7), n)
+        rows = CapRows.drawn(law_of(dim, threshold, sphere), pool(7), n)
         return rows, rows.steps(units, null)
 
     fine, found = made()
@@ -441,9 +443,9 @@ def test_a_decision_on_the_edge_is_made_on_more_bits() -> None:
 
     moved: Any = caps.Candidates(None, Moved(), (0, 3))  # type: ignore[arg-type]
     exponentials, normals = moved.approximate()
-    margins = law._outside(exponentials, normals, None)
+    margins = law.outside(exponentials, normals, None)
     assert margins.unsure.all()
-    kept = set(law._where_kept(moved, law._outside).tolist())
+    kept = set(law._where_kept(moved, law.outside).tolist())
     assert len(set(asked)) == 1200
     for row in range(0, 400, 20):
         x, y, z = (Fraction(moved.normals.refined(3 * row + j, 90), 2**90) for j in range(3))
@@ -453,7 +455,7 @@ def test_a_decision_on_the_edge_is_made_on_more_bits() -> None:
 
 def test_what_is_drawn_does_not_depend_on_the_coin() -> None:
     """Heights in the cap and points outside are there for every report, whatever it takes."""
-    one, two = (law_of(5, 0.4, True, share).rows(pool(2), 200) for share in (0.3, 0.99))
+    one, two = (CapRows.drawn(law_of(5, 0.4, True, share), pool(2), 200) for share in (0.3, 0.99))
     assert not np.array_equal(one.inside, two.inside)
     assert one.whole.normals is not None
     assert np.array_equal(one.whole.normals.floors, two.whole.normals.floors)  # type: ignore[union-attr]
@@ -462,7 +464,7 @@ def test_what_is_drawn_does_not_depend_on_the_coin() -> None:
 
 
 def test_no_two_reports_share_normals() -> None:
-    rows = law_of(4, 0.2, True).rows(pool(3), 500)
+    rows = CapRows.drawn(law_of(4, 0.2, True), pool(3), 500)
     assert (rows.first[1:] > rows.last[:-1]).all()
     assert (rows.first <= rows.last).all()
     assert (rows.last - rows.first > 0).any()
@@ -479,7 +481,7 @@ def test_rows_that_are_prepared_give_the_same_reports(
 ) -> None:
     """To the last bit, for rows by themselves and together; points of the other law do not."""
     n = 200
-    rows = law_of(dim, threshold, sphere).rows(pool(6), n)
+    rows = CapRows.drawn(law_of(dim, threshold, sphere), pool(6), n)
     units, null = directions(dim, n), np.arange(n) % 3 == 0
     steps, ahead = rows.steps(units, null), rows.about_axis()
     assert ahead.points is not None

@@ -17,10 +17,16 @@ from scipy import stats
 
 from privlearn.errors import TokenCopyError
 from privlearn.noise import CategoryNoise, NoiseSource
-from privlearn.noise.exact import words
-from privlearn.noise.exact.pool import NoisePool, below, bernoulli, uniform
-from privlearn.noise.exact.variates import variates
-from privlearn.noise.exact.words import Keystream, SeededWords
+from privlearn.noise.exact import pool as pools
+from privlearn.noise.exact.pool import (
+    Keystream,
+    NoisePool,
+    SeededWords,
+    below,
+    bernoulli,
+    uniform,
+    variates,
+)
 
 
 def test_sizes_of_calls_do_not_matter() -> None:
@@ -146,17 +152,17 @@ def test_other_bounds_are_refused(bound: int) -> None:
 def test_a_probability_is_met_to_its_last_bit() -> None:
     least = np.uint64(1 << 12)
     pool: NoisePool = _Words(0, int(least) - 1, int(least), 2**64 - 1)  # type: ignore[assignment]
-    assert bernoulli(pool, 1, 4).tolist() == [True, True, False, False]
+    assert bernoulli(pool.words(4), 1).tolist() == [True, True, False, False]
     pool = NoisePool(SeededWords(2))
-    assert bernoulli(pool, 1 << 52, 100).all()
-    assert not bernoulli(pool, 0, 100).any()
-    assert abs(bernoulli(pool, 3 << 50, 100_000).mean() - 0.75) < 0.005
+    assert bernoulli(pool.words(100), 1 << 52).all()
+    assert not bernoulli(pool.words(100), 0).any()
+    assert abs(bernoulli(pool.words(100_000), 3 << 50).mean() - 0.75) < 0.005
     with pytest.raises(ValueError, match="numerator"):
-        bernoulli(pool, 2**52 + 1, 1)
+        bernoulli(pool.words(1), 2**52 + 1)
 
 
 def test_uniform_doubles_are_neither_end() -> None:
-    drawn = uniform(NoisePool(SeededWords(3)), 10_000)
+    drawn = uniform(SeededWords(3).words(10_000))
     assert 0 < drawn.min() < drawn.max() < 1
     assert stats.kstest(drawn, "uniform").pvalue > 1e-3
 
@@ -187,14 +193,14 @@ def test_a_draw_from_inside_an_unfinished_one_changes_neither() -> None:
 
 def test_further_bits_begin_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two threads that ask first, the second begins no second stream of the same bits."""
-    stream, made, inner = Keystream(), words._encryptor, []
+    stream, made, inner = Keystream(), pools._encryptor, []
 
     def between(key: bytes, start: int) -> Any:
-        monkeypatch.setattr(words, "_encryptor", made)
+        monkeypatch.setattr(pools, "_encryptor", made)
         inner.append(stream.more())
         return made(key, start)
 
-    monkeypatch.setattr(words, "_encryptor", between)
+    monkeypatch.setattr(pools, "_encryptor", between)
     assert stream.more() not in inner
     assert stream.more() not in inner
     assert len(inner) == 1

@@ -14,8 +14,9 @@ from scipy import stats
 
 from privlearn.noise import GeneralizedGaussianNoise
 from privlearn.noise.exact import powers
+from privlearn.noise.exact.fast import WordArray
 from privlearn.noise.exact.near import NEAR_BITS, TOO_LARGE, near, nearly
-from privlearn.noise.exact.pool import NoisePool, below
+from privlearn.noise.exact.pool import Kind, NoisePool, SeededWords, Variates, below, variates
 from privlearn.noise.exact.powers import (
     Sizes,
     _Vectors,
@@ -24,8 +25,6 @@ from privlearn.noise.exact.powers import (
     power_vectors,
 )
 from privlearn.noise.exact.real_powers import RealPower, integer_power, real_power
-from privlearn.noise.exact.variates import Kind, Variates, variates
-from privlearn.noise.exact.words import SeededWords, WordArray
 
 SHAPES: list[tuple[int, int, float]] = [
     (30, 1, 3),

@@ -11,7 +11,7 @@ import pytest
 from table_building import cell_place, fitted_cell, proved_error, table_bytes
 
 from privlearn.errors import NoiseSamplerError
-from privlearn.noise.exact import tables, variates
+from privlearn.noise.exact import pool, tables
 from privlearn.noise.exact.tables import CELLS, OCTAVES, SHA256, Table, shipped_tables
 
 NAMES = [table.family.name for table in shipped_tables()]
@@ -90,12 +90,12 @@ def test_other_bytes_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_other_arithmetic_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """As of a machine that rounds in another way: numbers of a table that are a little off."""
-    variates.check_sampler.__wrapped__()
+    pool.check_sampler.__wrapped__()
     normal, *rest = shipped_tables()
     off = Table(normal.family, normal.centre, normal.base + 1, normal.coefficients, normal.error)
-    monkeypatch.setattr(variates, "shipped_tables", lambda: (off, *rest))
+    monkeypatch.setattr(pool, "shipped_tables", lambda: (off, *rest))
     with pytest.raises(NoiseSamplerError, match="not IEEE 754"):
-        variates.check_sampler.__wrapped__()
+        pool.check_sampler.__wrapped__()
 
 
 def test_a_file_that_changes_later_changes_no_noise(

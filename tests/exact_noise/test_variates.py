@@ -13,12 +13,11 @@ import pytest
 from scipy import stats
 from table_building import BALL_TAILS
 
-from privlearn.noise.exact.fast import Halves, floors
+from privlearn.noise.exact.fast import Halves, WordArray, floors
+from privlearn.noise.exact.pool import Kind, SeededWords, Variates, table_of, variates
 from privlearn.noise.exact.slow import Bits, exact_floor
 from privlearn.noise.exact.tables import FLOOR_BITS, SAMPLER, Table, shipped_tables
 from privlearn.noise.exact.tails import FAMILIES, Family
-from privlearn.noise.exact.variates import Kind, Variates, table_of, variates
-from privlearn.noise.exact.words import SeededWords, WordArray
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 by_table = pytest.mark.parametrize("table", shipped_tables(), ids=lambda table: table.family.name)

@@ -32,9 +32,9 @@ from privlearn.errors import (
 )
 from privlearn.learners import OnePassNewtonMNL
 from privlearn.ledger import Ledger, Record, read_records
-from privlearn.ledger.chain import this_minute
 from privlearn.ledger.disk import Disk
 from privlearn.ledger.entries import IssueEntry, PublishEntry, RetireEntry
+from privlearn.ledger.entry_log import this_minute
 from privlearn.ledger.open_ledger import Settling
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum

@@ -24,8 +24,8 @@ from privlearn.errors import (
     LocalSocketError,
 )
 from privlearn.ledger import Ledger, Record, read_records
-from privlearn.ledger.chain import this_minute
 from privlearn.ledger.entries import IssueEntry
+from privlearn.ledger.entry_log import this_minute
 from privlearn.ledger.owner import LedgerOwner
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import LocalAccountant, audit
-from privlearn.accountants.account import Account
 from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Certificate
+from privlearn.accountants.charged import Account
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.streams import SEGMENT
 from privlearn.contract.protocols import Plan

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from privlearn.accountants import CentralAccountant, audit, spend_forms
+from privlearn.accountants import CentralAccountant, account_log, audit
 from privlearn.accountants.loss_structure import dominates
 from privlearn.contract.protocols import Plan
 from privlearn.contract.spends import Spend
@@ -513,7 +513,7 @@ def test_a_run_that_an_older_version_began_goes_on_with_bare_kinds(
     path = tmp_path / "ledger.db"
     cap = Renyi({"8": 1})
     with monkeypatch.context() as older:
-        older.setattr(spend_forms, "recorded", lambda loss, users, before: loss)
+        older.setattr(account_log, "recorded", lambda loss, users, before: loss)
         first = opened(cap, ledger=Ledger.create(path))
         first.commit([Plan("x", ELSEWHERE, USERS, 2)])
         first.ledger.close()

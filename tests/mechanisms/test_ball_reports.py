@@ -28,7 +28,7 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.report_streams import LEVELS
 from privlearn.noise import CapNoise, NoiseSource, Surface, noise_from_dict
-from privlearn.noise.exact.caps import CapRows
+from privlearn.noise.exact.cap_rows import CapRows
 from privlearn.rows import Rows
 from privlearn.values.adjacency import Adjacency
 

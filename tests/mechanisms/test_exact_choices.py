@@ -25,8 +25,7 @@ from privlearn.mechanisms.vertices import (
     SimplexVertices,
     Vertices,
 )
-from privlearn.noise.exact.variates import Kind, Variates, variates
-from privlearn.noise.exact.words import SeededWords
+from privlearn.noise.exact.pool import Kind, SeededWords, Variates, variates
 
 KINDS: tuple[Kind, ...] = ("gumbel", "laplace", "exponential")
 DEEP = 400

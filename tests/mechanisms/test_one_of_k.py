@@ -37,7 +37,7 @@ from privlearn.mechanisms import (
 from privlearn.mechanisms.noisy_max import ChoiceNoise, choice_loss
 from privlearn.mechanisms.vertices import Vertices
 from privlearn.noise import GaussianNoise, GeneralizedGaussianNoise, LaplaceNoise, NoiseSource
-from privlearn.noise.exact.variates import Kind
+from privlearn.noise.exact.pool import Kind
 from privlearn.rows import Rows
 from privlearn.rows.domains import (
     Array,

@@ -17,7 +17,7 @@ from scipy import optimize, stats
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
 from privlearn.checking import white_box
-from privlearn.contract import tokens
+from privlearn.contract import receipts
 from privlearn.contract.protocols import Report
 from privlearn.contract.spends import Spend
 from privlearn.errors import (
@@ -51,7 +51,7 @@ from privlearn.noise import (
     LaplaceNoise,
     NoiseSource,
 )
-from privlearn.noise.exact.caps import CapRows
+from privlearn.noise.exact.cap_rows import CapRows
 from privlearn.noise.exact.tables import SAMPLER, SHA256
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball, Box, Categories, OneOf, PSDTrace
@@ -294,7 +294,7 @@ def test_an_interruption_costs_its_own_users_their_report_alone(
         "clip": (Ball, "clip"),
         "draw": (CapNoise, "rows"),
         "randomized": (CapRows, "steps"),
-        "publish": (tokens, "digest_of"),
+        "publish": (receipts, "digest_of"),
     }
     with report.open(token) as stream:
         seen = [stream.append(rows.slice(range(1))).value]

@@ -34,7 +34,7 @@ from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
-from privlearn.noise.exact.variates import Kind
+from privlearn.noise.exact.pool import Kind
 from privlearn.rows.domains import Array, Ball
 from privlearn.values.records import join, length, record_at
 

@@ -18,8 +18,8 @@ from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
+from privlearn.noise.exact.pool import Kind, variates
 from privlearn.noise.exact.tables import FLOOR_BITS
-from privlearn.noise.exact.variates import Kind, variates
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn.values.records import length

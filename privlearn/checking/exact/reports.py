@@ -30,9 +30,7 @@ from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete
 from privlearn.noise import CapNoise, CategoryNoise
 from privlearn.noise.exact.fast import Floors
-from privlearn.noise.exact.pool import NoisePool
-from privlearn.noise.exact.variates import Kind, Variates
-from privlearn.noise.exact.words import SeededWords
+from privlearn.noise.exact.pool import Kind, NoisePool, SeededWords, Variates
 from privlearn.rows.domains import Array
 from privlearn.values.records import length, record_at
 

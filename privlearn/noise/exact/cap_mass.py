@@ -9,7 +9,7 @@ import math
 from fractions import Fraction
 from functools import lru_cache, reduce
 
-from privlearn.noise.exact.enclosures import Interval
+from privlearn.noise.exact.caps import Interval
 from privlearn.noise.exact.tails import exp_minus, normal_tail, pi
 
 _DIGITS = 96  # Correct bits of a mass, at least

@@ -1,4 +1,4 @@
-"""Points of a cap around a direction, or outside of it, exactly, and in steps of a public grid.
+"""Points of a cap around a direction, or outside of it, exactly, from variates with bounds.
 
 Let z be uniform on the unit sphere, or N(0, I), and h = ⟨z, u⟩ its height along a unit vector u.
 A report is z given h >= t with probability p and z given h < t otherwise.  All of it comes from
@@ -17,55 +17,238 @@ exact variates by rejection, with no function but + − × ÷ √:
 - squared lengths of normals in pairs are twice an exponential; the rest of z across u is a
   direction of normals of its own.
 
-What is released is ⌊2^23·z/limit + ½⌋, which doubles decide but for one report in thousands: then
-the same formulas run in integers on more bits of the same variates.
+A formula written with + − × ÷ and `root` runs on doubles with a bound on their error, which decide
+nearly always, and on intervals of integers, from more bits, where these leave it open.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property, partial
-from typing import Any, Final, NamedTuple, TypeVar, final
+from functools import cached_property
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.noise.exact.enclosures import (
-    Approx,
-    Interval,
-    Undecided,
-    approximate,
-    enclosed,
-    number,
-    numbers,
-    root,
-)
-from privlearn.noise.exact.pool import Pool, bernoulli, uniform
-from privlearn.noise.exact.variates import Variates
-from privlearn.noise.exact.words import WordArray
+from privlearn.noise.exact.fast import Floors
+from privlearn.noise.exact.pool import STEP, Pool, Variates
 
 T = TypeVar("T")
 Margin = Callable[[Any, Any, int | None], Any]
 """Of exponentials and normals, in doubles (bits None) or in intervals alike."""
 Places = NDArray[np.int64]
-REPORT_LEVELS: Final = 2**23  # Released numbers are multiples of limit/2^23
-NORMAL_LIMIT: Final = 12  # Numbers of normal reports are cut there
-_SPARE = 3  # Candidates that are drawn at once beyond those that are needed, while they are short
+REPORT_LEVELS: Final = 2**23
+"""Released numbers are multiples of limit/2^23."""
+NORMAL_LIMIT: Final = 12
+"""Numbers of normal reports are cut there."""
+_SPARE = 3
+"""Candidates that are drawn at once beyond those that are needed, while they are short."""
 _SHORT = 128
 _FIRST_BITS, _MORE_BITS = 48, 16
 """Of variates, when doubles on 40 of them do not decide; and more until the integers do."""
-_FEW_ROUNDINGS = 2.0**-48  # Relative, of up to 30 operations
+_FEW_ROUNDINGS = 2.0**-48
+"""Relative, of up to 30 operations."""
 _WIDE = 0.36
 """Caps with t²·d below it are a large share of the sphere: rejection takes below 2 tries."""
+
+_ROUNDING = 2.0**-52
+"""Relative, twice that of one operation; the other half is room for the rounding of bounds."""
+_MORE = 1 + 2.0**-48
+"""Covers the rounding of what computes a bound."""
+_UNDERFLOW = 2.0**-1000
+_HALF_STEP = STEP / 2
+_LARGE = 2.0**12
+"""Below it ⌊2^40 z⌋ + ½ is a double."""
+
+
+class Undecided(ArithmeticError):
+    """More bits are needed."""
+
+
+@final
+class Approx:
+    """Doubles with a bound on the distance of each from its true number, any shape.
+
+    The bounds hold for IEEE arithmetic to nearest, and for sums in any order.
+    """
+
+    __slots__ = ("error", "value")
+
+    def __init__(self, value: NDArray[np.float64], error: NDArray[np.float64] | float = 0.0):
+        self.value, self.error = value, error
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    def __getitem__(self, place: Any) -> Approx:
+        error = self.error
+        return Approx(
+            self.value[place], error if isinstance(error, float) or not error.ndim else error[place]
+        )
+
+    def _rounded(self, value: Any, error: Any) -> Approx:
+        return Approx(value, error * _MORE + np.abs(value) * _ROUNDING)
+
+    def __add__(self, other: Approx) -> Approx:
+        return self._rounded(self.value + other.value, self.error + other.error)
+
+    def __sub__(self, other: Approx) -> Approx:
+        return self._rounded(self.value - other.value, self.error + other.error)
+
+    def __mul__(self, other: Approx) -> Approx:
+        error = np.abs(other.value) * self.error + (np.abs(self.value) + self.error) * other.error
+        return self._rounded(self.value * other.value, error + _UNDERFLOW)
+
+    def __truediv__(self, other: Approx) -> Approx:
+        quotient = self.value / other.value
+        room = np.abs(other.value) - other.error * _MORE
+        error = (self.error + np.abs(quotient) * other.error + _UNDERFLOW) / room
+        return self._rounded(quotient, np.where(room > 0, error, math.inf))
+
+    def sqrt(self) -> Approx:
+        """Of numbers >= 0."""
+        root = np.sqrt(np.maximum(self.value, 0.0))
+        return self._rounded(root, np.where(root > 0, self.error / root, math.inf))
+
+    def sum(self, axis: int) -> Approx:
+        total = self.value.sum(axis=axis)
+        sizes = np.abs(self.value).sum(axis=axis)
+        count = self.value.shape[axis]
+        errors = np.broadcast_to(self.error, self.value.shape).sum(axis=axis)
+        more = 1 + (count + 4) * _ROUNDING
+        return Approx(total, (errors * more + sizes * (count * _ROUNDING * more)) * _MORE)
+
+    def __abs__(self) -> Approx:
+        return Approx(np.abs(self.value), self.error)
+
+    def where(self, first: NDArray[np.bool_], other: Approx) -> Approx:
+        """These numbers where ``first`` holds, and ``other`` ones elsewhere."""
+        return Approx(
+            np.where(first, self.value, other.value), np.where(first, self.error, other.error)
+        )
+
+    @property
+    def unsure(self) -> NDArray[np.bool_]:
+        """Where the sign is not certain."""
+        return ~(np.abs(self.value) > self.error)  # also where a bound is NaN
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A number between low·2^−bits and high·2^−bits."""
+
+    low: int
+    high: int
+    bits: int
+
+    def __add__(self, other: Interval) -> Interval:
+        return Interval(self.low + other.low, self.high + other.high, self.bits)
+
+    def __sub__(self, other: Interval) -> Interval:
+        return Interval(self.low - other.high, self.high - other.low, self.bits)
+
+    def __mul__(self, other: Interval) -> Interval:
+        ends = [a * b for a in (self.low, self.high) for b in (other.low, other.high)]
+        return Interval(min(ends) >> self.bits, -(-max(ends) >> self.bits), self.bits)
+
+    def __truediv__(self, other: Interval) -> Interval:
+        if other.low <= 0 <= other.high:
+            raise Undecided
+        pairs = [
+            (a << self.bits, b) for a in (self.low, self.high) for b in (other.low, other.high)
+        ]
+        return Interval(min(a // b for a, b in pairs), max(-(-a // b) for a, b in pairs), self.bits)
+
+    def sqrt(self) -> Interval:
+        """Of a number >= 0."""
+        low, high = max(self.low, 0) << self.bits, max(self.high, 0) << self.bits
+        return Interval(math.isqrt(low), math.isqrt(high) + 1, self.bits)
+
+    def __abs__(self) -> Interval:
+        if self.low >= 0:
+            return self
+        return Interval(max(-self.high, 0), max(-self.low, self.high), self.bits)
+
+    def positive(self) -> bool:
+        """The sign, if it is certain."""
+        if self.low <= 0 <= self.high:
+            raise Undecided
+        return self.low > 0
+
+    def floor(self) -> int:
+        """⌊x⌋, if it is certain."""
+        if self.low >> self.bits != self.high >> self.bits:
+            raise Undecided
+        return self.low >> self.bits
+
+
+Numbers: TypeAlias = Approx | NDArray[np.object_]
+"""Doubles with their errors, or intervals in an array."""
+
+
+def root(x: Any) -> Any:
+    """√x, elementwise."""
+    return x.sqrt() if isinstance(x, Approx) else np.sqrt(x)
+
+
+def numbers(values: NDArray[np.float64], bits: int | None) -> Any:
+    """Doubles as they are: with error 0, or to ``bits`` in intervals."""
+    if bits is None:
+        return Approx(values)
+    return intervals([Fraction(x) for x in values.ravel().tolist()], bits).reshape(values.shape)
+
+
+def number(x: Fraction | int, bits: int | None) -> Any:
+    """One number, in an array of shape (1,)."""
+    if bits is None:
+        near = np.array([float(x)])
+        return Approx(near, np.abs(near) * _ROUNDING)
+    return intervals([Fraction(x)], bits)
+
+
+def intervals(values: list[Fraction], bits: int) -> NDArray[np.object_]:
+    """Exact numbers, or the two multiples of 2^−bits around them."""
+    found = np.empty(len(values), object)
+    for i, x in enumerate(values):
+        low = (x.numerator << bits) // x.denominator
+        found[i] = Interval(low, low + (low * x.denominator != x.numerator << bits), bits)
+    return found
+
+
+def approximate(floors: Floors) -> Approx:
+    """Variates in doubles: the middles of their steps; with no bound if they are very large."""
+    values = np.asarray((floors + 0.5) * STEP, np.float64)
+    size = np.abs(values)
+    if size.size and size.max() >= _LARGE:
+        return Approx(values, np.where(size < _LARGE, _HALF_STEP, math.inf))
+    return Approx(values, _HALF_STEP)
+
+
+def enclosed(variates: Variates, places: range, bits: int) -> NDArray[np.object_]:
+    """Variates to half of ``bits``, which leaves the other half to arithmetic; (1, len(places))."""
+    found, known = np.empty((1, len(places)), object), bits // 2
+    for column, place in enumerate(places):
+        low = variates.refined(place, known)
+        ends = low << bits - known, low + 1 << bits - known
+        found[0, column] = Interval(*ends, bits)
+    return found
 
 
 @final
 @dataclass(slots=True)
 class Candidates:
-    """Rows of variates of which a rule keeps some."""
+    """Rows of variates of which a rule keeps some.
+
+    Args:
+        exponentials: ``wide[0]`` for each row; None for none.
+        normals: ``wide[1]`` for each row; None for none.
+        wide: variates of each kind in a row.
+    """
 
     exponentials: Variates | None
     normals: Variates | None
@@ -87,7 +270,11 @@ class Candidates:
         return 0 if self.normals is None else len(self.normals) // self.wide[1]
 
     def joined(self, later: Candidates) -> Candidates:
-        pairs = ((self.exponentials, later.exponentials), (self.normals, later.normals))
+        """These rows and then ``later`` ones."""
+        pairs = (
+            (self.exponentials, later.exponentials),
+            (self.normals, later.normals),
+        )
         both = [a.joined(b) if a is not None and b is not None else None for a, b in pairs]
         return Candidates(both[0], both[1], self.wide)
 
@@ -99,9 +286,11 @@ class Candidates:
         return self._near
 
     def normals_at(self, places: Places) -> Approx:
+        """Normals of some candidates in doubles."""
         return self.approximate()[1][places]
 
     def in_child(self) -> None:
+        """Overwrites them in a forked child."""
         for drawn in (self.exponentials, self.normals):
             if drawn is not None:
                 drawn.words[:] = 0
@@ -137,43 +326,36 @@ def certainly(margin: Any, exactly: Any) -> NDArray[np.bool_]:
 
 
 class _Constants(NamedTuple):
+    """Of a law, in doubles or intervals, in arrays of one."""
+
     two: Any
     t: Any
     one_and_t: Any
     twice_t_squared: Any
-    rate: Any  # λ: near the best one, (t + √(t² + 4))/2
-    across: Any  # √(1 − t²) on the sphere
+    rate: Any
+    """λ: near the best one, (t + √(t² + 4))/2."""
+    across: Any
+    """√(1 − t²) on the sphere."""
 
 
 @final
 @dataclass(frozen=True)
 class CapLaw:
-    """The law of `CapNoise`."""
+    """The law of `CapNoise`.
+
+    Args:
+        dim: d.
+        threshold: t, a double.
+        numerator: p·2^52.
+        sphere: whether z is on the unit sphere; else normal.
+    """
 
     dim: int
     threshold: float
     numerator: int
     sphere: bool
 
-    def rows(self, pool: Pool, n: int) -> CapRows:
-        """What ``n`` reports are made of; none of it depends on a record.
-
-        A point outside of the cap and a height in it are drawn for every report, so that the time
-        of this does not tell which one it takes.
-        """
-        with np.errstate(all="ignore"):
-            inside = bernoulli(pool, self.numerator, n)
-            turns, public = uniform(pool, n), pool.words(n)
-            whole, last = self._kept(pool, n, (0, self.dim), self._outside)
-            first = np.concatenate([[0], last[:-1] + 1])
-            if not self.threshold:
-                return CapRows(self, inside, turns, public, whole, first, last, None, last, ())
-            cap, heights = self._kept(pool, n, self._height_wide, self._in_cap)
-            known = self.height(*cap.approximate(), None)
-            at = known[0][heights], known[1][heights]
-            return CapRows(self, inside, turns, public, whole, first, last, cap, heights, at)
-
-    def _kept(
+    def kept(
         self, pool: Pool, n: int, wide: tuple[int, int], margin: Margin
     ) -> tuple[Candidates, Places]:
         """Candidates, and the places of the first ``n`` for which the margin is positive.
@@ -203,7 +385,7 @@ class CapLaw:
 
         return np.flatnonzero(certainly(margin(*found.approximate(), None), exactly))
 
-    def _outside(self, exponentials: Any, normals: Any, bits: int | None) -> Any:
+    def outside(self, exponentials: Any, normals: Any, bits: int | None) -> Any:
         """Positive where a normal vector has height below t."""
         t, x = self._constants(bits).t, normals[:, 0]
         if not self.sphere:
@@ -211,16 +393,17 @@ class CapLaw:
         if bits is not None:
             return t * root((normals * normals).sum(axis=1)) - x
         # the same, faster: length and x are off by √dδ and δ
-        w, off = normals.value, (1 + math.sqrt(self.dim)) * _largest_error(normals)
+        w, off = normals.value, (1 + math.sqrt(self.dim)) * largest_error(normals)
         length = np.sqrt(np.einsum("ij,ij->i", w, w))
-        return Approx(self.threshold * length - w[:, 0], off * 1.01 + length * _rounding(self.dim))
+        return Approx(self.threshold * length - w[:, 0], off * 1.01 + length * rounding(self.dim))
 
     @cached_property
     def _wide_cap(self) -> bool:
         return self.dim > 2 and self.threshold**2 * self.dim < _WIDE
 
     @cached_property
-    def _height_wide(self) -> tuple[int, int]:
+    def height_wide(self) -> tuple[int, int]:
+        """Exponentials and normals for a height."""
         if not self.sphere:
             return 2, 0
         if self.dim == 2:
@@ -229,7 +412,7 @@ class CapLaw:
         pairs, odd = divmod(squares, 2)
         return (pairs, odd + 1) if self._wide_cap else (pairs + 2, odd)
 
-    def _in_cap(self, exponentials: Any, normals: Any, bits: int | None) -> Any:
+    def in_cap(self, exponentials: Any, normals: Any, bits: int | None) -> Any:
         """Positive where a candidate for a height in the cap is kept."""
         known = self._constants(bits)
         t, two = known.t, known.two
@@ -276,7 +459,7 @@ class CapLaw:
     # is off by ω/ρ; small multiples of 2^−52 stand for roundings, and 1.01 for terms of two errors.
 
     def _in_cap_in_doubles(self, exponentials: Approx, normals: Approx) -> Approx:
-        t, delta = self.threshold, _largest_error(exponentials, normals)
+        t, delta = self.threshold, largest_error(exponentials, normals)
         if self._wide_cap:
             x, r = self._height_in_doubles(exponentials, normals)
             whole = np.sqrt(x.value * x.value + r.value * r.value)
@@ -289,7 +472,7 @@ class CapLaw:
         return Approx(kept - tried, (off + (kept + tried) * _FEW_ROUNDINGS) * 1.01)
 
     def _height_in_doubles(self, exponentials: Approx, normals: Approx) -> tuple[Approx, Approx]:
-        t, delta = self.threshold, _largest_error(exponentials, normals)
+        t, delta = self.threshold, largest_error(exponentials, normals)
         first = 0 if self._wide_cap else 2
         others = normals.value[:, 1:] if self._wide_cap else normals.value
         square, error = self._square_in_doubles(exponentials.value[:, first:], others, delta)
@@ -316,7 +499,7 @@ class CapLaw:
             odd = normals[:, 0]
             square += odd * odd
             error += (2 * np.abs(odd) + delta) * delta
-        return square, error + square * _rounding(count)
+        return square, error + square * rounding(count)
 
     def _constants(self, bits: int | None) -> _Constants:
         return self._in_doubles if bits is None else self._known_to(bits)
@@ -341,6 +524,7 @@ class CapLaw:
         return even + normals[:, 0] * normals[:, 0] if odd else even
 
     def length(self, normals: Any) -> Any:
+        """Of all but the first."""
         others = normals[:, 1:]
         return root((others * others).sum(axis=1)) if self.dim > 1 else abs(normals[:, 0])
 
@@ -383,6 +567,7 @@ class CapLaw:
 
     @property
     def scale(self) -> Fraction:
+        """Steps in 1."""
         return Fraction(REPORT_LEVELS, 1 if self.sphere else NORMAL_LIMIT)
 
 
@@ -396,225 +581,16 @@ def settled(decide: Callable[[int], T]) -> T:
             known += _MORE_BITS
 
 
-def _rounding(d: int) -> float:
+def rounding(d: int) -> float:
     """A bound on the rounding of a sum of d products and some 30 further operations, relative."""
     return (d + 32) * 2.0**-52
 
 
-def _largest_error(*blocks: Approx) -> NDArray[np.float64] | float:
+def largest_error(*blocks: Approx) -> NDArray[np.float64] | float:
+    """Of each row, in all of these blocks of variates."""
     found: NDArray[np.float64] | float = 0.0
     for block in blocks:
         if block.value.size:
             error = block.error
             found = np.maximum(found, error if isinstance(error, float) else error.max(axis=1))
     return found
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class CapRows:
-    """What reports are made of, a row for each; made by `CapLaw.rows`.
-
-    Args:
-        law: of the reports.
-        inside: which ones fall into their cap.
-        turns: uniform doubles, for the direction of a record that is no unit vector.
-        public: uniform words, for what everybody may see of a report's making.
-        whole: normals.
-        first: places of those of a null report.
-        last: places of those outside of the cap.
-        cap: candidates for heights in it; None if they are those outside with the other sign.
-        heights: their places.
-        known: these heights in doubles; empty with ``points``, or without ``cap``.
-        points: of both laws, real and null, shape (2, n, 2d + 2): see `about_axis`.
-    """
-
-    law: CapLaw
-    inside: NDArray[np.bool_]
-    turns: NDArray[np.float64]
-    public: WordArray
-    whole: Candidates
-    first: Places
-    last: Places
-    cap: Candidates | None
-    heights: Places
-    known: tuple[Approx, ...]
-    points: NDArray[np.float64] | None = None
-
-    def __len__(self) -> int:
-        return len(self.inside)
-
-    def __getitem__(self, rows: slice) -> CapRows:
-        return CapRows(
-            self.law,
-            self.inside[rows],
-            self.turns[rows],
-            self.public[rows],
-            self.whole,
-            self.first[rows],
-            self.last[rows],
-            self.cap,
-            self.heights[rows],
-            tuple(part[rows] for part in self.known),
-            None if self.points is None else self.points[:, rows],
-        )
-
-    def about_axis(self) -> CapRows:
-        """The same, with what does not depend on records computed at once, for null ones, too.
-
-        That takes longer than it saves where all rows are used together, and a fifth of it where
-        each is used by itself.
-        """
-        with np.errstate(all="ignore"):
-            both = [self._points(np.full(len(self), null)) for null in (False, True)]
-        return replace(self, known=(), points=np.stack(both))
-
-    def in_child(self) -> None:
-        for candidates in (self.whole, self.cap):
-            if candidates is not None:
-                candidates.in_child()
-        for part in (self.inside, self.turns, self.public, self.first, self.last, self.heights):
-            part[:] = 0
-        for known in self.known:
-            known.value[:] = 0
-        if self.points is not None:
-            self.points[:] = 0
-
-    def steps(self, units: NDArray[np.float64], null: NDArray[np.bool_]) -> Places:
-        """Reports in steps of limit/2^23, shape (n, d).
-
-        Args:
-            units: directions, (n, d), of length 1 nearly; what is reported about is u/‖u‖ exactly.
-            null: which are to have the null law, whatever their direction.
-        """
-        with np.errstate(all="ignore"):
-            values, errors = self._in_doubles(units, null)
-            floors = np.floor(values)
-            values -= floors
-            unsure = ~(np.minimum(values, 1 - values) > errors)  # also where one is NaN
-            np.minimum(floors, REPORT_LEVELS, out=floors)
-            np.maximum(floors, -REPORT_LEVELS, out=floors)
-            if not np.count_nonzero(unsure):
-                return floors.astype(np.int64)
-            floors[unsure] = 0.0
-            found = floors.astype(np.int64)
-            for row in np.flatnonzero(unsure.any(axis=1)).tolist():
-                columns = np.flatnonzero(unsure[row]).tolist()
-                exactly = partial(self._exactly, row, columns, units[row], bool(null[row]))
-                found[row, columns] = settled(exactly)
-            return found
-
-    def _in_doubles(
-        self, units: NDArray[np.float64], null: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What `CapLaw.turned` gives, and bounds on the errors, both of shape (n, d).
-
-        With Δp of `_points`, A = (⟨u, p⟩ ± p_0)/(1 + |u_0|) is off by ‖Δp‖ + |Δp_0|, by 3ν where
-        ‖u‖² is off by 2ν, and by 2η in all; and z_i by |u_i| times that, 2ν|u_i| and |Δp_i|.  For
-        normals ν and η count relative to ‖p‖.
-        """
-        d = self.law.dim
-        if self.points is None:
-            about = self._points(null)
-        else:
-            about = np.where(null[:, None], self.points[1], self.points[0])
-        points, own, lever, size = about[:, :d], about[:, d:-2], about[:, -2], about[:, -1]
-        errors, sign = np.abs(units), np.copysign(1.0, units[:, 0])
-        along = np.einsum("ij,ij->i", units, points)
-        along += sign * points[:, 0]
-        along /= 1 + errors[:, 0]
-        turned = units * along[:, None]
-        turned -= points
-        turned *= sign[:, None]
-        turned[:, 0] += along
-        turned += 0.5
-        nu = np.abs(np.einsum("ij,ij->i", units, units) - 1)
-        nu *= size
-        nu += lever
-        errors *= nu[:, None]
-        errors += own
-        errors[:, 0] += nu
-        return turned, errors
-
-    def _points(self, null: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Points p about the first axis and bounds of their errors, in steps, (n, 2d + 2).
-
-        A row has p, bounds of |Δp_i|, one of ‖Δp‖ + |Δp_0| with roundings, and 3‖p‖.
-
-        Let δ be the error of a normal w_i, and η a bound on the rounding of a sum of d products and
-        of some further operations, relative.  Outside of a cap p = w/‖w‖: with N = ‖w‖ and
-        κ = δ/(N − √dδ) it is off by |Δp_i| <= κ + √dκ|p_i|.  In a cap let ω be the error of the
-        height c = x/√(x² + r²) and of √(1 − c²), and N the length of the normals but the first: p_i
-        is off by κ + (ω + √dκ)|w_i|/N, and p_0 by ω.  If there is one of these normals, what counts
-        is its sign, and κ = 0.  So always |Δp_i| <= κ + (ω + √dκ + η)|w_i|/N, |Δp_0| <= ω +
-        (1 + √d)κ and ‖Δp‖ <= 2ω + 2√dκ, but for roundings.  For normals p_i is off by δ, and p_0 by
-        ω or δ.
-        """
-        law, d = self.law, self.law.dim
-        inside = self.inside & ~null
-        normals = self.whole.normals_at(np.where(null, self.first, self.last))
-        delta, eta = _largest_error(normals), _rounding(d)
-        w = normals.value
-        x = w[:, 0]
-        length = np.sqrt(np.einsum("ij,ij->i", w[:, 1:], w[:, 1:]))
-        if self.known:
-            height, across = self.known
-            x = np.where(inside, height.value, x)
-            r = np.where(inside, across.value, length)
-            off = np.where(inside, height.error + across.error, 0.0)
-        else:
-            x = np.where(null, x, np.where(inside, np.abs(x), -np.abs(x)))
-            r, off = length, np.zeros(len(x))
-        if law.sphere:
-            whole = np.sqrt(x * x + r * r)
-            off = 2 * off / (whole - off)
-            off[~(off >= 0)] = math.inf
-            if d > 1:
-                apart = inside & (self.cap is not None)
-                room = np.where(apart, length, whole)
-                kappa = delta / (room * (1 - eta) - math.sqrt(d) * delta)
-                if d == 2:
-                    kappa[apart & (length > delta)] = 0.0
-                kappa[~(kappa >= 0)] = math.inf
-                share = r / (length * whole)
-                slope = (off + math.sqrt(d) * kappa + eta) / room
-            else:
-                kappa, share, slope = np.zeros(len(x)), np.zeros(len(x)), np.zeros(len(x))
-            first, size = x / whole, np.ones(len(x))
-            axis = off + (1 + math.sqrt(d)) * kappa
-        else:
-            first, share = x, np.ones(len(x))
-            size = length + np.abs(x)
-            kappa, slope = np.zeros(len(x)) + delta, np.full(len(x), eta)
-            axis = off + delta
-        found = np.empty((len(x), 2 * d + 2))
-        np.multiply(w, share[:, None], out=found[:, :d])
-        found[:, 0] = first
-        own = found[:, d:-2]
-        np.abs(w, out=own)
-        own *= slope[:, None]
-        own += kappa[:, None]
-        own[:, 0] = axis + eta * size
-        found[:, -2] = 2 * off + 2 * math.sqrt(d) * kappa + axis + 4 * eta * size
-        found[:, -1] = 3 * size
-        scale = float(law.scale)
-        found[:, :d] *= scale
-        found[:, d:] *= scale * 1.01
-        return found
-
-    def _exactly(
-        self, row: int, columns: list[int], unit: NDArray[np.float64], null: bool, bits: int
-    ) -> list[int]:
-        law, inside = self.law, bool(self.inside[row]) and not null
-        place = int((self.first if null else self.last)[row])
-        normals = self.whole.enclosed(place, bits)[1]
-        x, length = normals[:, 0], law.length(normals)
-        r = length
-        if self.cap is None and not null:
-            x = abs(x) if inside else number(0, bits) - abs(x)
-        elif self.cap is not None and inside:
-            x, r = law.height(*self.cap.enclosed(int(self.heights[row]), bits), bits)
-        about = law.about_axis(x, r, length, normals)
-        sign = numbers(np.copysign(1.0, unit[:1]), bits)
-        steps = law.turned(about, numbers(unit[None], bits), sign, bits)[0, columns]
-        return [min(max(step.floor(), -REPORT_LEVELS), REPORT_LEVELS) for step in steps]

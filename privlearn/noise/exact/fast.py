@@ -22,9 +22,9 @@ from privlearn.noise.exact.tables import (
     Table,
 )
 from privlearn.noise.exact.tails import Family
-from privlearn.noise.exact.words import WordArray
 from privlearn.storage import processes
 
+WordArray: TypeAlias = NDArray[np.uint64]
 Floors: TypeAlias = NDArray[np.int64]
 Extended: TypeAlias = dict[int, Bits]
 """Places of a draw whose floors took more bits than a word has, and these bits."""

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.noise.exact.fast import Floors, cells
+from privlearn.noise.exact.pool import Variates, table_of
 from privlearn.noise.exact.tables import CELLS, DEGREE, FLOOR_BITS
-from privlearn.noise.exact.variates import Variates, table_of
 
 NEAR_BITS: Final = 58  # Fractional bits of `near`
 NEAR_ERROR: Final = 17  # The largest error, in units of 2^−58; most are 2 or so

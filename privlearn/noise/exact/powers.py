@@ -27,15 +27,13 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.noise.exact.fast import Floors
+from privlearn.noise.exact.fast import Floors, WordArray
 from privlearn.noise.exact.near import NEAR_BITS, TOO_LARGE, near
-from privlearn.noise.exact.pool import Pool, below
+from privlearn.noise.exact.pool import STEP, Pool, Variates, below
 from privlearn.noise.exact.real_powers import Doubles, RealPower, real_power, root_above
 from privlearn.noise.exact.slow import Bits
 from privlearn.noise.exact.tables import WORD_BITS
 from privlearn.noise.exact.tails import Bounds
-from privlearn.noise.exact.variates import STEP, Variates
-from privlearn.noise.exact.words import WordArray
 
 _U = 2.0**-53  # Relative rounding error of one operation
 _SATURATED = 2.0**22  # Where floors end

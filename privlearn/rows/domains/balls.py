@@ -61,18 +61,19 @@ class Ball(ShippedDomain):
         radius, exponent = radius_in_steps(self.radius, grid), exponent_of(self.norm)
         if exponent < math.inf:
             exponent = min(exponent, MOST_EXPONENT)
-        aim = radius * shrunk(self.size) * grid.step
+        step = grid.step
         values = shaped(block, self.record_form())
+        aim = radius * shrunk(self.size) * step
         if exponent == 2 and np.vdot(values, values) < 0.999 * aim**2:  # well inside, all together
             with np.errstate(all="ignore"):  # tiny numbers vanish, of which a warning would tell
-                steps = (values * (1.0 / grid.step)).astype(np.int64)
+                steps = (values * (1.0 / step)).astype(np.int64)
             drop(steps, inside(steps, radius, exponent))
             return steps
         steps = np.empty(values.shape, dtype=np.int64)
         with np.errstate(all="ignore"):
             for tile in tiles(values):
                 part, norms = with_norms(values[tile], exponent)
-                factors = np.minimum(aim / norms, 1.0) / grid.step
+                factors = np.minimum(aim / norms, 1.0) / step
                 steps[tile] = part * factors[:, None]  # toward zero
                 drop(steps[tile], inside(steps[tile], radius, exponent))
         return steps

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.rows.domains.norms import Array, row_norms
+from privlearn.rows.domains.norms import Array
 from privlearn.rows.record_forms import Numbers, numbers_of
 from privlearn.values.grid import Grid
 from privlearn.values.integer_sets import MOST, Integers
@@ -62,6 +62,19 @@ def with_norms(values: Array, exponent: float) -> tuple[Array, Array]:
         values[rest] = shortened(usable_rows(values[rest]))
         norms[rest] = row_norms(values[rest], exponent)
     return values, norms
+
+
+def row_norms(values: Array, p: float) -> Array:
+    """The ℓp norms of rows; inf where that is too large for a float."""
+    with np.errstate(over="ignore"):
+        if p == 2:
+            return np.asarray(np.sqrt(np.einsum("ij,ij->i", values, values)))
+        if p in (1, math.inf):
+            return np.asarray(np.linalg.norm(values, ord=p, axis=1))
+        # powers of numbers below 1 only: those of small ones vanish, those of large ones overflow
+        largest = np.abs(values).max(axis=1)
+        scaled = np.abs(values) / np.where(largest > 0, largest, 1.0)[:, None]
+        return np.asarray(largest * np.power(np.power(scaled, p).sum(axis=1), 1 / p))
 
 
 def shortened(values: Array) -> Array:

@@ -100,10 +100,11 @@ class PSDTrace(ShippedDomain):
         factors = shaped(block, self.record_form())
         count, terms = factors.shape[1], factors.shape[1] * self.dim
         radius, trace = _trace_in_steps(self, count, grid)
-        limit = _certain_trace(trace, grid.step, terms)
+        step = grid.step
+        limit = _certain_trace(trace, step, terms)
         aim = math.sqrt(limit) * shrunk(terms)
         rows, columns, weights = _upper(self.dim, self.layout)
-        in_steps = weights / grid.step
+        in_steps = weights / step
         flat = factors.reshape(len(factors), terms)
         steps = np.empty((len(factors), self.size), dtype=np.int64)
         with np.errstate(all="ignore"):

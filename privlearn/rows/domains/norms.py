@@ -35,19 +35,6 @@ def norm_name(*, norm: Norm) -> Norm:
     return names.get(p, p)
 
 
-def row_norms(values: Array, p: float) -> Array:
-    """The ℓp norms of rows; inf where that is too large for a float."""
-    with np.errstate(over="ignore"):
-        if p == 2:
-            return np.asarray(np.sqrt(np.einsum("ij,ij->i", values, values)))
-        if p in (1, math.inf):
-            return np.asarray(np.linalg.norm(values, ord=p, axis=1))
-        # powers of numbers below 1 only: those of small ones vanish, those of large ones overflow
-        largest = np.abs(values).max(axis=1)
-        scaled = np.abs(values) / np.where(largest > 0, largest, 1.0)[:, None]
-        return np.asarray(largest * np.power(np.power(scaled, p).sum(axis=1), 1 / p))
-
-
 def power(size: int, exponent: float) -> float:
     """size^exponent, a square root where it is one."""
     return math.sqrt(size) if exponent == 0.5 else float(size**exponent)

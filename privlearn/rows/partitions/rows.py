@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from privlearn.errors import PartitionError, ProvenanceError, RowLocalityError, UsersError
 from privlearn.rows import PartialSum, Rows, Sealed
-from privlearn.rows.clipping import check_forms, clipping_of
+from privlearn.rows.clipping import clipping_of
 from privlearn.rows.domains import Array, Domain
 from privlearn.rows.partial_sums import Ranges, joined_ranges
 from privlearn.rows.partitions.frames import Kind, framed, numbers_from, numbers_to_bytes, unframed
 from privlearn.rows.partitions.jobs import Admitted, Held, Steps, SumJob, Summing, named, overlap
 from privlearn.rows.partitions.keys import Job, JobKey
+from privlearn.rows.sealed import check_forms
 from privlearn.rows.stamps import NOBODY, Admitting, RegistryElsewhere, Stamp
 from privlearn.rows.tabular import records_from
 from privlearn.values.records import length

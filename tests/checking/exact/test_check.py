@@ -71,9 +71,9 @@ from privlearn.mechanisms import (
 )
 from privlearn.mechanisms.regions import box
 from privlearn.noise import GaussianNoise, LaplaceNoise
-from privlearn.noise.exact import variates as sampler
+from privlearn.noise.exact import pool as sampler
 from privlearn.noise.exact.near import nearly
-from privlearn.noise.exact.variates import Kind
+from privlearn.noise.exact.pool import Kind
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball, Box, Domain, PSDTrace
 from privlearn.values.adjacency import Adjacency

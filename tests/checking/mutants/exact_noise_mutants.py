@@ -16,9 +16,8 @@ from table_building import proved_error
 from privlearn.errors import NoiseSamplerError
 from privlearn.mechanisms.exact_choices import NoisyScores
 from privlearn.mechanisms.vertices import SimplexVertices
-from privlearn.noise.exact import fast, variates
-from privlearn.noise.exact.pool import NoisePool
-from privlearn.noise.exact.words import Keystream, SeededWords
+from privlearn.noise.exact import fast, pool
+from privlearn.noise.exact.pool import Keystream, NoisePool, SeededWords
 from privlearn.rows.domains import Ball
 
 # What is looked at --------------------------------------------------------------------------------
@@ -27,7 +26,7 @@ from privlearn.rows.domains import Ball
 def paths_differ() -> str | None:
     """Whether the table and integer arithmetic give different floors, on a few words."""
     try:
-        variates.check_sampler()
+        pool.check_sampler()
     except NoiseSamplerError as error:
         return str(error)
     return None
@@ -38,7 +37,7 @@ _CELL = 3_217
 
 def bound_is_unproved() -> str | None:
     """Whether the error of a cell is larger than its table says."""
-    table = vars(variates)["shipped_tables"]()[0]
+    table = vars(pool)["shipped_tables"]()[0]
     numbers = [float(x) for x in table.coefficients[:, _CELL]]
     proved = proved_error(table.family, _CELL, int(table.base[_CELL]), numbers)
     said = float(table.error[_CELL])
@@ -69,7 +68,7 @@ class _Small:
 
 def draws_contradict() -> str | None:
     """Whether a variate that is refined is another one than was drawn."""
-    drawn = variates.variates("normal", _Small(), 20)
+    drawn = pool.variates("normal", _Small(), 20)
     again = [drawn.refined(i, 40) for i in range(len(drawn))]
     differ = sum(x != y for x, y in zip(again, drawn.floors.tolist(), strict=True))
     return (
@@ -104,7 +103,7 @@ class _Interrupted:
     def take(self, *where: Any) -> Any:
         if self._left:
             self._left = 0
-            _elsewhere(lambda: variates.variates("normal", SeededWords(2), 1000))
+            _elsewhere(lambda: pool.variates("normal", SeededWords(2), 1000))
         return self._rows.take(*where)
 
 
@@ -118,7 +117,7 @@ def _elsewhere(call: Callable[[], Any], seconds: float | None = None) -> bool:
 
 def threads_overwrite() -> str | None:
     """Whether a draw changes when another thread draws in the middle of it."""
-    table, source = vars(variates)["shipped_tables"]()[0], SeededWords(1)
+    table, source = vars(pool)["shipped_tables"]()[0], SeededWords(1)
     words = source.words(1000)
     alone, _ = fast.floors(table, words, source.more)
     table_between: Any = _Interrupted(table)
@@ -216,7 +215,7 @@ MUTANTS = (
         "One of 36,864 coefficients is off by one part in 2^30.",
         (
             Edit(
-                "privlearn.noise.exact.variates:shipped_tables",
+                "privlearn.noise.exact.pool:shipped_tables",
                 'return read_tables(np.frombuffer(raw, dtype="<i8").astype(np.int64, copy=False))',
                 "tables = read_tables(np.frombuffer(raw, dtype=np.int64).copy())\n"
                 f"    tables[0].coefficients[1, {_CELL}] *= 1 + 2.0**-30\n"
@@ -240,7 +239,7 @@ MUTANTS = (
     Mutant(
         "bits reused after a slow draw",
         "Further bits come from the stream that the words come from.",
-        (Edit("privlearn.noise.exact.words:Keystream.more", "_SECOND_STREAM", "0"),),
+        (Edit("privlearn.noise.exact.pool:Keystream.more", "_SECOND_STREAM", "0"),),
         InspectionCase(words_come_again),
     ),
     Mutant(
@@ -248,7 +247,7 @@ MUTANTS = (
         "The stream of further bits begins anew each time.",
         (
             Edit(
-                "privlearn.noise.exact.words:Keystream.more",
+                "privlearn.noise.exact.pool:Keystream.more",
                 "self._second.get(None) or",
                 "_encryptor(self._key, _SECOND_STREAM) or",
             ),

@@ -14,7 +14,7 @@ from typing import Any
 
 from faults.cases import CaseResult, CheckCase
 
-from privlearn.accountants import prices, spend_checks, spend_forms
+from privlearn.accountants import prices, spend_checks, token_entries
 from privlearn.errors import CheckError
 
 
@@ -145,7 +145,7 @@ def _forget() -> None:
             for value in list(vars(module).values()):
                 if hasattr(value, "cache_clear") and not isinstance(value, type):
                     value.cache_clear()
-    kept: list[dict[Any, Any]] = [prices._PRICED, spend_checks._EARNED, spend_forms._FORMS]
+    kept: list[dict[Any, Any]] = [prices._PRICED, spend_checks._EARNED, token_entries._FORMS]
     for cache in [*kept, *spend_checks._GOOD.values()]:
         cache.clear()
 

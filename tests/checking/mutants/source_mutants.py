@@ -37,10 +37,10 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.rows.domains:Ball.integers",
-                "np.minimum(aim / norms, 1.0) / grid.step\n"
+                "np.minimum(aim / norms, 1.0) / step\n"
                 "            steps[tile] = part * factors[:, None]  # toward zero\n"
                 "            drop(steps[tile], inside(steps[tile], radius, exponent))",
-                "np.ones(len(part)) / grid.step\n            steps[tile] = part * factors[:, None]",
+                "np.ones(len(part)) / step\n            steps[tile] = part * factors[:, None]",
             ),
         ),
         against_own_loss(gaussian_sum, record(9.0), record(-9.0)),
@@ -178,7 +178,7 @@ MUTANTS = (
         "The second half of the numbers repeats the first.",
         (
             Edit(
-                "privlearn.noise.drawing:integers_of",
+                "privlearn.noise.exact.pool:integers_of",
                 "found = pool.floors(kind, math.prod(shape)).reshape(shape)",
                 "found = np.resize(pool.floors(kind, -(-math.prod(shape) // 2)), shape)",
             ),
@@ -192,8 +192,8 @@ MUTANTS = (
         (
             Edit(
                 "privlearn.contract.receipts:Receipt._noisy",
-                "total + self._integers(total.shape)",
-                "total + 0 * self._integers(total.shape)",
+                "total + self._integers(total.shape, grid)",
+                "total + 0 * self._integers(total.shape, grid)",
             ),
         ),
         against_own_loss(gaussian_sum, record(1.0), record(-1.0)),
@@ -227,7 +227,7 @@ MUTANTS = (
                 "False",
             ),
             Edit(
-                "privlearn.accountants.account:Account.check_holds",
+                "privlearn.accountants.charged:Account.check_holds",
                 "self.budget is not price.budget and not self.budget.covers(price.budget)",
                 "False",
             ),
