@@ -287,7 +287,7 @@ class LocalClient(Generic[B]):
             rows = self._rows(contexts, actions, rewards, users, batch, warming)
         if admission is not None and self._people is not None:
             rows = Rows._admitted(rows, self._people, admission)
-        released = self._reports.append(rows, warming=warming)
+        released = self._reports.append(rows, users, warming=warming)
         return self.config.forms[warming], batch, released
 
     def _admission(self, users: range, people: Any) -> Admission | None:

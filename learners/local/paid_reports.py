@@ -75,9 +75,9 @@ class PaidReports(Generic[B]):
         self._paid[warming] = _Paid(left, token, stream)
         return left
 
-    def append(self, rows: Rows[Any], *, warming: bool) -> Array:
-        """Reports of the next users, shape (n, size)."""
-        users, found = rows.users, []
+    def append(self, rows: Rows[Any], users: range, *, warming: bool) -> Array:
+        """Reports of the next users, whose rows these are, shape (n, size)."""
+        found = []
         while users:  # once, but where a token ends within them
             paid = self.pay(users, warming=warming)
             part = range(users.start, min(users.stop, paid.stop))
@@ -101,8 +101,10 @@ class PaidReports(Generic[B]):
     def _unpaid(self, warming: bool) -> range:
         """The last users of a phase, behind all whom a token of the account is for."""
         phase = self._phases[warming]
-        held = self._accountant.held(self._config.label, phase)
-        return range(max([phase.start, *(users.stop for users in held)]), phase.stop)
+        start = phase.start
+        for held in self._accountant.held(self._config.label, phase):
+            start = max(start, held.stop)
+        return range(start, phase.stop)
 
     def _refused(self, users: range) -> TokenSpentError:
         return TokenSpentError(

@@ -188,11 +188,14 @@ class Token(Generic[B]):
             TokenSpentError: used before.
             TokenCopyError: in a forked process.
         """
+        self._use()
+        self._issuer.record_retire(self, "unused", None)
+
+    def _use(self) -> None:
         with self._lock:
             if self._used:
                 raise self._was_used()
             object.__setattr__(self, "_used", True)
-        self._issuer.record_retire(self, "unused", None)
 
     def _was_used(self) -> TokenSpentError:
         return TokenSpentError(f"token {self.label!r} was spent or retired before")

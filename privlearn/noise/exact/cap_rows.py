@@ -69,9 +69,8 @@ class CapRows:
         of this does not tell which one it takes.
         """
         with np.errstate(all="ignore"):
-            words = pool.words(3 * n)
-            inside, turns = bernoulli(words[:n], law.numerator), uniform(words[n : 2 * n])
-            public = words[2 * n :]
+            coins, turning, public = pool.words(n), pool.words(n), pool.words(n)
+            inside, turns = bernoulli(coins, law.numerator), uniform(turning)
             whole, last = law.kept(pool, n, (0, law.dim), law.outside)
             first = np.concatenate([[0], last[:-1] + 1])
             if not law.threshold:
