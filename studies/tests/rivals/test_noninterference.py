@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
@@ -20,8 +21,18 @@ PAIRS, ARMS, INPUTS, FIRST = 4, 2, 4, 4
 _CENTRAL = {"accountant": CentralAccountant}
 
 
-def _at_random(accountant: Any) -> RandomAssortments:
-    return RandomAssortments(max_items=3)
+class _AtRandom:
+    """Takes the users of a block as a list, as learners do."""
+
+    def __init__(self) -> None:
+        self._inner = RandomAssortments(max_items=3)
+
+    def play(self, features: Any, respond: Any, *others: Any) -> None:
+        self._inner.play(np.stack(features), respond, *others)
+
+
+def _at_random(accountant: Any) -> _AtRandom:
+    return _AtRandom()
 
 
 def _started(kind: Any, *args: Any, **options: Any) -> Callable[[Any], Any]:

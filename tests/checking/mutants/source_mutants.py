@@ -320,7 +320,7 @@ MUTANTS = (
             Edit(
                 "privlearn.learners.served:Served._observe",
                 "self._take(rows)",
-                "self._void[0] or self._take(rows)",
+                "self._null_answers[0] or self._take(rows)",
             ),
         ),
         served("nan"),

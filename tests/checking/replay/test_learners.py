@@ -27,7 +27,6 @@ from privlearn.checking.replay.shipped_learners import LEARNER_CASES, LearnerCas
 from privlearn.errors import InterferenceError
 from privlearn.learners import DPMNL, OnePassNewtonMNL
 from privlearn.losses.budgets import ZCDP, ApproxDP, Renyi
-from privlearn.runs.references import RandomAssortments
 
 USERS, N_ITEMS, DIM = 10, 6, 2
 PAIRS = 80
@@ -121,19 +120,6 @@ def test_dpmnl_passes_with_its_own_options(way: LearnerCase) -> None:
         assert min(updates) < 3, "tokens that stay unused occur"
     else:
         assert max(updates) > 1, "items follow fits"
-
-
-def test_assortments_at_random_depend_on_nobody() -> None:
-    case = LearnerCase(
-        "RandomAssortments",
-        "in blocks",
-        lambda accountant: RandomAssortments(max_items=3),
-        played(4),
-        {"may_spend_nothing": True},
-        arrays=True,
-    )
-    found = replay_pairs(case, 5)
-    assert (found.moved, found.runs) == (0, 10)
 
 
 @pytest.mark.parametrize("trigger", ["public", "determinant"])
