@@ -33,7 +33,8 @@ from privlearn.errors import (
     TokenSpentError,
 )
 from privlearn.ledger.entries import BatchesEntry, DelegateEntry, IssueEntry, PlanEntry, PlanItem
-from privlearn.losses import Loss, is_foreign
+from privlearn.losses import Loss
+from privlearn.losses.base import is_foreign
 from privlearn.losses.budgets import B
 from privlearn.rows.domains import Array
 from privlearn.values.exact import Exact, exact, exact_text

@@ -19,7 +19,8 @@ from privlearn.ledger.entries import (
     RetireEntry,
     SpendEntry,
 )
-from privlearn.losses import Loss, is_foreign
+from privlearn.losses import Loss
+from privlearn.losses.base import is_foreign
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 

@@ -11,7 +11,6 @@ from privlearn.losses.base import Loss as Loss
 from privlearn.losses.base import compose as compose
 from privlearn.losses.base import foreign_kinds as foreign_kinds
 from privlearn.losses.base import is_bounded_range as is_bounded_range
-from privlearn.losses.base import is_foreign as is_foreign
 from privlearn.losses.base import leaves_of as leaves_of
 from privlearn.losses.base import loss_from_dict as loss_from_dict
 from privlearn.losses.base import parts_of as parts_of
