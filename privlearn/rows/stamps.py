@@ -6,6 +6,7 @@ through carry its stamp, without which a receipt opens nothing under a rule of p
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, final
@@ -30,6 +31,8 @@ Calls = tuple[int, int]
 
 class Registry(Protocol):
     """What rows know of the registry that admitted them."""
+
+    __slots__ = ()
 
     @property
     def id(self) -> str:
@@ -74,10 +77,17 @@ class Admission(Protocol):
         """Its number."""
 
 
-class Admitting(Registry, Protocol):
-    """A registry that admits visits here, and not in another process."""
+class AdmittingRegistry(Registry):
+    """A registry that admits visits here, not in another process: only `privlearn.people.People`.
 
-    def admit_visits(self, ids: Sequence[Any], at: range, /) -> Admission:
+    Rows are admitted by no other class: which of them count would follow from code that no ledger
+    names.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def admit_visits(self, ids: Sequence[Any], users: range) -> Admission:
         """See `privlearn.people.People.admit_visits`."""
 
 

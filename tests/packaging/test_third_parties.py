@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from privlearn.accountants import CentralAccountant, audit
+from privlearn.cli import commands
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, PROBLEMS
 from privlearn.contract.spends import Spend
@@ -342,6 +343,30 @@ def test_nobody_can_shadow_a_kind_of_this_package(site: Path) -> None:
     assert listed.exit_code == PROBLEMS
     assert listed.output.count("is a name of privlearn, which nobody else can take") == 5
     assert "shadow" not in sys.modules
+
+
+def test_a_command_that_cannot_be_loaded_ends_no_list_of_commands(site: Path) -> None:
+    points = {"privlearn.commands": {"broken": "no_such_module:x", "run odd": "math:pi"}}
+    install(site, "stub-broken", points)
+    assert "Cannot be loaded" in run("--help").output
+    assert "Cannot be loaded" in run("run", "--help").output
+    for arguments in (("broken", "--now"), ("run", "odd")):
+        refused = run(*arguments)
+        assert refused.exit_code == BAD_INPUT
+        assert "stub-broken" in refused.output
+    assert "Did you mean 'broken'?" in run("brokem").output
+
+
+def test_without_the_studies_their_commands_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(commands, "announced", lambda group: {})
+    monkeypatch.setattr(commands, "look_up", lambda group, name: None)
+    for arguments in (("errata", "--json"), ("reproduce", "fig5.1"), ("run", "ldp-sgd")):
+        refused = run(*arguments)
+        assert refused.exit_code == BAD_INPUT
+        assert "is in the studies, which are not installed: pip install ./studies" in refused.output
+    assert "Did you mean 'errata'?" in run("erratta").output
 
 
 def test_metadata_that_cannot_be_read_are_named(site: Path) -> None:

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -378,6 +379,9 @@ def test_what_cannot_be_admitted_over_partitions(key: JobKey) -> None:
     people = registry(account(Participation(2)))
     with pytest.raises(TypeError, match="must be a registry, People, not list"):
         rows.admitted(ids, ids)  # type: ignore[arg-type]
+    alike: Any = SimpleNamespace(rule=people.rule, clock=0, admit_visits=people.admit_visits)
+    with pytest.raises(TypeError, match="must be a registry, People, not SimpleNamespace"):
+        rows.admitted(alike, ids)  # which rows count would follow from code that nobody names
     admitted = rows.admitted(people, ids)
     with pytest.raises(ProvenanceError, match="a registry admitted these rows before"):
         admitted.admitted(registry(account(Participation(2))), ids)

@@ -23,13 +23,16 @@ from ledgers_to_show import KINDS, clock, release, weeks
 from rich.console import Console
 from typer.testing import CliRunner
 
+from privlearn import Ball, Plan
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.certificate import Attestation
 from privlearn.accountants.shown_numbers import counted, fixed, part
 from privlearn.cli.main import app
 from privlearn.errors import DataError
 from privlearn.ledger import Ledger
+from privlearn.losses import Loss
 from privlearn.losses.budgets import ZCDP
+from privlearn.mechanisms import NoisySum
 from privlearn.reporting.model import Report, Spent
 from privlearn.reporting.page import MOST_BYTES, page_html, standing, write_page
 from privlearn.reporting.page_values import rounded
@@ -181,6 +184,28 @@ def test_the_first_screen_is_short_plain_and_says_no_more(shown: tuple[str, Repo
         assert told.problems[0][:60] in " ".join(screen.getvalue().split())
     else:
         assert "at most" in re.findall(r"\nspent .*", screen.getvalue())[0]
+
+
+def test_the_first_screen_of_one_user_is_about_that_user(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    book = Ledger.create(path)
+    first = CentralAccountant(ZCDP(4), users=range(10), ledger=book)
+    first.commit([Plan("a", zcdp("0.001"), range(5)), Plan("b", zcdp("2"), range(5, 10))])
+    alone = str(report(path, user=0))
+    assert "changing the record of user 0 makes no output" in " ".join(alone.split())
+    second = CentralAccountant(ZCDP(4), users=range(20, 30), ledger=book, shared=True)
+    second.issue(zcdp("2"), users=range(20, 30), label="x")
+    first.close()
+    screen = StringIO()
+    print_report(report(path, user=3), Console(file=screen, width=80))
+    several = " ".join(screen.getvalue().split())
+    assert "spent not known of every budget" in several
+    assert "nothing more can be spent" not in several
+    assert "all records of the person behind user 3" in several
+
+
+def zcdp(rho: str) -> Loss:
+    return NoisySum.calibrated(Ball(1.0, 2), ZCDP(rho)).loss()
 
 
 def test_a_page_of_several_relations_leads_with_all_of_them_together(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from privlearn.rows.partitions.frames import Kind, framed, numbers_from, numbers
 from privlearn.rows.partitions.jobs import Admitted, Held, Steps, SumJob, Summing, named, overlap
 from privlearn.rows.partitions.keys import Job, JobKey
 from privlearn.rows.sealed import check_forms
-from privlearn.rows.stamps import NOBODY, Admitting, RegistryElsewhere, Stamp
+from privlearn.rows.stamps import NOBODY, AdmittingRegistry, RegistryElsewhere, Stamp
 from privlearn.rows.tabular import records_from
 from privlearn.values.records import length
 from privlearn.values.user_code import FAILED, attempted
@@ -254,7 +254,7 @@ class PartitionedRows(Sealed, Generic[X]):
             stamp = stamp.part(users.start - first, users.stop - first)
         return self._but(only=users, stamp=stamp)
 
-    def admitted(self, people: Admitting, ids: Sequence[Any]) -> PartitionedRows[X]:
+    def admitted(self, people: AdmittingRegistry, ids: Sequence[Any]) -> PartitionedRows[X]:
         """The same rows, of which those count that the rule of participation has room for.
 
         As `People.admit`: the visits are debited at the registry, on disk, before this returns,
@@ -272,7 +272,7 @@ class PartitionedRows(Sealed, Generic[X]):
             TypeError: no registry, or ids of another kind.
             PeopleError: as `People.admit_visits`.
         """
-        if not hasattr(type(people), "admit_visits"):
+        if not isinstance(people, AdmittingRegistry):
             raise TypeError(f"people: must be a registry, People, not {type(people).__name__}")
         if self.__stamp is not None:
             raise ProvenanceError(f"{self!r}: a registry admitted these rows before")
