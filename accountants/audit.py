@@ -408,8 +408,7 @@ def _protecting(books: Sequence[AuditedAccount], asked: Asked) -> Sequence[Audit
 def _attestations(states: Iterable[AccountState]) -> list[Attestation]:
     return [
         Attestation(
-            accountant=state.number,
-            **entry.model_dump(exclude={"accountant", "entry", "planned"}),
+            accountant=state.number, **entry.model_dump(exclude={"accountant", "entry", "planned"})
         )
         for state in states
         for entry in state.attested

@@ -141,15 +141,7 @@ class Attestation(BaseModel):
     unseen: tuple[str, ...] = ()
 
 
-_LATER = (
-    "together",
-    "ended_early",
-    "freed",
-    "leases",
-    "learners",
-    "head_beside",
-    "declarations",
-)
+_LATER = ("together", "ended_early", "freed", "leases", "learners", "head_beside", "declarations")
 """Fields that older versions did not have; they are left out where they say nothing."""
 
 

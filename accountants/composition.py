@@ -357,11 +357,7 @@ class Composition:
         return values.curve()
 
     def _apply(
-        self,
-        values: Values,
-        steps: list[tuple[Dominated, int]],
-        tail: float,
-        way: Direction,
+        self, values: Values, steps: list[tuple[Dominated, int]], tail: float, way: Direction
     ) -> float:
         if not steps:
             return 0.0

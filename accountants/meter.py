@@ -34,11 +34,7 @@ class Meter:
     __slots__ = ("cap", "charged", "failing", "failure", "persons", "users")
 
     def __init__(
-        self,
-        users: range,
-        cap: Currency,
-        failure: Fraction,
-        visits: Visits | None = None,
+        self, users: range, cap: Currency, failure: Fraction, visits: Visits | None = None
     ) -> None:
         self.users, self.cap, self.failure = users, cap, failure
         terms = len(cap.amounts)

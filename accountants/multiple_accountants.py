@@ -111,10 +111,7 @@ def _of_everybody(state: AccountState, totals: Totals) -> Pieces:
     return pieces
 
 
-def sums(
-    states: Sequence[AccountState],
-    pieces: Callable[[AccountState], Pieces],
-) -> list[Sum]:
+def sums(states: Sequence[AccountState], pieces: Callable[[AccountState], Pieces]) -> list[Sum]:
     """The sums over accountants of one trust and neighbour relation, where there are several."""
     found = []
     for group in _grouped(states, lambda opened: (opened.trust, opened.adjacency)):

@@ -288,10 +288,7 @@ class _Pieces:
     """Neighbouring pieces of slots, on each of which the same charges stand; integers."""
 
     def __init__(
-        self,
-        visits: Visits,
-        whole: dict[tuple[int, int], int],
-        shared: dict[tuple[int, int], int],
+        self, visits: Visits, whole: dict[tuple[int, int], int], shared: dict[tuple[int, int], int]
     ) -> None:
         edges = sorted({at for users in (*whole, *shared) for at in users})
         self.starts, self.stops = edges[:-1], edges[1:]

@@ -292,11 +292,7 @@ def leases_of(book: AuditedAccount) -> list[Leased]:
     """Spends that paid for several runs, by mechanism and label."""
     return [
         Leased(
-            accountant=book.state.number,
-            mechanism=mechanism,
-            label=label,
-            leases=leases,
-            runs=runs,
+            accountant=book.state.number, mechanism=mechanism, label=label, leases=leases, runs=runs
         )
         for (mechanism, label), (leases, runs) in book.totals.leases.items()
     ]

@@ -38,12 +38,7 @@ class LearnedRows:
         sums: that count them; None without a rule.
     """
 
-    def __init__(
-        self,
-        accountant: Accountant[Any],
-        users: range,
-        sums: Counting | None,
-    ) -> None:
+    def __init__(self, accountant: Accountant[Any], users: range, sums: Counting | None) -> None:
         self._accountant, self._users, self._sums = accountant, users, sums
         self._stream: PlannedStream[Array] | None = None
         if isinstance(sums, BatchedPrefixSum):

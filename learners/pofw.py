@@ -507,11 +507,7 @@ class _Published(Strategy):
         def numbers() -> tuple[float, float]:
             clip = loss.curvature * bound**2 * diameter + slope * bound
             picks = NoisyMaxStream.calibrated(
-                vertices,
-                clip,
-                accountant.budget,
-                horizon=horizon,
-                adjacency=accountant.adjacency,
+                vertices, clip, accountant.budget, horizon=horizon, adjacency=accountant.adjacency
             )
             return clip, picks.scale
 

@@ -639,10 +639,4 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         return Calls(answer, (respond,))
 
     def _answered(self, own: Arrival, shown: Items, places: Items) -> Answer:
-        return answered(
-            own,
-            shown,
-            places,
-            outside=self.outside_option,
-            scale=self.feature_scale,
-        )
+        return answered(own, shown, places, outside=self.outside_option, scale=self.feature_scale)

@@ -57,12 +57,7 @@ class Plain(Strategy):
     """See the module."""
 
     def __init__(
-        self,
-        learner: LpLearner,
-        accountant: Accountant[Any],
-        clip: float | None,
-        *,
-        anytime: bool,
+        self, learner: LpLearner, accountant: Accountant[Any], clip: float | None, *, anytime: bool
     ) -> None:
         super().__init__(learner, accountant)
         if self._rule is not None and self._rule.batched:

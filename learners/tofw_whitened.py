@@ -169,9 +169,7 @@ class Whitened(Strategy):
                 adjacency=adjacency,
             ),
             NoisySum.calibrated(
-                Ball(clip, scale.dim),
-                budgets.of_row(left * rest / steps),
-                adjacency=adjacency,
+                Ball(clip, scale.dim), budgets.of_row(left * rest / steps), adjacency=adjacency
             ),
             *means,
         ]

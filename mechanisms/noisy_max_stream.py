@@ -180,11 +180,7 @@ class NoisyMaxStream:
 
 
 def _loss(
-    spread: float,
-    scale: float,
-    horizon: int,
-    adjacency: Adjacency,
-    rule: Participation | None,
+    spread: float, scale: float, horizon: int, adjacency: Adjacency, rule: Participation | None
 ) -> Loss:
     visits = StreamVisits(1, 1) if rule is None else visits_in_slots(rule, horizon)
     if visits.most > _MOST_VISITS:

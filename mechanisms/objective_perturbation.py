@@ -469,11 +469,7 @@ def _solver_error(
     """What is certified for tilts of every size."""
     reach = _reach(objective, region, ridge, noise_std, rows)
     usual = attainable(
-        objective,
-        region or WholeSpace(objective.dim),
-        rows=rows,
-        ridge=ridge,
-        tilt_std=noise_std,
+        objective, region or WholeSpace(objective.dim), rows=rows, ridge=ridge, tilt_std=noise_std
     )
     if reach is None:
         return usual

@@ -107,23 +107,12 @@ class EachReport(ABC, Generic[X]):
 
 
 def spends_of(
-    name: str,
-    domain: Domain[Any],
-    noise: Any,
-    *,
-    grid: Grid | None = None,
-    exact: bool = False,
+    name: str, domain: Domain[Any], noise: Any, *, grid: Grid | None = None, exact: bool = False
 ) -> tuple[Spend, Spend]:
     """What one release and what a stream of a report say in the ledger."""
     single, stream = (
         Spend(
-            name,
-            domain,
-            noise,
-            arithmetic="each",
-            interactive=interactive,
-            grid=grid,
-            exact=exact,
+            name, domain, noise, arithmetic="each", interactive=interactive, grid=grid, exact=exact
         )
         for interactive in (False, True)
     )

@@ -236,11 +236,7 @@ class HuberObjective(Checked):
         return np.where(np.abs(score - label) <= self.threshold, 1.0, 0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "threshold": self.threshold,
-            "label_bound": self.label_bound,
-        }
+        return {"kind": self.kind, "threshold": self.threshold, "label_bound": self.label_bound}
 
 
 @final

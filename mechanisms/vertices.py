@@ -207,12 +207,7 @@ class ExplicitVertices:
         return float(largest * (most if math.isinf(p) else most ** (1 / p)))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "count": self.count,
-            "dim": self.dim,
-            "sha256": self._sha256,
-        }
+        return {"kind": self.kind, "count": self.count, "dim": self.dim, "sha256": self._sha256}
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"vertices are fixed: cannot set {name}")

@@ -335,13 +335,7 @@ class LocalClient(Generic[B]):
         return Rows._of_own((record, places) if apart else record, users)
 
     def _rows(
-        self,
-        contexts: Any,
-        actions: Any,
-        rewards: Any,
-        users: range,
-        batch: int,
-        warming: bool,
+        self, contexts: Any, actions: Any, rewards: Any, users: range, batch: int, warming: bool
     ) -> Rows[Any]:
         """The users' records: clipped, and NaN, which every domain takes for the null record."""
         method, n = self.config.method, len(users)

@@ -38,22 +38,11 @@ from privlearn.checking.power import noted, weakness
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.session import current, note
 from privlearn.checking.targets import Claimable, SamplingTarget, sampling_target
-from privlearn.errors import (
-    CheckError,
-    InsufficientBudgetError,
-    PrivacyViolation,
-)
+from privlearn.errors import CheckError, InsufficientBudgetError, PrivacyViolation
 from privlearn.ledger import Ledger, Record, read_records
 from privlearn.ledger.entries import OpenEntry, parse_entry
 from privlearn.losses import Loss
-from privlearn.losses.budgets import (
-    ZCDP,
-    ApproxDP,
-    Currency,
-    GaussianDP,
-    PureDP,
-    Renyi,
-)
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 from privlearn.values.adjacency import Adjacency, Trust
@@ -284,10 +273,7 @@ def summary_line(evidence: Evidence) -> str:
 
 
 def _exact(
-    mechanism: Any,
-    claim: Claimable | None,
-    pairs: list[tuple[Any, Any]] | None,
-    seconds: float,
+    mechanism: Any, claim: Claimable | None, pairs: list[tuple[Any, Any]] | None, seconds: float
 ) -> ExactResult | str | None:
     """The exact divergence; or why it is not known; None for what is no mechanism."""
     if not (hasattr(mechanism, "release") or hasattr(mechanism, "open")):

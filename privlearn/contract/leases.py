@@ -28,13 +28,7 @@ from privlearn.contract.protocols import Mechanism
 from privlearn.contract.receipts import Released
 from privlearn.contract.spends import Spend, is_builtin
 from privlearn.contract.tokens import Token, mint_token
-from privlearn.errors import (
-    LeaseError,
-    LedgerError,
-    PrivlearnError,
-    TokenCopyError,
-    TokenError,
-)
+from privlearn.errors import LeaseError, LedgerError, PrivlearnError, TokenCopyError, TokenError
 from privlearn.losses import Loss, compose
 from privlearn.noise import NoiseSource
 from privlearn.noise.exact.pool import NoisePool

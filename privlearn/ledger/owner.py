@@ -129,12 +129,7 @@ class LedgerOwner:
     """
 
     def __init__(
-        self,
-        ledger: Ledger,
-        accounts: Checker,
-        *,
-        turn_seconds: float = TURN,
-        grace: float = GRACE,
+        self, ledger: Ledger, accounts: Checker, *, turn_seconds: float = TURN, grace: float = GRACE
     ) -> None:
         self._ledger, self._accounts = ledger, accounts
         self._turn_seconds, self._grace = turn_seconds, grace

@@ -382,12 +382,7 @@ class _PostgresTurn:
     """A turn in a transaction of a session."""
 
     def __init__(
-        self,
-        session: Session,
-        head: Head,
-        starts: tuple[int, ...] | None,
-        calls: int,
-        known: int,
+        self, session: Session, head: Head, starts: tuple[int, ...] | None, calls: int, known: int
     ) -> None:
         self._session, self._calls = session, calls
         self.head, self.starts, self.known = head, starts, known

@@ -122,12 +122,7 @@ class RowFunction(Generic[T, U]):
     """
 
     def __init__(
-        self,
-        function: Callable[[T], U],
-        role: str,
-        *,
-        code: object = None,
-        repeatable: bool = True,
+        self, function: Callable[[T], U], role: str, *, code: object = None, repeatable: bool = True
     ) -> None:
         names = user_code(function if code is None else code)
         self._function, self.owned = function, not names

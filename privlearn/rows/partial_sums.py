@@ -38,15 +38,7 @@ class PartialSum(Sealed):
     Made by ``partial`` of a mechanism, joined by `merge`, and released by ``release_partial``.
     """
 
-    __slots__ = (
-        "__board",
-        "__defect",
-        "__functions",
-        "__stamp",
-        "__terms",
-        "__total",
-        "__users",
-    )
+    __slots__ = ("__board", "__defect", "__functions", "__stamp", "__terms", "__total", "__users")
 
     def __init__(
         self,

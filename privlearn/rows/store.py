@@ -157,12 +157,7 @@ class RowStore(Sealed):
 
     @classmethod
     def open(
-        cls,
-        path: str | os.PathLike[str],
-        key: bytes,
-        *,
-        moved: bool = False,
-        older: bool = False,
+        cls, path: str | os.PathLike[str], key: bytes, *, moved: bool = False, older: bool = False
     ) -> RowStore:
         """A store that was created before.
 

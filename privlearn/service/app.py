@@ -175,8 +175,7 @@ class _Front:
         """A dependency: the caller, who must have a role."""
 
         async def checked(
-            request: Request,
-            sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
+            request: Request, sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
         ) -> Caller:
             if sent is None or not sent.credentials:
                 raise problem("no-token")

@@ -596,11 +596,7 @@ class AsyncClient:
     """One connection, which any coroutines of one loop ask over; `connect` makes it."""
 
     def __init__(
-        self,
-        path: Path,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        limits: Limits,
+        self, path: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Limits
     ) -> None:
         self.path, self._reader, self._writer, self._limits = path, reader, writer, limits
         self._numbers = itertools.count()

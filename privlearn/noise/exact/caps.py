@@ -271,10 +271,7 @@ class Candidates:
 
     def joined(self, later: Candidates) -> Candidates:
         """These rows and then ``later`` ones."""
-        pairs = (
-            (self.exponentials, later.exponentials),
-            (self.normals, later.normals),
-        )
+        pairs = ((self.exponentials, later.exponentials), (self.normals, later.normals))
         both = [a.joined(b) if a is not None and b is not None else None for a, b in pairs]
         return Candidates(both[0], both[1], self.wide)
 
