@@ -127,8 +127,7 @@ _FREE = {
 """Kinds of entries by which nothing is spent; one of a kind that is unknown may spend."""
 
 
-_MOST_LISTED = 1000
-"""Problems of a kind that are listed; the others are counted."""
+_MOST_LISTED = 1000  # Problems of a kind that are listed; the others are counted
 
 
 @final

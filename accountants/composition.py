@@ -58,12 +58,9 @@ from privlearn.losses.steps import (
     check_step,
 )
 
-_ACCURACY = 1.5e-4
-"""Share of the variance that a grid may add."""
-_FEW = 16
-"""Different dominating pairs for which there is time for a fine lattice."""
-_ORDERS = 1000
-"""Bounded-range steps in a recursion over all orders."""
+_ACCURACY = 1.5e-4  # Share of the variance that a grid may add
+_FEW = 16  # Different dominating pairs for which there is time for a fine lattice
+_ORDERS = 1000  # Bounded-range steps in a recursion over all orders
 
 EFFORT = 1.2e7
 """(Bounded-range steps) x (grid points) of a recursion: about 3 s."""

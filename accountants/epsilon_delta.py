@@ -56,8 +56,7 @@ _TIGHT = {
     "Gaussian majorant, any order",
 }
 _MOST_COMPARED = 100
-_MOST_TIGHT = 4
-"""Users with different losses whose tight composition is computed for one answer."""
+_MOST_TIGHT = 4  # Users with different losses whose tight composition is computed for one answer
 _MOST_KEPT = 4096
 """Bounds that are kept: an audit, its page and a difference ask for the same ones again."""
 

@@ -41,8 +41,7 @@ from privlearn.losses import Loss, as_replace_one, compose, parts_of
 from privlearn.losses.budgets import Currency
 from privlearn.values.adjacency import Adjacency
 
-_MOST_SUMS = 4096
-"""Combinations of users' totals that are looked at, one sum each."""
+_MOST_SUMS = 4096  # Combinations of users' totals that are looked at, one sum each
 
 CHOSEN_BEFORE = Assumption(
     kind="declared",

@@ -62,12 +62,9 @@ class _Node(Generic[N]):
         self.starts = starts
         self.values: list[N] = values
         self.children: list[_Node[N]] = children
-        self.added: N | None = None
-        """Charged to all below, and not noted there."""
-        self.most: N = most
-        """At least the largest value below, without ``added``."""
-        self.exact = True
-        """Whether ``most`` is the largest value."""
+        self.added: N | None = None  # Charged to all below, and not noted there
+        self.most: N = most  # At least the largest value below, without ``added``
+        self.exact = True  # Whether ``most`` is the largest value
         self.factor = 1
         """What is below has yet to be multiplied by it; ``added`` and ``most`` were."""
 

@@ -33,12 +33,9 @@ _MOST_PIECES = 1024
 """Pieces of slots for the dynamic programme, which takes their square; with more, a bound."""
 _MOST_CELLS = 2**33
 _CELLS_OF_AN_ENTRY = 2**21
-_CELLS_OF_A_PIECE = 2**10
-"""As long takes a piece of a greedy bound."""
-_FEW_CELLS = 2**15
-"""Of which amounts may be integers of any length, which take much longer."""
-_SHORT = 2**62
-"""Below it integers add up in 64 bits."""
+_CELLS_OF_A_PIECE = 2**10  # As long takes a piece of a greedy bound
+_FEW_CELLS = 2**15  # Of which amounts may be integers of any length, which take much longer
+_SHORT = 2**62  # Below it integers add up in 64 bits
 
 
 @final
@@ -132,8 +129,7 @@ class Visits:
         return stop - first
 
 
-_Book = dict[tuple[int, int], Amounts]
-"""Amounts by ranges of slots."""
+_Book = dict[tuple[int, int], Amounts]  # Amounts by ranges of slots
 
 
 def _add(book: _Book, users: tuple[int, int], amounts: Amounts, *, released: bool = False) -> None:
@@ -166,13 +162,10 @@ class PersonCharges:
     """How many numbers are charged at once; each adds up by itself."""
     _visit: Charges = field(init=False)
     """What stands on each slot: shared amounts per visit, and whole ones."""
-    _part: Charges = field(init=False)
-    """Shared amounts per visit only."""
-    _once: Amounts = field(init=False)
-    """The sum of all whole amounts."""
+    _part: Charges = field(init=False)  # Shared amounts per visit only
+    _once: Amounts = field(init=False)  # The sum of all whole amounts
     _whole: _Book = field(default_factory=dict)
-    _shared: _Book = field(default_factory=dict)
-    """Per visit."""
+    _shared: _Book = field(default_factory=dict)  # Per visit
 
     def __post_init__(self) -> None:
         self._visit = Charges(self.visits.users, self.terms)

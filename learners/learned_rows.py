@@ -23,8 +23,7 @@ from privlearn.rows.domains import Array, Ball
 
 Counting: TypeAlias = BatchedPrefixSum[Array] | NoisySum[Array]
 
-_PART: Final = Fraction(1, 50)
-"""Of the budget of a group."""
+_PART: Final = Fraction(1, 50)  # Of the budget of a group
 _DEVIATIONS: Final = 3.0
 """A count is taken to be at least so many standard deviations of its noise."""
 

@@ -22,8 +22,7 @@ import numpy as np
 from privlearn.learners.newton import Belief, shrunk
 from privlearn.rows.domains import Array
 
-_Batch = tuple[Array, Array, Array]
-"""θ_j, g_j and H_j."""
+_Batch = tuple[Array, Array, Array]  # θ_j, g_j and H_j
 
 Noise = Callable[[Sequence[int]], Array]
 """From batches, of which there may be gaps, to the covariance N of the noise of their sums."""

@@ -72,25 +72,17 @@ Method = Literal["auto", "thresholds", "projections", "choices", "vertices", "pu
 class _Rule(NamedTuple):
     """Public constants of a strategy."""
 
-    epochs: int
-    """The most epochs."""
+    epochs: int  # The most epochs
     users_per_noise: float
     """Least users of an epoch, in units of the number at which noise is as large as the mean."""
-    growth: float
-    """Ratio of the sizes of consecutive epochs."""
-    first_level: float
-    """Level of residuals in the first epoch, as a part of the unit."""
-    level_ratio: float
-    """From epoch to epoch."""
+    growth: float  # Ratio of the sizes of consecutive epochs
+    first_level: float  # Level of residuals in the first epoch, as a part of the unit
+    level_ratio: float  # From epoch to epoch
     least_level: float
-    first_step: float
-    """Of the first epoch."""
-    step: float
-    """Of the second epoch."""
-    picks: int = 1
-    """Vertices that are chosen in an epoch."""
-    decay: float = 1.0
-    """Ratio of the steps from the second epoch on."""
+    first_step: float  # Of the first epoch
+    step: float  # Of the second epoch
+    picks: int = 1  # Vertices that are chosen in an epoch
+    decay: float = 1.0  # Ratio of the steps from the second epoch on
 
     def level(self, epoch: int) -> float:
         """Residuals are clipped at so much of the unit."""
@@ -149,8 +141,7 @@ _VERTICES = _Rule(
 )
 _SOFT_THRESHOLD, _HARD_THRESHOLD = 1.4, 4.0
 """In standard deviations of the noise; entries beyond the second are kept whole."""
-_MEMORY = 0.4
-"""What an epoch leaves of the weights of those before it."""
+_MEMORY = 0.4  # What an epoch leaves of the weights of those before it
 _CHOICE_SHARE = Fraction(1, 2)
 """Part of the budget that pays for the choice; the rest pays for the values."""
 

@@ -50,8 +50,7 @@ Mask = NDArray[np.bool_]
 Visit = tuple[Arrival, Items]
 """Arrivals, and their places in the block counted from 1: for messages to users, nothing else."""
 
-_COINS = 4_096
-"""Users whose unused coins are drawn at once; bounds memory, changes no result."""
+_COINS = 4_096  # Users whose unused coins are drawn at once; bounds memory, changes no result
 
 
 _RECOVERY = (
@@ -65,8 +64,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
     """Serves users under a joint guarantee, and takes in their answers."""
 
     random_state: int
-    _pending_state: ClassVar[str]
-    """What the last user was served, while no answer has come."""
+    _pending_state: ClassVar[str]  # What the last user was served, while no answer has come
 
     @abstractmethod
     def _policy(self, visit: tuple[Own, Items]) -> Act:

@@ -20,8 +20,7 @@ from privlearn.mechanisms import AnytimeBLT, PrefixSum
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Ball
 
-_CLIP = 0.08
-"""Level of residuals at which increments are clipped, as a part of the unit."""
+_CLIP = 0.08  # Level of residuals at which increments are clipped, as a part of the unit
 _STEP, _DELAY = 1.4, 20
 """The step after t users is at most _STEP/(t + d/μ + _DELAY)."""
 _USERS_PER_BLOCK_USER, _LARGEST_BLOCK = 16, 64
@@ -31,12 +30,9 @@ _USERS_PER_BLOCK_USER, _LARGEST_BLOCK = 16, 64
 class _Aim(NamedTuple):
     """What the increments of a block are made for."""
 
-    learned: int
-    """Users in the running sum before it."""
-    users: range
-    """Of the block, or what was left of it when its stream began."""
-    theta: Array
-    """Where the running sum is the gradient after the last of them."""
+    learned: int  # Users in the running sum before it
+    users: range  # Of the block, or what was left of it when its stream began
+    theta: Array  # Where the running sum is the gradient after the last of them
 
     def reached(self, before: Terms, learned: int) -> Terms:
         """Where the running sum is the gradient with ``learned`` users, not all of the block.

@@ -33,8 +33,7 @@ from privlearn.rows.domains import Array
 Picks = NDArray[np.int64]
 """Indices of points, the first pick first."""
 
-_UNUSUAL = 2**46
-"""Floors of noise that is 64 scales or more from 0: doubles decide nothing then."""
+_UNUSUAL = 2**46  # Floors of noise that is 64 scales or more from 0: doubles decide nothing then
 _FIRST_BITS, _MOST_BITS = 64, 2**9
 
 

@@ -527,8 +527,7 @@ def _least_noise(bounds: _Bounds, ridge: float, budget: Currency) -> float:
     return std
 
 
-_FULL = 1 - 1e-10
-"""Leaves room for the rounding of the sum of two prices."""
+_FULL = 1 - 1e-10  # Leaves room for the rounding of the sum of two prices
 
 
 def _share_of(budget: Currency) -> Callable[[MinimizerLoss], float]:

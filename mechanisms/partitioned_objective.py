@@ -33,8 +33,7 @@ from privlearn.rows.partitions.rows import OpenedPartitions
 BITS = 61
 """Sums are counted in 2⁻⁶¹ of (a power of two above) what one record can add."""
 MOST_DIMENSIONS = 2**22
-_KEPT = 8
-"""Points whose sums are kept for when the solver asks for them again."""
+_KEPT = 8  # Points whose sums are kept for when the solver asks for them again
 
 
 @final

@@ -30,10 +30,8 @@ from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import Exact
 from privlearn.values.validate import Count, check_fields
 
-_WORDS = 2
-"""Numbers of a report that hold the seed, 24 bits each."""
-_AT_ONCE = 2**20
-"""Numbers of the subspaces that are in memory at once, in several copies."""
+_WORDS = 2  # Numbers of a report that hold the seed, 24 bits each
+_AT_ONCE = 2**20  # Numbers of the subspaces that are in memory at once, in several copies
 
 
 @final

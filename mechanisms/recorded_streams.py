@@ -19,8 +19,7 @@ from privlearn.values.adjacency import Adjacency
 from privlearn.values.participation import Participation
 
 _KINDS: Final = {kind.kind: kind for kind in (BinaryTree, BufferedToeplitz, AnytimeBLT, BandedBLT)}
-_MOST_WORK = 2**29
-"""Rows times visits, of all streams of one ledger; some seconds."""
+_MOST_WORK = 2**29  # Rows times visits, of all streams of one ledger; some seconds
 
 
 @final

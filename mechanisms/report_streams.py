@@ -49,8 +49,7 @@ class EachReport(ABC, Generic[X]):
         @property
         def limit(self) -> float: ...
 
-    _spends: tuple[Spend, Spend]
-    """Of one release, and of a stream; see `spends_of`."""
+    _spends: tuple[Spend, Spend]  # Of one release, and of a stream; see `spends_of`
 
     def spend(self, *, interactive: bool = False) -> Spend:
         """The statement for the ledger; domain and noise give the price."""

@@ -19,8 +19,7 @@ from privlearn.rows.domains import Array, Bound
 from privlearn.rows.domains.clipping import bound
 from privlearn.values.validate import Checked, Positive, check_fields, count, finite, positive
 
-_SLACK = 1e-6
-"""Relative slack of the checks on random points."""
+_SLACK = 1e-6  # Relative slack of the checks on random points
 
 
 @runtime_checkable

@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 from privlearn.rows.domains import Array, Bound, Norm, exponent_of
 from privlearn.values.validate import AtLeastTwo, Checked, Count, assign
 
-_PAIRS_AT_ONCE = 2**22
-"""Numbers in a block of differences when a diameter is computed."""
-_UP = 1 + 1e-12
-"""Covers the rounding of a computed distance."""
+_PAIRS_AT_ONCE = 2**22  # Numbers in a block of differences when a diameter is computed
+_UP = 1 + 1e-12  # Covers the rounding of a computed distance
 
 
 class Vertices(Protocol):

@@ -81,8 +81,7 @@ class Attesting(Protocol):
         """What was written, oldest first."""
 
 
-_MOST = 2**53 - 1
-"""Rejected messages that are counted."""
+_MOST = 2**53 - 1  # Rejected messages that are counted
 
 
 @final

@@ -227,8 +227,7 @@ class _Check:
     ) -> None:
         self._factory, self._data, self._learned = factory, data, learned
         self._protocol, self._folder, self._seed = protocol, folder, seed
-        self.whole: _Watched
-        """The run that nothing ends."""
+        self.whole: _Watched  # The run that nothing ends
 
     def first(self, accountant: Callable[..., Any], cap: Currency, deaths: int) -> list[_Copy]:
         path = self._folder / "ledger"

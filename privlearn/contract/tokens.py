@@ -52,8 +52,7 @@ class Token(Generic[B]):
     """What it was issued for."""
     adjacency: Adjacency
     """The neighbour relation of the accountant."""
-    _priced: Loss | None
-    """The loss whose price ``budget`` and ``failure`` are."""
+    _priced: Loss | None  # The loss whose price ``budget`` and ``failure`` are
     _issuer: Issuer
     _used: bool
     _lock: Exclusive

@@ -57,14 +57,10 @@ TURN = 10.0
 """Seconds after which a process loses its turn, if others wait; public."""
 GRACE = 2.0
 """Seconds that a process whose connection was cut has to come back; public."""
-_FOR_EACH = 0.002
-"""Seconds more for each entry that a process has to take in first."""
-_PAGE = 4 * 2**20
-"""Bytes of entries that are sent at once."""
-_BEHIND = 1000
-"""Entries that may be sent with the turn; who knows less takes them in before."""
-_REMEMBERED = 4096
-"""Entries of which the record is told again, by their nonces."""
+_FOR_EACH = 0.002  # Seconds more for each entry that a process has to take in first
+_PAGE = 4 * 2**20  # Bytes of entries that are sent at once
+_BEHIND = 1000  # Entries that may be sent with the turn; who knows less takes them in before
+_REMEMBERED = 4096  # Entries of which the record is told again, by their nonces
 _LOG = logging.getLogger("privlearn.ledger.owner")
 
 

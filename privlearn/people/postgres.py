@@ -46,8 +46,7 @@ from privlearn.values.validate import text as valid_text
 
 T = TypeVar("T")
 _LOST = "in place of one that is lost: People.postgres(ledger, 'replace_lost', ...)"
-_TRIES = 20
-"""Of a turn that the server undoes for the sake of another transaction."""
+_TRIES = 20  # Of a turn that the server undoes for the sake of another transaction
 
 
 @final

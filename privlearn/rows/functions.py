@@ -34,8 +34,7 @@ U = TypeVar("U")
 _PACKAGE = __name__.partition(".")[0]
 NOT_NAMED = "any(rows on a timetable)"
 """In place of the names of what such rows passed through: they would tell whether somebody came."""
-_LONGEST_NAME = 200
-"""Characters; a name is for people, and no more of it goes to the ledger."""
+_LONGEST_NAME = 200  # Characters; a name is for people, and no more of it goes to the ledger
 
 
 @final

@@ -27,8 +27,7 @@ Ranges = tuple[range, ...]
 """Disjoint ranges of arrival indices in ascending order, none next to another."""
 
 _FORMAT: Final = b"privlearn partial sum 2"
-_NONCE = 12
-"""Bytes of a nonce of AES-GCM."""
+_NONCE = 12  # Bytes of a nonce of AES-GCM
 
 
 @final

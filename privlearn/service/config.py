@@ -34,8 +34,7 @@ from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_i
 from privlearn.values.participation import Participation
 
 PORT: Final = 8350
-_NUMBER: Final = 26
-"""Characters of a number in JSON at most, with what separates it from the next."""
+_NUMBER: Final = 26  # Characters of a number in JSON at most, with what separates it from the next
 _BESIDE: Final = 8_192
 """Bytes of a request's names, and of the longest id with each character escaped, at most."""
 

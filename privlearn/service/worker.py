@@ -20,10 +20,8 @@ from privlearn.service.link import Asked, OwnerLink
 from privlearn.service.logs import log, log_crashes, log_to_stderr
 from privlearn.service.stopping import when_told
 
-_BESIDE = 256
-"""Files that a worker may have, beyond those of its connections."""
-_WAITING = 1_024
-"""Requests of one name that may wait for the owner, of all workers together."""
+_BESIDE = 256  # Files that a worker may have, beyond those of its connections
+_WAITING = 1_024  # Requests of one name that may wait for the owner, of all workers together
 
 
 class _Server(uvicorn.Server):

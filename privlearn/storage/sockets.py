@@ -48,8 +48,7 @@ try:
 except ImportError:  # `located_socket` says so
     fcntl = None  # type: ignore[assignment]
 
-_BETWEEN = 0.1
-"""Seconds until a server that could not take a connection tries again."""
+_BETWEEN = 0.1  # Seconds until a server that could not take a connection tries again
 _LOG = logging.getLogger("privlearn.local_sockets")
 _UNKNOWN = LocalSocketError("the other side failed unexpectedly; its log says how")
 
@@ -681,5 +680,4 @@ class AsyncClient:
         await self.close()
 
 
-_AT_ONCE = 2**18
-"""Bytes that are read at once."""
+_AT_ONCE = 2**18  # Bytes that are read at once
