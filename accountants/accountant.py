@@ -236,7 +236,6 @@ class _Accountant(Issuing[B], Generic[B]):
     def _read(
         cls, book: Ledger, noise: NoiseSource | None, accountant: str | None, people: People | None
     ) -> tuple[Self, Replay]:
-        """An accountant that the ledger holds, and what it released before."""
         log, source, before = read_account(book, cls.trust, noise, accountant, people)
         resumed = cls.__new__(cls)
         resumed._start(log, TokenEntries(log, source, None, people))

@@ -270,12 +270,7 @@ def _valid_head(head: str | None) -> str | None:
 
 @final
 class _Audit:
-    """The audit of one ledger, as far as it was read.
-
-    Args:
-        head: one that was kept elsewhere.
-        restate, watcher: as of `Examination`.
-    """
+    """The audit of one ledger, as far as it was read."""
 
     def __init__(
         self,

@@ -69,7 +69,6 @@ class AuditedAccount:
         return problem
 
     def _check_visits(self, entry: SpendEntry) -> str:
-        """What is wrong with a gain that is for all visits of a person."""
         try:
             found = restated_visits(entry, read_loss(entry.loss), self.restate)
         except Exception as error:  # whatever a file holds, an audit ends

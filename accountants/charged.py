@@ -171,7 +171,6 @@ class Account:
             )
 
     def _before(self) -> str:
-        """What the ledger says of a token that can be spent, or ended, no more."""
         match self.outcome:
             case None:
                 return "was spent before: it stays charged; whether anything left is not known here"
@@ -480,7 +479,6 @@ class Tallies(Generic[K]):
         return edges
 
     def __iter__(self) -> Iterator[K]:
-        """What was counted for anybody."""
         return iter(self._edges)
 
     def of(self, user: int) -> dict[K, int]:

@@ -398,7 +398,6 @@ def _gap(value: float, low: float) -> float:
 
 
 def _invert(upper: Callable[[float], float], delta: float) -> float:
-    """A point where the decreasing bound is at most delta, by bisection; inf if there is none."""
     if upper(0.0) <= delta:
         return 0.0
     low, high = 0.0, 1.0

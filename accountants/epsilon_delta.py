@@ -281,7 +281,6 @@ def _best_delta(what: Evaluated, epsilon: float) -> RoundedNumber:
 
 
 def _better(found: RoundedNumber | None, quick: Callable[[], RoundedNumber]) -> RoundedNumber:
-    """A tight composition includes the other methods, but for the sharper ones of `quick`."""
     if found is not None and found.method in _TIGHT:
         return found
     other = quick()

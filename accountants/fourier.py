@@ -339,7 +339,6 @@ def _telescope(one: Spectrum, both: Spectrum, count: int) -> Spectrum:
 
 
 def _power(base: Spectrum, count: int) -> Spectrum:
-    """base**count by multiplications only."""
     result: Spectrum | None = None
     while True:
         if count & 1:

@@ -329,7 +329,6 @@ _MOST_ROUNDS = 4096  # Above this many rounds (k·ε, …) is not looked at: it 
 
 
 def _split(what: Composite) -> tuple[Fraction, Composite]:
-    """The probability of failure, and what is left apart from it."""
     if not isinstance(what, Loss):
         return Fraction(0), what
     failed = what.failure()

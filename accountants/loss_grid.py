@@ -151,7 +151,6 @@ def _trim(law: Law, tail: float) -> Law:
 
 
 def _join(one: Law, two: Law, tail: float, direct: bool = False) -> Law:
-    """Both, one after the other; directly where that takes little time, or as told."""
     while one.step < two.step:
         one = _coarsen(one)
     while two.step < one.step:
@@ -296,7 +295,6 @@ def dyadic(size: float) -> float:
 
 
 def _leaf(step: Dominated, tail: float, mesh: Mesh, direction: Direction) -> Law:
-    """One dominating pair on a lattice fine enough for it."""
     match step:
         case GaussianStep(mu_squared):
             return _gaussian_leaf(math.sqrt(mu_squared) * (1 + 4 * ULP), tail, mesh)

@@ -80,7 +80,6 @@ class Meter:
         failure: Fraction,
         shared: bool,
     ) -> None:
-        """The same for the most that any one person can be charged."""
         whole = (*amount.amounts, failure)
         if not persons.may_exceed(users, whole, shared, self._within):
             return

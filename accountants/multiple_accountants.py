@@ -62,15 +62,12 @@ def check_beside(opened: OpenEntry, others: Iterable[OpenEntry]) -> None:
                 "simulations and real noise need ledgers of their own"
             )
         shifting = Adjacency.ADD_REMOVE in (opened.adjacency, other.adjacency)
-        if shifting and _one_population(opened, other) and opened.users != other.users:
+        one = opened.population is not None and opened.population == other.population
+        if shifting and one and opened.users != other.users:
             raise AdjacencyError(
                 f"population = {opened.population!r}: add-remove shifts indices, so all of its "
                 f"accountants are for users {list(other.users)}, not {list(opened.users)}"
             )
-
-
-def _one_population(a: OpenEntry, b: OpenEntry) -> bool:
-    return a.population is not None and a.population == b.population
 
 
 @final
@@ -197,8 +194,6 @@ def _priced_under(loss: Loss, relation: Adjacency, state: AccountState) -> Loss:
 @final
 @dataclass(frozen=True)
 class _Unit:
-    """Accountants whose indices are the same people."""
-
     anybody: Sum
     one: list[Composite] | None
     """The total of the user who is asked about; None if none of them has that index."""
@@ -313,7 +308,6 @@ def _added(states: Sequence[AccountState], pieces: Sequence[Pieces]) -> Pieces:
 
 
 def _anybody(units: Sequence[Sum]) -> Sum:
-    """For a person who may be anybody in each unit."""
     states = tuple(state for unit in units for state in unit.states)
     who = _somebody(states)
     number = math.prod(len(unit.parts) for unit in units)

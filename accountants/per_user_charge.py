@@ -200,7 +200,6 @@ class Charges:
         return first, Fraction(most or 0, self._unit), Fraction(least or 0, self._unit)
 
     def _in_units(self, amounts: Amounts) -> Any:
-        """Amounts over the common denominator, which grows if need be."""
         last = self._charged
         if last is not None and last[0] is amounts:
             return last[1]
@@ -280,7 +279,6 @@ class Charges:
         return True
 
     def _cut(self, at: int) -> None:
-        """Makes ``at`` the start of a piece."""
         if not self.users.start < at < self.users.stop:
             return
         root = self._root

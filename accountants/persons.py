@@ -218,7 +218,6 @@ class PersonCharges:
         return True
 
     def _after(self, users: range, amounts: Amounts, shared: bool) -> Amounts:
-        """As `bound`, after a further charge; in a time that hardly grows with the charges."""
         most = self.visits.rule.most
         each = self._each(users, amounts, shared)
         none = (Fraction(0),) * self.terms

@@ -248,7 +248,6 @@ class Prices:
         return found
 
     def _priced(self, loss: Loss) -> LossPrice:
-        """A price that is worked out, or that was for another account in the same currency."""
         key = self._cap.__class__, self.orders, loss.__class__, loss
         found = _PRICED.get(key)
         if found is not None:

@@ -128,8 +128,6 @@ def owning_ledger(
 @final
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Arguments of `serve_ledger`."""
-
     socket: str | os.PathLike[str] | None
     new: bool
     head: str | None

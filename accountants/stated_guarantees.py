@@ -239,7 +239,6 @@ def stated_composition(
 
 
 def _ways(states: Sequence[AccountState], relation: Adjacency) -> list[Assumption]:
-    """How accounts of several kinds came into one sum."""
     lines = []
     if len({state.opened.trust for state in states}) > 1:
         lines.append(

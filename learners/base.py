@@ -157,7 +157,6 @@ class Learner(ABC):
 
     @classmethod
     def _begun_under(cls, accountant: Accountant[Any]) -> LearnerEntry | None:
-        """What an earlier process began."""
         if accountant.learner is None and accountant.resumed and accountant.begun:
             raise LedgerError(
                 f"{cls.__name__}: the ledger was begun without a learner, or by a version "
@@ -194,7 +193,6 @@ class Learner(ABC):
 
     @classmethod
     def _made_again(cls, accountant: Accountant[Any], given: Mapping[str, Any]) -> Self:
-        """With the parameters in the ledger; raises as `resume`."""
         begun = cls._begun_under(accountant)
         if begun is None or _name_of(begun) != cls.__name__:
             had = "no learner: start one"
@@ -212,7 +210,6 @@ class Learner(ABC):
 
     @classmethod
     def _begun_with(cls, begun: LearnerEntry) -> dict[str, Any]:
-        """Its parameters in their stored form, with those that were added since."""
         known, before = inspect.signature(cls).parameters, dict(begun.parameters)
         for name, values in cls._removed.items():
             if before.get(name) in values:

@@ -69,7 +69,6 @@ class MixedStatistics:
         return Belief(mean, precision)
 
     def _denoised_hessians(self) -> list[Array]:
-        """As for batches of known sizes (`BatchStatistics`), with shares by the released traces."""
         covariance, n = self.hessian_noise(self.numbers), len(self.batches)
         sums = [hessian for _, _, hessian in self.batches]
         traces = np.maximum([float(np.trace(hessian)) for hessian in sums], 0.0)

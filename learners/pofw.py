@@ -70,8 +70,6 @@ Method = Literal["auto", "thresholds", "projections", "choices", "vertices", "pu
 
 
 class _Rule(NamedTuple):
-    """Public constants of a strategy."""
-
     epochs: int  # The most epochs
     users_per_noise: float
     """Least users of an epoch, in units of the number at which noise is as large as the mean."""
@@ -212,7 +210,6 @@ class DPPOFW(StrategyLearner):
         self._strategy = _STRATEGIES[self.method_](self, accountant)
 
     def _chosen(self, budget: Currency) -> str:
-        """The method, by the public sizes of noise; see the module."""
         inside, dim = self.constraint_set, self._dim
         sums = "thresholds" if self._is_ball else "projections"
         choices = "choices" if self._is_ball else "vertices"
@@ -254,7 +251,6 @@ class _ByEpochs(Strategy):
         self._learned: list[LearnedRows] = []
 
     def _count(self, sizes: Sequence[Sequence[int]] = ()) -> Fraction:
-        """Begins counts of the rows that are learned; the part of the budget that is left."""
         self._learned = learned_rows(
             self._learner, self._accountant, self._budgets, self._epochs.all, sizes
         )

@@ -411,13 +411,11 @@ class StreamLearner(Learner):
 
 
 def _ids(people: Any, rows: int) -> Any:
-    """Ids of rows; a single row may come with its id as it is."""
     alone = isinstance(people, str | bytes | int | np.integer) and rows == 1
     return [people] if alone else people
 
 
 def _of_rows(x: NDArray[Any]) -> bool:
-    """Whether a one-dimensional array holds rows of several users as objects."""
     return x.dtype == object and any(isinstance(row, list | tuple | np.ndarray) for row in x)
 
 

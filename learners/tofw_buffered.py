@@ -97,7 +97,6 @@ class Buffered(Strategy):
 
 
 def _epochs(users: int) -> list[tuple[int, float]]:
-    """Sizes, and levels of residuals."""
     first = int(users * _FIRST_EPOCH)
     both = zip((first, users - first), _CLIPS, strict=True)
     return [(size, level) for size, level in both if size]

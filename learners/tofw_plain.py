@@ -28,8 +28,6 @@ _USERS_PER_BLOCK_USER, _LARGEST_BLOCK = 16, 64
 
 
 class _Aim(NamedTuple):
-    """What the increments of a block are made for."""
-
     learned: int  # Users in the running sum before it
     users: range  # Of the block, or what was left of it when its stream began
     theta: Array  # Where the running sum is the gradient after the last of them
@@ -121,11 +119,7 @@ class Plain(Strategy):
                 self._begin_block()
 
     def _aim(self, first: int) -> None:
-        """Makes the increments of a block, or of what is left of one for a new stream.
-
-        Args:
-            first: user of the open stream.
-        """
+        """Makes the increments of a block, or of what is left of one for a new stream."""
         start, stop = self._users.start + self._done, self.next_change()
         users = range(max(start, first), stop)
         if users == self._aimed.users:
@@ -144,7 +138,6 @@ class Plain(Strategy):
         self._noise = self._learner._dim * std * std
 
     def _move(self, sums: Array, stop: int) -> None:
-        """Steps for the last users before ``stop``, one for each of the running sums."""
         first = stop - len(sums) - self._users.start + 1
         energy = (sums * sums).sum(axis=1)
         steps = [

@@ -134,7 +134,6 @@ class Whitened(Strategy):
         self._variance = self._users_so_far = self._users_now = 0.0
 
     def _calibrated(self, users: range, *, first: bool, steps: int) -> list[Any]:
-        """The mechanisms of an epoch: moments, steps, first and last mean."""
         scale, budgets = self._scale, self._budgets
         rest = LearnedRows.rest(budgets)
         adjacency, constant = self._accountant.adjacency, self._constant
@@ -290,7 +289,6 @@ def _features(block: Example) -> Array:
 
 
 def _first(block: Array) -> Array:
-    """Of one person's rows."""
     return np.asarray(block[0])
 
 

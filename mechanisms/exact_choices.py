@@ -110,7 +110,6 @@ class NoisyScores:
         return points[:top]
 
     def _in_order(self, row: int, points: Picks) -> Picks:
-        """Points by their real noisy scores, the largest first."""
         total = [int(number) for number in self.totals[row]]
         unit, start = Fraction(float(self.units[row])), row * self.vertices.count
         scores = {

@@ -466,7 +466,6 @@ def _each_call(visits: int | Sequence[int], calls: int) -> list[int]:
 def _solver_error(
     objective: Objective[Any], region: Region | None, ridge: float, noise_std: float, rows: int
 ) -> float:
-    """What is certified for tilts of every size."""
     reach = _reach(objective, region, ridge, noise_std, rows)
     usual = attainable(
         objective, region or WholeSpace(objective.dim), rows=rows, ridge=ridge, tilt_std=noise_std

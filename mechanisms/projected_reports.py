@@ -98,10 +98,8 @@ class ProjectedReport(EachReport[Array]):
 
     @property
     def limit(self) -> float:
-        return self._flat().limit * self.scale
-
-    def _flat(self) -> BallReport:
-        return BallReport(self.cap.dim, self.cap.mean, self.cap, self.adjacency)
+        flat = BallReport(self.cap.dim, self.cap.mean, self.cap, self.adjacency)
+        return flat.limit * self.scale
 
     def spend(self, *, interactive: bool = False) -> Spend:
         return Spend(

@@ -30,11 +30,7 @@ class RecordedStreams:
         self._left = _MOST_WORK
 
     def __call__(self, entry: SpendEntry) -> Spend | None:
-        """What the recorded stream states; None if it is none of ours, or takes too long.
-
-        Raises:
-            KeyError, TypeError, ValueError: parameters of no such stream.
-        """
+        """What the recorded stream states; None if it is none of ours, or takes too long."""
         stated, noise = entry.parameters, noise_from_dict(entry.noise)
         domain, kind = domain_from_dict(entry.domain), _KINDS.get(str(stated.get("factorization")))
         batched = entry.mechanism == "batched-prefix-sum"

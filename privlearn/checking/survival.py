@@ -369,7 +369,6 @@ def _later(days: int) -> Iterator[None]:
 
 
 def _copy(ledger: Path, to: Path) -> None:
-    """Copies what a process leaves of a ledger: it, its log, its head and its large values."""
     to.parent.mkdir(parents=True)
     for ending in ("", "-wal", "-tail", ".head", ".values"):
         name = f"{ledger.name}{ending}"

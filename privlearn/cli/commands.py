@@ -27,18 +27,14 @@ def announcing_group(prefix: str = "") -> type[TyperGroup]:
     class AnnouncingGroup(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
             own = super().list_commands(ctx)
-            found = (name.removeprefix(prefix) for name in announced(COMMANDS) if _in(name, prefix))
-            return [*own, *sorted(set(found) - set(own))]
+            found = {n.removeprefix(prefix) for n in announced(COMMANDS) if n.startswith(prefix)}
+            return [*own, *sorted({name for name in found if " " not in name} - set(own))]
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             own = super().get_command(ctx, cmd_name)
             return _announced(prefix + cmd_name) if own is None else own
 
     return AnnouncingGroup
-
-
-def _in(name: str, prefix: str) -> bool:
-    return name.startswith(prefix) and " " not in name.removeprefix(prefix)
 
 
 def _announced(name: str) -> Any:

@@ -147,7 +147,6 @@ class Lease(Generic[X]):
         return self._mechanism.release(rows, own)
 
     def _take(self, spend: Spend, loss: Loss) -> RecordedToken:
-        """Takes one run, once the spend that pays for it is durable."""
         with self._lock:
             self._check_alive()
             if self._account is None or self._stated is None:

@@ -338,11 +338,7 @@ def _person(rows: Sequence[list[str]], place: int) -> str | None:
 def _one_user(
     rows: Sequence[list[str]], header: list[str], config: ChoiceConfig
 ) -> tuple[Array, int]:
-    """Features (items, d) and choice of one user.
-
-    Raises:
-        ValueError: the lines cannot be used; the message tells of no cell.
-    """
+    """Features (items, d) and choice of one user; what is raised tells of no cell."""
     if len({row[header.index("user")] for row in rows}) > 1:
         raise ValueError(
             f"different users in the {config.items} lines that --items gives to each user"

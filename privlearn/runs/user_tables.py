@@ -293,7 +293,6 @@ def _check_types(wanted: Wanted, schema: Any, features: Sequence[str]) -> None:
 
 
 def _check_classes(wanted: Wanted, kind: Any) -> None:
-    """Classes that no cell of the target's type can name are refused."""
     from pyarrow import types
 
     kind = kind.value_type if types.is_dictionary(kind) else kind
@@ -404,7 +403,6 @@ def _assembled(
 
 
 def _id(cell: Any) -> str | None:
-    """Whose row it is; the text of a whole number in a column of numbers."""
     return str(cell) or None if isinstance(cell, str | int) else None
 
 

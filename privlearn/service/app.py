@@ -139,8 +139,6 @@ class _Limits:
 
 
 class _Front:
-    """What the routes share."""
-
     def __init__(
         self, config: ServiceConfig, tokens: AccessTokens, asked: Asked, counters: Counters
     ) -> None:
@@ -351,8 +349,6 @@ class _Front:
 
 
 def _with_body(name: str, form: type[BaseModel]) -> Callable[[F], F]:
-    """Says of a route what its body is, which FastAPI reads from annotations."""
-
     def named(route: F) -> F:
         route.__annotations__[name] = form
         return route
@@ -361,6 +357,5 @@ def _with_body(name: str, form: type[BaseModel]) -> Callable[[F], F]:
 
 
 def _described(form: type[BaseModel]) -> dict[str, Any]:
-    """A body that is not read by FastAPI, as OpenAPI has it."""
     schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
     return {"required": True, "content": {"application/json": {"schema": schema}}}

@@ -391,7 +391,6 @@ def _names(table: type[BaseModel]) -> list[str]:
 
 
 def _known(name: str, names: Mapping[str, Any] | Iterable[str]) -> str:
-    """What was perhaps meant, and all that may be."""
     listed = list(names)
     near = difflib.get_close_matches(name, listed, n=1, cutoff=0.5)
     meant = f"did you mean {near[0]!r}? " if near else ""

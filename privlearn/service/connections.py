@@ -66,8 +66,6 @@ class Places:
 
 
 class _Connection(H11Protocol):
-    """One of HTTP, which says when it waits."""
-
     places: ClassVar[Places]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

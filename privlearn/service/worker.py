@@ -76,7 +76,6 @@ def server_of(config: ServiceConfig, asked: Asked) -> uvicorn.Server:
 
 
 def _have_files(wanted: int) -> None:
-    """Lets this process have so many files, if the system does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY != soft < wanted:
         may = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
