@@ -387,7 +387,6 @@ class _Audit:
 
 
 def _protecting(books: Sequence[AuditedAccount], asked: Asked) -> Sequence[AuditedAccount]:
-    """The accounts that have the user who is asked about."""
     for book in books:
         book.state.check_asked(asked.rounds, asked.user)
     found = [b for b in books if asked.users is None or asked.user in b.state.users]

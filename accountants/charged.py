@@ -556,7 +556,6 @@ class Tallies(Generic[K]):
         return self.users.stop, []
 
     def _steps(self) -> Iterator[tuple[int, list[tuple[K, int]]]]:
-        """Where something changes, in order, and what."""
         changes: dict[int, list[tuple[K, int]]] = {}
         for what, edges in self._edges.items():
             for at, change in edges.items():

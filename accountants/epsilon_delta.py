@@ -197,7 +197,6 @@ def _largest(
 
 
 def _maximal(parts: Sequence[Composite]) -> list[Composite]:
-    """Without those who lose only a part of what somebody else loses."""
     if len(parts) > _MOST_COMPARED:
         return list(parts)
     tallies = [dict(_any_order(p).parts) if isinstance(p, Loss) else None for p in parts]

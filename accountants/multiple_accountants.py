@@ -274,7 +274,6 @@ def remarks(states: Sequence[AccountState]) -> list[str]:
 
 
 def _somebody(states: Sequence[AccountState]) -> str:
-    """Whom a sum over accountants is for, where no indices were declared to be the same."""
     ruled = [state for state in states if state.visits is not None]
     rest = [state for state in states if state.visits is None]
     told = ["all visits that are learned in " + _each(ruled)] if ruled else []

@@ -147,7 +147,6 @@ def _only(book: _Book, term: int) -> dict[tuple[int, int], Fraction]:
 
 
 def _higher(charges: Charges, users: range, by: Amounts) -> list[Fraction]:
-    """The largest amounts of any slot, once some have more."""
     everywhere, there = charges.largest(), charges.largest(users)
     return [max(a, b + c) for a, b, c in zip(everywhere, there, by, strict=True)]
 

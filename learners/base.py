@@ -91,10 +91,6 @@ class Learner(ABC):
     def _started(self) -> bool:
         return hasattr(self, "_accountant")
 
-    def _check_fresh(self) -> None:
-        if self._started:
-            raise RuntimeError("the learner has started: make a new one for another accountant")
-
     def _check_started(self) -> None:
         if not hasattr(self, "_accountant"):
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
@@ -124,7 +120,8 @@ class Learner(ABC):
             RowStoreError: the store is of another accountant, or older than the ledger.
             RuntimeError: started before.
         """
-        self._check_fresh()
+        if self._started:
+            raise RuntimeError("the learner has started: make a new one for another accountant")
         self._check_accountant(accountant)
         self._kept = KeptRows(store, accountant, self._row_kinds)
         begun = self._begun_under(accountant)

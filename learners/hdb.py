@@ -214,7 +214,6 @@ class DPHDB(BatchLearner, ServedBandit):
         return epoch_ends(setting.horizon, first, self._method.growth)
 
     def _setting_of_row(self, accountant: Accountant[Any]) -> EpochSetting:
-        """With the budget that one row may cost in each epoch."""
         return self._setting(accountant)._replace(budget=one_row_budget(accountant, self._batches))
 
     def _distinct_steps(self) -> tuple[list[OneOfK[Array]], list[int]]:
@@ -273,8 +272,6 @@ class DPHDB(BatchLearner, ServedBandit):
     def _contributions(
         self, rows: Rows[Feedback], theta: Array
     ) -> tuple[Rows[Increments], Rows[Array]]:
-        """Increments and contexts (n, 1, d): of each row, or one of each person."""
-
         def increments(feedback: Feedback) -> Increments:
             return self._increments(feedback, theta)
 

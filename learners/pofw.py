@@ -233,8 +233,6 @@ def _priced(price: Any) -> bool:
 
 
 class _ByEpochs(Strategy):
-    """A strategy over epochs of public sizes, by a rule."""
-
     rule: _Rule
     _learner: DPPOFW
 

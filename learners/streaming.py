@@ -53,8 +53,6 @@ R_co = TypeVar("R_co", bound=NDArray[Any], covariant=True)
 
 
 class _Releasing(Protocol[R_co]):
-    """A mechanism, whatever kind of array it releases."""
-
     def loss(self) -> Loss: ...
     def release(self, rows: Rows[Any], token: Token[B], /) -> Released[R_co]: ...
 

@@ -444,7 +444,6 @@ class _Bounds(NamedTuple):
         return MinimizerLoss(**numbers, ridge=ridge, noise_std=noise_std)
 
     def of_person(self, ridge: float, noise_std: float) -> list[tuple[MinimizerLoss, int]]:
-        """What one person pays, with how often."""
         single = self.loss(ridge, noise_std)
         return [(single.several(m, 1) if m > 1 else single, n) for m, n in self.visits]
 

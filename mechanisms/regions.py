@@ -348,7 +348,6 @@ class Polyhedron:
 
 
 def _without_repetitions(rows: Array, limits: Array) -> tuple[Array, Array]:
-    """Unit rows without those that say less than another in the same direction."""
     kept: list[int] = []
     for i in np.argsort(limits, kind="stable"):
         same = False

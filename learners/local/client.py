@@ -160,7 +160,7 @@ class LocalClient(Generic[B]):
         self._take(model, batch)
         if users.start < self._warm:
             return np.arange(users.start, users.stop) % method.n_arms
-        bad = ~np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        bad = ~np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         if bad.any():
             self.diagnostics.note("contexts that cannot be used", users, bad)
             values[bad] = 0.0

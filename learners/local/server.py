@@ -353,7 +353,6 @@ class LocalServer:
         self._recorded += 1
 
     def _take_again(self, entry: SumsEntry, value: Array) -> None:
-        """The steps of a server that died, from its integers."""
         try:
             if self.config.method.per_message:
                 self._take_messages(entry, value)

@@ -353,7 +353,6 @@ class _Run:
 
 
 def _same(spend: Spend, stated: Spend) -> bool:
-    """Whether two statements are the same to whoever reads the ledger."""
     if spend is stated:
         return True
     if is_builtin(spend.domain) and is_builtin(spend.noise):

@@ -378,7 +378,9 @@ class LedgerOwner:
             self._check_turn(session, fields)
             value = _value_in(entry, fields.optional_text("digest"), attached[len(stored) :])
             line = self._append(entry, value, nonce)
-            self._remember(nonce, body, line)
+            self._written[nonce] = body, line
+            if len(self._written) > _REMEMBERED:
+                self._written.popitem(last=False)
             self._hold(session, entry)
         return Message({"unsettled": not needs_no_sync(entry.body())}, line)
 
@@ -390,11 +392,6 @@ class LedgerOwner:
         if found[0] != body:
             raise LedgerError(f"nonce {nonce} is that of another entry: nothing was recorded")
         return found[1]
-
-    def _remember(self, nonce: str, body: bytes, line: bytes) -> None:
-        self._written[nonce] = body, line
-        if len(self._written) > _REMEMBERED:
-            self._written.popitem(last=False)
 
     def _check_turn(self, session: _Session, fields: _Fields) -> None:
         turn, number = self._turn, fields.optional_number("turn")

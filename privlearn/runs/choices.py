@@ -139,7 +139,6 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
 
 
 def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: bool) -> Outcome:
-    """Learns from logged choices under a central guarantee; scores the cars on held-out people."""
     survey = logged(config)
     check_registry(config, out, resume=resume)
     folders = Folders.create(out, config, resume=resume)

@@ -378,7 +378,8 @@ def _assembled(
         try:
             cells = list(record())
             if person is not None:
-                people[user] = _id(cells[person])
+                cell = cells[person]
+                people[user] = str(cell) or None if isinstance(cell, str | int) else None
             found = numbers(cells, places, asked)
             labels[user] = label(cells[target])
             values[user] = found
@@ -400,10 +401,6 @@ def _assembled(
         rows - len(records),
         None if person is None else tuple(people),
     )
-
-
-def _id(cell: Any) -> str | None:
-    return str(cell) or None if isinstance(cell, str | int) else None
 
 
 def _places(wanted: Wanted, names: Sequence[str]) -> list[int]:

@@ -201,7 +201,6 @@ class _Front:
             await asyncio.sleep(math.ceil(passed / self._step) * self._step - passed)
 
     def add_routes(self, app: FastAPI) -> None:
-        """All resources."""
         self._add_serving(app)
         self._add_watching(app)
         self._add_operating(app)

@@ -25,8 +25,6 @@ _WAITING = 1_024  # Requests of one name that may wait for the owner, of all wor
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `when_told`."""
-
     def install_signal_handlers(self) -> None:
         """Installs none."""
 

@@ -143,7 +143,6 @@ class _Place:
 
     @classmethod
     def found(cls, path: Path, kind: Kind) -> Self:
-        """Opens the file."""
         try:
             file = os.open(path, os.O_RDWR | getattr(os, "O_NONBLOCK", 0))
         except FileNotFoundError:

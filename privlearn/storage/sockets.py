@@ -131,7 +131,6 @@ class _Place:
         return made
 
     def unlink(self) -> None:
-        """Removes the socket, so that nobody tries it."""
         with suppress(OSError):
             found = self.path.lstat()
             if (found.st_dev, found.st_ino) == self._own:

@@ -492,7 +492,6 @@ class _Sampler:
         return self._comparable and not alike(self._data, self._before)
 
     def draw(self, n: int) -> list[Any]:
-        """So many outputs; exceptions and warnings are outputs."""
         draw, outputs = self._draw, []
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")

@@ -478,7 +478,6 @@ def _counted(seen: Keyed, stated: Keyed) -> tuple[Keyed, Keyed]:
 
 
 def _fit_trees(first: OutputTable, second: OutputTable, bits: bool) -> list[Score]:
-    """Boosted trees over all features; scored on two fifths that they were not fitted to."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     features = _Features.fitted(first, second, bits)
