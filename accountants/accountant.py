@@ -28,13 +28,7 @@ from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.accountants.turn_lock import News
 from privlearn.contract.issuing import ReleaseObserver
-from privlearn.errors import (
-    BudgetError,
-    LedgerError,
-    LedgerHeadError,
-    PeopleError,
-    TokenCopyError,
-)
+from privlearn.errors import BudgetError, LedgerError, LedgerHeadError, PeopleError, TokenCopyError
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import ResumeEntry
 from privlearn.losses import Loss
@@ -240,13 +234,8 @@ class _Accountant(Issuing[B], Generic[B]):
 
     @classmethod
     def _read(
-        cls,
-        book: Ledger,
-        noise: NoiseSource | None,
-        accountant: str | None,
-        people: People | None,
+        cls, book: Ledger, noise: NoiseSource | None, accountant: str | None, people: People | None
     ) -> tuple[Self, Replay]:
-        """An accountant that the ledger holds, and what it released before."""
         log, source, before = read_account(book, cls.trust, noise, accountant, people)
         resumed = cls.__new__(cls)
         resumed._start(log, TokenEntries(log, source, None, people))

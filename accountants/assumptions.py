@@ -277,9 +277,8 @@ def _of_spends(state: AccountState, totals: SpendTotals) -> list[Assumption]:
     if totals.solver_error is not None:
         lines.append(
             checked(
-                "Minimisers are certified to within "
-                f"{_short(Fraction(totals.solver_error), 3)} of the exact ones (float error "
-                "included); output noise and its price cover that."
+                f"Minimisers are certified to within {_short(Fraction(totals.solver_error), 3)} of "
+                "the exact ones (float error included); output noise and its price cover that."
             )
         )
     elif not state.opened.attested and totals.all_derived:
@@ -306,7 +305,6 @@ def _of_spends(state: AccountState, totals: SpendTotals) -> list[Assumption]:
 
 
 def _short(number: Fraction, digits: int) -> str:
-    """With so many digits, upwards."""
     return f"{float_up(round_up(number, digits)):.{digits}g}"
 
 

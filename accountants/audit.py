@@ -270,12 +270,7 @@ def _valid_head(head: str | None) -> str | None:
 
 @final
 class _Audit:
-    """The audit of one ledger, as far as it was read.
-
-    Args:
-        head: one that was kept elsewhere.
-        restate, watcher: as of `Examination`.
-    """
+    """The audit of one ledger, as far as it was read."""
 
     def __init__(
         self,
@@ -392,7 +387,6 @@ class _Audit:
 
 
 def _protecting(books: Sequence[AuditedAccount], asked: Asked) -> Sequence[AuditedAccount]:
-    """The accounts that have the user who is asked about."""
     for book in books:
         book.state.check_asked(asked.rounds, asked.user)
     found = [b for b in books if asked.users is None or asked.user in b.state.users]
@@ -408,8 +402,7 @@ def _protecting(books: Sequence[AuditedAccount], asked: Asked) -> Sequence[Audit
 def _attestations(states: Iterable[AccountState]) -> list[Attestation]:
     return [
         Attestation(
-            accountant=state.number,
-            **entry.model_dump(exclude={"accountant", "entry", "planned"}),
+            accountant=state.number, **entry.model_dump(exclude={"accountant", "entry", "planned"})
         )
         for state in states
         for entry in state.attested

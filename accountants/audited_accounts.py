@@ -69,7 +69,6 @@ class AuditedAccount:
         return problem
 
     def _check_visits(self, entry: SpendEntry) -> str:
-        """What is wrong with a gain that is for all visits of a person."""
         try:
             found = restated_visits(entry, read_loss(entry.loss), self.restate)
         except Exception as error:  # whatever a file holds, an audit ends
@@ -127,8 +126,7 @@ _FREE = {
 """Kinds of entries by which nothing is spent; one of a kind that is unknown may spend."""
 
 
-_MOST_LISTED = 1000
-"""Problems of a kind that are listed; the others are counted."""
+_MOST_LISTED = 1000  # Problems of a kind that are listed; the others are counted
 
 
 @final

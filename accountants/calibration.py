@@ -271,7 +271,6 @@ class _Price:
         return Fraction(math.exp(toms748(excess, left, right, xtol=1e-10, rtol=1e-14)))
 
     def _bracket(self) -> tuple[Fraction, Fraction]:
-        """Two factors between which the promise comes to be kept."""
         low = high = self._valid()
         step = Fraction(4)
         if self.kept(high):

@@ -141,15 +141,7 @@ class Attestation(BaseModel):
     unseen: tuple[str, ...] = ()
 
 
-_LATER = (
-    "together",
-    "ended_early",
-    "freed",
-    "leases",
-    "learners",
-    "head_beside",
-    "declarations",
-)
+_LATER = ("together", "ended_early", "freed", "leases", "learners", "head_beside", "declarations")
 """Fields that older versions did not have; they are left out where they say nothing."""
 
 
@@ -222,7 +214,6 @@ class Certificate(BaseModel):
         return told
 
     def __str__(self) -> str:
-        """What a reader needs first, in plain words; `repr` and JSON have every field."""
         from privlearn.accountants.plain_words import first_screen  # which reads certificates
 
         leads = [(f"{name:16}" if name else "", text) for name, text in first_screen(self)]

@@ -171,7 +171,6 @@ class Account:
             )
 
     def _before(self) -> str:
-        """What the ledger says of a token that can be spent, or ended, no more."""
         match self.outcome:
             case None:
                 return "was spent before: it stays charged; whether anything left is not known here"
@@ -480,7 +479,6 @@ class Tallies(Generic[K]):
         return edges
 
     def __iter__(self) -> Iterator[K]:
-        """What was counted for anybody."""
         return iter(self._edges)
 
     def of(self, user: int) -> dict[K, int]:
@@ -558,7 +556,6 @@ class Tallies(Generic[K]):
         return self.users.stop, []
 
     def _steps(self) -> Iterator[tuple[int, list[tuple[K, int]]]]:
-        """Where something changes, in order, and what."""
         changes: dict[int, list[tuple[K, int]]] = {}
         for what, edges in self._edges.items():
             for at, change in edges.items():

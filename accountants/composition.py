@@ -58,12 +58,9 @@ from privlearn.losses.steps import (
     check_step,
 )
 
-_ACCURACY = 1.5e-4
-"""Share of the variance that a grid may add."""
-_FEW = 16
-"""Different dominating pairs for which there is time for a fine lattice."""
-_ORDERS = 1000
-"""Bounded-range steps in a recursion over all orders."""
+_ACCURACY = 1.5e-4  # Share of the variance that a grid may add
+_FEW = 16  # Different dominating pairs for which there is time for a fine lattice
+_ORDERS = 1000  # Bounded-range steps in a recursion over all orders
 
 EFFORT = 1.2e7
 """(Bounded-range steps) x (grid points) of a recursion: about 3 s."""
@@ -357,11 +354,7 @@ class Composition:
         return values.curve()
 
     def _apply(
-        self,
-        values: Values,
-        steps: list[tuple[Dominated, int]],
-        tail: float,
-        way: Direction,
+        self, values: Values, steps: list[tuple[Dominated, int]], tail: float, way: Direction
     ) -> float:
         if not steps:
             return 0.0
@@ -405,7 +398,6 @@ def _gap(value: float, low: float) -> float:
 
 
 def _invert(upper: Callable[[float], float], delta: float) -> float:
-    """A point where the decreasing bound is at most delta, by bisection; inf if there is none."""
     if upper(0.0) <= delta:
         return 0.0
     low, high = 0.0, 1.0

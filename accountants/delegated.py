@@ -20,8 +20,6 @@ from privlearn.values.validate import user_range
 
 
 class _Parent(Protocol[B]):
-    """What a delegated part needs of the accountant whose cap it is a part of."""
-
     issuer: TokenEntries
     _log: AccountLog
 

@@ -56,8 +56,7 @@ _TIGHT = {
     "Gaussian majorant, any order",
 }
 _MOST_COMPARED = 100
-_MOST_TIGHT = 4
-"""Users with different losses whose tight composition is computed for one answer."""
+_MOST_TIGHT = 4  # Users with different losses whose tight composition is computed for one answer
 _MOST_KEPT = 4096
 """Bounds that are kept: an audit, its page and a difference ask for the same ones again."""
 
@@ -198,7 +197,6 @@ def _largest(
 
 
 def _maximal(parts: Sequence[Composite]) -> list[Composite]:
-    """Without those who lose only a part of what somebody else loses."""
     if len(parts) > _MOST_COMPARED:
         return list(parts)
     tallies = [dict(_any_order(p).parts) if isinstance(p, Loss) else None for p in parts]
@@ -282,7 +280,6 @@ def _best_delta(what: Evaluated, epsilon: float) -> RoundedNumber:
 
 
 def _better(found: RoundedNumber | None, quick: Callable[[], RoundedNumber]) -> RoundedNumber:
-    """A tight composition includes the other methods, but for the sharper ones of `quick`."""
     if found is not None and found.method in _TIGHT:
         return found
     other = quick()

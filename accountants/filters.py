@@ -277,7 +277,11 @@ def _bound(spent: Currency, delta: Fraction, failure: Fraction) -> RunningBound:
             rho = spent.rho if isinstance(spent, ZCDP) else spent.mu_squared / 2
             chance = math.log(len(_TARGETS)) - _log_down(delta)
             slopes = [math.sqrt(chance / target) for target in _TARGETS]
-            return RunningBound(_least(float_up(rho), slopes, chance), total, _VILLE)
+            above = float_up(rho)
+            if above == 0:  # nothing was released: the privacy loss is 0
+                return RunningBound(0.0, total, _VILLE)
+            least = min((slope + 1) * above + chance / slope for slope in slopes)
+            return RunningBound(least * (1 + 1e-14), total, _VILLE)
         case Renyi():
             chance = math.log(len(spent.curve)) - _log_down(delta)
             values = [
@@ -289,12 +293,6 @@ def _bound(spent: Currency, delta: Fraction, failure: Fraction) -> RunningBound:
 
 def _log_down(delta: Fraction) -> float:
     return math.log(delta.numerator) - math.log(delta.denominator) - 1e-12
-
-
-def _least(rho: float, slopes: list[float], chance: float) -> float:
-    if rho == 0:
-        return 0.0  # nothing was released: the privacy loss is 0
-    return min((slope + 1) * rho + chance / slope for slope in slopes) * (1 + 1e-14)
 
 
 _VILLE = "Ville's inequality for a supermartingale per line, union over lines fixed in advance"

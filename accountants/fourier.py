@@ -23,18 +23,12 @@ LEVEL = 8 * ULP
 """Error of one radix-2 level of an FFT, on average: additions, products and tabulated factors."""
 _TIMES = 2.25 * ULP
 """Relative error of a complex multiplication, at most sqrt(5) ULP (Brent et al. 2007)."""
-_TINY = 1e-280
-"""More than all underflows together."""
-_STEEPEST = 500.0
-"""Largest exponent that a tilt may reach."""
-_RARE = 1e-3
-"""Mass, over the count of a factor, of what `power` looks at apart."""
-_UNSEEN = 1e-9
-"""Share of a tail that nobody misses."""
-_WASTE = 1.5
-"""Log of how much larger than with the best tilt an error may be, about."""
-_DEPTH = 5
-"""At most 2**_DEPTH + 1 tilts."""
+_TINY = 1e-280  # More than all underflows together
+_STEEPEST = 500.0  # Largest exponent that a tilt may reach
+_RARE = 1e-3  # Mass, over the count of a factor, of what `power` looks at apart
+_UNSEEN = 1e-9  # Share of a tail that nobody misses
+_WASTE = 1.5  # Log of how much larger than with the best tilt an error may be, about
+_DEPTH = 5  # At most 2**_DEPTH + 1 tilts
 
 CountedWeights = Sequence[tuple[Array, int]]
 """Weights >= 0, with indices from 0, and how often each comes."""
@@ -345,7 +339,6 @@ def _telescope(one: Spectrum, both: Spectrum, count: int) -> Spectrum:
 
 
 def _power(base: Spectrum, count: int) -> Spectrum:
-    """base**count by multiplications only."""
     result: Spectrum | None = None
     while True:
         if count & 1:

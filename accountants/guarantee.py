@@ -325,12 +325,10 @@ def _repeated(what: Composite, delta: float, k: int) -> Bounded:
     return Bounded(float_up(Fraction(high) * k), 0.0)
 
 
-_MOST_ROUNDS = 4096
-"""Above this many rounds (k·ε, …) is not looked at: it gives nothing of use."""
+_MOST_ROUNDS = 4096  # Above this many rounds (k·ε, …) is not looked at: it gives nothing of use
 
 
 def _split(what: Composite) -> tuple[Fraction, Composite]:
-    """The probability of failure, and what is left apart from it."""
     if not isinstance(what, Loss):
         return Fraction(0), what
     failed = what.failure()

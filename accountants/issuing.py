@@ -200,11 +200,7 @@ class Issuing(Continuing, Generic[B]):
             del self.issuer.retried[id(token)]
 
     def _first_try(self, nonce: str, loss: Loss, users: range, label: str) -> FirstTry | None:
-        """What came of the token that was issued under a nonce; None if none was.
-
-        Raises:
-            NonceReusedError: it was another one.
-        """
+        """What came of the token that was issued under a nonce; None if none was."""
         with self._lock:
             entries = self.ledger.since(nonce)
             issue = next(entries, None)
@@ -365,7 +361,6 @@ class Issuing(Continuing, Generic[B]):
             return mint_token(self.issuer, token, budget, index, label, failure, priced)
 
     def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:
-        """Whom a token for a loss is for, how the loss is recorded, and what it costs."""
         index = self._state.meter.charged.check(user_range(users=users))
         stands = self._log.others.as_recorded(loss, index) if is_foreign(loss) else loss
         return index, stands, self._state.prices.of_person(stands, index)
@@ -379,7 +374,6 @@ class Issuing(Continuing, Generic[B]):
         )
 
     def _shared(self, loss: Loss | None) -> dict[str, Any] | None:
-        """What a token's entry says of the loss that it is for, under a rule without a plan."""
         if self._state.plan is not None or loss is None:
             return None
         return {} if self._state.prices.shares(loss) else None

@@ -37,16 +37,11 @@ from privlearn.losses.steps import (
 Array = NDArray[np.float64]
 ULP = 2.0**-53
 COARSEST = 0.125
-_DIRECT = 30_000_000
-"""Products of a direct convolution that takes no longer than by FFT."""
-_SHORT = 2**16
-"""Points of a law that an FFT does not mind."""
-_ASKED = 4e5
-"""δ over the tail that is cut, about."""
-_UNSEEN = 1e-6
-"""Share of δ that the rounding of an FFT may make up before more is done about it."""
-_MOST_UNSEEN = 5e-5
-"""Above this share a direct convolution on a coarser lattice is better."""
+_DIRECT = 30_000_000  # Products of a direct convolution that takes no longer than by FFT
+_SHORT = 2**16  # Points of a law that an FFT does not mind
+_ASKED = 4e5  # δ over the tail that is cut, about
+_UNSEEN = 1e-6  # Share of δ that the rounding of an FFT may make up before more is done about it
+_MOST_UNSEEN = 5e-5  # Above this share a direct convolution on a coarser lattice is better
 _MOST_ATOMS = 4096
 _POINTS = np.polynomial.legendre.leggauss(6)
 
@@ -156,7 +151,6 @@ def _trim(law: Law, tail: float) -> Law:
 
 
 def _join(one: Law, two: Law, tail: float, direct: bool = False) -> Law:
-    """Both, one after the other; directly where that takes little time, or as told."""
     while one.step < two.step:
         one = _coarsen(one)
     while two.step < one.step:
@@ -301,7 +295,6 @@ def dyadic(size: float) -> float:
 
 
 def _leaf(step: Dominated, tail: float, mesh: Mesh, direction: Direction) -> Law:
-    """One dominating pair on a lattice fine enough for it."""
     match step:
         case GaussianStep(mu_squared):
             return _gaussian_leaf(math.sqrt(mu_squared) * (1 + 4 * ULP), tail, mesh)

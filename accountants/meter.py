@@ -34,11 +34,7 @@ class Meter:
     __slots__ = ("cap", "charged", "failing", "failure", "persons", "users")
 
     def __init__(
-        self,
-        users: range,
-        cap: Currency,
-        failure: Fraction,
-        visits: Visits | None = None,
+        self, users: range, cap: Currency, failure: Fraction, visits: Visits | None = None
     ) -> None:
         self.users, self.cap, self.failure = users, cap, failure
         terms = len(cap.amounts)
@@ -84,7 +80,6 @@ class Meter:
         failure: Fraction,
         shared: bool,
     ) -> None:
-        """The same for the most that any one person can be charged."""
         whole = (*amount.amounts, failure)
         if not persons.may_exceed(users, whole, shared, self._within):
             return

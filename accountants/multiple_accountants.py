@@ -41,8 +41,7 @@ from privlearn.losses import Loss, as_replace_one, compose, parts_of
 from privlearn.losses.budgets import Currency
 from privlearn.values.adjacency import Adjacency
 
-_MOST_SUMS = 4096
-"""Combinations of users' totals that are looked at, one sum each."""
+_MOST_SUMS = 4096  # Combinations of users' totals that are looked at, one sum each
 
 CHOSEN_BEFORE = Assumption(
     kind="declared",
@@ -63,15 +62,12 @@ def check_beside(opened: OpenEntry, others: Iterable[OpenEntry]) -> None:
                 "simulations and real noise need ledgers of their own"
             )
         shifting = Adjacency.ADD_REMOVE in (opened.adjacency, other.adjacency)
-        if shifting and _one_population(opened, other) and opened.users != other.users:
+        one = opened.population is not None and opened.population == other.population
+        if shifting and one and opened.users != other.users:
             raise AdjacencyError(
                 f"population = {opened.population!r}: add-remove shifts indices, so all of its "
                 f"accountants are for users {list(other.users)}, not {list(opened.users)}"
             )
-
-
-def _one_population(a: OpenEntry, b: OpenEntry) -> bool:
-    return a.population is not None and a.population == b.population
 
 
 @final
@@ -111,10 +107,7 @@ def _of_everybody(state: AccountState, totals: Totals) -> Pieces:
     return pieces
 
 
-def sums(
-    states: Sequence[AccountState],
-    pieces: Callable[[AccountState], Pieces],
-) -> list[Sum]:
+def sums(states: Sequence[AccountState], pieces: Callable[[AccountState], Pieces]) -> list[Sum]:
     """The sums over accountants of one trust and neighbour relation, where there are several."""
     found = []
     for group in _grouped(states, lambda opened: (opened.trust, opened.adjacency)):
@@ -201,8 +194,6 @@ def _priced_under(loss: Loss, relation: Adjacency, state: AccountState) -> Loss:
 @final
 @dataclass(frozen=True)
 class _Unit:
-    """Accountants whose indices are the same people."""
-
     anybody: Sum
     one: list[Composite] | None
     """The total of the user who is asked about; None if none of them has that index."""
@@ -283,7 +274,6 @@ def remarks(states: Sequence[AccountState]) -> list[str]:
 
 
 def _somebody(states: Sequence[AccountState]) -> str:
-    """Whom a sum over accountants is for, where no indices were declared to be the same."""
     ruled = [state for state in states if state.visits is not None]
     rest = [state for state in states if state.visits is None]
     told = ["all visits that are learned in " + _each(ruled)] if ruled else []
@@ -317,7 +307,6 @@ def _added(states: Sequence[AccountState], pieces: Sequence[Pieces]) -> Pieces:
 
 
 def _anybody(units: Sequence[Sum]) -> Sum:
-    """For a person who may be anybody in each unit."""
     states = tuple(state for unit in units for state in unit.states)
     who = _somebody(states)
     number = math.prod(len(unit.parts) for unit in units)

@@ -62,12 +62,9 @@ class _Node(Generic[N]):
         self.starts = starts
         self.values: list[N] = values
         self.children: list[_Node[N]] = children
-        self.added: N | None = None
-        """Charged to all below, and not noted there."""
-        self.most: N = most
-        """At least the largest value below, without ``added``."""
-        self.exact = True
-        """Whether ``most`` is the largest value."""
+        self.added: N | None = None  # Charged to all below, and not noted there
+        self.most: N = most  # At least the largest value below, without ``added``
+        self.exact = True  # Whether ``most`` is the largest value
         self.factor = 1
         """What is below has yet to be multiplied by it; ``added`` and ``most`` were."""
 
@@ -203,7 +200,6 @@ class Charges:
         return first, Fraction(most or 0, self._unit), Fraction(least or 0, self._unit)
 
     def _in_units(self, amounts: Amounts) -> Any:
-        """Amounts over the common denominator, which grows if need be."""
         last = self._charged
         if last is not None and last[0] is amounts:
             return last[1]
@@ -283,7 +279,6 @@ class Charges:
         return True
 
     def _cut(self, at: int) -> None:
-        """Makes ``at`` the start of a piece."""
         if not self.users.start < at < self.users.stop:
             return
         root = self._root

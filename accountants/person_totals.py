@@ -19,8 +19,7 @@ from privlearn.losses.budgets import Currency
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import round_up
 
-_DIGITS = 24
-"""Of amounts that are added up, so that their common denominator stays short."""
+_DIGITS = 24  # Of amounts that are added up, so that their common denominator stays short
 
 
 @final

@@ -33,12 +33,9 @@ _MOST_PIECES = 1024
 """Pieces of slots for the dynamic programme, which takes their square; with more, a bound."""
 _MOST_CELLS = 2**33
 _CELLS_OF_AN_ENTRY = 2**21
-_CELLS_OF_A_PIECE = 2**10
-"""As long takes a piece of a greedy bound."""
-_FEW_CELLS = 2**15
-"""Of which amounts may be integers of any length, which take much longer."""
-_SHORT = 2**62
-"""Below it integers add up in 64 bits."""
+_CELLS_OF_A_PIECE = 2**10  # As long takes a piece of a greedy bound
+_FEW_CELLS = 2**15  # Of which amounts may be integers of any length, which take much longer
+_SHORT = 2**62  # Below it integers add up in 64 bits
 
 
 @final
@@ -132,8 +129,7 @@ class Visits:
         return stop - first
 
 
-_Book = dict[tuple[int, int], Amounts]
-"""Amounts by ranges of slots."""
+_Book = dict[tuple[int, int], Amounts]  # Amounts by ranges of slots
 
 
 def _add(book: _Book, users: tuple[int, int], amounts: Amounts, *, released: bool = False) -> None:
@@ -151,7 +147,6 @@ def _only(book: _Book, term: int) -> dict[tuple[int, int], Fraction]:
 
 
 def _higher(charges: Charges, users: range, by: Amounts) -> list[Fraction]:
-    """The largest amounts of any slot, once some have more."""
     everywhere, there = charges.largest(), charges.largest(users)
     return [max(a, b + c) for a, b, c in zip(everywhere, there, by, strict=True)]
 
@@ -166,13 +161,10 @@ class PersonCharges:
     """How many numbers are charged at once; each adds up by itself."""
     _visit: Charges = field(init=False)
     """What stands on each slot: shared amounts per visit, and whole ones."""
-    _part: Charges = field(init=False)
-    """Shared amounts per visit only."""
-    _once: Amounts = field(init=False)
-    """The sum of all whole amounts."""
+    _part: Charges = field(init=False)  # Shared amounts per visit only
+    _once: Amounts = field(init=False)  # The sum of all whole amounts
     _whole: _Book = field(default_factory=dict)
-    _shared: _Book = field(default_factory=dict)
-    """Per visit."""
+    _shared: _Book = field(default_factory=dict)  # Per visit
 
     def __post_init__(self) -> None:
         self._visit = Charges(self.visits.users, self.terms)
@@ -225,7 +217,6 @@ class PersonCharges:
         return True
 
     def _after(self, users: range, amounts: Amounts, shared: bool) -> Amounts:
-        """As `bound`, after a further charge; in a time that hardly grows with the charges."""
         most = self.visits.rule.most
         each = self._each(users, amounts, shared)
         none = (Fraction(0),) * self.terms
@@ -288,10 +279,7 @@ class _Pieces:
     """Neighbouring pieces of slots, on each of which the same charges stand; integers."""
 
     def __init__(
-        self,
-        visits: Visits,
-        whole: dict[tuple[int, int], int],
-        shared: dict[tuple[int, int], int],
+        self, visits: Visits, whole: dict[tuple[int, int], int], shared: dict[tuple[int, int], int]
     ) -> None:
         edges = sorted({at for users in (*whole, *shared) for at in users})
         self.starts, self.stops = edges[:-1], edges[1:]

@@ -37,8 +37,7 @@ from privlearn.values.exact import exact
 
 T = TypeVar("T")
 _MOST_SEEN = 1024
-_MOST_BITS = 4096
-"""Of a common denominator of all amounts of an account."""
+_MOST_BITS = 4096  # Of a common denominator of all amounts of an account
 MOST_ORDERS = 256
 _MOST_VALUES = 200_000
 _RESPONSE_WORK = 600
@@ -249,7 +248,6 @@ class Prices:
         return found
 
     def _priced(self, loss: Loss) -> LossPrice:
-        """A price that is worked out, or that was for another account in the same currency."""
         key = self._cap.__class__, self.orders, loss.__class__, loss
         found = _PRICED.get(key)
         if found is not None:

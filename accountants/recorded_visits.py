@@ -13,8 +13,7 @@ Restate = Callable[[SpendEntry], Spend | None]
 """Makes of domain, noise and parameters of a recorded spend what its mechanism would state; None
 where that is not known.  It raises where they are not those of its mechanism."""
 
-_SLACK = 1 + Fraction(1, 2**30)
-"""Of a gain that another version, or machine, rounded up."""
+_SLACK = 1 + Fraction(1, 2**30)  # Of a gain that another version, or machine, rounded up
 
 
 def restated_visits(entry: SpendEntry, loss: Loss, restate: Restate | None) -> bool | None:

@@ -26,8 +26,7 @@ from privlearn.storage.addresses import located_socket
 from privlearn.storage.sockets import Answerer, LocalServer
 from privlearn.values.validate import Positive, check_fields, not_negative
 
-_FINISH = 5.0
-"""Seconds that a process has to end its turn when the owner is asked to end."""
+_FINISH = 5.0  # Seconds that a process has to end its turn when the owner is asked to end
 
 
 def default_socket(ledger: str | os.PathLike[str]) -> Path:
@@ -129,8 +128,6 @@ def owning_ledger(
 @final
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Arguments of `serve_ledger`."""
-
     socket: str | os.PathLike[str] | None
     new: bool
     head: str | None

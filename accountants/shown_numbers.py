@@ -10,10 +10,8 @@ from decimal import MAX_EMAX, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 _NEAREST = Context(prec=12)
 """By which a float counts as the short decimal that it stands for, such as 0.7."""
-_ANY_SIZE = Context(prec=400, Emax=MAX_EMAX)
-"""Holds every float with some places behind its point."""
-_LONG = 1e9
-"""From here on a number is shown with a power of ten."""
+_ANY_SIZE = Context(prec=400, Emax=MAX_EMAX)  # Holds every float with some places behind its point
+_LONG = 1e9  # From here on a number is shown with a power of ten
 
 
 def up(amount: float | None) -> str:

@@ -160,7 +160,6 @@ def own_loss(data: dict[str, object], opened: OpenEntry) -> Loss:
 
 
 def _check_kind(entry: SpendEntry, loss: Loss) -> None:
-    """Raises unless the loss is one of what the spend says that it is: a sum, or a stream."""
     if entry.arithmetic == "sum" and (entry.interactive or entry.profile or has_visits(loss)):
         raise BudgetError(
             f"{entry.mechanism}: arithmetic 'sum' is one release of a plain sum, without "
@@ -312,7 +311,6 @@ def is_lease(entry: SpendEntry) -> bool:
 
 
 def _form_of(entry: SpendEntry) -> _Form:
-    """What a spend states, apart from its token, its users and its account."""
     numbers = [
         entry.domain,
         entry.noise,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import final
 
 from privlearn.accountants.charged import pieces_of
@@ -106,7 +105,6 @@ class SpendTotals:
                 self._kinds(read_loss(entry.loss), range(*entry.users), entry.mechanism)
 
     def _kinds(self, loss: Loss, users: range, mechanism: str) -> None:
-        """Whose code, or word, the prices of a loss are."""
         self.trusted_code.update((_kind_note(kind), None) for kind in foreign_kinds(loss))
         self.declarations.add(loss, users, mechanism)
 
@@ -244,7 +242,7 @@ class SpendTotals:
             for group, runs in self._runs.items()
         }
         steps: dict[int, Fraction] = {}
-        for price, edges in _flat(priced):
+        for price, edges in chain.from_iterable(priced.values()):
             for edge, change in edges.items():
                 steps[edge] = steps.get(edge, Fraction(0)) + price * change
         order = sorted(steps)
@@ -265,12 +263,6 @@ def _change(edges: dict[int, int], at: int, by: int) -> None:
         edges[at] = after
     else:
         del edges[at]
-
-
-def _flat(
-    priced: dict[Group, list[tuple[Fraction, dict[int, int]]]],
-) -> Iterator[tuple[Fraction, dict[int, int]]]:
-    return (item for items in priced.values() for item in items)
 
 
 def _at(edges: dict[int, int], user: int) -> int:

@@ -239,7 +239,6 @@ def stated_composition(
 
 
 def _ways(states: Sequence[AccountState], relation: Adjacency) -> list[Assumption]:
-    """How accounts of several kinds came into one sum."""
     lines = []
     if len({state.opened.trust for state in states}) > 1:
         lines.append(
@@ -292,11 +291,7 @@ def leases_of(book: AuditedAccount) -> list[Leased]:
     """Spends that paid for several runs, by mechanism and label."""
     return [
         Leased(
-            accountant=book.state.number,
-            mechanism=mechanism,
-            label=label,
-            leases=leases,
-            runs=runs,
+            accountant=book.state.number, mechanism=mechanism, label=label, leases=leases, runs=runs
         )
         for (mechanism, label), (leases, runs) in book.totals.leases.items()
     ]

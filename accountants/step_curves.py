@@ -70,14 +70,6 @@ class StepCurve:
         return renyi_delta(self, epsilon, orders=self.orders).value
 
 
-def _renyi_gaussian(order: float, mass: Array) -> Array:
-    return order * mass / 2
-
-
-def _renyi_pure(order: float, eps: Array) -> Array:
-    return np.minimum(eps, order * eps * np.tanh(eps / 2))
-
-
 def _renyi_laplace(order: float, eps: Array) -> Array:
     rho = np.where(eps > 1e-3, eps + np.expm1(-eps), eps * eps / 2)
     weight = order / (2 * order - 1)
@@ -100,8 +92,8 @@ def _renyi_ranged(order: float, eps: Array) -> Array:
 
 
 _FORMULAS: dict[type[Step], Callable[[float, Array], Array]] = {
-    GaussianStep: _renyi_gaussian,
-    PureStep: _renyi_pure,
+    GaussianStep: lambda order, mass: order * mass / 2,
+    PureStep: lambda order, eps: np.minimum(eps, order * eps * np.tanh(eps / 2)),
     LaplaceStep: _renyi_laplace,
     BoundedRangeStep: _renyi_ranged,
 }

@@ -20,10 +20,8 @@ from privlearn.values.adjacency import Adjacency
 
 SEGMENT = 256
 """The most users that a stream says it takes beyond those whose rows it is about to open."""
-_LARGE = 16
-"""Users of a block that is a segment by itself."""
-_SHARE = 8
-"""One in so many of the users so far is the most that a crash costs a stream of sums."""
+_LARGE = 16  # Users of a block that is a segment by itself
+_SHARE = 8  # One in so many of the users so far is the most that a crash costs a stream of sums
 
 
 @final

@@ -37,8 +37,7 @@ _LARGEST_EPSILON = 100.0
 _MOST_RANGED = 20_000
 _MOST_DISTINCT = 1000
 _MOST_LISTED = 10_000
-_SAMPLED_COST = 250
-"""A subsampled Gaussian takes about as long as so many other steps."""
+_SAMPLED_COST = 250  # A subsampled Gaussian takes about as long as so many other steps
 
 
 def in_order(parts: Sequence[tuple[Loss, int]], order: Order) -> tuple[LossParts, Order]:

@@ -32,7 +32,6 @@ _FORMS: dict[int, tuple[Spend, Loss, _Forms]] = {}
 
 
 def _forms_of(spend: Spend, loss: Loss) -> _Forms:
-    """What is written of a spend, and of the loss that it states."""
     found = _FORMS.get(id(spend))
     if found is not None and found[0] is spend and found[1] is loss:
         return found[2]
@@ -46,7 +45,6 @@ def _forms_of(spend: Spend, loss: Loss) -> _Forms:
 
 
 def _parameters_of(spend: Spend, runs: int | None) -> dict[str, Any]:
-    """Of a spend, as they are written."""
     if LEASE in spend.parameters:
         raise BudgetError(f"{spend.mechanism}: a parameter {LEASE!r} is only that of a lease")
     return {**spend.parameters, **({} if runs is None else {LEASE: {"runs": runs}})}
@@ -219,10 +217,8 @@ class TokenEntries:
     def _admitted(self, people: People, stop: int | None) -> dict[str, Any] | None:
         """Up to where the registry must know of visits at least, which `resume` asks of it.
 
-        Args:
-            people: the registry.
-            stop: behind the slots of a token that is being spent, which on a timetable are over.
-                Where the registry's clock is then may follow from who came last.
+        ``stop``: behind the slots of a token that is being spent, which on a timetable are over;
+        where the registry's clock is then may follow from who came last.
         """
         if people.rule.clock == "arrivals":
             return {"clock": people.clock}

@@ -23,10 +23,8 @@ import numpy as np
 from privlearn.accountants.loss_grid import ULP, Array, DeltaCurve, Law
 from privlearn.losses.steps import BoundedRangeStep, Dominated, GaussianStep, SupremumStep
 
-_WIDTH = 1 / 32
-"""Distance of neighbouring t near the maximum, as a share of the range."""
-_RATIO = 0.5
-"""Growth of that distance away from the maximum."""
+_WIDTH = 1 / 32  # Distance of neighbouring t near the maximum, as a share of the range
+_RATIO = 0.5  # Growth of that distance away from the maximum
 
 
 class Values:

@@ -91,10 +91,6 @@ class Learner(ABC):
     def _started(self) -> bool:
         return hasattr(self, "_accountant")
 
-    def _check_fresh(self) -> None:
-        if self._started:
-            raise RuntimeError("the learner has started: make a new one for another accountant")
-
     def _check_started(self) -> None:
         if not hasattr(self, "_accountant"):
             raise RuntimeError("the learner has no accountant: call start(accountant) first")
@@ -124,7 +120,8 @@ class Learner(ABC):
             RowStoreError: the store is of another accountant, or older than the ledger.
             RuntimeError: started before.
         """
-        self._check_fresh()
+        if self._started:
+            raise RuntimeError("the learner has started: make a new one for another accountant")
         self._check_accountant(accountant)
         self._kept = KeptRows(store, accountant, self._row_kinds)
         begun = self._begun_under(accountant)
@@ -157,7 +154,6 @@ class Learner(ABC):
 
     @classmethod
     def _begun_under(cls, accountant: Accountant[Any]) -> LearnerEntry | None:
-        """What an earlier process began."""
         if accountant.learner is None and accountant.resumed and accountant.begun:
             raise LedgerError(
                 f"{cls.__name__}: the ledger was begun without a learner, or by a version "
@@ -194,7 +190,6 @@ class Learner(ABC):
 
     @classmethod
     def _made_again(cls, accountant: Accountant[Any], given: Mapping[str, Any]) -> Self:
-        """With the parameters in the ledger; raises as `resume`."""
         begun = cls._begun_under(accountant)
         if begun is None or _name_of(begun) != cls.__name__:
             had = "no learner: start one"
@@ -212,7 +207,6 @@ class Learner(ABC):
 
     @classmethod
     def _begun_with(cls, begun: LearnerEntry) -> dict[str, Any]:
-        """Its parameters in their stored form, with those that were added since."""
         known, before = inspect.signature(cls).parameters, dict(begun.parameters)
         for name, values in cls._removed.items():
             if before.get(name) in values:

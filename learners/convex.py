@@ -214,7 +214,6 @@ class Strategy(ABC):
 
     @property
     def _together(self) -> int:
-        """The most rows of a person that can be read together."""
         return 1 if self._rule is None else self._rule.visits(len(self._users))
 
     @property

@@ -179,7 +179,6 @@ class DPMNL(ServedMNL):
 
     @property
     def _rule_batches(self) -> Sequence[int]:
-        """Between fits."""
         users = self._board.users
         return [users[at] for at in sorted({0, *self._times} - {len(users)})]
 
@@ -244,7 +243,6 @@ class DPMNL(ServedMNL):
         )
 
     def _check_logged(self, rule: Participation | None) -> None:
-        """Raises ValueError for what has no price, or no meaning, with logged answers."""
         if rule is not None:
             raise ValueError(
                 f"{rule}: every fit reads the answers of all users so far again, also after a "
@@ -276,7 +274,6 @@ class DPMNL(ServedMNL):
             )
 
     def _visits(self, rule: Participation, horizon: int) -> list[int]:
-        """The most rows of one person in each fit."""
         times = self._fit_times(horizon)
         return [rule.visits(time, batches) for batches, time in enumerate(times, start=1)]
 

@@ -192,7 +192,6 @@ class DPHDB(BatchLearner, ServedBandit):
         self._prepare_serving(accountant)
 
     def _epochs(self) -> Epochs:
-        """Of a learner that begins: one that goes on has those of its ledger."""
         if not isinstance(self.method, str):
             return self.method
         if self.method != "gaussian":
@@ -200,7 +199,6 @@ class DPHDB(BatchLearner, ServedBandit):
         return GaussianEpochs()
 
     def _ends(self, accountant: Accountant[Any]) -> list[int]:
-        """How many users have come at the ends of the epochs."""
         setting = self._setting(accountant)
         ends = self._ends_for(setting)
         if rule_of(accountant) is None:
@@ -216,11 +214,9 @@ class DPHDB(BatchLearner, ServedBandit):
         return epoch_ends(setting.horizon, first, self._method.growth)
 
     def _setting_of_row(self, accountant: Accountant[Any]) -> EpochSetting:
-        """With the budget that one row may cost in each epoch."""
         return self._setting(accountant)._replace(budget=one_row_budget(accountant, self._batches))
 
     def _distinct_steps(self) -> tuple[list[OneOfK[Array]], list[int]]:
-        """The mechanisms of the epochs, without repetition, and which is whose."""
         distinct: list[OneOfK[Array]] = []
         which: list[int] = []
         for epoch in range(len(self._batches)):
@@ -267,7 +263,6 @@ class DPHDB(BatchLearner, ServedBandit):
             self._move(old, released, epoch)
 
     def _move(self, old: Estimate, released: Array, epoch: range) -> None:
-        """The estimate after an epoch, from what was released, with the damping so far."""
         moved = released if self._damping is None else released @ self._damping
         step = self._steps[self._batch]
         self._estimate = self._method.learn(old, moved, self._public, self._batch, len(epoch), step)
@@ -277,8 +272,6 @@ class DPHDB(BatchLearner, ServedBandit):
     def _contributions(
         self, rows: Rows[Feedback], theta: Array
     ) -> tuple[Rows[Increments], Rows[Array]]:
-        """Increments and contexts (n, 1, d): of each row, or one of each person."""
-
         def increments(feedback: Feedback) -> Increments:
             return self._increments(feedback, theta)
 

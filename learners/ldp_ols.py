@@ -46,20 +46,14 @@ from privlearn.learners.local.protocol import Arrays, LocalLearner
 from privlearn.mechanisms import NoisyReport
 from privlearn.rows.domains import Array, PSDTrace
 
-_CLIP = 0.6
-"""Where residuals are clipped, in predicted standard deviations."""
+_CLIP = 0.6  # Where residuals are clipped, in predicted standard deviations
 _GAIN = math.erf(_CLIP / math.sqrt(2))
 """E[clip(y)·y]/E[y²] for normal y: a clipped residual moves as if it were this much shorter."""
-_SATURATED = 0.75
-"""E z² from which the scale counts as too small; .69 if the prediction holds."""
-_LEFT = 0.5
-"""The least that is left of the weight of past messages each time that it does."""
-_DECAY = 0.7
-"""What a batch leaves of a scale that was raised."""
-_FLOOR = 0.1
-"""Least eigenvalue of a mean of xxᵀ, as part of their mean."""
-_GROWTH = 0.15
-"""Length of a batch, as part of all users before it."""
+_SATURATED = 0.75  # E z² from which the scale counts as too small; .69 if the prediction holds
+_LEFT = 0.5  # The least that is left of the weight of past messages each time that it does
+_DECAY = 0.7  # What a batch leaves of a scale that was raised
+_FLOOR = 0.1  # Least eigenvalue of a mean of xxᵀ, as part of their mean
+_GROWTH = 0.15  # Length of a batch, as part of all users before it
 
 
 @lru_cache(maxsize=64)

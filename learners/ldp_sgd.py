@@ -53,30 +53,23 @@ from privlearn.mechanisms import BallReport
 from privlearn.rows.domains import Array
 
 _GAIN: Final = 0.6
-_DELAY: Final = 2.0
-"""t₀, in messages that it takes to find the direction of θ."""
+_DELAY: Final = 2.0  # t₀, in messages that it takes to find the direction of θ
 _POWER: Final = 0.9
 """Of the fall of the steps: below 1, so that steps are left where answers are noisy."""
-_LATEST: Final = 0.15
-"""The largest t₀, as part of the horizon."""
+_LATEST: Final = 0.15  # The largest t₀, as part of the horizon
 _BATCH_GROWTH: Final = 0.02
 """Of a batch, relative to the users before it: as good as a step per message, with exact merges."""
 _LINEAR_LEVEL: Final = 0.05
 """Where linear residuals are cut, in units of the largest |x·θ|: nearly all messages are as long as
 they may be until the residuals are small.  Logistic ones are cut at max(μ, 1 − μ), which is no cut.
 """
-_COUNT_LEVEL: Final = 0.5
-"""Where residuals of counts are cut."""
-_KEPT_ALONG: Final = 0.35
-"""What is kept of a context's part along θ."""
+_COUNT_LEVEL: Final = 0.5  # Where residuals of counts are cut
+_KEPT_ALONG: Final = 0.35  # What is kept of a context's part along θ
 _WARM_UP: Final = 0.3
 """Users in turn, in units of the geometric mean of what arms need and the horizon."""
-_EXPLORED: Final = 2.0
-"""Users who explore, in units of t₀."""
-_LESS_DRIFT: Final = 0.75
-"""By so much of w does h fall once they have explored."""
-_LESS_GAIN: Final = 0.5
-"""By so much of w is the gain smaller."""
+_EXPLORED: Final = 2.0  # Users who explore, in units of t₀
+_LESS_DRIFT: Final = 0.75  # By so much of w does h fall once they have explored
+_LESS_GAIN: Final = 0.5  # By so much of w is the gain smaller
 _TINY: Final = 1e-300
 _SLOPES: Final[dict[Link, float]] = {"linear": 1.0, "logistic": 0.25, "poisson": 0.5}
 """What random answers leave of a mean message, in units of that about signs."""

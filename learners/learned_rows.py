@@ -23,8 +23,7 @@ from privlearn.rows.domains import Array, Ball
 
 Counting: TypeAlias = BatchedPrefixSum[Array] | NoisySum[Array]
 
-_PART: Final = Fraction(1, 50)
-"""Of the budget of a group."""
+_PART: Final = Fraction(1, 50)  # Of the budget of a group
 _DEVIATIONS: Final = 3.0
 """A count is taken to be at least so many standard deviations of its noise."""
 
@@ -38,12 +37,7 @@ class LearnedRows:
         sums: that count them; None without a rule.
     """
 
-    def __init__(
-        self,
-        accountant: Accountant[Any],
-        users: range,
-        sums: Counting | None,
-    ) -> None:
+    def __init__(self, accountant: Accountant[Any], users: range, sums: Counting | None) -> None:
         self._accountant, self._users, self._sums = accountant, users, sums
         self._stream: PlannedStream[Array] | None = None
         if isinstance(sums, BatchedPrefixSum):

@@ -22,8 +22,7 @@ import numpy as np
 from privlearn.learners.newton import Belief, shrunk
 from privlearn.rows.domains import Array
 
-_Batch = tuple[Array, Array, Array]
-"""θ_j, g_j and H_j."""
+_Batch = tuple[Array, Array, Array]  # θ_j, g_j and H_j
 
 Noise = Callable[[Sequence[int]], Array]
 """From batches, of which there may be gaps, to the covariance N of the noise of their sums."""
@@ -70,7 +69,6 @@ class MixedStatistics:
         return Belief(mean, precision)
 
     def _denoised_hessians(self) -> list[Array]:
-        """As for batches of known sizes (`BatchStatistics`), with shares by the released traces."""
         covariance, n = self.hessian_noise(self.numbers), len(self.batches)
         sums = [hessian for _, _, hessian in self.batches]
         traces = np.maximum([float(np.trace(hessian)) for hessian in sums], 0.0)

@@ -428,7 +428,7 @@ class Offers(Generic[L]):
             if isinstance(items, Exception):
                 request.fail(items)
             else:
-                request.done(Offer(self._id(index), items))
+                request.done(Offer(f"{self._tag}-{index:x}-{self._code(index)}", items))
 
     def _observe_all(self, requests: Sequence[Observing]) -> None:
         answers: dict[int, Observing] = {}
@@ -461,15 +461,11 @@ class Offers(Generic[L]):
             for request in answers.values():
                 request.done(None)
 
-    def _id(self, index: int) -> str:
-        return f"{self._tag}-{index:x}-{self._code(index)}"
-
     def _code(self, index: int) -> str:
         state = blake2b(index.to_bytes(8, "big"), key=self._key, digest_size=_CODE_BYTES)
         return state.hexdigest()
 
     def _index(self, offer_id: Any) -> int:
-        """Of an open offer."""
         parts = offer_id.split("-") if isinstance(offer_id, str) else []
         if len(parts) == 3 and parts[0] != self._tag and len(parts[0]) == _TAG_DIGITS:
             raise OfferError(

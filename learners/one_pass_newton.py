@@ -281,7 +281,6 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         return self
 
     def _admitted(self, block: Any, n: int, ids: list[Any] | None) -> Rows[Any]:
-        """The next n logged rows, of which the registry knows, if there is one."""
         rows = self._sealed_next(block, n)
         if ids is None or self._accountant.people is None:
             return rows

@@ -204,7 +204,6 @@ class OpenUsers(Generic[Own, Act, Heard]):
         self.close(learner._next_change())
 
     def _delivered(self, users: range) -> tuple[Rows[Heard], Mask]:
-        """The rows of some users who were served, and whose answers can be used."""
         learner, first = self._learner, users.start
         heard = np.array([self._heard.get(user, np.nan) for user in users], dtype=np.float64)
         came = np.array([user in self._heard for user in users], dtype=np.bool_)

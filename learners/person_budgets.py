@@ -48,10 +48,7 @@ class PersonBudgets:
         return row.share(part)
 
     def sums(
-        self,
-        domains: Sequence[Domain[X]],
-        sizes: Sequence[Sequence[int]],
-        part: Fraction = _ALL,
+        self, domains: Sequence[Domain[X]], sizes: Sequence[Sequence[int]], part: Fraction = _ALL
     ) -> list[BatchedPrefixSum[X]]:
         """Sums of each group, in so many batches, with the least noise at ``part`` of the cap.
 

@@ -95,7 +95,6 @@ class PlannedStream(SuccessiveStreams[PrefixSumStream[X] | BatchedStream[X]], Ge
         return released
 
     def _begin(self, users: range) -> None:
-        """Opens a stream, after adding up what those before released."""
         learned = self._last - self.first
         if learned:
             self._variance += self._now.error_std(self._steps(self._last)) ** 2

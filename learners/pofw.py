@@ -70,27 +70,17 @@ Method = Literal["auto", "thresholds", "projections", "choices", "vertices", "pu
 
 
 class _Rule(NamedTuple):
-    """Public constants of a strategy."""
-
-    epochs: int
-    """The most epochs."""
+    epochs: int  # The most epochs
     users_per_noise: float
     """Least users of an epoch, in units of the number at which noise is as large as the mean."""
-    growth: float
-    """Ratio of the sizes of consecutive epochs."""
-    first_level: float
-    """Level of residuals in the first epoch, as a part of the unit."""
-    level_ratio: float
-    """From epoch to epoch."""
+    growth: float  # Ratio of the sizes of consecutive epochs
+    first_level: float  # Level of residuals in the first epoch, as a part of the unit
+    level_ratio: float  # From epoch to epoch
     least_level: float
-    first_step: float
-    """Of the first epoch."""
-    step: float
-    """Of the second epoch."""
-    picks: int = 1
-    """Vertices that are chosen in an epoch."""
-    decay: float = 1.0
-    """Ratio of the steps from the second epoch on."""
+    first_step: float  # Of the first epoch
+    step: float  # Of the second epoch
+    picks: int = 1  # Vertices that are chosen in an epoch
+    decay: float = 1.0  # Ratio of the steps from the second epoch on
 
     def level(self, epoch: int) -> float:
         """Residuals are clipped at so much of the unit."""
@@ -149,8 +139,7 @@ _VERTICES = _Rule(
 )
 _SOFT_THRESHOLD, _HARD_THRESHOLD = 1.4, 4.0
 """In standard deviations of the noise; entries beyond the second are kept whole."""
-_MEMORY = 0.4
-"""What an epoch leaves of the weights of those before it."""
+_MEMORY = 0.4  # What an epoch leaves of the weights of those before it
 _CHOICE_SHARE = Fraction(1, 2)
 """Part of the budget that pays for the choice; the rest pays for the values."""
 
@@ -221,7 +210,6 @@ class DPPOFW(StrategyLearner):
         self._strategy = _STRATEGIES[self.method_](self, accountant)
 
     def _chosen(self, budget: Currency) -> str:
-        """The method, by the public sizes of noise; see the module."""
         inside, dim = self.constraint_set, self._dim
         sums = "thresholds" if self._is_ball else "projections"
         choices = "choices" if self._is_ball else "vertices"
@@ -245,8 +233,6 @@ def _priced(price: Any) -> bool:
 
 
 class _ByEpochs(Strategy):
-    """A strategy over epochs of public sizes, by a rule."""
-
     rule: _Rule
     _learner: DPPOFW
 
@@ -263,7 +249,6 @@ class _ByEpochs(Strategy):
         self._learned: list[LearnedRows] = []
 
     def _count(self, sizes: Sequence[Sequence[int]] = ()) -> Fraction:
-        """Begins counts of the rows that are learned; the part of the budget that is left."""
         self._learned = learned_rows(
             self._learner, self._accountant, self._budgets, self._epochs.all, sizes
         )
@@ -507,11 +492,7 @@ class _Published(Strategy):
         def numbers() -> tuple[float, float]:
             clip = loss.curvature * bound**2 * diameter + slope * bound
             picks = NoisyMaxStream.calibrated(
-                vertices,
-                clip,
-                accountant.budget,
-                horizon=horizon,
-                adjacency=accountant.adjacency,
+                vertices, clip, accountant.budget, horizon=horizon, adjacency=accountant.adjacency
             )
             return clip, picks.scale
 

@@ -45,8 +45,7 @@ def scaled(bound: float) -> Callable[[Contribution], Contribution]:
         traces = np.einsum("nmd,nmd->n", block.factors, block.factors)
         weights = np.minimum(1.0, bound / np.maximum(traces, bound))
         return Contribution(
-            block.gradient * weights[:, None],
-            block.factors * np.sqrt(weights)[:, None, None],
+            block.gradient * weights[:, None], block.factors * np.sqrt(weights)[:, None, None]
         )
 
     return scale

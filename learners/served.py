@@ -50,8 +50,7 @@ Mask = NDArray[np.bool_]
 Visit = tuple[Arrival, Items]
 """Arrivals, and their places in the block counted from 1: for messages to users, nothing else."""
 
-_COINS = 4_096
-"""Users whose unused coins are drawn at once; bounds memory, changes no result."""
+_COINS = 4_096  # Users whose unused coins are drawn at once; bounds memory, changes no result
 
 
 _RECOVERY = (
@@ -65,8 +64,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
     """Serves users under a joint guarantee, and takes in their answers."""
 
     random_state: int
-    _pending_state: ClassVar[str]
-    """What the last user was served, while no answer has come."""
+    _pending_state: ClassVar[str]  # What the last user was served, while no answer has come
 
     @abstractmethod
     def _policy(self, visit: tuple[Own, Items]) -> Act:
@@ -90,11 +88,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
     @abstractmethod
     def _sent(self, *data: Any) -> Any:
-        """What a user sent, as `select` takes it, before anything is looked at.
-
-        Raises:
-            TypeError: nothing that a user can have sent.
-        """
+        """What a user sent, as `select` takes it, before anything is looked at."""
 
     @abstractmethod
     def _arriving(self, sent: Sequence[Any], ids: Sequence[Any] | None) -> tuple[Own, Mask]:
@@ -130,7 +124,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._coins = np.random.default_rng(self.random_state)
 
     def _select(self, data: Sequence[Any], person: Any) -> Any:
-        """Serves the next user; what it is to be told."""
         sent = self._sent(*data)
         self._check_serving()
         ids, nobody = self._who("person", [person], person, 1)
@@ -180,15 +173,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         who: tuple[list[Any] | None, Mask],
         slots: Slots | None = None,
     ) -> None:
-        """Serves the next users, from one change of the public state to the next.
-
-        Args:
-            arrive: the own data of a part of the users, in arrays of our own.
-            void: whose data are unusable, shape (n,).
-            answer: rows to learn from, from own data and what was shown.
-            who: as `_who` returns it.
-            slots: as `_slots_of_next` returns it.
-        """
+        """From one change of the public state to the next; ``void``: whose data are unusable."""
         ids, nobody = who
         for part in self._parts(len(void), slots):
             self._failed = True  # as in _served
@@ -326,7 +311,6 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _who(
         self, name: str, ids: Sequence[Any] | None, given: object, n: int
     ) -> tuple[list[Any] | None, Mask]:
-        """The ids of the next n users, None without a rule, and which of them say nobody."""
         people = self._accountant.people
         check_given(people, given, name)
         if people is None:
@@ -639,10 +623,4 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         return Calls(answer, (respond,))
 
     def _answered(self, own: Arrival, shown: Items, places: Items) -> Answer:
-        return answered(
-            own,
-            shown,
-            places,
-            outside=self.outside_option,
-            scale=self.feature_scale,
-        )
+        return answered(own, shown, places, outside=self.outside_option, scale=self.feature_scale)

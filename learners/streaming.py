@@ -53,8 +53,6 @@ R_co = TypeVar("R_co", bound=NDArray[Any], covariant=True)
 
 
 class _Releasing(Protocol[R_co]):
-    """A mechanism, whatever kind of array it releases."""
-
     def loss(self) -> Loss: ...
     def release(self, rows: Rows[Any], token: Token[B], /) -> Released[R_co]: ...
 
@@ -411,13 +409,11 @@ class StreamLearner(Learner):
 
 
 def _ids(people: Any, rows: int) -> Any:
-    """Ids of rows; a single row may come with its id as it is."""
     alone = isinstance(people, str | bytes | int | np.integer) and rows == 1
     return [people] if alone else people
 
 
 def _of_rows(x: NDArray[Any]) -> bool:
-    """Whether a one-dimensional array holds rows of several users as objects."""
     return x.dtype == object and any(isinstance(row, list | tuple | np.ndarray) for row in x)
 
 

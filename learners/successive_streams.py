@@ -82,17 +82,13 @@ class SuccessiveStreams(Generic[S]):
         """
         if self._stream is None or self._stream.died:
             left = self._accountant.rest(self.label, self.users)
-            if left is None or users.stop <= left.start or self._too_late(left, users):
+            # Users have passed, and the first stream, which is for all of them, was not begun: a
+            # process died between this stream's beginning and that of another one.
+            late = left == self.users and users.start > self.users.start
+            if left is None or users.stop <= left.start or late:
                 return range(users.stop, users.stop)
             self._begin(range(max(left.start, users.start), self.users.stop))
         return range(max(users.start, self.first), users.stop)
-
-    def _too_late(self, left: range, users: range) -> bool:
-        """Whether users have passed, and the first stream was not begun: it is for all of them.
-
-        So it is where a process died between this stream's beginning and that of another one.
-        """
-        return left == self.users and users.start > left.start
 
     def _begin(self, users: range) -> None:
         self._open = self._mechanism.for_last(users)

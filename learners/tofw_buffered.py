@@ -23,16 +23,12 @@ from privlearn.mechanisms import NoisySum
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Ball
 
-_FIRST_EPOCH = 0.2
-"""Part of all users; the second epoch is the rest."""
+_FIRST_EPOCH = 0.2  # Part of all users; the second epoch is the rest
 _CLIPS = (0.05, 0.03)
 """Levels of residuals at which gradients are clipped, by epoch, as parts of the unit."""
-_STEPS = 64
-"""Of each epoch; θ is averaged over the later half of those that were made."""
-_STEP = 0.5
-"""In Newton steps."""
-_SHRINK = 0.5
-"""Part of the James-Stein factor that is applied."""
+_STEPS = 64  # Of each epoch; θ is averaged over the later half of those that were made
+_STEP = 0.5  # In Newton steps
+_SHRINK = 0.5  # Part of the James-Stein factor that is applied
 
 
 @final
@@ -101,7 +97,6 @@ class Buffered(Strategy):
 
 
 def _epochs(users: int) -> list[tuple[int, float]]:
-    """Sizes, and levels of residuals."""
     first = int(users * _FIRST_EPOCH)
     both = zip((first, users - first), _CLIPS, strict=True)
     return [(size, level) for size, level in both if size]

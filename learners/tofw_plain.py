@@ -20,8 +20,7 @@ from privlearn.mechanisms import AnytimeBLT, PrefixSum
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Ball
 
-_CLIP = 0.08
-"""Level of residuals at which increments are clipped, as a part of the unit."""
+_CLIP = 0.08  # Level of residuals at which increments are clipped, as a part of the unit
 _STEP, _DELAY = 1.4, 20
 """The step after t users is at most _STEP/(t + d/μ + _DELAY)."""
 _USERS_PER_BLOCK_USER, _LARGEST_BLOCK = 16, 64
@@ -29,14 +28,9 @@ _USERS_PER_BLOCK_USER, _LARGEST_BLOCK = 16, 64
 
 
 class _Aim(NamedTuple):
-    """What the increments of a block are made for."""
-
-    learned: int
-    """Users in the running sum before it."""
-    users: range
-    """Of the block, or what was left of it when its stream began."""
-    theta: Array
-    """Where the running sum is the gradient after the last of them."""
+    learned: int  # Users in the running sum before it
+    users: range  # Of the block, or what was left of it when its stream began
+    theta: Array  # Where the running sum is the gradient after the last of them
 
     def reached(self, before: Terms, learned: int) -> Terms:
         """Where the running sum is the gradient with ``learned`` users, not all of the block.
@@ -57,12 +51,7 @@ class Plain(Strategy):
     """See the module."""
 
     def __init__(
-        self,
-        learner: LpLearner,
-        accountant: Accountant[Any],
-        clip: float | None,
-        *,
-        anytime: bool,
+        self, learner: LpLearner, accountant: Accountant[Any], clip: float | None, *, anytime: bool
     ) -> None:
         super().__init__(learner, accountant)
         if self._rule is not None and self._rule.batched:
@@ -130,11 +119,7 @@ class Plain(Strategy):
                 self._begin_block()
 
     def _aim(self, first: int) -> None:
-        """Makes the increments of a block, or of what is left of one for a new stream.
-
-        Args:
-            first: user of the open stream.
-        """
+        """Makes the increments of a block, or of what is left of one for a new stream."""
         start, stop = self._users.start + self._done, self.next_change()
         users = range(max(start, first), stop)
         if users == self._aimed.users:
@@ -153,7 +138,6 @@ class Plain(Strategy):
         self._noise = self._learner._dim * std * std
 
     def _move(self, sums: Array, stop: int) -> None:
-        """Steps for the last users before ``stop``, one for each of the running sums."""
         first = stop - len(sums) - self._users.start + 1
         energy = (sums * sums).sum(axis=1)
         steps = [

@@ -51,17 +51,14 @@ from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Ball, PSDTrace
 
 _FIRST_EPOCH = 0.2
-_NOISE_OF_FIRST_EPOCH = 0.05
-"""d/(users·μ) of the first of two epochs is at most this."""
+_NOISE_OF_FIRST_EPOCH = 0.05  # d/(users·μ) of the first of two epochs is at most this
 
 _MOMENTS, _MEAN = Fraction(1, 4), Fraction(1, 10)
 """Shares of the budget: of Σxxᵀ, and of each mean residual; the steps have what is left."""
 _STEPS = 16
 
-_TRACE = 2.4
-"""Clip of ‖x‖², in units of its usual size."""
-_LEAST_CURVATURE = 0.3
-"""Of a direction, in units of that of features without a preferred one."""
+_TRACE = 2.4  # Clip of ‖x‖², in units of its usual size
+_LEAST_CURVATURE = 0.3  # Of a direction, in units of that of features without a preferred one
 
 _CLIP_PER_NOISE = 0.005
 _LEAST_CLIP, _LARGEST_CLIP = 0.02, 0.1
@@ -69,10 +66,8 @@ _BOUNDED_SLOPE = 4.0
 """Residuals of losses with a bounded slope do not get small: factor of the clip."""
 _FIRST_MEAN, _LAST_MEAN = 1.0, 0.4
 """Clips of residuals, in units of the largest likely one."""
-_SHRINK = 0.5
-"""Part of the James-Stein factor that is applied to gradients."""
-_NUMBERS_AT_ONCE = 2**23
-"""Entries of xxᵀ in memory at once."""
+_SHRINK = 0.5  # Part of the James-Stein factor that is applied to gradients
+_NUMBERS_AT_ONCE = 2**23  # Entries of xxᵀ in memory at once
 
 
 class Whitening(NamedTuple):
@@ -99,11 +94,9 @@ class Whitening(NamedTuple):
 
 class _Epoch(NamedTuple):
     users: range
-    moments: PlannedStream[Array]
-    """One batch, handed over in parts, so that no d² per row is kept."""
+    moments: PlannedStream[Array]  # One batch, handed over in parts, so that no d² per row is kept
     steps: NoisySum[Array]
-    number: int
-    """Of steps."""
+    number: int  # Of steps
     means: tuple[NoisySum[Array] | None, NoisySum[Array] | None]
 
     def plan(self) -> list[Plan]:
@@ -141,7 +134,6 @@ class Whitened(Strategy):
         self._variance = self._users_so_far = self._users_now = 0.0
 
     def _calibrated(self, users: range, *, first: bool, steps: int) -> list[Any]:
-        """The mechanisms of an epoch: moments, steps, first and last mean."""
         scale, budgets = self._scale, self._budgets
         rest = LearnedRows.rest(budgets)
         adjacency, constant = self._accountant.adjacency, self._constant
@@ -169,9 +161,7 @@ class Whitened(Strategy):
                 adjacency=adjacency,
             ),
             NoisySum.calibrated(
-                Ball(clip, scale.dim),
-                budgets.of_row(left * rest / steps),
-                adjacency=adjacency,
+                Ball(clip, scale.dim), budgets.of_row(left * rest / steps), adjacency=adjacency
             ),
             *means,
         ]
@@ -299,7 +289,6 @@ def _features(block: Example) -> Array:
 
 
 def _first(block: Array) -> Array:
-    """Of one person's rows."""
     return np.asarray(block[0])
 
 

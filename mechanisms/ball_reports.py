@@ -33,8 +33,7 @@ from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import Exact
 from privlearn.values.validate import Count, assign, check_fields
 
-_AT_ONCE = 2**14
-"""Numbers of reports that are computed at once, in several copies."""
+_AT_ONCE = 2**14  # Numbers of reports that are computed at once, in several copies
 _SHORTEST = 1e-140
 """Shorter records count as 0: their squares have too few digits for a unit vector."""
 

@@ -12,11 +12,7 @@ import numpy as np
 
 from privlearn.mechanisms.banded_errors import error_variances
 from privlearn.mechanisms.banded_outputs import BandedOutputs
-from privlearn.mechanisms.banded_parameters import (
-    band_for,
-    best_curves,
-    fitted_parameters,
-)
+from privlearn.mechanisms.banded_parameters import band_for, best_curves, fitted_parameters
 from privlearn.mechanisms.banded_scales import BandedTerms, column_divisors
 from privlearn.mechanisms.banded_shapes import Objective
 from privlearn.mechanisms.banded_sums import ScaledBandedSums, banded_sums_error
@@ -99,10 +95,7 @@ class BandedBLT:
 
     @classmethod
     def fitted(
-        cls,
-        horizon: int,
-        participation: Participation | None = None,
-        objective: Objective = "max",
+        cls, horizon: int, participation: Participation | None = None, objective: Objective = "max"
     ) -> BandedBLT:
         """From a fitted table, for the least largest, or mean, error of a person; milliseconds.
 

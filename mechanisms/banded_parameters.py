@@ -123,11 +123,7 @@ def fitted_errors(horizon: int, band: int, curves: Curves) -> Errors:
 
 
 def _between(
-    table: Entries,
-    horizon: int,
-    band: int,
-    by_octave: int,
-    beyond: bool = False,
+    table: Entries, horizon: int, band: int, by_octave: int, beyond: bool = False
 ) -> Array:
     """Linear in log2(horizon) between rows of the table, and in log2(n/band) within them.
 

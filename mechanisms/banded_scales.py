@@ -14,8 +14,7 @@ from privlearn.mechanisms.row_scales import SLACK, RowScales, row_scales
 
 Array = NDArray[np.float64]
 
-_CHUNK = 32 * BLOCK
-"""Scales made at once."""
+_CHUNK = 32 * BLOCK  # Scales made at once
 
 
 class BandedTerms(NamedTuple):

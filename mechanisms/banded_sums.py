@@ -30,8 +30,7 @@ from privlearn.values.exact import float_down, float_up
 
 Array = NDArray[np.float64]
 Integers = NDArray[np.int64]
-_UNIT = Fraction(1, 2**53)
-"""Relative error of a rounding to nearest."""
+_UNIT = Fraction(1, 2**53)  # Relative error of a rounding to nearest
 
 
 @final

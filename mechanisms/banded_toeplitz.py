@@ -27,8 +27,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 MOST_LAGS = 2**24
 LEAST_DECAY, MOST_WEIGHT = 2.0**-60, 2.0**20
-_BITS = 256
-"""Binary places of powers."""
+_BITS = 256  # Binary places of powers
 _PART = 64
 
 

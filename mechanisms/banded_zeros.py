@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 _WAVES, _POINTS = 256, 16
 _PER_DOUBLING = 64
-_LEAST = 1e-6
-"""Least size of c on the circle: 1/c amplifies by less than a million."""
+_LEAST = 1e-6  # Least size of c on the circle: 1/c amplifies by less than a million
 
 
 @lru_cache(maxsize=64)

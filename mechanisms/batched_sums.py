@@ -95,11 +95,7 @@ class BatchedPrefixSum(Generic[X]):
             self.domain,
             noise,
             gain=terms.gain(),
-            parameters={
-                "sizes": list(self.sizes),
-                **terms.parameters(),
-                **stated_rule(rule),
-            },
+            parameters={"sizes": list(self.sizes), **terms.parameters(), **stated_rule(rule)},
             interactive=True,
             visits=None if rule is None else (rule.most, rule.apart),
             grid=terms.grid,

@@ -26,12 +26,10 @@ from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.mechanisms.participation_norms import tree_norm
 from privlearn.values.validate import count
 
-_BLOCK = 64
-"""Rows; a power of two."""
+_BLOCK = 64  # Rows; a power of two
 _BEFORE = np.arange(_BLOCK + 1) & np.arange(-1, _BLOCK)
 """t - lowbit(t), where the node of row t begins."""
-_ROUND_UP = 1.0 + 2.0**-50
-"""Covers the rounding of a square root and of this product."""
+_ROUND_UP = 1.0 + 2.0**-50  # Covers the rounding of a square root and of this product
 
 
 @final

@@ -177,8 +177,6 @@ class AnytimeBLT(_ToeplitzFactorization):
 
 @final
 class _ToeplitzOutputs:
-    """Rows of B y, by `block_products`."""
-
     __slots__ = ("_at", "_input", "_moved", "_numbers", "_products")
 
     def __init__(self, numbers: Toeplitz, dim: int) -> None:

@@ -21,8 +21,7 @@ from privlearn.rows.domains.clipping import bound
 from privlearn.values.validate import count
 
 _BISECTIONS = 80
-_LARGEST = 1e100
-"""Coordinates up to here keep all norms finite."""
+_LARGEST = 1e100  # Coordinates up to here keep all norms finite
 
 
 @runtime_checkable

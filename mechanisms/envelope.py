@@ -380,7 +380,6 @@ class LipschitzEnvelope(Objective[X]):
         state.trial_v[again] = state.v[again] - state.size[again, None] * state.step[again]
 
     def _fall_back(self, state: _State, rows: Any, sure: Any) -> None:
-        """Bisects (μ in the scale of log(1/T + μ)) if the sign is sure, else improves only v."""
         halve, stay = rows[sure], rows[~sure]
         flat = 1 / self.trace
         middle = np.sqrt((flat + state.low[halve]) * (flat + state.high[halve])) - flat

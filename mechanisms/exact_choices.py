@@ -33,8 +33,7 @@ from privlearn.rows.domains import Array
 Picks = NDArray[np.int64]
 """Indices of points, the first pick first."""
 
-_UNUSUAL = 2**46
-"""Floors of noise that is 64 scales or more from 0: doubles decide nothing then."""
+_UNUSUAL = 2**46  # Floors of noise that is 64 scales or more from 0: doubles decide nothing then
 _FIRST_BITS, _MOST_BITS = 64, 2**9
 
 
@@ -111,7 +110,6 @@ class NoisyScores:
         return points[:top]
 
     def _in_order(self, row: int, points: Picks) -> Picks:
-        """Points by their real noisy scores, the largest first."""
         total = [int(number) for number in self.totals[row]]
         unit, start = Fraction(float(self.units[row])), row * self.vertices.count
         scores = {

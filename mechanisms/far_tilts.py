@@ -31,8 +31,7 @@ from privlearn.mechanisms.regions import EuclideanBall, Region, RegionStep, Whol
 from privlearn.mechanisms.solver import TILT_BITS, TILT_ERROR, Minimised, longest, minimise
 from privlearn.rows.domains import Array
 
-_HUGE = 2**52
-"""In units of G: beyond, only the direction of a tilt matters."""
+_HUGE = 2**52  # In units of G: beyond, only the direction of a tilt matters
 
 
 @final

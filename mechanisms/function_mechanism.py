@@ -115,7 +115,6 @@ class FunctionMechanism(Generic[X]):
 
     @property
     def __name__(self) -> str:
-        """What checks call it: the function's name."""
         return str(getattr(self.function, "__name__", self.name))
 
     def spend(self) -> Spend:

@@ -33,11 +33,9 @@ from privlearn.values.participation import Participation
 
 LONGEST = 2**20
 """Rows of the longest banded BLTs that the table knows the error of."""
-_COMPUTED = 64
-"""Rows up to which errors are computed, as the table begins about there."""
+_COMPUTED = 64  # Rows up to which errors are computed, as the table begins about there
 _LEAST_BAND = 16
-_MOST_FITTED = 256
-"""Visits to which a BLT is fitted within the time of a look-up."""
+_MOST_FITTED = 256  # Visits to which a BLT is fitted within the time of a look-up
 ONE_VISIT = StreamVisits(1, 1)
 
 

@@ -195,9 +195,4 @@ class LinearObjective(Objective[Pair]):
 
     def to_dict(self) -> dict[str, Any]:
         numbers = self.scalar.to_dict()
-        return {
-            "objective": numbers.pop("kind"),
-            "dim": self.dim,
-            "radius": self.radius,
-            **numbers,
-        }
+        return {"objective": numbers.pop("kind"), "dim": self.dim, "radius": self.radius, **numbers}

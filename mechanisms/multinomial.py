@@ -17,8 +17,6 @@ from privlearn.values.validate import Checked, Count
 
 
 class _Layout(NamedTuple):
-    """The parts of flat choice records."""
-
     features: Array
     offered: Array
     chosen: Array

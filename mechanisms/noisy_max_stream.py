@@ -32,11 +32,9 @@ from privlearn.values.grid import Grid
 from privlearn.values.participation import Participation
 from privlearn.values.validate import Count, Positive, assign, check_fields, count
 
-_ROOT = Fraction(92682, 65536)
-"""√2 and 1.1·10⁻⁶ of it more."""
+_ROOT = Fraction(92682, 65536)  # √2 and 1.1·10⁻⁶ of it more
 _MOST_VISITS = 2**14
-_AT_ONCE = 2**18
-"""Scores that are computed at a time."""
+_AT_ONCE = 2**18  # Scores that are computed at a time
 
 
 @lru_cache(maxsize=64)
@@ -180,11 +178,7 @@ class NoisyMaxStream:
 
 
 def _loss(
-    spread: float,
-    scale: float,
-    horizon: int,
-    adjacency: Adjacency,
-    rule: Participation | None,
+    spread: float, scale: float, horizon: int, adjacency: Adjacency, rule: Participation | None
 ) -> Loss:
     visits = StreamVisits(1, 1) if rule is None else visits_in_slots(rule, horizon)
     if visits.most > _MOST_VISITS:

@@ -444,7 +444,6 @@ class _Bounds(NamedTuple):
         return MinimizerLoss(**numbers, ridge=ridge, noise_std=noise_std)
 
     def of_person(self, ridge: float, noise_std: float) -> list[tuple[MinimizerLoss, int]]:
-        """What one person pays, with how often."""
         single = self.loss(ridge, noise_std)
         return [(single.several(m, 1) if m > 1 else single, n) for m, n in self.visits]
 
@@ -466,14 +465,9 @@ def _each_call(visits: int | Sequence[int], calls: int) -> list[int]:
 def _solver_error(
     objective: Objective[Any], region: Region | None, ridge: float, noise_std: float, rows: int
 ) -> float:
-    """What is certified for tilts of every size."""
     reach = _reach(objective, region, ridge, noise_std, rows)
     usual = attainable(
-        objective,
-        region or WholeSpace(objective.dim),
-        rows=rows,
-        ridge=ridge,
-        tilt_std=noise_std,
+        objective, region or WholeSpace(objective.dim), rows=rows, ridge=ridge, tilt_std=noise_std
     )
     if reach is None:
         return usual
@@ -531,8 +525,7 @@ def _least_noise(bounds: _Bounds, ridge: float, budget: Currency) -> float:
     return std
 
 
-_FULL = 1 - 1e-10
-"""Leaves room for the rounding of the sum of two prices."""
+_FULL = 1 - 1e-10  # Leaves room for the rounding of the sum of two prices
 
 
 def _share_of(budget: Currency) -> Callable[[MinimizerLoss], float]:

@@ -65,7 +65,6 @@ Single = NoisySum[X] | ReportNoisyMax
 
 
 def _check_arms(mechanism: Any) -> None:
-    """The hypotheses of the lemma, as far as they are not built in."""
     proved = isinstance(mechanism, NoisySum | ReportNoisyMax)
     if isinstance(mechanism, NoisySum):
         proved = noise_from_dict(mechanism.noise.to_dict()) == mechanism.noise
@@ -156,7 +155,6 @@ class OneOfK(Generic[X]):
         return self.spend().loss(self.adjacency)
 
     def _own_loss(self) -> Loss:
-        """That of the lemma, where arms are not one sum."""
         mechanism = self.mechanism
         if isinstance(mechanism, ReportNoisyMax):
             eta = mechanism.eta

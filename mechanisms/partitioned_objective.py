@@ -33,8 +33,7 @@ from privlearn.rows.partitions.rows import OpenedPartitions
 BITS = 61
 """Sums are counted in 2⁻⁶¹ of (a power of two above) what one record can add."""
 MOST_DIMENSIONS = 2**22
-_KEPT = 8
-"""Points whose sums are kept for when the solver asks for them again."""
+_KEPT = 8  # Points whose sums are kept for when the solver asks for them again
 
 
 @final
@@ -155,13 +154,10 @@ class AddedUp:
                 "outcome of this release is not covered"
             )
         powers = self._sums.exponents(theta)
-        return np.array([_float(int(n), int(k)) for n, k in zip(total, powers, strict=True)])
+        return np.array(
+            [math.ldexp(float(int(n)), int(k)) for n, k in zip(total, powers, strict=True)]
+        )
 
 
 def _above(bound: float) -> int:
-    """The least power of two above a bound: its exponent."""
     return math.frexp(bound)[1] if bound > 0 else 0
-
-
-def _float(number: int, power: int) -> float:
-    return math.ldexp(float(number), power)

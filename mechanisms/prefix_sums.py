@@ -155,12 +155,7 @@ class PrefixSum(Generic[X]):
 
         def made(std: float) -> PrefixSum[X]:
             return cls(
-                domain,
-                factorization,
-                std,
-                adjacency,
-                exponent=power,
-                participation=participation,
+                domain, factorization, std, adjacency, exponent=power, participation=participation
             )
 
         def fits(std: float) -> bool:

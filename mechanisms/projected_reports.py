@@ -30,10 +30,8 @@ from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import Exact
 from privlearn.values.validate import Count, check_fields
 
-_WORDS = 2
-"""Numbers of a report that hold the seed, 24 bits each."""
-_AT_ONCE = 2**20
-"""Numbers of the subspaces that are in memory at once, in several copies."""
+_WORDS = 2  # Numbers of a report that hold the seed, 24 bits each
+_AT_ONCE = 2**20  # Numbers of the subspaces that are in memory at once, in several copies
 
 
 @final
@@ -100,10 +98,8 @@ class ProjectedReport(EachReport[Array]):
 
     @property
     def limit(self) -> float:
-        return self._flat().limit * self.scale
-
-    def _flat(self) -> BallReport:
-        return BallReport(self.cap.dim, self.cap.mean, self.cap, self.adjacency)
+        flat = BallReport(self.cap.dim, self.cap.mean, self.cap, self.adjacency)
+        return flat.limit * self.scale
 
     def spend(self, *, interactive: bool = False) -> Spend:
         return Spend(

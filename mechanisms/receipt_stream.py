@@ -40,12 +40,6 @@ class ReceiptStream(ABC, Generic[X]):
     __slots__ = ("__weakref__", "_in_step", "_lock", "_next", "_receipt")
 
     def __init__(self, spend: Spend, token: Token[Any], adjacency: Adjacency) -> None:
-        """Spends ``token``.
-
-        Raises:
-            AdjacencyError: it is for another neighbour relation than the price.
-            TokenError: see `Token.spend`.
-        """
         check_adjacency(adjacency, token)
         self._receipt: Receipt = token.spend(spend)
         self._next = token.users.start
@@ -67,11 +61,9 @@ class ReceiptStream(ABC, Generic[X]):
         """
 
     def _opened(self, rows: Rows[X]) -> Array:
-        """The contributions of the next users."""
         return self._next_rows(rows, self._receipt.open)
 
     def _next_rows(self, rows: Rows[X], opened: Callable[[Rows[X]], T]) -> T:
-        """What ``opened`` gives of the next users; raises as `_opened`."""
         if rows.users.start != self._next:
             raise UsersError(f"the stream is at user {self._next}, the rows at {rows.users.start}")
         values = opened(rows)

@@ -19,8 +19,7 @@ from privlearn.values.adjacency import Adjacency
 from privlearn.values.participation import Participation
 
 _KINDS: Final = {kind.kind: kind for kind in (BinaryTree, BufferedToeplitz, AnytimeBLT, BandedBLT)}
-_MOST_WORK = 2**29
-"""Rows times visits, of all streams of one ledger; some seconds."""
+_MOST_WORK = 2**29  # Rows times visits, of all streams of one ledger; some seconds
 
 
 @final
@@ -31,11 +30,7 @@ class RecordedStreams:
         self._left = _MOST_WORK
 
     def __call__(self, entry: SpendEntry) -> Spend | None:
-        """What the recorded stream states; None if it is none of ours, or takes too long.
-
-        Raises:
-            KeyError, TypeError, ValueError: parameters of no such stream.
-        """
+        """What the recorded stream states; None if it is none of ours, or takes too long."""
         stated, noise = entry.parameters, noise_from_dict(entry.noise)
         domain, kind = domain_from_dict(entry.domain), _KINDS.get(str(stated.get("factorization")))
         batched = entry.mechanism == "batched-prefix-sum"

@@ -335,11 +335,7 @@ class Polyhedron:
         return 4 * UNIT * self.dim * (1 + float(np.linalg.norm(point)))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "region": "polyhedron",
-            "rows": self.rows.tolist(),
-            "limits": self.limits.tolist(),
-        }
+        return {"region": "polyhedron", "rows": self.rows.tolist(), "limits": self.limits.tolist()}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Polyhedron) and self.to_dict() == other.to_dict()
@@ -352,7 +348,6 @@ class Polyhedron:
 
 
 def _without_repetitions(rows: Array, limits: Array) -> tuple[Array, Array]:
-    """Unit rows without those that say less than another in the same direction."""
     kept: list[int] = []
     for i in np.argsort(limits, kind="stable"):
         same = False

@@ -49,8 +49,7 @@ class EachReport(ABC, Generic[X]):
         @property
         def limit(self) -> float: ...
 
-    _spends: tuple[Spend, Spend]
-    """Of one release, and of a stream; see `spends_of`."""
+    _spends: tuple[Spend, Spend]  # Of one release, and of a stream; see `spends_of`
 
     def spend(self, *, interactive: bool = False) -> Spend:
         """The statement for the ledger; domain and noise give the price."""
@@ -107,23 +106,12 @@ class EachReport(ABC, Generic[X]):
 
 
 def spends_of(
-    name: str,
-    domain: Domain[Any],
-    noise: Any,
-    *,
-    grid: Grid | None = None,
-    exact: bool = False,
+    name: str, domain: Domain[Any], noise: Any, *, grid: Grid | None = None, exact: bool = False
 ) -> tuple[Spend, Spend]:
     """What one release and what a stream of a report say in the ledger."""
     single, stream = (
         Spend(
-            name,
-            domain,
-            noise,
-            arithmetic="each",
-            interactive=interactive,
-            grid=grid,
-            exact=exact,
+            name, domain, noise, arithmetic="each", interactive=interactive, grid=grid, exact=exact
         )
         for interactive in (False, True)
     )

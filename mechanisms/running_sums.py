@@ -90,7 +90,6 @@ class _Ahead:
         self._drawn = self._next = 0
 
     def next(self, n: int) -> Integers:
-        """The next rows, each once."""
         stop = self._next + n
         if stop > len(self._rows):
             self._more(n)

@@ -19,8 +19,7 @@ from privlearn.rows.domains import Array, Bound
 from privlearn.rows.domains.clipping import bound
 from privlearn.values.validate import Checked, Positive, check_fields, count, finite, positive
 
-_SLACK = 1e-6
-"""Relative slack of the checks on random points."""
+_SLACK = 1e-6  # Relative slack of the checks on random points
 
 
 @runtime_checkable
@@ -236,11 +235,7 @@ class HuberObjective(Checked):
         return np.where(np.abs(score - label) <= self.threshold, 1.0, 0.0)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "threshold": self.threshold,
-            "label_bound": self.label_bound,
-        }
+        return {"kind": self.kind, "threshold": self.threshold, "label_bound": self.label_bound}
 
 
 @final

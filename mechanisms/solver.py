@@ -46,8 +46,7 @@ TILT_ERROR = (NEAR_ERROR + 1) * 2.0**-TILT_BITS
 """and how far they may be off."""
 STEEPEST = 1e8
 """Largest ratio of nT to Δ; the number of accelerated steps grows with its root."""
-_SUM = 64
-"""Relative rounding error of a pairwise sum of up to 2⁴⁰ numbers, in units of `UNIT`."""
+_SUM = 64  # Relative rounding error of a pairwise sum of up to 2⁴⁰ numbers, in units of `UNIT`
 
 
 class Minimised(Protocol):

@@ -31,10 +31,8 @@ from privlearn.mechanisms.block_products import BLOCK
 from privlearn.values.exact import float_down, float_up
 
 Array: TypeAlias = NDArray[np.float64]
-_POWER_BITS = 192
-"""Binary places of the powers that bounds are made from."""
-_MOST_LENGTH_BITS = 40
-"""Columns have fewer than 2**41 entries, or infinitely many."""
+_POWER_BITS = 192  # Binary places of the powers that bounds are made from
+_MOST_LENGTH_BITS = 40  # Columns have fewer than 2**41 entries, or infinitely many
 
 
 @final

@@ -28,8 +28,7 @@ from privlearn.mechanisms.toeplitz import Toeplitz
 from privlearn.values.exact import float_down, float_up
 
 Integers = NDArray[np.int64]
-_UNIT = Fraction(1, 2**53)
-"""Relative error of a rounding to nearest."""
+_UNIT = Fraction(1, 2**53)  # Relative error of a rounding to nearest
 
 
 @final

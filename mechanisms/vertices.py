@@ -18,10 +18,8 @@ from numpy.typing import NDArray
 from privlearn.rows.domains import Array, Bound, Norm, exponent_of
 from privlearn.values.validate import AtLeastTwo, Checked, Count, assign
 
-_PAIRS_AT_ONCE = 2**22
-"""Numbers in a block of differences when a diameter is computed."""
-_UP = 1 + 1e-12
-"""Covers the rounding of a computed distance."""
+_PAIRS_AT_ONCE = 2**22  # Numbers in a block of differences when a diameter is computed
+_UP = 1 + 1e-12  # Covers the rounding of a computed distance
 
 
 class Vertices(Protocol):
@@ -207,12 +205,7 @@ class ExplicitVertices:
         return float(largest * (most if math.isinf(p) else most ** (1 / p)))
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            "count": self.count,
-            "dim": self.dim,
-            "sha256": self._sha256,
-        }
+        return {"kind": self.kind, "count": self.count, "dim": self.dim, "sha256": self._sha256}
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"vertices are fixed: cannot set {name}")

@@ -35,8 +35,7 @@ from privlearn.rows.domains import Array
 
 _HEAD = struct.Struct(f"<3sBI8s{len(REJECTION_REASONS)}Q")
 _MAGIC, _VERSION, _DIGEST = b"PLT", 1, 16
-_MOST = 2**53
-"""Rejected messages that are counted."""
+_MOST = 2**53  # Rejected messages that are counted
 
 
 @final

@@ -160,7 +160,7 @@ class LocalClient(Generic[B]):
         self._take(model, batch)
         if users.start < self._warm:
             return np.arange(users.start, users.stop) % method.n_arms
-        bad = ~_finite(values)
+        bad = ~np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
         if bad.any():
             self.diagnostics.note("contexts that cannot be used", users, bad)
             values[bad] = 0.0
@@ -335,15 +335,8 @@ class LocalClient(Generic[B]):
         return Rows._of_own((record, places) if apart else record, users)
 
     def _rows(
-        self,
-        contexts: Any,
-        actions: Any,
-        rewards: Any,
-        users: range,
-        batch: int,
-        warming: bool,
+        self, contexts: Any, actions: Any, rewards: Any, users: range, batch: int, warming: bool
     ) -> Rows[Any]:
-        """The users' records: clipped, and NaN, which every domain takes for the null record."""
         method, n = self.config.method, len(users)
         assert self._model is not None
         arrays = self._model.arrays
@@ -483,10 +476,6 @@ def _check_rule(rule: Participation, most_messages: int) -> None:
             f"most = {rule.most} of the rule of participation: the configuration says "
             f"most_messages = {most_messages}"
         )
-
-
-def _finite(values: Array) -> Bools:
-    return np.asarray(np.isfinite(values.reshape(len(values), -1)).all(axis=1))
 
 
 def _norms(values: Array) -> Array:

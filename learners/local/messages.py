@@ -221,5 +221,4 @@ class MessageFilter:
         return new
 
 
-_BLOCK = 4096
-"""Messages at once: as many as stay in the cache."""
+_BLOCK = 4096  # Messages at once: as many as stay in the cache

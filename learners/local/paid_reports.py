@@ -25,8 +25,7 @@ from privlearn.rows.domains import Array
 class _Paid(NamedTuple):
     users: range
     token: Token[Any]
-    stream: ReportStream[Any] | None
-    """None for a single user, whose token is spent on one release."""
+    stream: ReportStream[Any] | None  # None for a single user, whose token is spent on one release
 
 
 @final

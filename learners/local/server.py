@@ -81,8 +81,7 @@ class Attesting(Protocol):
         """What was written, oldest first."""
 
 
-_MOST = 2**53 - 1
-"""Rejected messages that are counted."""
+_MOST = 2**53 - 1  # Rejected messages that are counted
 
 
 @final
@@ -299,7 +298,6 @@ class LocalServer:
             self._close(closed.sums, closed.counts, closed.rejected)
 
     def _close(self, sums: Array, counts: NDArray[Any], rejected: Mapping[Any, int]) -> None:
-        """Takes the step of the open batch, and opens the next one."""
         self._step(self.batch, sums, counts)
         self._show()
         self._add_rejected(rejected)
@@ -320,7 +318,6 @@ class LocalServer:
         self._record(heard, closed.users.stop, closed.rejected, closed.unit, value, waits=False)
 
     def _record_messages(self) -> None:
-        """Messages since the last time, if there are any, and where the clock is."""
         pending = self._pending
         if not self._accountant.resumable or not (pending or self.batch > self._shown):
             return
@@ -356,7 +353,6 @@ class LocalServer:
         self._recorded += 1
 
     def _take_again(self, entry: SumsEntry, value: Array) -> None:
-        """The steps of a server that died, from its integers."""
         try:
             if self.config.method.per_message:
                 self._take_messages(entry, value)
@@ -433,7 +429,6 @@ class LocalServer:
 
 
 def _claim(config: LocalBanditConfig, accountant: Attesting) -> AttestEntry | None:
-    """The claim about this configuration's messages: its label has the fingerprint."""
     for claim in accountant.claims:
         everybody = claim.users == (0, config.method.horizon)
         if claim.label == config.label and everybody:
@@ -446,7 +441,6 @@ def _mechanism(config: LocalBanditConfig) -> str:
 
 
 def _is_of(claim: AttestEntry, config: LocalBanditConfig) -> bool:
-    """Whether a claim is about the messages that clients of this configuration send."""
     said = claim.loss, claim.most_messages, claim.count, claim.mechanism
     loss, most = config.loss().to_dict(), config.most_messages
     return said == (loss, most, config.method.horizon, _mechanism(config))

@@ -38,22 +38,11 @@ from privlearn.checking.power import noted, weakness
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.session import current, note
 from privlearn.checking.targets import Claimable, SamplingTarget, sampling_target
-from privlearn.errors import (
-    CheckError,
-    InsufficientBudgetError,
-    PrivacyViolation,
-)
+from privlearn.errors import CheckError, InsufficientBudgetError, PrivacyViolation
 from privlearn.ledger import Ledger, Record, read_records
 from privlearn.ledger.entries import OpenEntry, parse_entry
 from privlearn.losses import Loss
-from privlearn.losses.budgets import (
-    ZCDP,
-    ApproxDP,
-    Currency,
-    GaussianDP,
-    PureDP,
-    Renyi,
-)
+from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 from privlearn.values.adjacency import Adjacency, Trust
@@ -227,7 +216,6 @@ def _look(
     times: int = 1,
     **options: Any,
 ) -> Evidence:
-    """One look; of two that may be taken by default, each errs with half of the probability."""
     if samples is not None:
         return black_box(subject, samples=samples, confidence=confidence, seed=seed, **options)
     fresh = int(np.random.SeedSequence([seed, times]).generate_state(1)[0])
@@ -242,7 +230,6 @@ def _look(
 
 
 def _looked_at_again(first: Evidence, look: Callable[..., Evidence]) -> Evidence:
-    """What more samples show, if that is more."""
     try:
         second = look(times=SECOND_LOOK)
     except CheckError as error:  # they take too long
@@ -284,10 +271,7 @@ def summary_line(evidence: Evidence) -> str:
 
 
 def _exact(
-    mechanism: Any,
-    claim: Claimable | None,
-    pairs: list[tuple[Any, Any]] | None,
-    seconds: float,
+    mechanism: Any, claim: Claimable | None, pairs: list[tuple[Any, Any]] | None, seconds: float
 ) -> ExactResult | str | None:
     """The exact divergence; or why it is not known; None for what is no mechanism."""
     if not (hasattr(mechanism, "release") or hasattr(mechanism, "open")):
@@ -306,22 +290,18 @@ def _name(mechanism: Any) -> str:
 
 
 def _call(mechanism: Any, given: dict[str, Any], settings: dict[str, Any]) -> str:
-    """The line of code that was run, as far as it can be written down."""
     shown = [_name(mechanism)]
     for argument, value in given.items():
         if value is None:
             continue
         if argument == "claim":
-            shown.append(_as_code(value))
+            stated = isinstance(value, Loss)
+            shown.append(f"loss_from_dict({value.to_dict()!r})" if stated else repr(value))
         else:
             text = str(value) if argument == "adjacency" else getattr(value, "__name__", argument)
             shown.append(f"{argument}={text}")
     shown += [f"{setting}={value!r}" for setting, value in settings.items()]
     return f"assert_private({', '.join(shown)})"
-
-
-def _as_code(claim: Claimable) -> str:
-    return f"loss_from_dict({claim.to_dict()!r})" if isinstance(claim, Loss) else repr(claim)
 
 
 # Budgets ----------------------------------------------------------------------------------------
@@ -459,11 +439,6 @@ def assert_budget(
 def _limits(
     at_most: Currency | ApproxDP | None, spent: Currency | ApproxDP | None
 ) -> list[tuple[Currency | ApproxDP, Basis]]:
-    """What is compared, and with what.
-
-    Raises:
-        CheckError: a limit that is no budget, or none at all.
-    """
     limits: list[tuple[Currency | ApproxDP, Basis]] = []
     for name, limit, basis in (("at_most", at_most, GUARANTEE), ("spent", spent, SPENT)):
         if isinstance(limit, PureDP | ZCDP | GaussianDP | Renyi | ApproxDP):
@@ -498,8 +473,6 @@ def _run(
     adjacency: Adjacency | None,
     seed: int,
 ) -> tuple[list[AccountState], InsufficientBudgetError | None, str]:
-    """What follows from a run, why it was refused at first, and the accountant it was given."""
-
     def account(cap: Currency | ApproxDP) -> Used:
         noise = NoiseSource.simulation(seed)
         return in_memory(cap, noise, users=users, trust=trust, adjacency=adjacency)
@@ -524,11 +497,7 @@ def _run(
 
 
 def _opened(seen: AccountantUsage) -> list[AccountState]:
-    """All accountants of a run, its own and those that it opened besides, numbered in order.
-
-    Raises:
-        CheckError: it used one that was there before, which has spent for others as well.
-    """
+    """All accountants of a run, its own and those that it opened besides, numbered in order."""
     if seen.older:
         raise CheckError(
             f"run: it also spends from an accountant that was made before it, "
@@ -541,7 +510,6 @@ def _opened(seen: AccountantUsage) -> list[AccountState]:
 
 
 def _states(used: Used | Ledger | str | os.PathLike[str]) -> list[AccountState]:
-    """What follows from the ledger, of one accountant or of all."""
     if isinstance(used, _ACCOUNTANTS):
         # Others may share its ledger; asked for is this one.
         return [_folded(used.ledger.records, only=used.id)[0]]

@@ -288,7 +288,6 @@ def _listed(state: AccountState, items: Counter[_Item]) -> tuple[BudgetItem, ...
 def _priced(
     at_most: Currency | ApproxDP, total: Mapping[Loss | Currency, int]
 ) -> tuple[Fraction, ...]:
-    """All of it together, in the limit's unit; for ApproxDP only ε."""
     if isinstance(at_most, ApproxDP):
         losses = compose(_only_losses(total))
         return _in_epsilon(largest_epsilon([losses], float(at_most.delta)).value)

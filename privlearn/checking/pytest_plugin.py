@@ -28,16 +28,12 @@ _SESSION = pytest.StashKey[check_session.CheckSession]()
 _SEEDS = pytest.StashKey[list[str]]()
 
 
-def _seed_of(item: pytest.Item, number: int) -> int:
-    name = f"{item.nodeid}#{number}"
-    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
-
-
 def _next_noise(item: pytest.Item, what: str) -> NoiseSource:
     from privlearn.noise import NoiseSource
 
     said = item.stash[_SEEDS]
-    seed = _seed_of(item, len(said))
+    name = f"{item.nodeid}#{len(said)}"
+    seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big")
     said.append(f"{what}: NoiseSource.simulation({seed})")
     return NoiseSource.simulation(seed)
 

@@ -213,7 +213,6 @@ def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
 
 
 def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
-    """Noisy choices, and noise in other norms than ℓ2."""
     corners = ExplicitVertices(np.array([[1.0, 0.0], [0.0, 2.0], [-1.0, -1.0]]))
     choice = ReportNoisyMax.calibrated
     return {

@@ -227,8 +227,7 @@ class _Check:
     ) -> None:
         self._factory, self._data, self._learned = factory, data, learned
         self._protocol, self._folder, self._seed = protocol, folder, seed
-        self.whole: _Watched
-        """The run that nothing ends."""
+        self.whole: _Watched  # The run that nothing ends
 
     def first(self, accountant: Callable[..., Any], cap: Currency, deaths: int) -> list[_Copy]:
         path = self._folder / "ledger"
@@ -370,7 +369,6 @@ def _later(days: int) -> Iterator[None]:
 
 
 def _copy(ledger: Path, to: Path) -> None:
-    """Copies what a process leaves of a ledger: it, its log, its head and its large values."""
     to.parent.mkdir(parents=True)
     for ending in ("", "-wal", "-tail", ".head", ".values"):
         name = f"{ledger.name}{ending}"

@@ -183,7 +183,6 @@ def _fresh(data: Any) -> Callable[[], Any]:
 
 
 def _pairs(neighbours: Any) -> list[tuple[Any, Any]]:
-    """Copies of them; a tuple of two is one pair, any other iterable is many pairs."""
     if _is_pair(neighbours):
         return [own_copy(neighbours)]
     if not isinstance(neighbours, Iterable) or isinstance(neighbours, tuple | str):
@@ -311,7 +310,6 @@ def _of_mechanism(
 
 
 def _says_exact(mechanism: Any, block: Any, adjacency: Adjacency) -> bool:
-    """Whether the ledger would say that its noise is exact."""
     stub = StubAccountant(0, adjacency)
     with contextlib.suppress(Exception):  # an output like any other, when it is run in earnest
         run_once(mechanism, Rows.seal(block, users=range(length(block))), stub)

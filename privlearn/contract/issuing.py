@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Literal,
-    NamedTuple,
-    Protocol,
-)
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from privlearn.contract.partial_sums import partial_sum as partial_sum
 from privlearn.contract.spends import Arithmetic as Arithmetic

@@ -28,13 +28,7 @@ from privlearn.contract.protocols import Mechanism
 from privlearn.contract.receipts import Released
 from privlearn.contract.spends import Spend, is_builtin
 from privlearn.contract.tokens import Token, mint_token
-from privlearn.errors import (
-    LeaseError,
-    LedgerError,
-    PrivlearnError,
-    TokenCopyError,
-    TokenError,
-)
+from privlearn.errors import LeaseError, LedgerError, PrivlearnError, TokenCopyError, TokenError
 from privlearn.losses import Loss, compose
 from privlearn.noise import NoiseSource
 from privlearn.noise.exact.pool import NoisePool
@@ -153,7 +147,6 @@ class Lease(Generic[X]):
         return self._mechanism.release(rows, own)
 
     def _take(self, spend: Spend, loss: Loss) -> RecordedToken:
-        """Takes one run, once the spend that pays for it is durable."""
         with self._lock:
             self._check_alive()
             if self._account is None or self._stated is None:
@@ -360,7 +353,6 @@ class _Run:
 
 
 def _same(spend: Spend, stated: Spend) -> bool:
-    """Whether two statements are the same to whoever reads the ledger."""
     if spend is stated:
         return True
     if is_builtin(spend.domain) and is_builtin(spend.noise):

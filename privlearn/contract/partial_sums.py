@@ -46,7 +46,6 @@ def partial_sum(spend: Spend, rows: Rows[Any]) -> PartialSum:
 
 
 def _terms(spend: Spend) -> dict[str, Any]:
-    """What partial sums that add up have in common."""
     return {
         "mechanism": spend.mechanism,
         "domain": spend.domain.to_dict(),

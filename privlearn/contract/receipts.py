@@ -9,17 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    ClassVar,
-    Generic,
-    Never,
-    Self,
-    TypeVar,
-    cast,
-    final,
-)
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Never, Self, TypeVar, cast, final
 
 import numpy as np
 from numpy.typing import NDArray

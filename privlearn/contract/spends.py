@@ -167,7 +167,6 @@ def _earned_once(domain: Domain[Any], noise: Noise, gain: float, adjacency: Adja
 
 
 def _shipped(domain: Domain[Any], noise: Noise) -> bool:
-    """Whether anybody can rebuild both from their JSON forms."""
     if is_builtin(domain) and is_builtin(noise):
         return _shipped_once(cast(Any, domain), cast(Any, noise))
     return _rebuilt(domain, noise)

@@ -11,30 +11,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import (
-    Any,
-    Generic,
-    Never,
-    final,
-)
+from typing import Any, Generic, Never, final
 
-from privlearn.contract.issuing import (
-    MINT,
-    Issuer,
-    Mint,
-)
+from privlearn.contract.issuing import MINT, Issuer, Mint
 from privlearn.contract.openings import check_partitions, check_rows, check_timetable, check_total
 from privlearn.contract.partial_sums import check_terms
 from privlearn.contract.partial_sums import partial_sum as partial_sum
 from privlearn.contract.receipts import Receipt
 from privlearn.contract.spends import Arithmetic as Arithmetic
 from privlearn.contract.spends import Spend as Spend
-from privlearn.errors import (
-    LossExceedsTokenError,
-    TokenCopyError,
-    TokenSpentError,
-    UsersError,
-)
+from privlearn.errors import LossExceedsTokenError, TokenCopyError, TokenSpentError, UsersError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B, Currency
 from privlearn.rows import PartialSum, Rows
@@ -66,8 +52,7 @@ class Token(Generic[B]):
     """What it was issued for."""
     adjacency: Adjacency
     """The neighbour relation of the accountant."""
-    _priced: Loss | None
-    """The loss whose price ``budget`` and ``failure`` are."""
+    _priced: Loss | None  # The loss whose price ``budget`` and ``failure`` are
     _issuer: Issuer
     _used: bool
     _lock: Exclusive

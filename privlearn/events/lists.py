@@ -135,8 +135,7 @@ class _Event(BaseModel, ABC):
     model_config = ConfigDict(
         frozen=True, extra="forbid", arbitrary_types_allowed=True, defer_build=True
     )
-    count: Whole = 1
-    """How many times the mechanism runs."""
+    count: Whole = 1  # How many times the mechanism runs
 
 
 class _PricedEvent(_Event):

@@ -34,8 +34,7 @@ _FORM = re.compile(
 )
 _MOST_BYTES = 1024
 _SAY = "give head=, as kept elsewhere, or go on with unknown_head=True, which every audit reports"
-_TRIES = 3
-"""Of reading a file that is being written."""
+_TRIES = 3  # Of reading a file that is being written
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from typing import Self, final
 from privlearn.storage.foreign_files import open_regular
 
 CHANGED = "somebody writes to it, or replaced it, while it is read"
-_TRIES = 100
-"""Of reading further, before it is said that it cannot be read."""
+_TRIES = 100  # Of reading further, before it is said that it cannot be read
 _PAUSE, _LONGEST_PAUSE = 0.001, 0.02
 """Seconds before the next try, for each that was made."""
 _COUNTERS = slice(18, 28)

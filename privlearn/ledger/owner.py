@@ -57,14 +57,10 @@ TURN = 10.0
 """Seconds after which a process loses its turn, if others wait; public."""
 GRACE = 2.0
 """Seconds that a process whose connection was cut has to come back; public."""
-_FOR_EACH = 0.002
-"""Seconds more for each entry that a process has to take in first."""
-_PAGE = 4 * 2**20
-"""Bytes of entries that are sent at once."""
-_BEHIND = 1000
-"""Entries that may be sent with the turn; who knows less takes them in before."""
-_REMEMBERED = 4096
-"""Entries of which the record is told again, by their nonces."""
+_FOR_EACH = 0.002  # Seconds more for each entry that a process has to take in first
+_PAGE = 4 * 2**20  # Bytes of entries that are sent at once
+_BEHIND = 1000  # Entries that may be sent with the turn; who knows less takes them in before
+_REMEMBERED = 4096  # Entries of which the record is told again, by their nonces
 _LOG = logging.getLogger("privlearn.ledger.owner")
 
 
@@ -129,12 +125,7 @@ class LedgerOwner:
     """
 
     def __init__(
-        self,
-        ledger: Ledger,
-        accounts: Checker,
-        *,
-        turn_seconds: float = TURN,
-        grace: float = GRACE,
+        self, ledger: Ledger, accounts: Checker, *, turn_seconds: float = TURN, grace: float = GRACE
     ) -> None:
         self._ledger, self._accounts = ledger, accounts
         self._turn_seconds, self._grace = turn_seconds, grace
@@ -387,7 +378,9 @@ class LedgerOwner:
             self._check_turn(session, fields)
             value = _value_in(entry, fields.optional_text("digest"), attached[len(stored) :])
             line = self._append(entry, value, nonce)
-            self._remember(nonce, body, line)
+            self._written[nonce] = body, line
+            if len(self._written) > _REMEMBERED:
+                self._written.popitem(last=False)
             self._hold(session, entry)
         return Message({"unsettled": not needs_no_sync(entry.body())}, line)
 
@@ -399,11 +392,6 @@ class LedgerOwner:
         if found[0] != body:
             raise LedgerError(f"nonce {nonce} is that of another entry: nothing was recorded")
         return found[1]
-
-    def _remember(self, nonce: str, body: bytes, line: bytes) -> None:
-        self._written[nonce] = body, line
-        if len(self._written) > _REMEMBERED:
-            self._written.popitem(last=False)
 
     def _check_turn(self, session: _Session, fields: _Fields) -> None:
         turn, number = self._turn, fields.optional_number("turn")

@@ -369,8 +369,7 @@ def _check_log_is_not_missed(where: Path, connection: sqlite3.Connection, logged
     )
 
 
-_WITH_LOG = b"\2\2"
-"""Of SQLite's header: write and read version."""
+_WITH_LOG = b"\2\2"  # Of SQLite's header: write and read version
 
 
 def _read_file(where: Path, vouched: bool, begin: int) -> Iterator[list[Record]]:
@@ -457,12 +456,9 @@ def _waiting(where: Path, seq: int, head: str) -> Iterator[Record]:
 class _Limits:
     """What reading may take."""
 
-    steps: list[int]
-    """Of SQLite's since a row, counted elsewhere."""
-    size: int
-    """Bytes of the file and its log."""
-    left: int = field(init=False)
-    """Bytes of entries that may still come."""
+    steps: list[int]  # Of SQLite's since a row, counted elsewhere
+    size: int  # Bytes of the file and its log
+    left: int = field(init=False)  # Bytes of entries that may still come
 
     def __post_init__(self) -> None:
         self.left = self.size
@@ -493,8 +489,7 @@ class _Limits:
 
 _AT_ONCE = 512
 """Entries of one look into the file: a longer one would keep a writer's log from being cut."""
-_BYTES = 2**20
-"""Of these that are held at once, beside the last."""
+_BYTES = 2**20  # Of these that are held at once, beside the last
 _WRONG_FORM = "a row is of a wrong form"
 
 

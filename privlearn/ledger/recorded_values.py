@@ -104,5 +104,4 @@ def _some_values(wanted: Sequence[str], look: Look) -> list[tuple[str, bytes]]:
     return kept
 
 
-_BYTES = 4 * 2**20
-"""Of values that are held at once, beside the last."""
+_BYTES = 4 * 2**20  # Of values that are held at once, beside the last

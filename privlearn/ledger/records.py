@@ -146,10 +146,7 @@ def _no_constant(text: str) -> None:
 
 _SAFE, _LONG = (
     json.JSONDecoder(
-        object_pairs_hook=_once,
-        parse_int=integer,
-        parse_float=_finite,
-        parse_constant=_no_constant,
+        object_pairs_hook=_once, parse_int=integer, parse_float=_finite, parse_constant=_no_constant
     )
     for integer in (_safe_integer, _long_integer)
 )

@@ -27,10 +27,8 @@ LIMITS = Limits(json=2**20, attached=LARGEST + 2**24)
 """Entries and values come attached, and are as large as a ledger takes them."""
 WAIT = 60.0
 """Seconds that a process waits for its turn."""
-_ANSWER = 30.0
-"""Seconds within which the owner answers everything else."""
-_FAREWELL = 2.0
-"""Seconds that a ledger takes at most to be closed, if the owner does not answer."""
+_ANSWER = 30.0  # Seconds within which the owner answers everything else
+_FAREWELL = 2.0  # Seconds that a ledger takes at most to be closed, if the owner does not answer
 
 
 def lines_of(attached: bytes, begin: int) -> Iterator[Record]:

@@ -274,12 +274,7 @@ class Ledger(OpenLedger):
         return ledger
 
     @classmethod
-    def connect(
-        cls,
-        socket: str | os.PathLike[str],
-        *,
-        head: str | None = None,
-    ) -> Ledger:
+    def connect(cls, socket: str | os.PathLike[str], *, head: str | None = None) -> Ledger:
         """A ledger file whose owner, `privlearn ledger serve`, other processes write to as well.
 
         Heads are kept elsewhere by the owner, if they are.

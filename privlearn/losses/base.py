@@ -113,8 +113,7 @@ class Loss(ABC):
             AdjacencyError: no proof is known for this kind.
         """
         raise AdjacencyError(
-            f"a {self.kind} loss for {self.adjacency.value} has no proved price under "
-            "replace-one; "
+            f"a {self.kind} loss for {self.adjacency.value} has no proved price under replace-one; "
             + (
                 "state it as an ApproxLoss"
                 if self.failure()

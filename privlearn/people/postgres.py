@@ -46,8 +46,7 @@ from privlearn.values.validate import text as valid_text
 
 T = TypeVar("T")
 _LOST = "in place of one that is lost: People.postgres(ledger, 'replace_lost', ...)"
-_TRIES = 20
-"""Of a turn that the server undoes for the sake of another transaction."""
+_TRIES = 20  # Of a turn that the server undoes for the sake of another transaction
 
 
 @final
@@ -382,12 +381,7 @@ class _PostgresTurn:
     """A turn in a transaction of a session."""
 
     def __init__(
-        self,
-        session: Session,
-        head: Head,
-        starts: tuple[int, ...] | None,
-        calls: int,
-        known: int,
+        self, session: Session, head: Head, starts: tuple[int, ...] | None, calls: int, known: int
     ) -> None:
         self._session, self._calls = session, calls
         self.head, self.starts, self.known = head, starts, known

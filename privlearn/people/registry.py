@@ -183,11 +183,7 @@ class People(Sealed, AdmittingRegistry):
 
     @classmethod
     def open(
-        cls,
-        path: str | os.PathLike[str],
-        rule: Participation | None = None,
-        *,
-        moved: bool = False,
+        cls, path: str | os.PathLike[str], rule: Participation | None = None, *, moved: bool = False
     ) -> People:
         """A registry that was created before; one process at a time.
 

@@ -97,7 +97,8 @@ def write_record(
 
     where = Path(about)
     if not os.path.lexists(where):
-        _write_new(where, blank_about())
+        blank = blank_about()
+        write_over_own(where, blank, beginning=blank, what="file to fill in")
         raise IncompleteRecordError(
             f"{where} was written and asks for {_names(_asked(3))}: fill it in and run this again"
         )
@@ -131,10 +132,6 @@ def read_about(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: is no TOML: {error}") from None
     _said(about)
     return about
-
-
-def _write_new(path: Path, text: str) -> None:
-    write_over_own(path, text, beginning=text, what="file to fill in")
 
 
 def blank_about() -> str:
@@ -239,7 +236,6 @@ def _paths(about: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _checked(field: Field, value: Any) -> Any:
-    """A value of the right form; an empty one is none."""
     if field.form == "date" and isinstance(value, date):
         value = value.isoformat()[:10]
     if field.form == "list":

@@ -98,7 +98,6 @@ def curve_of_totals(
 
 
 def _end(failure: float) -> float:
-    """The δ at which a curve ends, above the probability of failing."""
     return min(max(_SMALLEST_DELTA, failure * 1.001), 0.999)
 
 

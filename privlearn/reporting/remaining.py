@@ -100,7 +100,6 @@ class Remaining:
         return user, self._spent_on(user, lambda price: price.budget.amounts[term]), charged
 
     def _spent_on(self, user: int, amount: Callable[[LossPrice], Fraction]) -> Fraction:
-        """What was spent on one user; raises where a loss has no price."""
         tally = self._costs.state.charged.spent.of(user)
         return total((amount(self._costs.state.prices.of(loss)), n) for loss, n in tally.items())
 
@@ -230,7 +229,6 @@ def _multiplier(power: Fraction, root: int) -> str:
 
 
 def _counted(state: AccountState) -> str:
-    """What counting an (ε, δ) promise in ρ costs."""
     if state.promise is None or not isinstance(state.cap, ZCDP):
         return ""
     try:

@@ -161,7 +161,6 @@ def spending_of(looked: Looked) -> list[Spending]:
 
 
 def _minute(text: str) -> int:
-    """Minutes since 1970 of a minute or a day, as `report` takes it."""
     whole = f"{text}T00:00Z" if len(text) == len("2026-11-01") else text
     minute = minute_of(whole) if _MINUTE.fullmatch(text) else 0
     if minute <= 0:

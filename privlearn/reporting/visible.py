@@ -38,7 +38,8 @@ def visible(text: str, most: int = LONGEST) -> str:
     marks = 0
     for character in text:
         marks = marks + 1 if unicodedata.category(character)[0] == "M" else 0
-        found.append(character if marks <= 2 and _shows(character) else _escaped(character))
+        shown = marks <= 2 and _shows(character)
+        found.append(character if shown else character.encode("unicode_escape").decode("ascii"))
     return "".join(found)
 
 
@@ -85,10 +86,6 @@ def _shows(character: str) -> bool:
     if character in _BLANK or "\ufe00" <= character <= "\ufe0f":
         return False
     return character.isprintable() and not "\U000e0100" <= character <= "\U000e01ef"
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")
 
 
 def _json_escape(character: str) -> str:

@@ -17,8 +17,7 @@ from privlearn.rows.sealed import Rows
 from privlearn.values.grid import Grid, added, sum_of_rows
 from privlearn.values.records import record_at
 
-_PIECE = 2**16
-"""Numbers that are clipped at once where only their sum is wanted."""
+_PIECE = 2**16  # Numbers that are clipped at once where only their sum is wanted
 
 
 @dataclass(frozen=True, slots=True)

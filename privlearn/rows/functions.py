@@ -34,8 +34,7 @@ U = TypeVar("U")
 _PACKAGE = __name__.partition(".")[0]
 NOT_NAMED = "any(rows on a timetable)"
 """In place of the names of what such rows passed through: they would tell whether somebody came."""
-_LONGEST_NAME = 200
-"""Characters; a name is for people, and no more of it goes to the ledger."""
+_LONGEST_NAME = 200  # Characters; a name is for people, and no more of it goes to the ledger
 
 
 @final
@@ -122,12 +121,7 @@ class RowFunction(Generic[T, U]):
     """
 
     def __init__(
-        self,
-        function: Callable[[T], U],
-        role: str,
-        *,
-        code: object = None,
-        repeatable: bool = True,
+        self, function: Callable[[T], U], role: str, *, code: object = None, repeatable: bool = True
     ) -> None:
         names = user_code(function if code is None else code)
         self._function, self.owned = function, not names

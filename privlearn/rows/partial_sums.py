@@ -27,8 +27,7 @@ Ranges = tuple[range, ...]
 """Disjoint ranges of arrival indices in ascending order, none next to another."""
 
 _FORMAT: Final = b"privlearn partial sum 2"
-_NONCE = 12
-"""Bytes of a nonce of AES-GCM."""
+_NONCE = 12  # Bytes of a nonce of AES-GCM
 
 
 @final
@@ -38,15 +37,7 @@ class PartialSum(Sealed):
     Made by ``partial`` of a mechanism, joined by `merge`, and released by ``release_partial``.
     """
 
-    __slots__ = (
-        "__board",
-        "__defect",
-        "__functions",
-        "__stamp",
-        "__terms",
-        "__total",
-        "__users",
-    )
+    __slots__ = ("__board", "__defect", "__functions", "__stamp", "__terms", "__total", "__users")
 
     def __init__(
         self,
@@ -299,7 +290,8 @@ def _read(
         f"{', '.join(functions)}: on the machine that added up these rows, the result of a row "
         "changed when other rows of its block were replaced, or when it was computed again"
     )
-    smallest = _smallest(np.array(total, dtype=object))
+    numbers = np.array(total, dtype=object)
+    smallest = added(numbers, np.zeros(numbers.shape, np.int64))
     return users, smallest, functions, defect if body["defect"] else None, body["terms"]
 
 
@@ -320,10 +312,6 @@ def _admitted(form: Any) -> tuple[str | None, bool]:
     if name is not None and not isinstance(name, str):
         raise ValueError("admitted")
     return name, bool(form["pooled"])
-
-
-def _smallest(total: NDArray[Any]) -> NDArray[Any]:
-    return added(total, np.zeros(total.shape, np.int64))
 
 
 def cipher_of(key: bytes) -> Any:

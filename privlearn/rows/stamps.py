@@ -223,11 +223,7 @@ def joined(parts: Sequence[tuple[Stamp | None, int]]) -> Stamp | None:
         for stamp, n in parts
     ]
     return Stamp(
-        first.registry,
-        np.concatenate(persons),
-        np.concatenate(counted),
-        first.pooled,
-        (low, high),
+        first.registry, np.concatenate(persons), np.concatenate(counted), first.pooled, (low, high)
     )
 
 

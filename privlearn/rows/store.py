@@ -67,11 +67,9 @@ class _Mark(NamedTuple):
     """Which records there are; written with each change, and authenticated."""
 
     accountant: str | None = None
-    clock: int = 0
-    """One past the last user of whom a record was ever kept."""
+    clock: int = 0  # One past the last user of whom a record was ever kept
     first: int = 0
-    before: bytes = bytes(TAG_BYTES)
-    """Of the record before the first."""
+    before: bytes = bytes(TAG_BYTES)  # Of the record before the first
     next: int = 0
     last: bytes = bytes(TAG_BYTES)
 
@@ -157,12 +155,7 @@ class RowStore(Sealed):
 
     @classmethod
     def open(
-        cls,
-        path: str | os.PathLike[str],
-        key: bytes,
-        *,
-        moved: bool = False,
-        older: bool = False,
+        cls, path: str | os.PathLike[str], key: bytes, *, moved: bool = False, older: bool = False
     ) -> RowStore:
         """A store that was created before.
 
@@ -535,8 +528,7 @@ def _first_user(kept: _Kept) -> int:
     return kept.users.start
 
 
-_FRAME = 16
-"""Bytes of a record that say whose it is."""
+_FRAME = 16  # Bytes of a record that say whose it is
 
 
 def _framed(users: range, data: bytes) -> bytes:
@@ -547,8 +539,7 @@ def _users(data: bytes) -> range:
     return range(int.from_bytes(data[:8], "big"), int.from_bytes(data[8:16], "big"))
 
 
-_TOGETHER = 4_096
-"""Records that are read as one block, at most: bounds memory."""
+_TOGETHER = 4_096  # Records that are read as one block, at most: bounds memory
 
 
 def _runs(records: Iterable[tuple[_Kept, bytes]]) -> Iterator[Sequence[tuple[_Kept, bytes]]]:

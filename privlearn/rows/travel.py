@@ -63,11 +63,7 @@ def rows_to_bytes(rows: Rows[Any], key: bytes, *, kinds: Collection[type[Any]] =
 
 
 def rows_from_bytes(
-    data: bytes,
-    key: bytes,
-    *,
-    people: Registry | None = None,
-    kinds: Collection[type[Any]] = (),
+    data: bytes, key: bytes, *, people: Registry | None = None, kinds: Collection[type[Any]] = ()
 ) -> Rows[Any]:
     """Decrypts what `rows_to_bytes` gave under the same key.
 

@@ -139,7 +139,6 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
 
 
 def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: bool) -> Outcome:
-    """Learns from logged choices under a central guarantee; scores the cars on held-out people."""
     survey = logged(config)
     check_registry(config, out, resume=resume)
     folders = Folders.create(out, config, resume=resume)
@@ -338,11 +337,7 @@ def _person(rows: Sequence[list[str]], place: int) -> str | None:
 def _one_user(
     rows: Sequence[list[str]], header: list[str], config: ChoiceConfig
 ) -> tuple[Array, int]:
-    """Features (items, d) and choice of one user.
-
-    Raises:
-        ValueError: the lines cannot be used; the message tells of no cell.
-    """
+    """Features (items, d) and choice of one user; what is raised tells of no cell."""
     if len({row[header.index("user")] for row in rows}) > 1:
         raise ValueError(
             f"different users in the {config.items} lines that --items gives to each user"

@@ -111,10 +111,8 @@ class Market:
             private = np.stack(
                 [self.uniforms[users.start : users.stop], np.arange(*_ends(users))], 1
             )
-            yield users, self.features_of(users), self._earned(users), private
-
-    def _earned(self, users: range) -> Array | None:
-        return None if self.revenues is None else self.revenues[users.start : users.stop]
+            earned = None if self.revenues is None else self.revenues[users.start : users.stop]
+            yield users, self.features_of(users), earned, private
 
     def serve(
         self, player: Player, progress: Callable[[int], None] = lambda n: None, *, start: int = 0

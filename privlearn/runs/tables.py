@@ -186,7 +186,6 @@ def largest_row(table: Table, q: float) -> float:
 
 
 def _warnings(config: TableConfig, table: Table) -> list[str]:
-    """What only the declared bounds say against the settings; public."""
     if config.row_bound is None:
         return []
     p = 2.0 if config.p is None else config.p

@@ -293,7 +293,6 @@ def _check_types(wanted: Wanted, schema: Any, features: Sequence[str]) -> None:
 
 
 def _check_classes(wanted: Wanted, kind: Any) -> None:
-    """Classes that no cell of the target's type can name are refused."""
     from pyarrow import types
 
     kind = kind.value_type if types.is_dictionary(kind) else kind
@@ -379,7 +378,8 @@ def _assembled(
         try:
             cells = list(record())
             if person is not None:
-                people[user] = _id(cells[person])
+                cell = cells[person]
+                people[user] = str(cell) or None if isinstance(cell, str | int) else None
             found = numbers(cells, places, asked)
             labels[user] = label(cells[target])
             values[user] = found
@@ -401,11 +401,6 @@ def _assembled(
         rows - len(records),
         None if person is None else tuple(people),
     )
-
-
-def _id(cell: Any) -> str | None:
-    """Whose row it is; the text of a whole number in a column of numbers."""
-    return str(cell) or None if isinstance(cell, str | int) else None
 
 
 def _places(wanted: Wanted, names: Sequence[str]) -> list[int]:

@@ -31,8 +31,7 @@ what ``watch`` may, and to close batches and forget people."""
 ROLES: Final[tuple[str, ...]] = get_args(Role)
 PREFIX: Final = "privlearn_"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-_LOOK_AGAIN: Final = 1.0
-"""Seconds after which the file is looked at again."""
+_LOOK_AGAIN: Final = 1.0  # Seconds after which the file is looked at again
 
 
 class _Kept(BaseModel):

@@ -139,8 +139,6 @@ class _Limits:
 
 
 class _Front:
-    """What the routes share."""
-
     def __init__(
         self, config: ServiceConfig, tokens: AccessTokens, asked: Asked, counters: Counters
     ) -> None:
@@ -175,8 +173,7 @@ class _Front:
         """A dependency: the caller, who must have a role."""
 
         async def checked(
-            request: Request,
-            sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)],
+            request: Request, sent: Annotated[HTTPAuthorizationCredentials | None, Depends(_BEARER)]
         ) -> Caller:
             if sent is None or not sent.credentials:
                 raise problem("no-token")
@@ -204,7 +201,6 @@ class _Front:
             await asyncio.sleep(math.ceil(passed / self._step) * self._step - passed)
 
     def add_routes(self, app: FastAPI) -> None:
-        """All resources."""
         self._add_serving(app)
         self._add_watching(app)
         self._add_operating(app)
@@ -352,8 +348,6 @@ class _Front:
 
 
 def _with_body(name: str, form: type[BaseModel]) -> Callable[[F], F]:
-    """Says of a route what its body is, which FastAPI reads from annotations."""
-
     def named(route: F) -> F:
         route.__annotations__[name] = form
         return route
@@ -362,6 +356,5 @@ def _with_body(name: str, form: type[BaseModel]) -> Callable[[F], F]:
 
 
 def _described(form: type[BaseModel]) -> dict[str, Any]:
-    """A body that is not read by FastAPI, as OpenAPI has it."""
     schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
     return {"required": True, "content": {"application/json": {"schema": schema}}}

@@ -266,7 +266,6 @@ def _resumed(config: ServiceConfig, ledger: Ledger, people: People | None) -> Jo
 
 
 def _check_same(config: ServiceConfig, ledger: Ledger) -> None:
-    """Raises DataError if the account in the ledger is not that of the configuration."""
     (opened,) = (e for e in ledger.opened if e.accountant in ledger.open_accountants)
     budget, currency = config.guarantee.cap()
     now = JointAccountant(

@@ -43,8 +43,6 @@ _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 
 
 class _Asking:
-    """What both clients share: requests, retries and answers."""
-
     def __init__(self, patience: float, proxy: str) -> None:
         self._patience, self._proxy = patience, proxy
 

@@ -34,8 +34,7 @@ from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_i
 from privlearn.values.participation import Participation
 
 PORT: Final = 8350
-_NUMBER: Final = 26
-"""Characters of a number in JSON at most, with what separates it from the next."""
+_NUMBER: Final = 26  # Characters of a number in JSON at most, with what separates it from the next
 _BESIDE: Final = 8_192
 """Bytes of a request's names, and of the longest id with each character escaped, at most."""
 
@@ -392,7 +391,6 @@ def _names(table: type[BaseModel]) -> list[str]:
 
 
 def _known(name: str, names: Mapping[str, Any] | Iterable[str]) -> str:
-    """What was perhaps meant, and all that may be."""
     listed = list(names)
     near = difflib.get_close_matches(name, listed, n=1, cutoff=0.5)
     meant = f"did you mean {near[0]!r}? " if near else ""

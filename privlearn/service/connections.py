@@ -12,8 +12,7 @@ from typing import ClassVar, Final, final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-_WANTED: Final = (h11.IDLE, h11.SEND_BODY)
-"""Where HTTP waits for more of a request."""
+_WANTED: Final = (h11.IDLE, h11.SEND_BODY)  # Where HTTP waits for more of a request
 
 
 @final
@@ -67,8 +66,6 @@ class Places:
 
 
 class _Connection(H11Protocol):
-    """One of HTTP, which says when it waits."""
-
     places: ClassVar[Places]
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -37,10 +37,8 @@ from privlearn.service.rates import Rates
 from privlearn.service.visits import as_id, form_of_ids
 
 _TAG_BYTES: Final = 12
-_MOST_KEPT: Final = 16
-"""Certificates at as many δ."""
-_LEAST_DELTA: Final = 1e-6
-"""At which ε is told, where the budget names no δ."""
+_MOST_KEPT: Final = 16  # Certificates at as many δ
+_LEAST_DELTA: Final = 1e-6  # At which ε is told, where the budget names no δ
 _NOT_CLOSED: Final = {"another": "another-batch", "empty": "empty-batch", "more": "more-places"}
 
 

@@ -23,8 +23,7 @@ from privlearn.losses.budgets import Budget
 from privlearn.service.exchange import exchange_of
 from privlearn.values.packages import LEARNERS, announced
 
-_NOTHING: Any = object()
-"""The type of what no file can hold."""
+_NOTHING: Any = object()  # The type of what no file can hold
 
 
 def served_class(name: str) -> type[Any] | None:

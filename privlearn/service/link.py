@@ -19,8 +19,7 @@ from privlearn.service.problems import problem
 from privlearn.storage.frames import Limits, Message
 from privlearn.storage.sockets import AsyncClient, Peer
 
-_SECONDS = 30.0
-"""That a worker waits for an answer."""
+_SECONDS = 30.0  # That a worker waits for an answer
 
 
 class Asked(Protocol):

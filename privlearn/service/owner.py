@@ -27,8 +27,7 @@ from privlearn.service.logs import log, log_crashes, log_error, log_to_stderr
 from privlearn.service.stopping import BAD_INPUT, FAILED, FENCED, OVER, when_told
 from privlearn.storage.sockets import LocalServer
 
-_PATIENCE: Final = 10.0
-"""Seconds, beyond ``http.drain``, that an earlier owner has to end."""
+_PATIENCE: Final = 10.0  # Seconds, beyond ``http.drain``, that an earlier owner has to end
 
 
 async def serve(config: ServiceConfig, books: Books, lifeline: int | None) -> int:

@@ -32,10 +32,8 @@ from privlearn.storage.addresses import located_socket
 _BACKLOG: Final = 1_024
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 5.0
 """Seconds before a process that died is started again; twice as long each time."""
-_LIVED: Final = 10.0
-"""Seconds after which a process counts as one that works."""
-_FREED: Final = 3.0
-"""Seconds in which workers of a supervisor that was killed leave its port."""
+_LIVED: Final = 10.0  # Seconds after which a process counts as one that works
+_FREED: Final = 3.0  # Seconds in which workers of a supervisor that was killed leave its port
 _PATIENCE: Final = 10.0
 """Seconds that a process has to stop, beyond ``http.drain``, before it is killed."""
 

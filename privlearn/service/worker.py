@@ -20,15 +20,11 @@ from privlearn.service.link import Asked, OwnerLink
 from privlearn.service.logs import log, log_crashes, log_to_stderr
 from privlearn.service.stopping import when_told
 
-_BESIDE = 256
-"""Files that a worker may have, beyond those of its connections."""
-_WAITING = 1_024
-"""Requests of one name that may wait for the owner, of all workers together."""
+_BESIDE = 256  # Files that a worker may have, beyond those of its connections
+_WAITING = 1_024  # Requests of one name that may wait for the owner, of all workers together
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to `when_told`."""
-
     def install_signal_handlers(self) -> None:
         """Installs none."""
 
@@ -78,7 +74,6 @@ def server_of(config: ServiceConfig, asked: Asked) -> uvicorn.Server:
 
 
 def _have_files(wanted: int) -> None:
-    """Lets this process have so many files, if the system does."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY != soft < wanted:
         may = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)

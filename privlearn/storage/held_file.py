@@ -39,8 +39,7 @@ except ImportError:  # SQLite's own lock has to do
     fcntl = None  # type: ignore[assignment]
 
 _MODE = 0o600
-_READERS = 2.0
-"""Seconds that somebody else may read the file for whom the log is to be cut."""
+_READERS = 2.0  # Seconds that somebody else may read the file for whom the log is to be cut
 _LOG_PAGES = 4_000
 """Of 4 KB, after which the log is copied to the file: that takes two more syncs of the disk, so it
 is done once in several hundred changes."""
@@ -109,8 +108,7 @@ class _Place:
         self.path, self._file, self.kind = path, file, kind
         self.log = Path(f"{path}-wal")
         self._log: tuple[int, int] | None = None
-        self.alone = True
-        """Whether nobody else was seen to write to it."""
+        self.alone = True  # Whether nobody else was seen to write to it
 
     @classmethod
     def made(cls, path: Path, kind: Kind) -> Self:
@@ -145,7 +143,6 @@ class _Place:
 
     @classmethod
     def found(cls, path: Path, kind: Kind) -> Self:
-        """Opens the file."""
         try:
             file = os.open(path, os.O_RDWR | getattr(os, "O_NONBLOCK", 0))
         except FileNotFoundError:

@@ -29,7 +29,8 @@ def unlink_leftover_names(path: Path) -> None:
     own = path.stat()
     if own.st_nlink == 1:
         return
-    for other in path.parent.glob(f"{_escaped(path.name)}.new-*"):
+    escaped = "".join(f"[{letter}]" if letter in "*?[" else letter for letter in path.name)
+    for other in path.parent.glob(f"{escaped}.new-*"):
         with suppress(FileNotFoundError):
             found = other.lstat()
             if stat.S_ISREG(found.st_mode) and (found.st_dev, found.st_ino) == (
@@ -48,7 +49,3 @@ def sync_directory(directory: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _escaped(name: str) -> str:
-    return "".join(f"[{letter}]" if letter in "*?[" else letter for letter in name)

@@ -22,8 +22,7 @@ forks = 0
 """How many lie between this process and the one that loaded this module."""
 
 
-_WIPE_ON_FORK = 18
-"""``MADV_WIPEONFORK``, Linux 4.14, which Python does not name."""
+_WIPE_ON_FORK = 18  # ``MADV_WIPEONFORK``, Linux 4.14, which Python does not name
 
 
 def _mark() -> mmap.mmap | bytearray:

@@ -48,8 +48,7 @@ try:
 except ImportError:  # `located_socket` says so
     fcntl = None  # type: ignore[assignment]
 
-_BETWEEN = 0.1
-"""Seconds until a server that could not take a connection tries again."""
+_BETWEEN = 0.1  # Seconds until a server that could not take a connection tries again
 _LOG = logging.getLogger("privlearn.local_sockets")
 _UNKNOWN = LocalSocketError("the other side failed unexpectedly; its log says how")
 
@@ -132,7 +131,6 @@ class _Place:
         return made
 
     def unlink(self) -> None:
-        """Removes the socket, so that nobody tries it."""
         with suppress(OSError):
             found = self.path.lstat()
             if (found.st_dev, found.st_ino) == self._own:
@@ -596,11 +594,7 @@ class AsyncClient:
     """One connection, which any coroutines of one loop ask over; `connect` makes it."""
 
     def __init__(
-        self,
-        path: Path,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        limits: Limits,
+        self, path: Path, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, limits: Limits
     ) -> None:
         self.path, self._reader, self._writer, self._limits = path, reader, writer, limits
         self._numbers = itertools.count()
@@ -685,5 +679,4 @@ class AsyncClient:
         await self.close()
 
 
-_AT_ONCE = 2**18
-"""Bytes that are read at once."""
+_AT_ONCE = 2**18  # Bytes that are read at once

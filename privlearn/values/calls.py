@@ -35,7 +35,7 @@ _EXAMPLES: Mapping[str, str] = {
 }
 """What could stand for a parameter of this name; of others the name is shown."""
 _INSTEAD: Mapping[str, str] = {
-    "epsilon": "; an epsilon is that of a budget, PureDP(epsilon) or ApproxDP(epsilon, delta)",
+    "epsilon": "; an epsilon is that of a budget, PureDP(epsilon) or ApproxDP(epsilon, delta)"
 }
 
 

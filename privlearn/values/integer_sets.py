@@ -23,11 +23,9 @@ Inside = NDArray[np.bool_]
 MOST = 2**62
 """Bound on every entry, in steps."""
 _UNIT = Fraction(1, 2**52)
-_EXACT = 2**53
-"""Doubles hold all integers up to here."""
+_EXACT = 2**53  # Doubles hold all integers up to here
 _HALF, _LOW = np.uint64(31), np.uint64(2**31 - 1)
-_ROOTS = 44
-"""Binary digits of a fractional exponent that are used."""
+_ROOTS = 44  # Binary digits of a fractional exponent that are used
 MOST_EXPONENT = 2.0**30
 """Of norms other than ℓ∞: a ball of a larger exponent is cut to that of this one."""
 

@@ -71,9 +71,7 @@ def unreadable() -> Sequence[str]:
 
 
 @lru_cache(maxsize=8)
-def _all(
-    _: tuple[str, ...],
-) -> tuple[dict[str, dict[str, tuple[Announced, ...]]], tuple[str, ...]]:
+def _all(_: tuple[str, ...]) -> tuple[dict[str, dict[str, tuple[Announced, ...]]], tuple[str, ...]]:
     """By group and name; read again only where ``sys.path`` is another one."""
     found: dict[str, dict[str, tuple[Announced, ...]]] = {group: {} for group in GROUPS}
     seen: set[str] = set()

@@ -502,7 +502,7 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
     ),
     (
         "privlearn.contract.billboard:Billboard.skip",
-        "self.accountant.people.skip_to(users.stop)",
+        "self.people.skip_to(users.stop)",
         "pass",
         test_slots_that_are_skipped_are_skipped_in_the_registry,
     ),

@@ -17,14 +17,7 @@ import numpy as np
 
 from privlearn.checking.default_neighbours import spend_of, stated_spend
 from privlearn.checking.exact.distributions import DistributionPair, whitened
-from privlearn.checking.exact.probe import (
-    Affine,
-    affine,
-    centre,
-    check_noise,
-    check_sampler,
-    run,
-)
+from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler, run
 from privlearn.checking.exact.streams import MOST_ARRIVALS, Stream, tried_places
 from privlearn.checking.neighbours import each_float, extreme_records, worst_pairs
 from privlearn.checking.scripted_noise import Script

@@ -347,7 +347,6 @@ def _grid(scores: Array) -> tuple[Array, Array]:
 
 
 def _winner(family: _Family, scores: Array) -> Array:
-    """Log probabilities to win."""
     nodes, weights = _grid(scores)
     away = nodes - scores[:, None]
     below = family.below(away)

@@ -236,8 +236,6 @@ def _mixed(lp: Array, lq: Array, order: float) -> Array:
 
 
 class _Line(NamedTuple):
-    """Panels between all jumps, and both log densities at their nodes."""
-
     left: Array
     right: Array
     lp: Array
@@ -354,7 +352,6 @@ def _peak(p: Density, q: Density, order: float) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=64)
 def _scan(p: Density, q: Density) -> tuple[Array, Array, Array]:
-    """Both log densities on rings around the centres, out to far away."""
     unit = max(p.scale, q.scale)
     radii = unit * np.r_[0.25, 0.5, 1:5:0.5, 5:60:2.5, np.geomspace(60, 400, 12)]
     turns = np.linspace(0, 2 * math.pi, 24, endpoint=False)

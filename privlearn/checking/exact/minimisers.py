@@ -210,8 +210,6 @@ def _jumps(
 def _bends(
     objective: Objective[Any], record: Array, unit: Array, reach: float
 ) -> tuple[float, ...]:
-    """Where the Hessian's trace jumps on the line through 0 along ``unit``."""
-
     def bend(t: Array) -> Array:
         many = np.broadcast_to(record, (len(t), len(record)))
         hessians = objective.hessians(many, t[:, None] * unit)

@@ -109,8 +109,6 @@ def _same_shape(output: Array, base: Array) -> Array:
 @final
 @dataclass(frozen=True)
 class _Grid:
-    """Words on a grid, each with both of its last bits."""
-
     def words(self, n: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
         ticks = ((np.arange(n // 2) + 0.5) / (n // 2) * 2.0**64).astype(np.uint64)
         return np.concatenate([ticks & ~np.uint64(1), ticks | np.uint64(1)])

@@ -212,7 +212,6 @@ def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, noise: CapNoise) -> 
 
 
 def _gap(shares: Array) -> float:
-    """Distance of an empirical distribution function from that of uniform numbers."""
     ordered, n = np.sort(shares), len(shares)
     steps = np.arange(n + 1) / n
     return float(max(np.abs(ordered - steps[1:]).max(), np.abs(ordered - steps[:-1]).max()))

@@ -242,7 +242,6 @@ def check_clip_changes_nothing(case: DomainCase) -> LawFinding:
 
 
 def _grids(case: DomainCase) -> tuple[IntegerDomain[Any], list[Grid]]:
-    """A grid for noise as large as a contribution, and one with some 2⁶⁰ steps in it."""
     if not has_integers(case.domain):
         raise NotApplicable("the domain does not clip to integers")
     domain, size = case.domain, largest_number(case.domain) or 1.0

@@ -400,7 +400,6 @@ def check_sum_moves_by_its_sensitivity(case: Case) -> LawFinding:
 
 
 def _natural(case: Case, value: Array) -> Array:
-    """The protected vector itself, where the domain gives sums another shape."""
     if isinstance(case.domain, PSDTrace):
         rows, columns = np.triu_indices(case.domain.dim)
         apart = np.where((rows == columns) | (case.domain.layout == "triangle"), 1.0, np.sqrt(2))

@@ -269,7 +269,9 @@ class _Check:
             return promise, Score(lambda: ("the given distinguisher", _no_table), x, y), None
         # Where every output of either data set is the same there is nothing to learn.
         told = "nothing: all outputs are alike"
-        flat = Score(lambda: (told, _flat), np.zeros(len(p)), np.zeros(len(q)))
+        flat = Score(
+            lambda: (told, lambda table: np.zeros(len(table))), np.zeros(len(p)), np.zeros(len(q))
+        )
         best: tuple[float, Score, ScoreFamily | None] = 0.0, flat, None
         for family in families(p, q, bits=self.bits, cells=self._cells(pair)):
             promise, score = self._of_family(family, p, q, held_out, prudence)
@@ -353,7 +355,6 @@ class _Check:
     def _concluded(
         self, score: Score, like: OutputTable, fresh: Drawn, confidence: float
     ) -> _Result:
-        """The bound that fresh outputs earn by a score that was learned from others."""
         test = len(fresh[0])
         cut = best_cut(self.claim, score.first, score.second, test)
         moment = best_moment(self.claim, score.first, score.second, test, confidence)
@@ -441,10 +442,6 @@ def _no_table(table: OutputTable) -> Array:
     raise AssertionError("a given distinguisher looks at outputs, not at tables")
 
 
-def _flat(table: OutputTable) -> Array:
-    return np.zeros(len(table))
-
-
 def _not_all_failed(name: str, first: list[Any], second: list[Any]) -> None:
     failures = [x for x in (*first, *second) if isinstance(x, Raised)]
     if len(failures) == len(first) + len(second):
@@ -495,7 +492,6 @@ class _Sampler:
         return self._comparable and not alike(self._data, self._before)
 
     def draw(self, n: int) -> list[Any]:
-        """So many outputs; exceptions and warnings are outputs."""
         draw, outputs = self._draw, []
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")

@@ -119,7 +119,6 @@ def _crossed(fit: Fit, first: OutputTable, second: OutputTable) -> list[Score]:
 
 
 def _nth(whole: Callable[[], list[Fitted]], i: int) -> Fitted:
-    """One of the fits to everything; the last where these are fewer than those to the parts."""
     with np.errstate(all="ignore"):  # of malformed outputs
         fitted = whole()
     return fitted[min(i, len(fitted) - 1)]
@@ -319,8 +318,6 @@ OF_ALL = ("arg-max", "arg-min", "maximum", "minimum", "sum", "square", "largest 
 
 @dataclass(frozen=True)
 class _Features:
-    """Numbers, and what else can be computed from a row of them."""
-
     middle: Array
     fine: NDArray[np.bool_]
 
@@ -481,7 +478,6 @@ def _counted(seen: Keyed, stated: Keyed) -> tuple[Keyed, Keyed]:
 
 
 def _fit_trees(first: OutputTable, second: OutputTable, bits: bool) -> list[Score]:
-    """Boosted trees over all features; scored on two fifths that they were not fitted to."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     features = _Features.fitted(first, second, bits)

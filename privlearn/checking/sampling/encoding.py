@@ -234,7 +234,6 @@ def _leaves(item: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
 
 
 def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
-    """What a compound output is made of; None for a single value."""
     if isinstance(item, np.generic | str | Enum | type):
         return None
     if isinstance(item, bytes | bytearray | memoryview | array):
@@ -277,7 +276,6 @@ def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
 
 
 def _bytes(raw: bytes, path: str) -> list[tuple[str, Any]]:
-    """Bytes as text, as numbers from 0 to 255, and as floats, as far as they are these."""
     parts: list[tuple[str, Any]] = [(f"{path}.bytes", _Note(raw[:MAX_NUMBERS]))]
     parts += _numbered(list(raw[:MAX_NUMBERS]), f"{path}.byte")
     with contextlib.suppress(UnicodeDecodeError):

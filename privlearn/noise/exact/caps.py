@@ -44,24 +44,20 @@ REPORT_LEVELS: Final = 2**23
 """Released numbers are multiples of limit/2^23."""
 NORMAL_LIMIT: Final = 12
 """Numbers of normal reports are cut there."""
-_SPARE = 3
-"""Candidates that are drawn at once beyond those that are needed, while they are short."""
+_SPARE = 3  # Candidates that are drawn at once beyond those that are needed, while they are short
 _SHORT = 128
 _FIRST_BITS, _MORE_BITS = 48, 16
 """Of variates, when doubles on 40 of them do not decide; and more until the integers do."""
-_FEW_ROUNDINGS = 2.0**-48
-"""Relative, of up to 30 operations."""
+_FEW_ROUNDINGS = 2.0**-48  # Relative, of up to 30 operations
 _WIDE = 0.36
 """Caps with t²·d below it are a large share of the sphere: rejection takes below 2 tries."""
 
 _ROUNDING = 2.0**-52
 """Relative, twice that of one operation; the other half is room for the rounding of bounds."""
-_MORE = 1 + 2.0**-48
-"""Covers the rounding of what computes a bound."""
+_MORE = 1 + 2.0**-48  # Covers the rounding of what computes a bound
 _UNDERFLOW = 2.0**-1000
 _HALF_STEP = STEP / 2
-_LARGE = 2.0**12
-"""Below it ⌊2^40 z⌋ + ½ is a double."""
+_LARGE = 2.0**12  # Below it ⌊2^40 z⌋ + ½ is a double
 
 
 class Undecided(ArithmeticError):
@@ -271,10 +267,7 @@ class Candidates:
 
     def joined(self, later: Candidates) -> Candidates:
         """These rows and then ``later`` ones."""
-        pairs = (
-            (self.exponentials, later.exponentials),
-            (self.normals, later.normals),
-        )
+        pairs = ((self.exponentials, later.exponentials), (self.normals, later.normals))
         both = [a.joined(b) if a is not None and b is not None else None for a, b in pairs]
         return Candidates(both[0], both[1], self.wide)
 
@@ -332,10 +325,8 @@ class _Constants(NamedTuple):
     t: Any
     one_and_t: Any
     twice_t_squared: Any
-    rate: Any
-    """λ: near the best one, (t + √(t² + 4))/2."""
-    across: Any
-    """√(1 − t²) on the sphere."""
+    rate: Any  # λ: near the best one, (t + √(t² + 4))/2
+    across: Any  # √(1 − t²) on the sphere
 
 
 @final

@@ -25,8 +25,7 @@ from privlearn.storage.exclusive import Exclusive
 from privlearn.values.validate import count
 
 _ZEROS = bytes(1 << 16)
-_SPARE = 2
-"""Words at the end of a buffer, where the cipher may want a block less a byte (16 − 1)."""
+_SPARE = 2  # Words at the end of a buffer, where the cipher may want a block less a byte (16 − 1)
 _WIPED = "a keystream cannot be used in a forked process: its key was wiped"
 _SECOND_STREAM = 1 << 127
 """Where the counter of the further bits begins: 2¹²⁷ blocks away, so that streams never meet."""
@@ -199,8 +198,7 @@ def table_of(kind: Kind, last_bit: int) -> tuple[Table, bool]:
 
 STEP = 2.0**-FLOOR_BITS
 """Of the floors."""
-_TRIED = 64
-"""Words of each table, in the test before first use; it takes some 10 ms."""
+_TRIED = 64  # Words of each table, in the test before first use; it takes some 10 ms
 
 
 @cache

@@ -22,8 +22,7 @@ Number = TypeVar("Number", np.float64, np.int64)
 _SHRINK = 1 - 1e-12
 """Clipped values stay inside by this factor, which covers the rounding of norm and product."""
 
-_FAR = 1e140
-"""Of a number; rows that are longer are shortened before their norm is taken."""
+_FAR = 1e140  # Of a number; rows that are longer are shortened before their norm is taken
 
 WITHIN = Fraction(2**42 - 1, 2**42)
 """Of a radius, what integers are checked against: covers the rounding of `sensitivity`."""
@@ -97,8 +96,7 @@ def tiles(values: NDArray[Any]) -> Iterator[slice]:
         yield slice(start, start + rows)
 
 
-_TILE = 2**14
-"""Numbers."""
+_TILE = 2**14  # Numbers
 
 
 @lru_cache(maxsize=256)

@@ -160,11 +160,7 @@ class SumJob(Generic[X]):
 
     @classmethod
     def begin(
-        cls,
-        mechanism: Summing[X],
-        *,
-        key: JobKey,
-        read: Callable[[Any], X] | None = None,
+        cls, mechanism: Summing[X], *, key: JobKey, read: Callable[[Any], X] | None = None
     ) -> SumJob[X]:
         """A job of its own; with other jobs' sums its own cannot be merged.
 

@@ -24,8 +24,7 @@ except ImportError as missing:  # pragma: no cover - without the extra
 
 _TOGETHER = 16
 """Sums that one task merges: a task costs some milliseconds, of which a merge is a small part."""
-_EACH = 4
-"""Tasks for each thread of the cluster, where partitions can be taken together."""
+_EACH = 4  # Tasks for each thread of the cluster, where partitions can be taken together
 _IN_CLEAR = (str, bytes, int, float, os.PathLike, Held, type(None))
 """What a source is made of that is no handle of the cluster."""
 

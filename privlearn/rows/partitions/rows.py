@@ -134,12 +134,7 @@ class PartitionedRows(Sealed, Generic[X]):
 
     @classmethod
     def of_blocks(
-        cls,
-        blocks: Sequence[X],
-        *,
-        key: JobKey,
-        engine: Engine | None = None,
-        first: int = 0,
+        cls, blocks: Sequence[X], *, key: JobKey, engine: Engine | None = None, first: int = 0
     ) -> PartitionedRows[X]:
         """Of blocks of records that this process holds; they travel encrypted.
 
@@ -225,11 +220,7 @@ class PartitionedRows(Sealed, Generic[X]):
         return self._but(steps=self.__steps.then(name, function))
 
     def _but(
-        self,
-        *,
-        steps: Steps | None = None,
-        only: range | None = None,
-        stamp: Stamp | None = None,
+        self, *, steps: Steps | None = None, only: range | None = None, stamp: Stamp | None = None
     ) -> PartitionedRows[Any]:
         return PartitionedRows(
             self.__job,
