@@ -38,7 +38,7 @@ RULE = Participation(2, pooled=True)
 
 @pytest.fixture(autouse=True)
 def _noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Receipt, "_integers", lambda self, shape: np.zeros(shape, np.int64))
+    monkeypatch.setattr(Receipt, "_integers", lambda self, shape, grid: np.zeros(shape, np.int64))
 
 
 def newton() -> OnePassNewtonMNL:

@@ -40,7 +40,7 @@ LABELS = CONTEXTS @ [1.0, 0.0, -0.5]
 
 @pytest.fixture
 def noiseless(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Receipt, "_integers", lambda self, shape: np.zeros(shape, np.int64))
+    monkeypatch.setattr(Receipt, "_integers", lambda self, shape, grid: np.zeros(shape, np.int64))
     monkeypatch.setattr("privlearn.learners.tofw_buffered._STEPS", 2)
 
 
@@ -246,7 +246,7 @@ def test_a_batch_whose_rows_are_all_there_is_released_after_the_crash(
         other.resume()
     other.end()
     monkeypatch.undo()
-    monkeypatch.setattr(Receipt, "_integers", lambda self, shape: np.zeros(shape, np.int64))
+    monkeypatch.setattr(Receipt, "_integers", lambda self, shape, grid: np.zeros(shape, np.int64))
     other.resume()
     assert other.learner.clock_ == 20
     served(other.learner, 20, 40)
