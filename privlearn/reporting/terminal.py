@@ -55,7 +55,7 @@ def _spent(report: Report) -> str:
     spent = max(spent for spent, _, _ in known)
     user = report.asked.get("user")
     whose = "one person's budget" if user is None else f"user {user}'s budget"
-    whose += f" in each of {len(told)}" if len(told) > 1 else ""
+    whose += f" in each of {len(told)} accounts" if len(told) > 1 else ""
     if report.closed:
         return f"at most {part(spent)} of {whose}; closed: nothing more can be spent"
     held, left = max(held for _, held, _ in known), min(left for _, _, left in known)
