@@ -242,7 +242,7 @@ def _parquet(wanted: Wanted, rows: int) -> Table:
         import pyarrow.parquet as parquet
     except ImportError:
         raise DataError(
-            f"{wanted.data}: Parquet files need pyarrow: pip install 'privlearn[parquet]', or "
+            f"{wanted.data}: Parquet files need pyarrow: pip install 'privlearn[tables]', or "
             "save the table as CSV"
         ) from None
     try:

@@ -1,0 +1,11 @@
+"""Tables of people: what their columns are (`Schema`), and how they are read and encoded."""
+
+import lazy_loader
+
+from privlearn.values import calls
+
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> object:
+    return calls.explained(_load(name))
