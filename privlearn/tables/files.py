@@ -78,7 +78,7 @@ class TableFile:
                 import pyarrow
 
                 found = pyarrow.parquet.ParquetFile(file)
-                for batch in found.iter_batches(_BATCH, columns=list(wanted)):
+                for batch in found.iter_batches(_BATCH, columns=list(wanted), use_threads=False):
                     yield pyarrow.Table.from_batches([batch]), {}
             else:
                 yield from self._csv_batches(file, wanted)

@@ -7,7 +7,6 @@ pandas column of objects or text is contents, too, as pandas takes its type from
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -22,10 +21,9 @@ from privlearn.tables.cells import (
     LabelPlaces,
     days_reader,
     number_reader,
-    person_of,
     truth,
 )
-from privlearn.tables.columns import Marks, distinct, text_numbers
+from privlearn.tables.columns import Marks, people_in, text_numbers, values_in
 from privlearn.tables.encoding import Encoding
 from privlearn.tables.files import TableFile
 from privlearn.tables.schema import Boolean, Category, Date, Kind, Number, Schema
@@ -331,14 +329,14 @@ def _reader(what: str, kind: Kind | None, column: Any, marks: Marks | None) -> _
     def cells(start: int, stop: int) -> Any:
         part = column[start:stop]
         if kind is None:
-            return tuple(distinct(part, person_of, None))
+            return people_in(part)
         if form == "numbers":
             return of_numbers(kind, _floats(part), places)
         if form == "dates" and isinstance(kind, Date):
             return _days(kind, part)
         if marks is not None and isinstance(kind, Number):
             return text_numbers(part.to_native(), marks)
-        return np.array(distinct(part, each, math.nan), dtype=np.float64)
+        return values_in(part, each)
 
     return cells
 
@@ -432,7 +430,7 @@ def _floats(part: Any) -> Array:
         return np.asarray(part, dtype=np.float64)
     found = attempted(_plain_floats, part)
     if found is FAILED:  # such as an integer that no float is equal to
-        return np.array(distinct(part, number_reader(), math.nan), dtype=np.float64)
+        return values_in(part, number_reader())
     return found
 
 
@@ -454,7 +452,7 @@ def _days(kind: Date, part: Any) -> Array:
     else:
         found = attempted(_stamps, part)
         if found is FAILED:
-            return np.array(distinct(part, days_reader(kind.start), math.nan), dtype=np.float64)
+            return values_in(part, days_reader(kind.start))
         stamps = found
     start = np.datetime64(kind.start.isoformat(), "us")
     seconds = (stamps.astype("datetime64[us]") - start) / np.timedelta64(1, "s")

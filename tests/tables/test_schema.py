@@ -88,7 +88,7 @@ def test_a_draft_is_of_names_and_types_and_refuses_to_be_used(tmp_path: Path) ->
     with pytest.raises(DataError, match=r"columns\.age\.low, columns\.age\.high.*columns\.2000"):
         Schema.load(path)
     told = drafts[0].replace('low = "?"', "low = 1").replace('high = "?"', "high = 2")
-    path.write_text(told.split('[columns."job"]')[0], encoding="utf-8")
+    path.write_text(told.split("job =")[0], encoding="utf-8")
     assert Schema.load(path).columns["age"] == Number(1, 2)
 
 
