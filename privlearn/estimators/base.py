@@ -12,6 +12,7 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, Final, NamedTuple, Self
 
@@ -31,7 +32,7 @@ from privlearn.learners.messages import PrivateCounts
 from privlearn.losses.budgets import Currency
 from privlearn.rows.domains import Array
 from privlearn.tables.encoding import Encoding
-from privlearn.tables.readers import read
+from privlearn.tables.readers import Encoded, read, read_encoded
 from privlearn.tables.schema import Schema, plain_message
 from privlearn.tables.table import Table
 from privlearn.values.participation import Participation
@@ -45,13 +46,51 @@ _OPERATOR_ONLY: Final = frozenset({"private_counts_", "_private_counts"})
 
 
 class Given(NamedTuple):
-    """The records of a fit, sealed in a table, and what is declared of them."""
+    """The records of a fit, and what is declared of them; all but their number is private."""
 
     encoding: Encoding
-    table: Table
+    records: Encoded
+    absent: int = 0
+    """So many of the last stand for records that did not come."""
 
-    def __len__(self) -> int:
-        return len(self.table)
+    @classmethod
+    def of(cls, encoding: Encoding, table: Table) -> Self:
+        """Those of a table that was read."""
+        inputs, targets = encoding.inputs(table), encoding.targets(table)
+        records = Encoded(inputs, targets, table.people, table.messages)
+        return cls(encoding, records, table.absent)
+
+    @property
+    def rows(self) -> int:
+        """How many there are; public."""
+        return len(self.records.inputs)
+
+    @property
+    def counts(self) -> PrivateCounts:
+        """How many are null, and why."""
+        counts = PrivateCounts(self.rows)
+        for _, reason in self.records.messages:
+            counts.add(reason)
+        if self.absent:
+            counts.add("never came", self.absent)
+        return counts
+
+    @property
+    def rule(self) -> Participation | None:
+        """How often a person may have a row; None where each row is a person."""
+        if self.records.people is None:
+            return None
+        return Participation(self.encoding.schema.rows_per_person, pooled=True)
+
+
+class HeldOut(NamedTuple):
+    """Rows that were not paid for; private."""
+
+    targets: Array
+    """As `Encoding.targets`, shape (m,) of those that are usable."""
+    scores: Array
+    known: NDArray[np.bool_]
+    """Which rows these are, shape (n,)."""
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -123,14 +162,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             LedgerError: the file of the ledger is there already.
         """
         given = self._given(X, y, people)
-        encoding, table = given
+        records = given.records
         with self._open_account(given) as account:
             learner = self._started(account, given)
-            self._log("begins with %d records", len(given))
+            self._log("begins with %d records", given.rows)
             with account.progress(type(self).__name__):
-                x, targets = encoding.inputs(table), encoding.targets(table)
-                learner.partial_fit(x, targets, people=table.people)
-                absent = account.users - len(given)
+                assert records.targets is not None, "the schema has a target"
+                learner.partial_fit(records.inputs, records.targets, people=records.people)
+                absent = account.users - given.rows
                 if absent:
                     learner.skip(absent)
             return self._finish(given, account, learner)
@@ -158,7 +197,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             raise ValueError(plain_message(error)) from None
         self._loss(schema)
         target = column_or_1d(y, warn=True)
-        return Given(Encoding(schema), read(X, schema, target=target, people=people))
+        encoding = Encoding(schema)
+        return Given(encoding, read_encoded(X, encoding, target=target, people=people))
 
     def _by_schema(self, X: Any, y: Any, people: Any) -> Given:
         schema = self.schema
@@ -172,12 +212,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self._loss(schema)
         encoding = Encoding(schema)
         if not isinstance(X, Table):
-            X = read(X, schema, target=y, people=people)
+            given = Given(encoding, read_encoded(X, encoding, target=y, people=people))
         elif y is not None or people is not None:
             raise ValueError("y, people: a Table has them; leave them out")
+        else:
+            given = Given.of(encoding, X)
         self.n_features_in_ = len(schema.features)
         self.feature_names_in_ = np.array(schema.features, dtype=object)
-        return Given(encoding, X)
+        return given
 
     def _features(self, X: Any, *, reset: bool) -> Any:
         frame = hasattr(X, "columns") or hasattr(X, "column_names")
@@ -195,15 +237,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     def _open_account(self, given: Given) -> Account:
         return Account(
             self._terms(),
-            len(given),
+            given.rows,
             self._currency(given.encoding),
-            _rule(given),
+            given.rule,
             _side_information(given.encoding.schema),
         )
 
     def _started(self, account: Account, given: Given) -> Fitter:
         """The learner of an account: all that will be spent stands in its ledger."""
-        encoding, n = given.encoding, len(given)
+        encoding, n = given.encoding, given.rows
         learner = self._learner(encoding, n)
         account.start(learner, self._learner(encoding, n))
         return learner
@@ -225,7 +267,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.certificate_ = account.close()
         self.ledger_ = None if account.path is None else str(account.path)
         self.guarantee_ = _told(self.certificate_, self.ledger_, shared=self.accountant is not None)
-        self._private_counts = _counts(given.table)
+        self._private_counts = given.counts
         self._log("ends: %s", self.guarantee_)
         return self
 
@@ -280,6 +322,17 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     def _scores(self, X: Any) -> Array:
         model = self._fitted()
         return model.scores(self._table(X))
+
+    def _held_out(self, X: Any, y: Any) -> HeldOut:
+        """Rows with their targets, as at `fit`."""
+        model = self._fitted()
+        schema = replace(model.encoding.schema, person=None, rows_per_person=1)
+        if not isinstance(X, Table):
+            X = self._features(X, reset=False) if self.schema is None else X
+            X = read(X, schema, target=y)
+        targets = model.encoding.targets(X)
+        known = np.isfinite(targets)
+        return HeldOut(targets[known], model.scores(X)[known], known)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels, or targets in their own units within their bounds, shape (n,).
@@ -344,6 +397,7 @@ class TableScore:
     """``score`` of rows that hold their targets themselves; before scikit-learn's mixin."""
 
     _fitted: Callable[[], LinearModel]
+    _held_out: Callable[[Any, Any], HeldOut]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """R², or the accuracy of a classification; for the operator only.
@@ -359,32 +413,13 @@ class TableScore:
             return float(super().score(X, y, sample_weight))  # type: ignore[misc]  # of the mixin
         from sklearn.metrics import accuracy_score, r2_score
 
-        model = self._fitted()
-        table = X if isinstance(X, Table) else read(X, model.encoding.schema)
-        targets, scores = model.encoding.targets(table), model.scores(table)
-        known = np.isfinite(targets)
+        targets, scores, known = self._held_out(X, None)
         if sample_weight is not None:
             sample_weight = np.asarray(sample_weight)[known]
-        squared = model.loss == "squared"
-        truth = targets[known] if squared else targets[known].astype(np.int64)
-        truth, found = model.encoding.from_target(truth), model.answers(scores[known])
-        measure = r2_score if squared else accuracy_score
+        model = self._fitted()
+        truth, found = model.encoding.from_target(targets), model.answers(scores)
+        measure = r2_score if model.loss == "squared" else accuracy_score
         return float(measure(truth, found, sample_weight=sample_weight))
-
-
-def _counts(table: Table) -> PrivateCounts:
-    counts = PrivateCounts(len(table))
-    for _, reason in table.messages:
-        counts.add(reason)
-    if table.absent:
-        counts.add("never came", table.absent)
-    return counts
-
-
-def _rule(given: Given) -> Participation | None:
-    if given.table.people is None:
-        return None
-    return Participation(given.encoding.schema.rows_per_person, pooled=True)
 
 
 def _side_information(schema: Schema) -> list[str]:
