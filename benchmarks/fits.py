@@ -30,7 +30,7 @@ from private_rivals import (
     with_constant,
     without_constant,
 )
-from public_tables import SEEN, TABLES, UNSEEN, Encoded, encoded
+from public_tables import SEEN, TABLES, UNSEEN, encoded
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant
@@ -170,9 +170,7 @@ def objective(task: Task) -> Linear:
     with CentralAccountant(
         cap, users=range(n), noise=NoiseSource.simulation(task.seed)
     ) as accountant:
-        fit = ObjectivePerturbation.calibrated(
-            kind, accountant.budget, max_rows=n, theta_norm=size
-        )
+        fit = ObjectivePerturbation.calibrated(kind, accountant.budget, max_rows=n, theta_norm=size)
         token = accountant.issue(fit.loss(), users=range(n), label="fit")
         theta = fit.release(Rows.seal(data, users=range(n)), token).value
     if several:
@@ -350,9 +348,7 @@ def judged(chosen: list[Cell]) -> dict[str, Any]:
     floors = [_mean_se(cell.by[AUTO] - cell.constant) for cell in chosen]
     under = [c for c, (m, s) in zip(chosen, floors, strict=True) if m < -s - 1e-12]
     regrets = [cell.ours() - float(cell.by[AUTO].mean()) for cell in chosen]
-    ranks = {
-        p: float(np.mean([cell.rank(p) for cell in chosen if p in cell.by])) for p in RANKED
-    }
+    ranks = {p: float(np.mean([cell.rank(p) for cell in chosen if p in cell.by])) for p in RANKED}
     return {
         "cells": len(chosen),
         "behind Opacus": [f"{c.table}, {c.budget}" for c in behind],
@@ -436,7 +432,6 @@ def compare(names: list[str], seeds: int, jobs: int) -> None:
 
 def _short(value: Any) -> Any:
     return [round(float(part), 4) for part in np.atleast_1d(value)]
-
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from functools import lru_cache
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -62,7 +62,7 @@ def rate(recipe: Recipe, n: int) -> float:
     return min(recipe.batch / n, 0.25)
 
 
-@lru_cache(maxsize=None)
+@cache
 def noise_multiplier(epsilon: float, delta: float, sampled: float, epochs: int) -> float:
     """σ of Opacus, for one record added or left out."""
     from opacus.accountants.utils import get_noise_multiplier
