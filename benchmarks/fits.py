@@ -30,7 +30,7 @@ from private_rivals import (
     with_constant,
     without_constant,
 )
-from public_tables import SEEN, TABLES, UNSEEN, encoded
+from public_tables import LOOKED_AT, SEEN, TABLES, UNSEEN, Places, encoded
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant
@@ -47,7 +47,7 @@ from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn.values.participation import Participation
 
-FIRST_SEED = 31_000
+FIRST_SEED = 32_000
 BUDGETS = ((0.3, 1e-5), (1.0, 1e-5), (3.0, 1e-5))
 OLD_BUDGET = (1.0, 1e-3)
 OLD_TARGETS = {
@@ -92,7 +92,7 @@ class Task(NamedTuple):
         return math.hypot(self.row_norm, CONSTANT)
 
 
-def auto(task: Task, people: Array | None = None) -> Linear:
+def auto(task: Task, people: Places | None = None) -> Linear:
     """`WhitenedDescent`; with ``people`` all rows of a person are paid as one."""
     learner = WhitenedDescent(
         task.inputs.shape[1], task.loss, classes=max(task.classes, 2), row_norm=task.row_norm
@@ -151,10 +151,12 @@ def objective(task: Task) -> Linear:
     first class."""
     rows = with_constant(task.inputs)
     n, dim = rows.shape
-    several, data = task.classes > 2, Answer | tuple
+    several = task.classes > 2
+    kind: Any
+    data: Any = (rows, task.targets)
     if several:
         others = task.classes - 1
-        kind: Any = MultinomialLogit(others, others * dim)
+        kind = MultinomialLogit(others, others * dim)
         blocks = np.zeros((n, others, others, dim))
         for place in range(others):
             blocks[:, place, place] = rows / task.bound
@@ -162,9 +164,9 @@ def objective(task: Task) -> Linear:
             blocks.reshape(n, others, -1), np.ones((n, others)), task.targets.astype(int) - 1
         )
     elif task.classes:
-        kind, data = LinearObjective.logistic(dim, task.bound), (rows, task.targets)
+        kind = LinearObjective.logistic(dim, task.bound)
     else:
-        kind, data = LinearObjective.huber(dim, 1.0, radius=task.bound), (rows, task.targets)
+        kind = LinearObjective.huber(dim, 1.0, radius=task.bound)
     size = RADIUS["logistic" if task.classes else "squared"] * (task.bound if several else 1)
     cap: Currency = ZCDP(zcdp_rho(task.epsilon, task.delta))
     with CentralAccountant(
@@ -185,9 +187,8 @@ def non_private(task: Task) -> Linear:
 
         free = LogisticRegression(C=100.0, max_iter=1000).fit(task.inputs, task.targets)
         return Linear(free.coef_.T, free.intercept_)
-    return without_constant(
-        np.linalg.lstsq(with_constant(task.inputs), task.targets, rcond=None)[0]
-    )
+    found = np.linalg.lstsq(with_constant(task.inputs), task.targets, rcond=None)[0]
+    return without_constant(np.asarray(found, dtype=np.float64))
 
 
 def _opacus(name: str) -> Callable[[Task], Linear]:
@@ -215,7 +216,7 @@ FITS: dict[str, Callable[[Task], Linear]] = {
 }
 
 
-def split(rows: int, seed: int, people: Array | None = None) -> tuple[Array, Array]:
+def split(rows: int, seed: int, people: Places | None = None) -> tuple[Places, Places]:
     """Places to learn from, and a fifth that is held out: of the rows, or of the people."""
     rng = np.random.default_rng([seed, 31])
     units = np.arange(rows) if people is None else people
@@ -240,9 +241,6 @@ def constant(labels: Array, learned: Array, classes: int) -> float:
     if classes == 0:
         return 0.0
     return float((np.bincount(learned.astype(int)).argmax() == labels).mean())
-
-
-Scores = dict[str, list[float]]
 
 
 def scored(name: str, seed: int, players: tuple[str, ...]) -> dict[str, Any]:
@@ -365,7 +363,7 @@ def judged(chosen: list[Cell]) -> dict[str, Any]:
 def verdict_table(found: list[Cell]) -> tuple[Table, dict[str, Any]]:
     """By budget, on tables that were in use before and on the others."""
     rows, numbers = [], {}
-    groups = {"never used before": UNSEEN, "used before": SEEN}
+    groups = {"judge": UNSEEN, "looked at": LOOKED_AT, "used before": SEEN}
     for title, names in groups.items():
         for budget in [_cell(*b) for b in (*BUDGETS, OLD_BUDGET)]:
             chosen = [c for c in found if c.table in names and c.budget == budget]
@@ -410,7 +408,8 @@ def compare(names: list[str], seeds: int, jobs: int) -> None:
     made = cells(found)
     verdicts, numbers = verdict_table(made)
     tables = [verdicts, old_table(made)]
-    for title, group in (("Never used before", UNSEEN), ("Used before", SEEN)):
+    groups = {"Judge": UNSEEN, "Looked at": LOOKED_AT, "Used before": SEEN}
+    for title, group in groups.items():
         tables.append(scores_table(title, [c for c in made if c.table in group]))
     sizes = {n: encoded(n).inputs.shape for n in names}
     write(

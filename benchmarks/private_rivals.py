@@ -1,7 +1,8 @@
 """Private linear fits of other libraries and papers, for comparisons: noise of NumPy, no ledger.
 
-All take encoded inputs (n, d) without a constant, rows at most ``row_norm`` long, targets in
-[−1, 1] or numbers of ``classes``, and give a `Linear` model.  Adjacency: one record replaced.
+All take encoded inputs (n, d) without a constant, targets in [−1, 1] or numbers of ``classes``, and
+give a `Linear` model; rows longer than ``row_norm`` are shortened where noise needs a bound.
+Adjacency: one record replaced.
 """
 
 from __future__ import annotations
@@ -53,8 +54,7 @@ RECIPES = {
     "Opacus 64": Recipe(step=0.1, clip=1.0, batch=64, epochs=10),
     "Opacus 512": Recipe(step=0.1, clip=1.0, batch=512, epochs=20),
 }
-"""Defaults of ``examples/mnist.py`` of Opacus; and the same with batch and epochs of its tutorial on
-images."""
+"""Defaults of ``examples/mnist.py`` of Opacus; and these with batch and epochs of its tutorial."""
 
 
 def rate(recipe: Recipe, n: int) -> float:
@@ -119,6 +119,7 @@ def adassp(inputs: Array, targets: Array, row_norm: float, mu: float, seed: int)
     With its bound on the noise's eigenvalues at a failure of 0.05.
     """
     rng = np.random.default_rng([seed, 3])
+    inputs = inputs * np.minimum(1.0, row_norm / np.linalg.norm(inputs, axis=1))[:, None]
     rows, bound = with_constant(inputs), row_norm**2 + CONSTANT**2
     dim, part = rows.shape[1], mu / math.sqrt(3)
     gram = rows.T @ rows
@@ -130,7 +131,8 @@ def adassp(inputs: Array, targets: Array, row_norm: float, mu: float, seed: int)
     least = float(np.linalg.eigvalsh(gram)[0]) + (rng.normal() - 2) * bound / part
     ridge = max(0.0, noisy - max(least, 0.0))
     moment = rows.T @ targets + rng.normal(size=dim) * 2 * math.sqrt(bound) / part
-    return without_constant(np.linalg.solve(gram + noise + ridge * np.eye(dim), moment))
+    theta = np.linalg.solve(gram + noise + ridge * np.eye(dim), moment)
+    return without_constant(np.asarray(theta, dtype=np.float64))
 
 
 def diffprivlib(

@@ -12,14 +12,17 @@ chosen.  ``UNSEEN`` judge: no method was run on them before its rules stood.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn.rows.domains import Array
 from privlearn.tables import Boolean, Category, Encoding, Number, Schema, read
+
+Places = NDArray[np.int64]
 
 
 class PublicTable(NamedTuple):
@@ -33,9 +36,9 @@ class Encoded(NamedTuple):
     """A table as all methods get it.
 
     Attributes:
-        inputs: (n, d), without a constant; rows are at most ``row_norm`` long.
+        inputs: (n, d), without a constant.
         targets: (n,), in [−1, 1], or numbers of classes.
-        row_norm: declared.
+        row_norm: the bound on rows that follows from the declaration.
         classes: how many; 0 for a regression.
         people: number of the person of each row, or None.
     """
@@ -44,7 +47,7 @@ class Encoded(NamedTuple):
     targets: Array
     row_norm: float
     classes: int
-    people: Array | None
+    people: Places | None
 
 
 def _of_sklearn(name: str, **options: Any) -> Callable[[], Any]:
@@ -99,7 +102,7 @@ def _fair() -> Any:
 def _schema(
     target: str,
     kind: Any,
-    numbers: dict[str, tuple[float, float]],
+    numbers: Mapping[str, tuple[float, float]],
     flags: str = "",
     factors: dict[str, Any] | None = None,
     **options: Any,
@@ -112,24 +115,10 @@ def _schema(
 
 _NO_YES = Category(["no", "yes"])
 
-_DIABETES = dict(  # clinical ranges: years, code, kg/m², mmHg, mg/dl, ratio, log mg/dl, mg/dl
-    zip(
-        ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"],
-        [
-            (20, 80),
-            (1, 2),
-            (15, 40),
-            (65, 125),
-            (100, 280),
-            (40, 200),
-            (20, 80),
-            (1, 7),
-            (3.2, 6.2),
-            (60, 125),
-        ],
-        strict=True,
-    )
-)
+_DIABETES = {  # clinical ranges: years, code, kg/m², mmHg, mg/dl, a ratio, log mg/dl, mg/dl
+    **{"age": (20, 80), "sex": (1, 2), "bmi": (15, 40), "bp": (65, 125), "s1": (100, 280)},
+    **{"s2": (40, 200), "s3": (20, 80), "s4": (1, 7), "s5": (3.2, 6.2), "s6": (60, 125)},
+}
 _CANCER = {  # within the minima and maxima of scikit-learn's description
     **{"mean_radius": (5, 25), "mean_texture": (10, 30), "mean_perimeter": (40, 160)},
     **{"mean_area": (0, 1500), "mean_smoothness": (0.05, 0.15), "mean_compactness": (0, 0.25)},
@@ -184,8 +173,11 @@ SEEN: dict[str, PublicTable] = {
         _schema(
             "mdvis",
             Number(0, 80),
-            {"lncoins": (0, 5), "lpi": (0, 8), "fmde": (0, 9), "disea": (0, 60)},
-            "idp physlm hlthg hlthf hlthp",
+            {
+                **{"lncoins": (0, 5), "lpi": (0, 8), "fmde": (0, 9), "disea": (0, 60)},
+                "physlm": (0, 1),
+            },
+            "idp hlthg hlthf hlthp",
         ),
     ),
     "wine 0/1": PublicTable(
@@ -481,7 +473,9 @@ def encoded(name: str) -> Encoded:
     table, encoding = read(load(), schema), Encoding(schema)
     inputs, targets = encoding.inputs(table), encoding.targets(table)
     usable = np.isfinite(inputs).all(axis=1) & np.isfinite(targets)
-    people = None if table.people is None else np.unique(table.people, return_inverse=True)[1]
+    people = None
+    if table.people is not None:
+        people = np.unique([str(person) for person in table.people], return_inverse=True)[1]
     return Encoded(
         inputs[usable],
         targets[usable],
