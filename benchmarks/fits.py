@@ -27,6 +27,7 @@ from private_rivals import (
     dp_sgd,
     noise_multiplier,
     rate,
+    shortened,
     with_constant,
     without_constant,
 )
@@ -202,15 +203,25 @@ def _opacus(name: str) -> Callable[[Task], Linear]:
     return fit
 
 
+def _short(fit: Callable[[Task], Linear]) -> Callable[[Task], Linear]:
+    """Of a method whose noise presumes that no row is longer than ``row_norm``."""
+
+    def shortly(task: Task) -> Linear:
+        rows = shortened(task.inputs, task.row_norm)
+        return fit(task._replace(inputs=rows))._replace(longest=task.row_norm)
+
+    return shortly
+
+
 FITS: dict[str, Callable[[Task], Linear]] = {
     FREE: non_private,
     AUTO: auto,
-    SGD: noisy_sgd,
-    ONE_PASS: one_pass,
-    OBJECTIVE: objective,
-    ADASSP: lambda t: adassp(t.inputs, t.targets, t.row_norm, math.sqrt(t.mass), t.seed),
-    DIFFPRIVLIB: lambda t: diffprivlib(
-        t.inputs, t.targets, t.row_norm, t.classes, t.epsilon, t.seed
+    SGD: _short(noisy_sgd),
+    ONE_PASS: _short(one_pass),
+    OBJECTIVE: _short(objective),
+    ADASSP: _short(lambda t: adassp(t.inputs, t.targets, t.row_norm, math.sqrt(t.mass), t.seed)),
+    DIFFPRIVLIB: _short(
+        lambda t: diffprivlib(t.inputs, t.targets, t.row_norm, t.classes, t.epsilon, t.seed)
     ),
     **{name: _opacus(name) for name in RECIPES},
 }
@@ -421,7 +432,7 @@ def compare(names: list[str], seeds: int, jobs: int) -> None:
             "verdicts": numbers,
             "rows and columns": sizes,
             "scores and CPU seconds": {
-                name: {key: [_short(run[key]) for run in runs] for key in runs[0]}
+                name: {key: [_rounded(run[key]) for run in runs] for key in runs[0]}
                 for name, runs in found.items()
             },
         },
@@ -429,7 +440,7 @@ def compare(names: list[str], seeds: int, jobs: int) -> None:
     )
 
 
-def _short(value: Any) -> Any:
+def _rounded(value: Any) -> Any:
     return [round(float(part), 4) for part in np.atleast_1d(value)]
 
 

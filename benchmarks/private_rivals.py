@@ -1,8 +1,7 @@
 """Private linear fits of other libraries and papers, for comparisons: noise of NumPy, no ledger.
 
 All take encoded inputs (n, d) without a constant, targets in [−1, 1] or numbers of ``classes``, and
-give a `Linear` model; rows longer than ``row_norm`` are shortened where noise needs a bound.
-Adjacency: one record replaced.
+give a `Linear` model.  Adjacency: one record replaced.
 """
 
 from __future__ import annotations
@@ -19,15 +18,25 @@ from privlearn.rows.domains import Array
 CONSTANT = 0.5  # the input of the intercept
 
 
+def shortened(inputs: Array, longest: float) -> Array:
+    """Rows of at most this norm."""
+    lengths = np.maximum(np.linalg.norm(inputs, axis=1), 1e-300)
+    return np.asarray(inputs * np.minimum(1.0, longest / lengths)[:, None])
+
+
 class Linear(NamedTuple):
-    """Scores x·coef + intercept: coef (d, m), intercept (m,); m = 1 for numbers and two classes."""
+    """Scores x·coef + intercept: coef (d, m), intercept (m,); m = 1 for numbers and two classes.
+
+    Rows are `shortened` as they were for learning.
+    """
 
     coef: Array
     intercept: Array
+    longest: float = math.inf
 
     def scores(self, inputs: Array) -> Array:
         """Shape (n, m)."""
-        return np.asarray(inputs @ self.coef + self.intercept)
+        return np.asarray(shortened(inputs, self.longest) @ self.coef + self.intercept)
 
 
 def with_constant(inputs: Array) -> Array:
@@ -114,12 +123,11 @@ def _residuals(scores: Array, wanted: Array, classes: int) -> Array:
 
 
 def adassp(inputs: Array, targets: Array, row_norm: float, mu: float, seed: int) -> Linear:
-    """AdaSSP (Wang 2018), a third of μ² each for λ_min, Σxxᵀ and Σxy; |y| <= 1.
+    """AdaSSP (Wang 2018), a third of μ² each for λ_min, Σxxᵀ and Σxy; |y| <= 1, rows shortened.
 
     With its bound on the noise's eigenvalues at a failure of 0.05.
     """
     rng = np.random.default_rng([seed, 3])
-    inputs = inputs * np.minimum(1.0, row_norm / np.linalg.norm(inputs, axis=1))[:, None]
     rows, bound = with_constant(inputs), row_norm**2 + CONSTANT**2
     dim, part = rows.shape[1], mu / math.sqrt(3)
     gram = rows.T @ rows
@@ -140,7 +148,7 @@ def diffprivlib(
 ) -> Linear:
     """Its linear and logistic regressions, at pure ε, with bounds declared; else its defaults.
 
-    Columns with two values are declared as those, others as [−1, 1].
+    Columns with two values are declared as those, others as [−1, 1]; rows are shortened.
     """
     from diffprivlib.models import LinearRegression, LogisticRegression
 
