@@ -1,6 +1,6 @@
 """Private convex optimisation: DP-TOFW and DP-POFW beside their baselines, and their speed.
 
-    python benchmarks/convex.py [--only main|more|speed] [--seeds 20] [--jobs 2]
+    python benchmarks/convex.py [--only main|more|descent|speed] [--seeds 20] [--jobs 2]
 
 Everything is at (1, 1/T)-DP, exactly where noise is Gaussian, but for the printed noise, whose true
 ε is given.  Seed s draws the stream and the noise, the same stream for all learners.
@@ -17,11 +17,14 @@ import numpy as np
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant
+from privlearn.learners import NoisySGD, WhitenedDescent
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
-from privlearn.losses.budgets import ZCDP
+from privlearn.losses.budgets import ZCDP, GaussianDP
+from privlearn.losses.conversion import gaussian_mu_squared
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
+from privlearn.rows.domains import Array
 from privlearn_studies.papers.han2022 import competitors as convex
 from privlearn_studies.simulated import regression
 from privlearn_studies.simulated.regression import LinearStream, linear_stream
@@ -210,6 +213,89 @@ def anytime_table(seeds: int, jobs: int) -> Table:
     return Table("Mean SubOpt of the θ released at", header, rows)
 
 
+# Learners that read all rows many times --------------------------------------------------------
+
+STEEPNESS = 10.0
+"""Of logistic labels: their log-odds are this times x·θ*."""
+DESCENT, PLAIN_DESCENT = "WhitenedDescent", "NoisySGD"
+WAYS = (DESCENT, PLAIN_DESCENT, "whitened", "buffered")
+
+
+def descent_settings(loss: str) -> list[Setting]:
+    """Seven cells, and for the squared loss two more with unequal columns; all at p = 2."""
+    cells = [Setting(2.0, *cell) for cell in (*SIX, (10_000, 50))]
+    if loss == "squared":
+        cells += [Setting(2.0, 5000, 10, None, scales) for scales in (STEEP, MIXED)]
+    return cells
+
+
+def fitted(way: str, loss: str, x: Array, y: Array, seed: int) -> tuple[Array, float]:
+    """θ and intercept, at (1, 1/T)."""
+    horizon, dim = x.shape
+    reach = 2 * (STEEPNESS if loss == "logistic" else 1.0)
+    with CentralAccountant(
+        GaussianDP.from_mu_squared(gaussian_mu_squared(1.0, 1 / horizon)),
+        users=range(horizon),
+        noise=NoiseSource.simulation(seed),
+    ) as accountant:
+        if way == DESCENT:  # rows of which only the norm is known
+            scale = math.sqrt(dim) / 2
+            learner = WhitenedDescent(dim, loss, row_norm=scale).start(accountant)
+            learner.partial_fit(scale * x, y)
+            return scale * learner.coef_, float(np.asarray(learner.intercept_))
+        options: dict[str, Any] = {"p": 2, "radius": reach, "loss": loss}
+        player: Any
+        if way == PLAIN_DESCENT:
+            player = NoisySGD(dim, **options)
+        else:
+            player = DPTOFW(dim, **options | {"method": way})
+        return player.start(accountant).partial_fit(x, y).coef_, 0.0
+
+
+def excess(way: str, loss: str, setting: Setting, seed: int) -> float:
+    """Excess risk over that of θ = 0, on test rows, with the noise of labels integrated out."""
+    stream = setting.stream(seed)
+    y, factor = np.clip(stream.labels, -1.0, 1.0), 1.0
+    if loss == "logistic":
+        factor = STEEPNESS
+        odds = 1 / (1 + np.exp(-factor * (stream.features @ stream.theta)))
+        y = (np.random.default_rng([seed, 103]).random(len(odds)) < odds).astype(np.float64)
+    theta, intercept = fitted(way, loss, stream.features, y, seed)
+    truth = factor * (stream.test @ stream.theta)
+
+    def risk(scores: Array) -> float:
+        if loss == "squared":
+            return float(((scores - truth) ** 2).mean())
+        return float((np.logaddexp(0.0, scores) - scores / (1 + np.exp(-truth))).mean())
+
+    least = risk(truth)
+    return (risk(stream.test @ theta + intercept) - least) / (risk(0 * truth) - least)
+
+
+def descent_table(loss: str, seeds: int, jobs: int) -> tuple[Table, dict[str, Any]]:
+    """Mean ± standard error of each, and the descent's ratio to the best of the others."""
+    settings = descent_settings(loss)
+    tasks = [
+        (way, loss, setting, FIRST_SEED + s)
+        for setting in settings
+        for way in WAYS
+        for s in range(seeds)
+    ]
+    found = np.reshape(in_parallel(excess, tasks, jobs), (len(settings), len(WAYS), seeds))
+    rows, numbers = [], {}
+    for setting, values in zip(settings, found, strict=True):
+        means, errors = values.mean(axis=1), values.std(axis=1, ddof=1) / math.sqrt(seeds)
+        shown = [f"{short(m)} ± {short(e)}" for m, e in zip(means, errors, strict=True)]
+        best = 1 + int(means[1:].argmin())
+        lost = values[0] - values[best]
+        spread = float(lost.std(ddof=1) / math.sqrt(seeds))
+        place = "first" if means[0] <= means[best] else "tied" if lost.mean() <= 2 * spread else ""
+        rows.append([setting.text(), *shown, f"{means[0] / means[best]:.2f}", place])
+        numbers[setting.text()] = dict(zip(WAYS, values.tolist(), strict=True))
+    header = [f"{loss}: SubOpt", *WAYS, "descent / best of the others", ""]
+    return Table(f"{loss} loss, offline and one pass", header, rows), numbers
+
+
 # Speed -----------------------------------------------------------------------------------------
 
 
@@ -281,7 +367,7 @@ def main() -> None:
     """Runs what is asked for and writes its tables."""
     options = parser(__doc__)
     options.add_argument("--seeds", type=int, default=20)
-    options.add_argument("--only", choices=("main", "more", "speed"))
+    options.add_argument("--only", choices=("main", "more", "descent", "speed"))
     chosen = options.parse_args()
     begin = time.perf_counter()
     if chosen.only in (None, "main"):
@@ -308,6 +394,16 @@ def main() -> None:
             table("p = 1", {r: o for r, o in found.items() if r not in dense}, sparse),
         ]
         write("convex_more", tables, numbers(found, begin), NOTE)
+    if chosen.only in (None, "descent"):
+        both = {
+            loss: descent_table(loss, chosen.seeds, chosen.jobs) for loss in ("logistic", "squared")
+        }
+        write(
+            "convex_descent",
+            [one for one, _ in both.values()],
+            {"first seed": FIRST_SEED, "subopt": {loss: by for loss, (_, by) in both.items()}},
+            f"Seeds {FIRST_SEED} and on; (1, 1/T), exact; mean ± standard error.",
+        )
     if chosen.only in (None, "speed"):
         made, measured = speed_table()
         write("convex_speed", [made], {"rows per second": measured})
