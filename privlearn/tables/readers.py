@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -194,6 +194,16 @@ def _at_least(rows: int, parts: Iterable[Table]) -> Iterator[Table]:
 
 _NO_ROW: Final = "there is no row; a table must have at least one"
 _PEOPLE: Final = None
+_NUMBERS: Final = ("numbers", "reals")
+_LABELS: Final = (*_NUMBERS, "text", "codes")
+_ACCEPTED: Final[dict[type, tuple[str, tuple[str, ...]]]] = {
+    Number: ("numbers or booleans", _NUMBERS),
+    Category: ("text, numbers, booleans or categories", _LABELS),
+    Boolean: ("booleans, numbers or text", _LABELS),
+    Date: ("dates, or text such as 2015-01-31", ("dates", "text")),
+    type(None): ("text or integers", ("numbers", "text", "codes")),
+}
+_SHOWN: Final = 30
 _FORMS: Final = {
     **dict.fromkeys("biuf", "numbers"),
     **dict.fromkeys("UT", "text"),
@@ -322,16 +332,21 @@ def _reader(what: str, kind: Kind | None, column: Any, marks: Marks | None) -> _
     With ``marks`` it is a column of a CSV file, whose text may be of any kind.
     """
     form = form_of(column) if marks is None else "cells"
-    check_form(what, kind, form, str(column.dtype))
+    _check_form(what, kind, form, _type_of(column))
     places = LabelPlaces(kind.values, other=kind.other) if isinstance(kind, Category) else None
-    each = cell_reader(kind, places)
+    if places is not None and not places.numeric and form in (*_NUMBERS, "codes"):
+        raise DataError(
+            f"{what} has type {_type_of(column)}, and none of its declared values "
+            f"{_listed(cast(Category, kind).values)} is a number: no cell can ever match"
+        )
+    each = _cell_reader(kind, places)
 
     def cells(start: int, stop: int) -> Any:
         part = column[start:stop]
         if kind is None:
             return people_in(part)
-        if form == "numbers":
-            return of_numbers(kind, _floats(part), places)
+        if form in _NUMBERS:
+            return _of_numbers(kind, _floats(part), places)
         if form == "dates" and isinstance(kind, Date):
             return _days(kind, part)
         if marks is not None and isinstance(kind, Number):
@@ -341,37 +356,28 @@ def _reader(what: str, kind: Kind | None, column: Any, marks: Marks | None) -> _
     return cells
 
 
-def check_form(what: str, kind: Kind | None, form: str, dtype: str) -> None:
-    """Whether a column of such cells ("numbers", "text", "dates" or "cells") can be of a kind.
+def _check_form(what: str, kind: Kind | None, form: str, dtype: str) -> None:
+    """Whether a column of such cells, as of `form_of`, can be of a kind.
 
     Raises:
         DataError: it never can.
     """
-    accepted = {
-        Number: ("numbers or booleans", ("numbers",)),
-        Category: ("text, numbers, booleans or categories", ("numbers", "text")),
-        Boolean: ("booleans, numbers or text", ("numbers", "text")),
-        Date: ("dates, or text such as 2015-01-31", ("dates", "text")),
-        type(None): ("text or whole numbers", ("numbers", "text")),
-    }[type(kind)]
-    if form != "cells" and form not in accepted[1]:
+    takes, forms = _ACCEPTED[type(kind)]
+    if form != "cells" and form not in forms:
         declared = "a person's id" if kind is None else type(kind).__name__
         raise DataError(
-            f"{what} has type {dtype[:30]}; it is declared as {declared}, which takes "
-            f"{accepted[0]}: convert it, or change the schema"
-        )
-    if (
-        isinstance(kind, Category)
-        and form == "numbers"
-        and not LabelPlaces(kind.values, other=kind.other).numeric
-    ):
-        raise DataError(
-            f"{what} has type {dtype[:30]}, and none of its declared values {_listed(kind.values)} "
-            "is a number: no cell can ever match"
+            f"{what} has type {dtype}; it is declared as {declared}, which takes {takes}: convert "
+            "it, or change the schema"
         )
 
 
-def cell_reader(kind: Kind | None, places: LabelPlaces | None) -> Callable[[Any], float]:
+def _type_of(column: Any) -> str:
+    native = column if isinstance(column, np.ndarray) else column.to_native()
+    shown = " ".join(str(getattr(native, "type", None) or native.dtype).split())
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+
+
+def _cell_reader(kind: Kind | None, places: LabelPlaces | None) -> Callable[[Any], float]:
     """A function from one cell to its value in `Table.column`, or NaN."""
     if isinstance(kind, Boolean):
         return truth
@@ -380,7 +386,7 @@ def cell_reader(kind: Kind | None, places: LabelPlaces | None) -> Callable[[Any]
     return number_reader() if places is None else places.of_cell
 
 
-def of_numbers(kind: Kind, values: Array, places: LabelPlaces | None) -> Array:
+def _of_numbers(kind: Kind, values: Array, places: LabelPlaces | None) -> Array:
     """Cells of a column whose type is numeric, shape (n,)."""
     if places is not None:
         return places.of_numbers(values)
@@ -407,20 +413,25 @@ def names_and_forms(source: Any) -> list[tuple[str, str]]:
 
 
 def form_of(column: Any) -> str:
-    """What the type of a column allows: "numbers", "text", "dates", "cells" (anything), or ""."""
+    """What the type of a column allows.
+
+    Returns:
+        "numbers", or "reals" where they cannot be ids; "text", or "codes" for categories that are
+        numbers; "dates"; "cells" for anything; "" for nothing that a kind takes.
+    """
     import narwhals
 
     if isinstance(column, np.ndarray):
         return _FORMS.get(column.dtype.kind, "")
-    kind = column.dtype
+    kind, guessed = column.dtype, column.implementation.is_pandas_like()
     if kind.is_numeric() or kind == narwhals.Boolean:
-        return "numbers"
-    if kind in (narwhals.Object, narwhals.Unknown):
-        return "cells"
-    if kind == narwhals.String:
-        return "cells" if column.implementation.is_pandas_like() else "text"
+        whole = guessed or kind.is_integer()  # pandas has whole numbers with holes as floats
+        return "numbers" if whole else "reals"
+    if kind in (narwhals.Object, narwhals.String):
+        return "cells" if guessed or kind == narwhals.Object else "text"
     if kind in (narwhals.Categorical, narwhals.Enum):
-        return "text"
+        held = getattr(getattr(column.to_native(), "type", None), "value_type", "string")
+        return "text" if "string" in str(held) else "codes"
     return "dates" if kind in (narwhals.Date, narwhals.Datetime) else ""
 
 

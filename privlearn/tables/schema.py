@@ -250,7 +250,7 @@ class Schema:
 
     def _check_marks(self) -> None:
         mark = self.separator
-        if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in "\"\r\n.+-'":
+        if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in "\"\r\n\\.+-'":
             raise ValueError(f"separator = {mark!r}: must be one mark, such as ',', ';' or a tab")
         if self.thousands == self.decimal:
             raise ValueError(f"thousands = {self.thousands!r} is the decimal mark")

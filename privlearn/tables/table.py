@@ -98,7 +98,7 @@ class Table:
             found = dict.fromkeys(np.flatnonzero(self._lacks(name)).tolist(), reason) | found
         for row, person in enumerate(self._people or ()):
             if person is None:
-                found.setdefault(row, "it does not say whose row it is")
+                found.setdefault(row, "no id says who came")
         return sorted(found.items())
 
     def take(self, indices: Any) -> Table:
