@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from privlearn.errors import DataError
 from privlearn.rows.domains import Array
 from privlearn.rows.tabular import block_from, objects
 from privlearn.tables.cells import (
-    LabelPlaces,
     days_reader,
     number_reader,
     truth,
@@ -160,7 +159,7 @@ def _of_file(file: TableFile, schema: Schema) -> Iterator[Table]:
         }
         if schema.person is not None:
             columns[_PEOPLE] = columns.pop(schema.person)
-        yield from _parts(schema, columns, len(frame), broken, marks=file.marks)
+        yield from _parts(schema, columns, len(frame), broken, csv=file.csv)
 
 
 def _parts(
@@ -168,12 +167,14 @@ def _parts(
     columns: Mapping[str | None, Any],
     n: int,
     broken: Mapping[int, str],
-    marks: Marks | None = None,
+    *,
+    csv: bool = False,
 ) -> Iterator[Table]:
+    marks = Marks(schema.decimal, schema.thousands)
     readers: dict[str | None, _Reader] = {}
     for name, column in columns.items():
         kind = None if name is _PEOPLE else schema.columns[str(name)]
-        readers[name] = _reader(_said(name), kind, column, marks)
+        readers[name] = _reader(_said(name), kind, column, marks, csv=csv)
     for start in range(0, n, _BATCH):
         stop = min(start + _BATCH, n)
         found = {name: readers[name](start, stop) for name in readers}
@@ -326,30 +327,29 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:30])) + (", …" if len(names) > 30 else "")
 
 
-def _reader(what: str, kind: Kind | None, column: Any, marks: Marks | None) -> _Reader:
+def _reader(what: str, kind: Kind | None, column: Any, marks: Marks, *, csv: bool) -> _Reader:
     """A function from a range of rows to their cells, after a check of the column's type.
 
-    With ``marks`` it is a column of a CSV file, whose text may be of any kind.
+    The text of a CSV file may be of any kind.
     """
-    form = form_of(column) if marks is None else "cells"
+    form = "cells" if csv else form_of(column)
     _check_form(what, kind, form, _type_of(column))
-    places = LabelPlaces(kind.values, other=kind.other) if isinstance(kind, Category) else None
-    if places is not None and not places.numeric and form in (*_NUMBERS, "codes"):
+    if isinstance(kind, Category) and form in (*_NUMBERS, "codes") and not kind.places.numeric:
         raise DataError(
             f"{what} has type {_type_of(column)}, and none of its declared values "
-            f"{_listed(cast(Category, kind).values)} is a number: no cell can ever match"
+            f"{_listed(kind.values)} is a number: no cell can ever match"
         )
-    each = _cell_reader(kind, places)
+    each = _cell_reader(kind, marks)
 
     def cells(start: int, stop: int) -> Any:
         part = column[start:stop]
         if kind is None:
             return people_in(part)
         if form in _NUMBERS:
-            return _of_numbers(kind, _floats(part), places)
+            return _of_numbers(kind, _floats(part))
         if form == "dates" and isinstance(kind, Date):
             return _days(kind, part)
-        if marks is not None and isinstance(kind, Number):
+        if csv and isinstance(kind, Number):
             return text_numbers(part.to_native(), marks)
         return values_in(part, each)
 
@@ -377,19 +377,19 @@ def _type_of(column: Any) -> str:
     return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
 
 
-def _cell_reader(kind: Kind | None, places: LabelPlaces | None) -> Callable[[Any], float]:
+def _cell_reader(kind: Kind | None, marks: Marks) -> Callable[[Any], float]:
     """A function from one cell to its value in `Table.column`, or NaN."""
     if isinstance(kind, Boolean):
         return truth
     if isinstance(kind, Date):
         return days_reader(kind.start)
-    return number_reader() if places is None else places.of_cell
+    return kind.places.of_cell if isinstance(kind, Category) else number_reader(*marks)
 
 
-def _of_numbers(kind: Kind, values: Array, places: LabelPlaces | None) -> Array:
+def _of_numbers(kind: Kind, values: Array) -> Array:
     """Cells of a column whose type is numeric, shape (n,)."""
-    if places is not None:
-        return places.of_numbers(values)
+    if isinstance(kind, Category):
+        return kind.places.of_numbers(values)
     if isinstance(kind, Boolean):
         return np.where((values == 0) | (values == 1), values, np.nan)
     return np.where(np.isfinite(values), values, np.nan)
@@ -400,7 +400,7 @@ def names_and_forms(source: Any) -> list[tuple[str, str]]:
     if isinstance(source, str | os.PathLike):
         file = TableFile(source, Schema({}))
         source = file.header()
-        if file.marks is not None:
+        if file.csv:
             return [(name, "") for name in source.column_names]
     frame, names = _frame_of(source)
     if frame is None:
