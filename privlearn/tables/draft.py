@@ -23,6 +23,7 @@ _HEAD = """\
 """
 _KEYS: dict[str, dict[str, Any]] = {
     "numbers": {"kind": "number", "low": "?", "high": "?"},
+    "reals": {"kind": "number", "low": "?", "high": "?"},
     "booleans": {"kind": "boolean"},
     "text": {"kind": "category", "values": ["?"]},
     "dates": {"kind": "date", "low": "?", "high": "?"},

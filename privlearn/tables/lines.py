@@ -99,7 +99,7 @@ class Screen:
         plain = codecs.lookup(self._encoding).name == "utf-8"
         if plain and attempted(b"\n".join(lines).decode) is not FAILED:
             return lines
-        return [line.decode(self._encoding, "replace").encode() for line in lines]
+        return [line.decode(self._encoding, "backslashreplace").encode() for line in lines]
 
     def _rewritten(self, line: bytes) -> bytes:
         cells = cells_of(line, self._separator)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hmac
+import numbers
+import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -98,7 +100,7 @@ class Table:
             found = dict.fromkeys(np.flatnonzero(self._lacks(name)).tolist(), reason) | found
         for row, person in enumerate(self._people or ()):
             if person is None:
-                found.setdefault(row, "it does not say whose row it is")
+                found.setdefault(row, "no id says who came")
         return sorted(found.items())
 
     def take(self, indices: Any) -> Table:
@@ -211,9 +213,12 @@ def public_split(
     Raises:
         ValueError: held_out is no share and no number of rows, or people are not one per row.
     """
-    n = source if isinstance(source, int) else len(source)
+    if isinstance(source, str | os.PathLike):
+        raise TypeError("source is a path: split what was read from it, or a number of rows")
+    count = isinstance(source, numbers.Integral)
+    n = int(source) if count else len(source)
     share = isinstance(held_out, float) and 0 <= held_out < 1
-    if not share and not (isinstance(held_out, int) and 0 <= held_out < max(n, 1)):
+    if not share and not (isinstance(held_out, numbers.Integral) and 0 <= held_out < max(n, 1)):
         raise ValueError(
             f"held_out = {held_out!r}: must be a share in [0, 1) or a number below the {n} rows"
         )
@@ -226,11 +231,11 @@ def public_split(
             )
         apart = _of_held_out_people(whose, float(held_out), seed)
     else:
-        count = round(held_out * n) if share else int(held_out)
+        held_rows = round(held_out * n) if share else int(held_out)
         apart = np.zeros(n, dtype=np.bool_)
-        apart[np.random.default_rng(seed).permutation(n)[:count]] = True
+        apart[np.random.default_rng(seed).permutation(n)[:held_rows]] = True
     learn, held = np.flatnonzero(~apart), np.flatnonzero(apart)
-    if isinstance(source, int):
+    if count:
         return learn, held
     return _rows_of(source, learn), _rows_of(source, held)
 
