@@ -82,6 +82,7 @@ def gathered(
     situations: int,
     max_items: int,
     outside: bool,
+    told: Sequence[tuple[int, str]] = (),
 ) -> Situations:
     """The lines of each situation as one record; whatever is wrong costs their own record only.
 
@@ -92,6 +93,7 @@ def gathered(
         situations: n, a public number.
         max_items: K, the most items of a situation, public.
         outside: whether nothing may be chosen.
+        told: what is wrong with single lines.
     """
     order = np.argsort(places, kind="stable")
     order = order[places[order] != NOBODY]
@@ -101,7 +103,7 @@ def gathered(
     x, y = inputs[order], chosen[order]
     good = np.isfinite(x).all(axis=1) & ((y == 0) | (y == 1))
     bad = np.bincount(at[~good], minlength=situations)
-    picks = np.bincount(at[good & (y == 1)], minlength=situations)
+    marks = np.bincount(at[good & (y == 1)], minlength=situations)
     fits = item < max_items
     features = np.zeros((situations, max_items, inputs.shape[1]))
     features[at[fits], item[fits]] = x[fits]
@@ -110,24 +112,21 @@ def gathered(
     choices = np.full(situations, NO_ITEM)
     hit = fits & good & (y == 1)
     choices[at[hit]] = item[hit]
-    answers = (picks == 1) | ((picks == 0) & outside)
+    answers = (marks == 1) | ((marks == 0) & outside)
     null = (sizes == 0) | (sizes > max_items) | (bad > 0) | ~answers
     features[null], offered[null], choices[null] = np.nan, True, NO_ITEM
-    messages = [
-        (int(place), _complaint(int(sizes[place]), int(bad[place]), int(picks[place]), max_items))
-        for place in np.flatnonzero(null)
-    ]
+    reasons = {int(places[line]): text for line, text in reversed(told)}
+    messages = []
+    for place in np.flatnonzero(null).tolist():
+        said = reasons.get(place, "a line of the situation cannot be used")
+        if not sizes[place]:
+            said = "no situation has this place"
+        elif sizes[place] > max_items:
+            said = f"{sizes[place]} lines, and a situation has at most {max_items} items"
+        elif not bad[place]:
+            said = f"{marks[place]} items chosen"
+        messages.append((place, said))
     return Situations(features, offered, choices, messages)
-
-
-def _complaint(lines: int, bad: int, picks: int, max_items: int) -> str:
-    if not lines:
-        return "no situation has this place"
-    if lines > max_items:
-        return f"{lines} lines, and a situation has at most {max_items} items"
-    if bad:
-        return "a line of the situation cannot be used"
-    return f"{picks} items chosen"
 
 
 def centred(features: Array, offered: NDArray[np.bool_]) -> Array:
