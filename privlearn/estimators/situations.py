@@ -15,8 +15,9 @@ The ids say whose line it is and are not protected against a line that claims an
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,10 @@ from privlearn.mechanisms.choice_model import NO_ITEM, Items
 from privlearn.rows.domains import Array
 
 NOBODY = -1
+RECORD: Final = (
+    "one record is one choice situation with all its items: whoever is in several situations has "
+    "several records"
+)
 _KEY = b"privlearn choice situations"  # public: the places of ids are not secret
 
 
@@ -72,6 +77,8 @@ class Situations:
     choices: Items
     """shape (n,): the place of the chosen item, or `NO_ITEM`."""
     messages: list[tuple[int, str]]
+    left_out: tuple[tuple[int, str], ...] = ()
+    """How many lines or situations are in no record, and why."""
 
 
 def gathered(
@@ -127,6 +134,20 @@ def gathered(
             said = f"{marks[place]} items chosen"
         messages.append((place, said))
     return Situations(features, offered, choices, messages)
+
+
+def gathered_by_id(
+    ids: Sequence[str | None], batches: Sequence[range], inputs: Array, chosen: Array, **form: Any
+) -> Situations:
+    """As `gathered`, with `places_of_ids`."""
+    places = places_of_ids(ids, batches)
+    beyond = {name for name, place in zip(ids, places, strict=True) if place == NOBODY} - {None}
+    counts = (
+        (sum(name is None for name in ids), "lines that name no situation"),
+        (len(beyond), "situations without a place: their public number is too small"),
+    )
+    left_out = tuple(each for each in counts if each[0])
+    return replace(gathered(places, inputs, chosen, **form), left_out=left_out)
 
 
 def centred(features: Array, offered: NDArray[np.bool_]) -> Array:
