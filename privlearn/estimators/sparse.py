@@ -9,7 +9,7 @@ import numpy as np
 
 from privlearn.errors import HorizonError
 from privlearn.estimators.accounts import Account, Terms
-from privlearn.estimators.base import Given, counts_of
+from privlearn.estimators.base import side_information
 from privlearn.estimators.linear import PrivateLinearRegression
 from privlearn.estimators.methods import Fitter, WithConstant
 from privlearn.estimators.models import LinearModel
@@ -123,26 +123,26 @@ class PrivateSparseRegression(PrivateLinearRegression):
         stream = self._stream
         rows = count(n_rows=self.n_rows) if stream is None else stream.rows
         came = 0 if stream is None else stream.counts.rows
-        if came + len(given) > rows:
+        if came + given.rows > rows:
             raise HorizonError(
-                f"n_rows = {rows}: {came:,} rows have come, and here are {len(given):,} more; "
+                f"n_rows = {rows}: {came:,} rows have come, and here are {given.rows:,} more; "
                 "fit a clone to others"
             )
         if stream is None:
-            whole = Given(given.encoding, given.table.padded(rows))
-            account = self._open_account(whole)
-            stream = _Stream(rows, account, self._started(account, whole), PrivateCounts())
+            terms, schema = self._terms(), given.encoding.schema
+            currency = self._currency(given.encoding)
+            account = Account(terms, rows, currency, given.rule, side_information(schema))
+            stream = _Stream(rows, account, self._started(account, given), PrivateCounts())
             self._stream, self._model = stream, self._model_of(given.encoding, stream.learner)
         elif given.encoding.schema != self._model.encoding.schema:
             raise ValueError("schema: is another than in the first call of partial_fit")
-        encoding, table = given
-        x, targets = encoding.inputs(table), encoding.targets(table)
-        stream.learner.partial_fit(x, targets, people=table.people)
-        stream.add(counts_of(table))
+        inputs, targets, whose, _ = given.records
+        stream.learner.partial_fit(inputs, targets, people=whose)
+        stream.add(given.counts)
         if stream.counts.rows == rows:
             self._finish(given, stream.account, stream.learner)
         else:
-            self._model, self.method_ = self._model_of(encoding, stream.learner), self.method
+            self._model, self.method_ = self._model_of(given.encoding, stream.learner), self.method
             came = stream.counts.rows
             self.guarantee_ = f"open at {came:,} of {rows:,} rows; the whole budget counts"
         self._private_counts = stream.counts
