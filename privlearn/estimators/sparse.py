@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from typing import Any, Final, NamedTuple, Self, cast, final
 
 import numpy as np
 
 from privlearn.errors import HorizonError
 from privlearn.estimators.accounts import Account, Terms
-from privlearn.estimators.base import side_information
+from privlearn.estimators.base import Given, side_information
 from privlearn.estimators.linear import PrivateLinearRegression
 from privlearn.estimators.methods import Fitter, WithConstant
 from privlearn.estimators.models import LinearModel
@@ -44,8 +45,8 @@ class PrivateSparseRegression(PrivateLinearRegression):
     """Least squares on an ℓ1 ball or a simplex under (ε, δ)-differential privacy, in one pass.
 
     For many columns of which few matter: Frank-Wolfe and thresholded sums (`DPPOFW`) over epochs of
-    rows in their order, each of which has the whole budget.  Rows that are sorted are to be
-    shuffled before.
+    rows, each of which has the whole budget.  `fit` shuffles the rows, as files are often sorted;
+    `partial_fit` takes them as they come.
 
     Args:
         constraint: "l1" (the sum of |coefficients|, the intercept's among them, is at most
@@ -96,7 +97,7 @@ class PrivateSparseRegression(PrivateLinearRegression):
         self.simulate_noise = simulate_noise
 
     def fit(self, X: Any, y: Any = None, *, people: Any = None) -> Self:
-        """Learns from all records in their order, and pays for it; as in `PrivateLinearRegression`.
+        """Learns from all records in random order, and pays; as in `PrivateLinearRegression`.
 
         What `partial_fit` had begun is forgotten.
         """
@@ -147,6 +148,17 @@ class PrivateSparseRegression(PrivateLinearRegression):
             self.guarantee_ = f"open at {came:,} of {rows:,} rows; the whole budget counts"
         self._private_counts = stream.counts
         return self
+
+    def _learn(self, given: Given, account: Account, learner: Any) -> None:
+        inputs, targets, people, _ = given.records
+        seed = secrets.randbits(128) if self.simulate_noise is None else self.simulate_noise
+        order = np.random.default_rng(seed).permutation(account.users)
+        came = order < given.rows
+        rows = np.full((account.users, inputs.shape[1]), np.nan)
+        labels = np.full(account.users, np.nan)
+        rows[came], labels[came] = inputs[order[came]], np.asarray(targets)[order[came]]
+        ids = None if people is None else [people[i] if i < given.rows else None for i in order]
+        learner.partial_fit(rows, labels, people=ids)
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_stream": None}
