@@ -1,18 +1,37 @@
-from .describing import count, describe, histogram, mean, quantile, quantiles, sum, variance
+from .describing import (
+    above_threshold,
+    correlation,
+    count,
+    covariance,
+    describe,
+    histogram,
+    mean,
+    quantile,
+    quantiles,
+    sum,
+    top_k,
+    variance,
+)
 from .displays import IntervalDisplay
-from .results import Estimate, Several, Summary
+from .results import Choice, Estimate, Matrix, Several, Summary
 
 __all__ = [
+    "Choice",
     "Estimate",
     "IntervalDisplay",
+    "Matrix",
     "Several",
     "Summary",
+    "above_threshold",
+    "correlation",
     "count",
+    "covariance",
     "describe",
     "histogram",
     "mean",
     "quantile",
     "quantiles",
     "sum",
+    "top_k",
     "variance",
 ]

@@ -22,7 +22,6 @@ from privlearn.noise import NoiseSource
 from privlearn.rows import Rows, merge
 from privlearn.rows.domains import Array
 from privlearn.statistics.queries import InGroup, Query, Records
-from privlearn.statistics.results import Summary
 from privlearn.tables import Schema, Table
 from privlearn.values.exact import exact_text
 
@@ -139,7 +138,7 @@ def plan_for(queries: Sequence[Query], terms: Terms) -> Planned:
 class Answers:
     """What was found, and what it cost."""
 
-    summaries: list[list[Summary]]
+    summaries: list[Sequence[Any]]
     """By query, and in each by group."""
     guarantee: str
     certificate: Certificate | None

@@ -32,7 +32,9 @@ import numpy as np
 
 from privlearn.mechanisms.quantiles import checked_probabilities
 from privlearn.statistics.accounts import Terms, answers
+from privlearn.statistics.choices import FirstAboveQuery, TopQuery
 from privlearn.statistics.columns import Groups, cell_column, groups_by, number_column
+from privlearn.statistics.covariances import CovarianceQuery
 from privlearn.statistics.quantile_queries import QuantilesQuery
 from privlearn.statistics.queries import HistogramQuery, MomentsQuery, Query, TotalQuery
 from privlearn.statistics.results import Several, Summary, grouped
@@ -91,7 +93,7 @@ def describe(
         queries.append(MomentsQuery(column, own, 1.0, wanted))
         queries.append(QuantilesQuery(column, own, _QUARTILES, len(table)))
     found = answers(queries, table, terms)
-    parts: dict[str, list[Summary]] = {}
+    parts: dict[str, Sequence[Summary]] = {}
     for summaries in found.summaries:
         name = summaries[0].column
         before = parts.get(name)
@@ -205,15 +207,117 @@ def quantile(
     return quantiles(data, column, (probability,), budget, **keywords)
 
 
+def covariance(
+    data: Any, columns: Sequence[str] | None = None, budget: Any = None, **keywords: Any
+) -> Any:
+    """Covariances of two or more columns, over the rows of which all are present.
+
+    Args:
+        data, budget, keywords: as of `count`; with ``bounds=`` one pair for all columns.
+        columns: names.
+
+    Returns:
+        A `Matrix`, or `Several` by group.
+
+    Raises:
+        ValueError, TypeError, DataError, BudgetError, LedgerError: as `describe`.
+    """
+    return _second_moments("covariance", data, columns, budget, keywords)
+
+
+def correlation(
+    data: Any, columns: Sequence[str] | None = None, budget: Any = None, **keywords: Any
+) -> Any:
+    """Correlations; arguments, result and errors as of `covariance`."""
+    return _second_moments("correlation", data, columns, budget, keywords)
+
+
+def _second_moments(
+    name: str, data: Any, columns: Any, budget: Any, keywords: Mapping[str, Any]
+) -> Any:
+    asked = list(columns) if isinstance(columns, Sequence) and not isinstance(columns, str) else []
+    if len(asked) < 2 or len(set(map(str, asked))) < len(asked):
+        raise ValueError(f"columns = {columns!r}: must be two or more different names")
+    given, bounds = dict(keywords), keywords.get("bounds")
+    if bounds is not None and given.get("schema") is None:
+        given["bounds"] = None
+        given["schema"] = Schema({each: _number_of(bounds) for each in asked})
+    ask = _Call(name, data, asked[0], budget, given)
+    numbers = tuple(number_column(ask.schema, each, what=name) for each in asked)
+    return ask.single(CovarianceQuery(numbers, ask.groups, name == "correlation"))
+
+
+def top_k(
+    data: Any,
+    column: str | None = None,
+    k: int = 1,
+    budget: Any = None,
+    *,
+    bins: int | Sequence[float] | None = None,
+    **keywords: Any,
+) -> Any:
+    """The k categories, or bins, with the largest counts, the largest first; no counts.
+
+    Args:
+        data, column, budget, keywords: as of `count`; no ``by``.
+        k: below the number of categories.
+        bins: as of `histogram`.
+
+    Returns:
+        A `Choice`.
+
+    Raises:
+        ValueError, TypeError, DataError, BudgetError, LedgerError: as `describe`.
+    """
+    ask = _Call("top_k", data, column, budget, keywords, groups=False)
+    return ask.single(TopQuery(cell_column(ask.schema, ask.column, bins), k))
+
+
+def above_threshold(
+    data: Any,
+    column: str | None = None,
+    threshold: float = 0.0,
+    budget: Any = None,
+    *,
+    bins: int | Sequence[float] | None = None,
+    **keywords: Any,
+) -> Any:
+    """The first category, or bin, in declared order whose count is above a threshold.
+
+    However many there are, it costs the same (sparse vector technique, `AboveThreshold`).
+
+    Args:
+        data, column, budget, keywords: as of `count`; no ``by``, and no `GaussianDP`.
+        threshold: of the counts.
+        bins: as of `histogram`.
+
+    Returns:
+        A `Choice` of one, or of none.
+
+    Raises:
+        ValueError, TypeError, DataError, BudgetError, LedgerError: as `describe`.
+    """
+    ask = _Call("above_threshold", data, column, budget, keywords, groups=False)
+    cells = cell_column(ask.schema, ask.column, bins)
+    return ask.single(FirstAboveQuery(cells, threshold))
+
+
 class _Call:
     """The arguments that single calls share, checked before anything is spent."""
 
     def __init__(
-        self, name: str, data: Any, column: Any, budget: Any, keywords: Mapping[str, Any]
+        self,
+        name: str,
+        data: Any,
+        column: Any,
+        budget: Any,
+        keywords: Mapping[str, Any],
+        *,
+        groups: bool = True,
     ) -> None:
         given = dict(keywords)
         schema, bounds = given.pop("schema", None), given.pop("bounds", None)
-        by = given.pop("by", None)
+        by = given.pop("by", None) if groups else None
         places = {key: given.pop(key, None) for key in ("ledger", "accountant", "simulate_noise")}
         if given:
             raise TypeError(
@@ -256,11 +360,7 @@ def _declared(data: Any, column: Any, schema: Any, bounds: Any) -> tuple[Schema,
         if not isinstance(column, str):
             raise ValueError(f"column = {column!r}: name a column of the schema")
         return schema, column, data
-    try:
-        low, high = bounds
-        kind = Number(low, high, optional=True)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"bounds = {bounds!r}: must be two numbers, low below high") from error
+    kind = _number_of(bounds)
     if column is None:
         values = np.asarray(data)
         if values.ndim != 1:
@@ -269,6 +369,14 @@ def _declared(data: Any, column: Any, schema: Any, bounds: Any) -> tuple[Schema,
             )
         return Schema({_ONE_COLUMN: kind}), _ONE_COLUMN, {_ONE_COLUMN: values}
     return Schema({column: kind}), column, data
+
+
+def _number_of(bounds: Any) -> Number:
+    try:
+        low, high = bounds
+        return Number(low, high, optional=True)
+    except (TypeError, ValueError):
+        raise ValueError(f"bounds = {bounds!r}: must be two numbers, low below high") from None
 
 
 def _table(data: Any, schema: Schema) -> Table:

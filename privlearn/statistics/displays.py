@@ -36,7 +36,8 @@ def text_table(rows: Sequence[dict[str, Any]], guarantee: str, level: float) -> 
         at = (row["column"], row["group"])
         names = [str(row["column"])] + [str(row["group"])] * grouped
         shown = names if at != before else [""] * len(names)
-        interval = f"{_number(row['low'])} … {_number(row['high'])}"
+        known = row["low"] is not None
+        interval = f"{_number(row['low'])} … {_number(row['high'])}" if known else ""
         table.add_row(*shown, row["statistic"], _number(row["value"]), interval)
         before = at
     out = io.StringIO()

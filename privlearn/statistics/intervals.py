@@ -60,6 +60,9 @@ class NoiseLaw:
             return 0.0
         if not self.laplace:
             return self.scale * normal_width(level) * math.sqrt(math.fsum(w * w for w in sizes))
+        if len(sizes) == 2:  # up to the next of 512 ratios, so that most are known
+            ratio = math.ceil(512 * sizes[1] / sizes[0]) / 512
+            return self.scale * sizes[0] * _two_widths(ratio, round(level, 12))
         shape = Counter(round(w / sizes[0], 6) for w in sizes)
         return self.scale * sizes[0] * _laplace_width(tuple(shape.items()), round(level, 12))
 
@@ -70,11 +73,8 @@ def _laplace_width(weights: tuple[tuple[float, int], ...], level: float) -> floa
 
     P(|X| > t) = 1 − (2/π)∫ sin(tu)/u·φ(u) du, by the midpoint rule where φ is above 1e-7.
     """
-    each = [w for w, number in weights for _ in range(min(number, 3))]
-    if len(each) == 1:
-        return -each[0] * math.log(1 - level)
-    if len(each) == 2:
-        return _two_widths(each[1], level)
+    if weights == ((1.0, 1),):
+        return -math.log(1 - level)
     sizes, numbers = np.array(weights).T
 
     def log_law(u: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -93,6 +93,7 @@ def _laplace_width(weights: tuple[tuple[float, int], ...], level: float) -> floa
     return high * (1 + 1e-4)  # above the error of the rule
 
 
+@lru_cache(maxsize=2**14)
 def _two_widths(other: float, level: float) -> float:
     """For L + w·L′: P(|X| > t) = (e^−t − w² e^(−t/w))/(1 − w²), and (1 + t/2)·e^−t for w = 1."""
 

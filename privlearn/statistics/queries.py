@@ -58,8 +58,8 @@ class Query(Protocol):
     def error(self, mechanisms: dict[str, Any]) -> float:
         """A typical standard deviation of what is found, up to a factor that is the query's own."""
 
-    def ask(self, table: Table, mechanisms: dict[str, Any], release: Release) -> list[Summary]:
-        """Asks, and says what was found: one summary for each group."""
+    def ask(self, table: Table, mechanisms: dict[str, Any], release: Release) -> Sequence[Any]:
+        """Asks, and says what was found: one finding for each group."""
 
 
 def family_for(budget: Currency) -> Family:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, final
 
 from privlearn.accountants import Certificate
+from privlearn.rows.domains import Array
 from privlearn.statistics.intervals import Interval
+from privlearn.values.validate import within
 
 LEVEL = 0.95
 
@@ -148,6 +151,78 @@ class Summary(Found):
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class Matrix(Found):
+    """A number for each pair of columns, with intervals; symmetric."""
+
+    statistic: str
+    columns: tuple[str, ...]
+    value: Array
+    """Shape (d, d), in the units of the columns."""
+    bounds: Callable[[float, bool], tuple[Array, Array]] = field(repr=False)
+    group: Any = None
+    guarantee: str = ""
+    certificate: Certificate | None = field(default=None, repr=False)
+
+    def interval(self, level: float = LEVEL, *, sampling: bool = False) -> tuple[Array, Array]:
+        """The ends for each pair, shape (d, d) each; see `Estimate.interval`."""
+        return self.bounds(level, sampling)
+
+    def rows(self, level: float = LEVEL, *, sampling: bool = False) -> list[Row]:
+        low, high = self.interval(level, sampling=sampling)
+        return [
+            Row(
+                column=f"{one}, {other}" if i != j else one,
+                group=self.group,
+                statistic=self.statistic,
+                value=float(self.value[i, j]),
+                low=float(low[i, j]),
+                high=float(high[i, j]),
+            )
+            for i, one in enumerate(self.columns)
+            for j, other in enumerate(self.columns[: i + 1])
+        ]
+
+
+@final
+@dataclass(frozen=True)
+class Choice(Found):
+    """Cells that were chosen by their counts, which are not told.
+
+    Args:
+        column: of the cells.
+        value: their labels, in order.
+        scale: of the noise, in records.
+        tries: how many could have been wrong.
+    """
+
+    column: str
+    value: tuple[Any, ...]
+    scale: float
+    tries: int
+    group: Any = None
+    guarantee: str = ""
+    certificate: Certificate | None = field(default=None, repr=False)
+
+    def within(self, level: float = LEVEL) -> float:
+        """With this probability the choice is right but for so many records in a count.
+
+        Of the largest, no cell that was left out has so many more than one that was chosen; of the
+        first above a threshold, no earlier one is so far above it, and the chosen one is not so far
+        below.  Of Gumbel and exponential noise, by the union over all.
+        """
+        within("(0, 1)", level=level)
+        return self.scale * math.log(self.tries / (1 - level))
+
+    def rows(self, level: float = LEVEL, *, sampling: bool = False) -> list[Row]:
+        said = {"column": self.column, "group": None, "low": None, "high": None}
+        return [
+            Row(said | {"statistic": f"choice {place}", "value": label})
+            for place, label in enumerate(self.value or (None,), 1)
+        ]
+
+
+@final
 @dataclass(frozen=True)
 class Several(Found, Mapping[Any, Any]):
     """Findings by name: of columns, or of groups."""
@@ -180,8 +255,8 @@ class Several(Found, Mapping[Any, Any]):
         return [row for part in self.parts.values() for row in part.rows(level, sampling=sampling)]
 
 
-def grouped(summaries: Sequence[Summary], guarantee: str, certificate: Certificate | None) -> Any:
-    """One summary as it is, several by their groups."""
+def grouped(summaries: Sequence[Any], guarantee: str, certificate: Certificate | None) -> Any:
+    """One finding as it is, several by their groups."""
     told = [replace(one, guarantee=guarantee, certificate=certificate) for one in summaries]
     if len(told) == 1:
         return told[0]

@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from privlearn.accountants import CentralAccountant
 from privlearn.losses.budgets import Currency, GaussianDP, PureDP
 from privlearn.mechanisms import NoisySum, ReportQuantiles
 from privlearn.noise import NoiseSource
+from privlearn.rows import Rows
 from privlearn.rows.domains import Array
+from privlearn.statistics.choices import FirstAboveQuery, TopQuery
 from privlearn.statistics.columns import CellColumn, Groups, NumberColumn
+from privlearn.statistics.covariances import CovarianceQuery
 from privlearn.statistics.intervals import NoiseLaw, NoisyQuotient
 from privlearn.statistics.quantile_queries import QuantilesQuery
 from privlearn.statistics.queries import HistogramQuery, MomentsQuery, Query, TotalQuery
@@ -136,3 +140,61 @@ def test_widths_of_sums_of_laplace_noise_are_those_of_draws() -> None:
         sums = 2.0 * (rng.laplace(size=(100_000, len(weights))) @ np.array(weights))
         share = (np.abs(sums) <= law.width(0.9, *weights)).mean()
         assert share == pytest.approx(0.9, abs=0.004)
+
+
+@pytest.mark.parametrize("correlations", [False, True])
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_second_moments(budget: Currency, correlations: bool) -> None:
+    _, x, _ = table()
+    y = 30 - x / 2 + np.random.default_rng(1).uniform(-2, 2, len(x))
+    schema = Schema({"x": Number(0, 60, optional=True), "y": Number(-10, 40, optional=True)})
+    query = CovarianceQuery(
+        (NumberColumn("x", 0, 60), NumberColumn("y", -10, 40)), Groups(), correlations
+    )
+    there = np.isfinite(x)
+    both = np.stack([x[there], y[there]])
+    truth = np.corrcoef(both) if correlations else np.cov(both, bias=True)
+    mechanisms, hits = query.mechanisms(budget), []
+    data = Table(schema, {"x": x, "y": y}, len(x))
+    for seed in range(SEEDS):
+        (found,) = query.ask(data, mechanisms, Simulated(mechanisms, seed))
+        low, high = found.interval(0.8)
+        hits.append((low - 1e-9 <= truth) & (truth <= high + 1e-9))
+        assert (np.linalg.eigvalsh(found.value) >= -1e-6 * found.value.max()).all()
+    assert (np.mean(hits, axis=0) >= 0.8 - 2 * math.sqrt(0.16 / SEEDS)).all()
+
+
+class Choosing:
+    """Releases of a choice, from an account for each."""
+
+    def __init__(self, mechanism: Any, seed: int) -> None:
+        self._mechanism, self._seed = mechanism, seed
+
+    def __call__(self, label: str, records: Any) -> Array:
+        users = range(len(records))
+        noise = NoiseSource.simulation(self._seed)
+        book = CentralAccountant(PureDP(1), users=users, noise=noise)
+        token = book.issue(self._mechanism.loss(), users=users, label=label)
+        rows = Rows.seal(records, users=users)
+        return np.asarray(self._mechanism.release(rows, token).value)
+
+
+@pytest.mark.parametrize("top", [0, 1, 2])
+def test_choices_are_right_within_what_they_say(top: int) -> None:
+    labels, counts = ("a", "b", "c", "d"), (100, 90, 60, 5)
+    cells = np.repeat(np.arange(4.0), counts)
+    data = Table(Schema({"x": Category(labels)}), {"x": cells}, len(cells))
+    column = CellColumn("x", labels)
+    query: Query = TopQuery(column, top) if top else FirstAboveQuery(column, 95)
+    mechanisms, right = query.mechanisms(PureDP("0.5")), 0
+    for seed in range(20):
+        (found,) = query.ask(data, mechanisms, Choosing(mechanisms[query.label], seed))
+        chosen = [labels.index(label) for label in found.value]
+        others = [counts[i] for i in range(4) if i not in chosen]
+        if top:
+            short = max(others) - min(counts[i] for i in chosen)
+        else:
+            earlier = counts[: chosen[0]] if chosen else counts
+            short = max([c - 95 for c in earlier] + [95 - counts[i] for i in chosen])
+        right += short <= found.within(0.8)
+    assert right >= 16

@@ -127,6 +127,31 @@ def test_an_array_with_bounds_is_a_column() -> None:
     assert found.plot().figure_ is not None
 
 
+def test_choices_and_second_moments_are_calls_like_the_others() -> None:
+    data = frame(2000)
+    top = private.top_k(data, "job", 1, PureDP(5), schema=SCHEMA, simulate_noise=0)
+    assert top.value == ("nurse",)
+    first = private.above_threshold(
+        data, "age", 300.0, PureDP(5), schema=SCHEMA, bins=5, simulate_noise=0
+    )
+    assert first.value == ("20 – 40",)
+    assert "20 – 40" in str(first)
+    data["twice"] = 2 * data.age
+    both = Schema({"age": Number(0, 100, optional=True), "twice": Number(0, 200, optional=True)})
+    found = private.covariance(data, ["age", "twice"], PureDP(50), schema=both, simulate_noise=0)
+    assert found.value == pytest.approx(np.array(data[["age", "twice"]].cov()), rel=0.1)
+    one = private.correlation(
+        data, ["age", "twice"], PureDP(50), bounds=(0, 200), by=None, simulate_noise=0
+    )
+    assert one.value[0, 1] == pytest.approx(1, abs=0.05)
+    with pytest.raises(ValueError, match="below the number of cells"):
+        private.top_k(data, "job", 2, PureDP(1), schema=SCHEMA)
+    with pytest.raises(ValueError, match="two or more different names"):
+        private.covariance(data, ["age", "age"], PureDP(1), schema=SCHEMA)
+    with pytest.raises(TypeError, match="no keyword by"):
+        private.top_k(data, "age", 1, PureDP(1), schema=SCHEMA, by="job")
+
+
 def test_bins_are_declared() -> None:
     found = private.histogram(frame(), "age", PureDP(9), schema=SCHEMA, bins=[0, 30, 100])
     assert list(found.histogram) == ["0 – 30", "30 – 100", "missing"]
