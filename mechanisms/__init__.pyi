@@ -1,3 +1,4 @@
+from .above_threshold import AboveThreshold
 from .ball_reports import BallReport
 from .banded_blt import BandedBLT
 from .batched_sums import BatchedPrefixSum
@@ -20,6 +21,7 @@ from .one_of_k import OneOfK, local_one_of_k
 from .one_of_k_reports import OneOfKReport, report_from_dict
 from .prefix_sums import PrefixSum, PrefixSumStream
 from .projected_reports import ProjectedReport
+from .quantiles import ReportQuantiles
 from .receipt_stream import ReceiptStream
 from .scalar_objectives import (
     CustomObjective,
@@ -32,6 +34,7 @@ from .scalar_objectives import (
 from .vertices import CrossPolytope, ExplicitVertices, SimplexVertices
 
 __all__ = [
+    "AboveThreshold",
     "AnytimeBLT",
     "BallReport",
     "BandedBLT",
@@ -65,6 +68,7 @@ __all__ = [
     "ProjectedReport",
     "ReceiptStream",
     "ReportNoisyMax",
+    "ReportQuantiles",
     "ScalarObjective",
     "Simplex",
     "SimplexVertices",

@@ -39,6 +39,7 @@ from privlearn.checking.targets import SamplingTarget
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms import (
+    AboveThreshold,
     AnytimeBLT,
     BallReport,
     BandedBLT,
@@ -60,6 +61,7 @@ from privlearn.mechanisms import (
     PrefixSum,
     ProjectedReport,
     ReportNoisyMax,
+    ReportQuantiles,
     SimplexVertices,
 )
 from privlearn.mechanisms.factorization import Factorization
@@ -223,6 +225,10 @@ def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
         "report-noisy-max/exponential": partial(
             choice, SimplexVertices(3), 1.0, rho, noise="exponential"
         ),
+        "report-quantiles/three": partial(
+            ReportQuantiles.calibrated, ("0.25", "0.5", "0.75"), rho, cells=8
+        ),
+        "above-threshold/three": partial(AboveThreshold.calibrated, 3, 2.0, rho),
         "generalized-gaussian-sum/l3": partial(
             NoisySum.calibrated, Ball(1.0, 2, 3.0), rho, noise="generalized-gaussian", exponent=3.0
         ),
