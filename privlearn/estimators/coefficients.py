@@ -34,8 +34,8 @@ class CoefficientTable(Sequence[Coefficient]):
     """Coefficients of a fit, in the scale of its encoding, the intercept last of each class.
 
     ``low`` and ``high`` are what the noise of the learner's steps leaves open: a least interval.
-    The noise of the coordinates that the steps are taken in is not in it, nor bias, nor the sampling
-    of rows.  Measured over repeated fits the spread is .7 to 1.2 times as wide for linear fits of
+    The noise of the coordinates that the steps are taken in is not in it, nor bias, nor sampling of
+    rows.  Measured over repeated fits the spread is .7 to 1.2 times as wide for linear fits of
     columns that fill their bounds, 1.5 to 4 times for logistic ones, and tens of times for a column
     that hardly varies, whose coefficient says nothing.
 
