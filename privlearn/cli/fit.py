@@ -31,7 +31,7 @@ def _add(name: str, what: str) -> None:
         ],
         budget: Annotated[str, typer.Option(help="1,1e-5 (ε and δ), mu=… or rho=…")],
         out: Annotated[Path, typer.Option(help="New folder for the fit.")] = Path("fit"),
-        method: Annotated[str, typer.Option(help="auto, descent, one-pass or objective.")] = "auto",
+        method: Annotated[str, typer.Option(help="auto, or another of the estimator.")] = "auto",
         rows: Annotated[
             int | None,
             typer.Option(min=1, help="A public number of rows; fewer are filled with null ones."),
@@ -56,6 +56,7 @@ def _add(name: str, what: str) -> None:
 
 
 _add("linear", "Fit a linear regression: the schema's target is a number.")
+_add("sparse", "Fit a linear regression of many columns of which few matter, in one pass.")
 _add("logistic", "Fit a logistic regression: the target is a category of two or more labels.")
 
 

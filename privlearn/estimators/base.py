@@ -162,16 +162,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             LedgerError: the file of the ledger is there already.
         """
         given = self._given(X, y, people)
-        records = given.records
         with self._open_account(given) as account:
             learner = self._started(account, given)
             self._log("begins with %d records", given.rows)
             with account.progress(type(self).__name__):
-                assert records.targets is not None, "the schema has a target"
-                learner.partial_fit(records.inputs, records.targets, people=records.people)
-                absent = account.users - given.rows
-                if absent:
-                    learner.skip(absent)
+                self._learn(given, account, learner)
             return self._finish(given, account, learner)
 
     def _given(self, X: Any, y: Any, people: Any) -> Given:
@@ -240,7 +235,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             given.rows,
             self._currency(given.encoding),
             given.rule,
-            _side_information(given.encoding.schema),
+            side_information(given.encoding.schema),
         )
 
     def _started(self, account: Account, given: Given) -> Fitter:
@@ -250,18 +245,28 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         account.start(learner, self._learner(encoding, n))
         return learner
 
-    def _finish(self, given: Given, account: Account, learner: Fitter) -> Self:
-        """Publishes what was learned, once all have come."""
-        encoding = given.encoding
-        loss = self._loss(encoding.schema)
+    def _learn(self, given: Given, account: Account, learner: Any) -> None:
+        """Hands all records to the learner."""
+        inputs, targets, people, _ = given.records
+        learner.partial_fit(inputs, targets, people=people)
+        absent = account.users - given.rows
+        if absent:
+            learner.skip(absent)
+
+    def _model_of(self, encoding: Encoding, learner: Any) -> LinearModel:
+        """What the learner has made public."""
         noise = learner.noise_std_
-        self._model = LinearModel(
+        return LinearModel(
             encoding,
-            loss,
+            self._loss(encoding.schema),
             np.atleast_2d(learner.coef_),
             np.atleast_1d(learner.intercept_),
             None if noise is None else np.atleast_2d(noise),
         )
+
+    def _finish(self, given: Given, account: Account, learner: Fitter) -> Self:
+        """Publishes what was learned, once all have come."""
+        self._model = self._model_of(given.encoding, learner)
         self.method_ = self.method
         self._head = account.head
         self.certificate_ = account.close()
@@ -422,7 +427,8 @@ class TableScore:
         return float(measure(truth, found, sample_weight=sample_weight))
 
 
-def _side_information(schema: Schema) -> list[str]:
+def side_information(schema: Schema) -> list[str]:
+    """What a certificate says of a schema."""
     told = [
         f"bounds, categories and classes of the {len(schema.features)} columns and of the target "
         "are declared public"

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from privlearn.accountants import Certificate
 from privlearn.errors import DataError
 from privlearn.estimators.base import PrivateEstimator
+from privlearn.estimators.choice_models import PublicChoiceModel, items_to_predict
 from privlearn.estimators.displays import (
     CalibrationDisplay,
     CoefficientsDisplay,
@@ -24,6 +25,7 @@ from privlearn.estimators.displays import (
 from privlearn.estimators.linear import PrivateLinearRegression
 from privlearn.estimators.logistic import PrivateLogisticRegression
 from privlearn.estimators.models import PublicModel, load_model
+from privlearn.estimators.sparse import PrivateSparseRegression
 from privlearn.ledger import iterate_records, write_export
 from privlearn.losses.budget_texts import parse_budget
 from privlearn.reporting.certificates import certificate_markdown
@@ -37,6 +39,7 @@ from privlearn.tables.table import Table, public_split
 ESTIMATORS: Final[dict[str, type[PrivateEstimator]]] = {
     "linear": PrivateLinearRegression,
     "logistic": PrivateLogisticRegression,
+    "sparse": PrivateSparseRegression,
 }
 
 
@@ -143,14 +146,20 @@ def run_predict(model: Path, data: Path, out: Path) -> Forecast:
     public = load_model(model)
     if out.exists():
         raise DataError(f"{os.fspath(out)} exists: forecasts never overwrite a file")
-    table = read(data, public.schema_.without_target())
+    if isinstance(public, PublicChoiceModel):
+        table = items_to_predict(data, public.schema_)
+    else:
+        table = read(data, public.schema_.without_target())
     write_csv(out, *_answers(public, table))
     return Forecast(len(table), Counter(reason for _, reason in table.messages))
 
 
-def _answers(model: PublicModel, table: Table) -> tuple[list[str], Any]:
+def _answers(model: PublicModel | PublicChoiceModel, table: Table) -> tuple[list[str], Any]:
     name = str(model.schema_.target)
     answers = model.predict(table).tolist()
+    if isinstance(model, PublicChoiceModel):
+        chances = model.predict_proba(table).tolist()
+        return [name, "probability"], zip(answers, (f"{p:.6g}" for p in chances), strict=True)
     if model.schema_.classes is None:
         return [name], ([f"{answer:.10g}"] for answer in answers)
     chances = model.predict_proba(table).tolist()
