@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from typing import Any, Final, NamedTuple, Self, cast, final
 
 import numpy as np
 
 from privlearn.errors import HorizonError
 from privlearn.estimators.accounts import Account, Terms
-from privlearn.estimators.base import Given, side_information
+from privlearn.estimators.base import side_information
 from privlearn.estimators.linear import PrivateLinearRegression
 from privlearn.estimators.methods import Fitter, WithConstant
 from privlearn.estimators.models import LinearModel
@@ -149,16 +148,8 @@ class PrivateSparseRegression(PrivateLinearRegression):
         self._private_counts = stream.counts
         return self
 
-    def _learn(self, given: Given, account: Account, learner: Any) -> None:
-        inputs, targets, people, _ = given.records
-        seed = secrets.randbits(128) if self.simulate_noise is None else self.simulate_noise
-        order = np.random.default_rng(seed).permutation(account.users)
-        came = order < given.rows
-        rows = np.full((account.users, inputs.shape[1]), np.nan)
-        labels = np.full(account.users, np.nan)
-        rows[came], labels[came] = inputs[order[came]], np.asarray(targets)[order[came]]
-        ids = None if people is None else [people[i] if i < given.rows else None for i in order]
-        learner.partial_fit(rows, labels, people=ids)
+    def _reads_once(self, encoding: Encoding) -> bool:
+        return True
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_stream": None}
