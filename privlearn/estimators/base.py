@@ -296,7 +296,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     @property
     def coef_table_(self) -> CoefficientTable:
-        """Names of the inputs, their coefficients and the intervals that the noise leaves.
+        """Names of the inputs, their coefficients and the least intervals that the noise leaves.
 
         In the scale of the encoding: inputs on [−1, 1] or indicators, a regression's target on
         [−1, 1].
