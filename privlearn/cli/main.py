@@ -41,8 +41,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # else line breaks of docstrings stay
 )
-commands = (quickstart, predict, audit, epsilon, delta, calibrate, check, packages, schema, serve)
-for command in commands:
+_COMMANDS = (quickstart, predict, audit, epsilon, delta, calibrate, check, packages, schema, serve)
+for command in _COMMANDS:
     app.command()(command)
 for signing_command in (certify, verify, witness):
     app.command()(signing_command)

@@ -32,8 +32,8 @@ from privlearn.rows.domains import Array
 
 NOBODY = -1
 RECORD: Final = (
-    "one record is one choice situation, all lines with its id, there or not: whoever is in several "
-    "situations, or has several ids, has several records"
+    "one record is one choice situation, all lines with its id, there or not: whoever is in "
+    "several situations, or has several ids, has several records"
 )
 _KEY = b"privlearn choice situations"  # public: the places of ids are not secret
 
