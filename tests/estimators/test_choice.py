@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from privlearn.tables import Boolean, Category, Number, Schema, read
 
 pd: Any = pytest.importorskip("pandas")
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "choices_of_cars.py"
 N, MOST = 1500, 5
 BUDGET = ApproxDP(4, 1e-5)
 SCHEMA = Schema(
@@ -194,3 +197,11 @@ def test_every_line_has_an_answer() -> None:
     assert chances[[1, 3]].tolist() == [1, 1], "a line without an id is alone"
     assert chances[0] + chances[2] == pytest.approx(1)
     assert read(lines, SCHEMA.without_target()).column("price")[3] == 99
+
+
+def test_the_example_of_cars_keeps_much_of_what_a_fit_without_privacy_learns(capsys: Any) -> None:
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    told = capsys.readouterr().out
+    uniform, private, free = map(float, re.findall(r"-\d\.\d{3}", told.splitlines()[-1]))
+    assert 0.5 < (private - uniform) / (free - uniform) < 1
+    assert "ε = 1 at δ = 1e-05" in told
