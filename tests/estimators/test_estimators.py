@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -140,6 +141,15 @@ def test_contents_change_nothing_public_and_are_counted_for_the_operator(caplog:
     counts = _classifier().fit(bad).private_counts_
     assert (counts.rows, counts.null) == (N, 2)
     assert sum("'age'" in reason for reason in counts.reasons) == 1
+
+
+def test_a_schema_by_somebody_who_looked_says_so_in_the_certificate() -> None:
+    looked = dataclasses.replace(SCHEMA, looked_at_data=True)
+    for schema, said in ((SCHEMA, False), (looked, True)):
+        certificate = _classifier(schema=schema, method="one-pass").fit(_frame(60)).certificate_
+        text = " ".join(certificate.composition.assumptions)
+        assert "columns and of the target are declared public" in text
+        assert ("had seen private values" in text) is said
 
 
 def test_a_sorted_table_is_shuffled_where_its_order_matters() -> None:
