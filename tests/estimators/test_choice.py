@@ -103,6 +103,9 @@ def test_nothing_may_be_chosen() -> None:
     assert set(marks) == {0, 1}
     assert found.score(new) > -np.log(1 + new.groupby("visit").size()).mean() + 0.2
     assert found.private_counts_.null < 0.05 * N
+    single = new.drop_duplicates("visit")
+    bought = model(outside_option=True, max_items=1).fit(single)
+    assert bought.coef_[0] < -1, "to buy or not to buy"
 
 
 def test_the_guarantee_is_for_a_situation_and_stands_in_the_ledger(tmp_path: Path) -> None:
@@ -175,6 +178,7 @@ def test_what_is_not_declared_is_named_before_anything_is_spent(tmp_path: Path) 
         ({"n_situations": None}, "n_situations: state the number"),
         ({"n_situations": 0}, "n_situations"),
         ({"schema": few}, "max_items = 1: state the most items"),
+        ({"schema": few, "outside_option": True}, "max_items = 1: state the most items"),
         ({"schema": brand}, "whether it was chosen"),
         ({"schema": nobody, "max_items": 3}, "people: give the id"),
     ):
