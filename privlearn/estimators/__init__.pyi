@@ -1,1 +1,10 @@
-__all__: list[str] = []
+from .linear import PrivateLinearRegression
+from .logistic import PrivateLogisticRegression
+from .models import PublicModel, load_model
+
+__all__ = [
+    "PrivateLinearRegression",
+    "PrivateLogisticRegression",
+    "PublicModel",
+    "load_model",
+]

@@ -1,0 +1,237 @@
+"""Rows that were read by a schema, and public splits of them."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privlearn.rows.domains import Array
+from privlearn.rows.tabular import block_from
+from privlearn.tables.cells import person_of
+from privlearn.tables.schema import Date, Ignored, Kind, Number, Schema
+
+_HIDDEN_KEY = 16
+
+
+class Table:
+    """Records in order of arrival: their number is public, and nothing else is.
+
+    Args:
+        schema: what the columns are.
+        columns: the cells by name, shape (n,) each, in their own units; NaN is missing or unusable.
+        people: whose each row is, None for nobody's; None where each row is a person.
+        broken: what is wrong with single rows as a whole, by row.
+        absent: so many of the last rows stand for records that did not come.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        columns: Mapping[str, Array],
+        length: int,
+        *,
+        people: tuple[str | None, ...] | None = None,
+        broken: Mapping[int, str] | None = None,
+        absent: int = 0,
+    ) -> None:
+        self.schema = schema
+        self._columns, self._length = dict(columns), length
+        self._people, self._broken, self._absent = people, dict(broken or {}), absent
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __repr__(self) -> str:
+        return f"<Table of {self._length} rows, {len(self._columns)} columns>"
+
+    def column(self, name: str) -> Array:
+        """Cells of a column, shape (n,); private.
+
+        Numbers in their own units, the place of a category, 0 and 1 of a boolean, days since
+        ``low`` of a date.  NaN is missing or unusable.
+        """
+        return self._columns[name]
+
+    @property
+    def people(self) -> tuple[str | None, ...] | None:
+        """Whose each row is; private."""
+        return self._people
+
+    @property
+    def absent(self) -> int:
+        """How many of the last rows stand for records that did not come; private."""
+        return self._absent
+
+    @property
+    def usable(self) -> NDArray[np.bool_]:
+        """Which rows no missing policy, no target and no person's id makes null; private, (n,)."""
+        found = np.ones(self._length, dtype=np.bool_)
+        for name in self._columns:
+            found &= ~self._lacks(name)
+        if self._people is not None:
+            found &= np.array([person is not None for person in self._people], dtype=np.bool_)
+        return found
+
+    @property
+    def messages(self) -> list[tuple[int, str]]:
+        """(row, what makes it null), for the operator only."""
+        found = dict(self._broken)
+        came = self._length - self._absent
+        for name in self._columns:
+            reason = f"column {name!r}: missing, or nothing that its kind takes"
+            if name == self.schema.target:
+                reason = f"column {name!r}: missing, or out of its declared range"
+            found = dict.fromkeys(np.flatnonzero(self._lacks(name)[:came]).tolist(), reason) | found
+        for row, person in enumerate((self._people or ())[:came]):
+            if person is None:
+                found.setdefault(row, "it does not say whose row it is")
+        return sorted(found.items())
+
+    def take(self, indices: Any) -> Table:
+        """Some rows, by public indices or a slice; people and messages go with them."""
+        kept = np.arange(self._length)[indices]
+        new = {int(old): place for place, old in enumerate(kept)}
+        came = self._length - self._absent
+        return Table(
+            self.schema,
+            {name: cells[indices] for name, cells in self._columns.items()},
+            len(kept),
+            people=None if self._people is None else tuple(self._people[i] for i in kept),
+            broken={new[row]: text for row, text in self._broken.items() if row in new},
+            absent=int(np.cumprod(kept[::-1] >= came).sum()),
+        )
+
+    def padded(self, rows: int) -> Table:
+        """The first ``rows`` rows; where there are fewer, the others are absent."""
+        if rows <= self._length:
+            return self.take(slice(0, rows))
+        more = rows - self._length
+        hole = np.full(more, np.nan)
+        return Table(
+            self.schema,
+            {name: np.concatenate([cells, hole]) for name, cells in self._columns.items()},
+            rows,
+            people=None if self._people is None else (*self._people, *[None] * more),
+            broken=self._broken,
+            absent=self._absent + more,
+        )
+
+    def _lacks(self, name: str) -> NDArray[np.bool_]:
+        kind, cells = self.schema.columns[name], self._columns[name]
+        if name == self.schema.target:
+            return ~within(kind, cells)
+        return np.zeros(len(cells), dtype=np.bool_) if indicated(kind) else np.isnan(cells)
+
+
+def joined(schema: Schema, parts: Iterable[Table]) -> Table:
+    """One table of several, in their order."""
+    tables = list(parts)
+    broken: dict[int, str] = {}
+    people: list[str | None] = []
+    length = 0
+    for part in tables:
+        broken |= {length + row: text for row, text in part._broken.items()}
+        people += part._people or ()
+        length += len(part)
+    names = tables[0]._columns if tables else {}
+    columns = {name: np.concatenate([part._columns[name] for part in tables]) for name in names}
+    whose = tuple(people) if tables and tables[0]._people is not None else None
+    return Table(schema, columns, length, people=whose, broken=broken)
+
+
+def indicated(kind: Kind) -> bool:
+    """Whether a missing cell of the column is told by an input, and not by a null row."""
+    return not isinstance(kind, Ignored) and kind.optional and kind.missing == "indicate"
+
+
+def within(kind: Kind, cells: Array) -> NDArray[np.bool_]:
+    """Which cells of a target can be used: those beyond its bounds cannot."""
+    if isinstance(kind, Number):
+        with np.errstate(all="ignore"):
+            return np.asarray((cells >= kind.low) & (cells <= kind.high))
+    return np.isfinite(cells)
+
+
+def span(kind: Number | Date) -> tuple[float, float]:
+    """Bounds in the units of `Table.column`."""
+    if isinstance(kind, Date):
+        return 0.0, float(kind.days)
+    return kind.low, kind.high
+
+
+def public_split(
+    source: Any,
+    held_out: float | int = 0.2,
+    *,
+    people: Iterable[Any] | None = None,
+    seed: int | None = None,
+) -> tuple[Any, Any]:
+    """Rows to learn from and rows held out, drawn at random before the data are seen.
+
+    Never by position, as files are often sorted, and never by value.
+
+    Args:
+        source: a number of rows, a frame, an array or a `Table`.
+        held_out: a share of the rows, or a number of them.
+        people: whose each row is, shape (n,): nobody is then on both sides.  A person's side is
+            drawn by the id alone; so many rows as there are on a side depend on the ids, which must
+            be public in this.
+        seed: public; to draw the same split again.  Default: from the operating system.
+
+    Returns:
+        Two parts of ``source``, or, for a number, two sorted arrays of indices.
+
+    Raises:
+        ValueError: held_out is no share and no number of rows, or people are not one per row.
+    """
+    n = source if isinstance(source, int) else len(source)
+    share = isinstance(held_out, float) and 0 <= held_out < 1
+    if not share and not (isinstance(held_out, int) and 0 <= held_out < max(n, 1)):
+        raise ValueError(
+            f"held_out = {held_out!r}: must be a share in [0, 1) or a number below the {n} rows"
+        )
+    seed = secrets.randbits(128) if seed is None else seed
+    if people is not None:
+        whose = list(people)
+        if not share or len(whose) != n:
+            raise ValueError(
+                f"people, held_out: with people, {n} ids, held_out must be a share in [0, 1)"
+            )
+        apart = _of_held_out_people(whose, float(held_out), seed)
+    else:
+        count = round(held_out * n) if share else int(held_out)
+        apart = np.zeros(n, dtype=np.bool_)
+        apart[np.random.default_rng(seed).permutation(n)[:count]] = True
+    learn, held = np.flatnonzero(~apart), np.flatnonzero(apart)
+    if isinstance(source, int):
+        return learn, held
+    return _rows_of(source, learn), _rows_of(source, held)
+
+
+def _of_held_out_people(people: Sequence[Any], share: float, seed: int) -> NDArray[np.bool_]:
+    key, most = str(seed).encode(), share * 256.0**_HIDDEN_KEY
+
+    def apart(person: Any) -> bool:
+        text = person_of(person)
+        found = hmac.digest(key, b"" if text is None else text.encode(), "sha256")
+        return int.from_bytes(found[:_HIDDEN_KEY], "big") < most
+
+    return np.array([apart(person) for person in people], dtype=np.bool_)
+
+
+def _rows_of(source: Any, rows: NDArray[np.intp]) -> Any:
+    if isinstance(source, Table):
+        return source.take(rows)
+    if isinstance(source, np.ndarray):
+        return source[rows]
+    import narwhals
+
+    frame = narwhals.from_native(source, eager_only=True, pass_through=True)
+    if isinstance(frame, narwhals.DataFrame):
+        return frame[rows.tolist()].to_native()
+    return block_from("source", source)[rows]
