@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, Self, final
 
 from privlearn.accountants import CentralAccountant, Certificate, Delegated
 from privlearn.errors import BudgetError, LedgerError, PrivlearnError
@@ -102,7 +102,9 @@ def _dated(name: str) -> Path:
 
 @final
 class Account:
-    """Where one fit spends; `learn` hands its accountant to a learner.
+    """Where one fit spends; `start` hands its accountant to a learner.
+
+    As a context manager it gives back what a part has left, if the fit ends with an exception.
 
     Args:
         terms: checked.
@@ -164,7 +166,7 @@ class Account:
             error.add_note(_NO_BAD_SCORE)
             raise
 
-    def learn(self, learner: Fitter, rehearsal: Fitter) -> None:
+    def start(self, learner: Fitter, rehearsal: Fitter) -> None:
         """Starts the learner, after one that shows that it can be started."""
         if self._owner is None:
             terms = self._terms
@@ -190,6 +192,13 @@ class Account:
     def users(self) -> int:
         """All who are charged."""
         return len(self._owner.users)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if isinstance(self._owner, Delegated) and self._owner is not self._shared:
+            self._owner.close()
 
     @contextmanager
     def progress(self, name: str) -> Iterator[None]:

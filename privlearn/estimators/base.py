@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any, Final, NamedTuple, Self
 
@@ -123,16 +123,17 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             LedgerError: the file of the ledger is there already.
         """
         given = self._given(X, y, people)
-        account, learner = self._open_account(given)
         encoding, table = given
-        self._log("begins with %d records", len(given))
-        with account.progress(type(self).__name__):
-            x, targets = encoding.inputs(table), encoding.targets(table)
-            learner.partial_fit(x, targets, people=table.people)
-            absent = account.users - len(given)
-            if absent:
-                learner.skip(absent)
-        return self._finish(given, account, learner)
+        with self._open_account(given) as account:
+            learner = self._started(account, given)
+            self._log("begins with %d records", len(given))
+            with account.progress(type(self).__name__):
+                x, targets = encoding.inputs(table), encoding.targets(table)
+                learner.partial_fit(x, targets, people=table.people)
+                absent = account.users - len(given)
+                if absent:
+                    learner.skip(absent)
+            return self._finish(given, account, learner)
 
     def _given(self, X: Any, y: Any, people: Any) -> Given:
         """The records; all that can be wrong with the form of a call is said here."""
@@ -191,19 +192,21 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             self.budget, self.ledger, self.accountant, self.simulate_noise, type(self).__name__
         )
 
-    def _open_account(self, given: Given) -> tuple[Account, Fitter]:
-        """An account with its learner started: all that will be spent stands in its ledger."""
-        encoding, n = given.encoding, len(given)
-        account = Account(
+    def _open_account(self, given: Given) -> Account:
+        return Account(
             self._terms(),
-            n,
-            self._currency(encoding),
+            len(given),
+            self._currency(given.encoding),
             _rule(given),
-            _side_information(encoding.schema),
+            _side_information(given.encoding.schema),
         )
+
+    def _started(self, account: Account, given: Given) -> Fitter:
+        """The learner of an account: all that will be spent stands in its ledger."""
+        encoding, n = given.encoding, len(given)
         learner = self._learner(encoding, n)
-        account.learn(learner, self._learner(encoding, n))
-        return account, learner
+        account.start(learner, self._learner(encoding, n))
+        return learner
 
     def _finish(self, given: Given, account: Account, learner: Fitter) -> Self:
         """Publishes what was learned, once all have come."""
@@ -222,7 +225,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.certificate_ = account.close()
         self.ledger_ = None if account.path is None else str(account.path)
         self.guarantee_ = _told(self.certificate_, self.ledger_, shared=self.accountant is not None)
-        self._private_counts = learner.private_counts_
+        self._private_counts = _counts(given.table)
         self._log("ends: %s", self.guarantee_)
         return self
 
@@ -291,32 +294,6 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         scores = self._scores(X)
         return self._model.answers(scores)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """R², or the accuracy of a classification; for the operator only.
-
-        It is made of rows that were not paid for, so it must not be released.  Of a frame, file or
-        `Table` with the target in it, rows without a usable target do not count.
-
-        Args:
-            X, y: as in `fit`, of rows that were held out.
-            sample_weight: of each row, shape (n,).
-        """
-        if y is not None:
-            return float(super().score(X, y, sample_weight))
-        from sklearn.metrics import accuracy_score, r2_score
-
-        model = self._fitted()
-        table = X if isinstance(X, Table) else read(X, model.encoding.schema)
-        targets, scores = model.encoding.targets(table), model.scores(table)
-        known = np.isfinite(targets)
-        if sample_weight is not None:
-            sample_weight = np.asarray(sample_weight)[known]
-        squared = model.loss == "squared"
-        truth = targets[known] if squared else targets[known].astype(np.int64)
-        truth, found = model.encoding.from_target(truth), model.answers(scores[known])
-        measure = r2_score if squared else accuracy_score
-        return float(measure(truth, found, sample_weight=sample_weight))
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the public model as JSON, which `load_model` reads: schema, coefficients,
         guarantee.
@@ -361,6 +338,47 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         if "text/html" in bundle:
             bundle["text/html"] = self._repr_html_inner()
         return bundle
+
+
+class TableScore:
+    """``score`` of rows that hold their targets themselves; before scikit-learn's mixin."""
+
+    _fitted: Callable[[], LinearModel]
+
+    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """R², or the accuracy of a classification; for the operator only.
+
+        It is made of rows that were not paid for, so it must not be released.  Of a frame, file or
+        `Table` with the target in it, rows without a usable target do not count.
+
+        Args:
+            X, y: as in `fit`, of rows that were held out.
+            sample_weight: of each row, shape (n,).
+        """
+        if y is not None:
+            return float(super().score(X, y, sample_weight))  # type: ignore[misc]  # of the mixin
+        from sklearn.metrics import accuracy_score, r2_score
+
+        model = self._fitted()
+        table = X if isinstance(X, Table) else read(X, model.encoding.schema)
+        targets, scores = model.encoding.targets(table), model.scores(table)
+        known = np.isfinite(targets)
+        if sample_weight is not None:
+            sample_weight = np.asarray(sample_weight)[known]
+        squared = model.loss == "squared"
+        truth = targets[known] if squared else targets[known].astype(np.int64)
+        truth, found = model.encoding.from_target(truth), model.answers(scores[known])
+        measure = r2_score if squared else accuracy_score
+        return float(measure(truth, found, sample_weight=sample_weight))
+
+
+def _counts(table: Table) -> PrivateCounts:
+    counts = PrivateCounts(len(table))
+    for _, reason in table.messages:
+        counts.add(reason)
+    if table.absent:
+        counts.add("never came", table.absent)
+    return counts
 
 
 def _rule(given: Given) -> Participation | None:

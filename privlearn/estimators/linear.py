@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from privlearn.estimators.base import PrivateEstimator
+from privlearn.estimators.base import PrivateEstimator, TableScore
 from privlearn.estimators.methods import Loss
 from privlearn.rows.domains import Array
 from privlearn.tables.schema import Number, Schema
 
 
-class PrivateLinearRegression(RegressorMixin, PrivateEstimator):  # type: ignore[misc]  # no types
+class PrivateLinearRegression(TableScore, RegressorMixin, PrivateEstimator):  # type: ignore[misc]  # no types
     """Least squares under (ε, δ)-differential privacy, in scikit-learn's manner.
 
     Columns and target are scaled by what was declared about them.  There is always an intercept.

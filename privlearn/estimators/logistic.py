@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 
-from privlearn.estimators.base import PrivateEstimator
+from privlearn.estimators.base import PrivateEstimator, TableScore
 from privlearn.estimators.methods import Loss
 from privlearn.rows.domains import Array
 from privlearn.tables.schema import Schema
 
 
-class PrivateLogisticRegression(ClassifierMixin, PrivateEstimator):  # type: ignore[misc]  # no types
+class PrivateLogisticRegression(TableScore, ClassifierMixin, PrivateEstimator):  # type: ignore[misc]  # no types
     """Logistic regression under (ε, δ)-differential privacy, in scikit-learn's manner.
 
     Of two classes one vector of coefficients is learned, of more one for each (softmax).  Classes

@@ -17,9 +17,9 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, final
 import numpy as np
 
 from privlearn.contract.protocols import Plan
-from privlearn.learners.messages import PrivateCounts
 from privlearn.learners.noisy_sgd import NoisySGD
 from privlearn.learners.tofw import DPTOFW
+from privlearn.learners.whitened_descent import WhitenedDescent
 from privlearn.losses.budgets import Currency, GaussianDP, Renyi
 from privlearn.mechanisms import ObjectivePerturbation
 from privlearn.mechanisms.linear_models import LinearObjective
@@ -58,10 +58,6 @@ class Task(NamedTuple):
 class Fitter(Protocol):
     """Is started with one accountant, is handed its users, and then has what was learned."""
 
-    @property
-    def private_counts_(self) -> PrivateCounts:
-        """Of the operator."""
-
     def start(self, accountant: Any) -> Any:
         """Commits all that will be spent."""
 
@@ -94,11 +90,6 @@ class WithConstant:
 
     def __init__(self, learner: Any) -> None:
         self._learner = learner
-
-    @property
-    def private_counts_(self) -> PrivateCounts:
-        counts: PrivateCounts = self._learner.private_counts_
-        return counts
 
     def start(self, accountant: Any) -> None:
         self._learner.start(accountant)
@@ -143,11 +134,6 @@ class PerturbedObjective:
         self._radius = _RADIUS[task.loss]
         self._parts: list[tuple[Array, Array]] = []
         self._theta = np.zeros(task.dim + 1)
-        self._counts = PrivateCounts()
-
-    @property
-    def private_counts_(self) -> PrivateCounts:
-        return self._counts
 
     def start(self, accountant: Any) -> None:
         if accountant.people is not None:
@@ -167,19 +153,9 @@ class PerturbedObjective:
 
     def partial_fit(self, x: Array, y: Array, *, people: Any = None) -> None:
         rows = np.concatenate([x, np.full((len(x), 1), CONSTANT)], axis=1)
-        self.private_counts_.rows += len(y)
-        good = np.isfinite(x).all(axis=1)
-        for count, reason in (
-            ((~good).sum(), "features must be finite numbers"),
-            ((good & ~np.isfinite(y)).sum(), "the label must be a number that the loss takes"),
-        ):
-            if count:
-                self.private_counts_.add(reason, int(count))
         self._take(rows, y)
 
     def skip(self, n: int) -> None:
-        self.private_counts_.rows += n
-        self.private_counts_.add("never came", n)
         self._take(np.full((n, self._objective.dim), np.nan), np.full(n, np.nan))
 
     def _take(self, rows: Array, y: Array) -> None:
@@ -215,6 +191,11 @@ class Method:
     losses: tuple[Loss, ...] = ("squared", "logistic")
 
 
+def _whitened(task: Task) -> Fitter:
+    classes = max(task.classes, 2)
+    return WhitenedDescent(task.dim, task.loss, row_norm=task.row_norm, classes=classes)
+
+
 def _descent(task: Task) -> Fitter:
     return WithConstant(
         NoisySGD(task.dim + 1, loss=task.loss, radius=_RADIUS[task.loss], feature_bound=task.bound)
@@ -236,6 +217,7 @@ def _one_pass(task: Task) -> Fitter:
 
 
 METHODS: Final[Mapping[str, Method]] = {
+    "auto": Method(_whitened, GaussianDP, ("squared", "logistic", "softmax")),
     "descent": Method(_descent, GaussianDP),
     "one-pass": Method(_one_pass, GaussianDP),
     "objective": Method(PerturbedObjective, Renyi),
