@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Self, final
 
 from privlearn.accountants import CentralAccountant, Certificate, Delegated
+from privlearn.accountants.audit import certify
 from privlearn.errors import BudgetError, LedgerError, PrivlearnError
 from privlearn.estimators.methods import Fitter
 from privlearn.ledger import Ledger
@@ -227,6 +228,64 @@ class Account:
         """The last hash of its own ledger; None of a part."""
         ledger = getattr(self._owner, "ledger", None)
         return None if ledger is None else str(ledger.head)
+
+
+@final
+class Book:
+    """One ledger for several accounts, made with the first of them.
+
+    Args:
+        ledger: as of an estimator.
+        simulate_noise: as of an estimator.
+        name: of a dated file.
+
+    Raises:
+        LedgerError: the file of the ledger is there already.
+    """
+
+    def __init__(self, ledger: Any, simulate_noise: int | None, name: str) -> None:
+        if isinstance(ledger, str | os.PathLike) and ledger != "auto":
+            check_new(Path(ledger))
+        self._given, self._seed, self._of = ledger, simulate_noise, name
+        self._book: Ledger | None = None
+
+    def account(
+        self, cap: ApproxDP | Currency, *, users: range, **given: Any
+    ) -> CentralAccountant[Any]:
+        """Opens an account beside those that are there; arguments are those of an accountant."""
+        first, source = self._book is None, self._given
+        if self._book is None:
+            if isinstance(source, str | os.PathLike):
+                path = _dated(self._of) if source == "auto" else Path(source)
+                self._book = Ledger.create(path)
+            else:
+                self._book = source if isinstance(source, Ledger) else Ledger.memory()
+            seed = self._seed
+            self._noise = NoiseSource.secure() if seed is None else NoiseSource.simulation(seed)
+        return CentralAccountant(
+            cap, users=users, ledger=self._book, noise=self._noise, shared=not first, **given
+        )
+
+    def certificate(self, delta: float | None) -> Certificate:
+        """What all accounts promise together."""
+        assert self._book is not None
+        return certify(self._book.iterate(), delta=delta)
+
+    def close(self) -> None:
+        """Ends it for this process; accounts that are open stay open in the file."""
+        if self._book is not None:
+            self._book.close()
+
+    @property
+    def path(self) -> str | None:
+        """Of the file; None in memory."""
+        path = None if self._book is None else self._book.path
+        return None if path is None else str(path)
+
+    @property
+    def head(self) -> str | None:
+        """The last hash of the ledger."""
+        return None if self._book is None else str(self._book.head)
 
 
 class _Bar:

@@ -198,7 +198,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             len(given),
             self._currency(given.encoding),
             _rule(given),
-            _side_information(given.encoding.schema),
+            side_information(given.encoding.schema),
         )
 
     def _started(self, account: Account, given: Given) -> Fitter:
@@ -210,6 +210,15 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def _finish(self, given: Given, account: Account, learner: Fitter) -> Self:
         """Publishes what was learned, once all have come."""
+        self._publish(given, learner)
+        self._head = account.head
+        self.certificate_ = account.close()
+        self.ledger_ = None if account.path is None else str(account.path)
+        self.guarantee_ = told(self.certificate_, self.ledger_, shared=self.accountant is not None)
+        self._log("ends: %s", self.guarantee_)
+        return self
+
+    def _publish(self, given: Given, learner: Fitter) -> None:
         encoding = given.encoding
         loss = self._loss(encoding.schema)
         noise = learner.noise_std_
@@ -221,13 +230,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             None if noise is None else np.atleast_2d(noise),
         )
         self.method_ = self.method
-        self._head = account.head
-        self.certificate_ = account.close()
-        self.ledger_ = None if account.path is None else str(account.path)
-        self.guarantee_ = _told(self.certificate_, self.ledger_, shared=self.accountant is not None)
         self._private_counts = _counts(given.table)
-        self._log("ends: %s", self.guarantee_)
-        return self
 
     def _log(self, text: str, *values: object) -> None:
         """A public step."""
@@ -387,7 +390,8 @@ def _rule(given: Given) -> Participation | None:
     return Participation(given.encoding.schema.rows_per_person, pooled=True)
 
 
-def _side_information(schema: Schema) -> list[str]:
+def side_information(schema: Schema) -> list[str]:
+    """What a certificate says of the declarations."""
     told = [
         f"bounds, categories and classes of the {len(schema.features)} columns and of the target "
         "are declared public"
@@ -395,7 +399,7 @@ def _side_information(schema: Schema) -> list[str]:
     return [*told, _LOOKED] if schema.looked_at_data else told
 
 
-def _told(certificate: Certificate | None, ledger: str | None, *, shared: bool) -> str:
+def told(certificate: Certificate | None, ledger: str | None, *, shared: bool) -> str:
     """The guarantee in one line."""
     if certificate is None:
         return "part of an account, whose certificate states the guarantee"
