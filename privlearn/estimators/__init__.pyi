@@ -1,3 +1,5 @@
+from .coefficients import Coefficient, CoefficientTable
+from .displays import CalibrationDisplay, CoefficientsDisplay, GuaranteeDisplay, HeldOutDisplay
 from .linear import PrivateLinearRegression
 from .logistic import PrivateLogisticRegression
 from .models import PublicModel, load_model
@@ -5,7 +7,13 @@ from .search import Chosen, PrivateSearchCV, select_best
 from .search_plan import SearchPlan
 
 __all__ = [
+    "CalibrationDisplay",
     "Chosen",
+    "Coefficient",
+    "CoefficientTable",
+    "CoefficientsDisplay",
+    "GuaranteeDisplay",
+    "HeldOutDisplay",
     "PrivateLinearRegression",
     "PrivateLogisticRegression",
     "PrivateSearchCV",

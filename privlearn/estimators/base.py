@@ -12,6 +12,7 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, Final, NamedTuple, Self
 
@@ -52,6 +53,16 @@ class Given(NamedTuple):
 
     def __len__(self) -> int:
         return len(self.table)
+
+
+class HeldOut(NamedTuple):
+    """Rows that were not paid for; private."""
+
+    targets: Array
+    """As `Encoding.targets`, shape (m,) of those that are usable."""
+    scores: Array
+    known: NDArray[np.bool_]
+    """Which rows these are, shape (n,)."""
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
@@ -284,6 +295,17 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         model = self._fitted()
         return model.scores(self._table(X))
 
+    def _held_out(self, X: Any, y: Any) -> HeldOut:
+        """Rows with their targets, as at `fit`."""
+        model = self._fitted()
+        schema = replace(model.encoding.schema, person=None, rows_per_person=1)
+        if not isinstance(X, Table):
+            X = self._features(X, reset=False) if self.schema is None else X
+            X = read(X, schema, target=y)
+        targets = model.encoding.targets(X)
+        known = np.isfinite(targets)
+        return HeldOut(targets[known], model.scores(X)[known], known)
+
     def predict(self, X: Any) -> NDArray[Any]:
         """Labels, or targets in their own units within their bounds, shape (n,).
 
@@ -347,6 +369,7 @@ class TableScore:
     """``score`` of rows that hold their targets themselves; before scikit-learn's mixin."""
 
     _fitted: Callable[[], LinearModel]
+    _held_out: Callable[[Any, Any], HeldOut]
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """R², or the accuracy of a classification; for the operator only.
@@ -362,16 +385,12 @@ class TableScore:
             return float(super().score(X, y, sample_weight))  # type: ignore[misc]  # of the mixin
         from sklearn.metrics import accuracy_score, r2_score
 
-        model = self._fitted()
-        table = X if isinstance(X, Table) else read(X, model.encoding.schema)
-        targets, scores = model.encoding.targets(table), model.scores(table)
-        known = np.isfinite(targets)
+        targets, scores, known = self._held_out(X, None)
         if sample_weight is not None:
             sample_weight = np.asarray(sample_weight)[known]
-        squared = model.loss == "squared"
-        truth = targets[known] if squared else targets[known].astype(np.int64)
-        truth, found = model.encoding.from_target(truth), model.answers(scores[known])
-        measure = r2_score if squared else accuracy_score
+        model = self._fitted()
+        truth, found = model.encoding.from_target(targets), model.answers(scores)
+        measure = r2_score if model.loss == "squared" else accuracy_score
         return float(measure(truth, found, sample_weight=sample_weight))
 
 

@@ -42,11 +42,11 @@ from privlearn.runs.common import (
     write_public,
 )
 from privlearn.runs.configs import VISITS, ChoiceConfig
-from privlearn.runs.csv_lines import cells_of, header_of, numbers, physical_lines, some_lines
 from privlearn.runs.null_records import NullRecords, messages_of
 from privlearn.runs.persons import check_registry, registry_of, told
 from privlearn.runs.references import NonPrivateMNL, RandomAssortments
 from privlearn.storage.foreign_files import open_regular
+from privlearn.tables.lines import cells_of, header_of, numbers, physical_lines, some_lines
 from privlearn.values.participation import Participation
 from privlearn.values.user_code import from_outside
 
@@ -306,6 +306,8 @@ def _header(line: bytes, config: ChoiceConfig) -> list[str]:
     """Column names; no message names a cell, which is a user's where the header is missing."""
     path = config.data
     header = header_of(line, path)
+    if len(set(header)) < len(header):
+        raise DataError(f"{path}: the header must name each column once")
     missing = [name for name in _NO_FEATURES if name not in header]
     if missing or not set(header) - {*_NO_FEATURES, config.people}:
         raise DataError(

@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 
 from privlearn.errors import DataError
 from privlearn.rows.domains import Array
-from privlearn.runs.csv_lines import (
+from privlearn.storage.foreign_files import open_regular
+from privlearn.tables.lines import (
     cells_of,
     header_of,
     is_number,
@@ -34,7 +35,6 @@ from privlearn.runs.csv_lines import (
     physical_lines,
     some_lines,
 )
-from privlearn.storage.foreign_files import open_regular
 from privlearn.values.user_code import FAILED, attempted, from_outside
 
 CONSTANT: Final = 0.5
@@ -229,6 +229,8 @@ def _csv(wanted: Wanted, rows: int) -> Table:
 def _csv_header(line: bytes, path: str) -> list[str]:
     """Column names; a message quotes none where they may be the cells of a user."""
     header = header_of(line, path)
+    if len(set(header)) < len(header):
+        raise DataError(f"{path}: the header must name each column once")
     if any(not name or is_number(name) for name in header):
         raise DataError(
             f"{path}: the first line must name every column; a cell of it is blank or a number, so "

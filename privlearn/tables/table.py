@@ -68,13 +68,21 @@ class Table:
         return self._absent
 
     @property
-    def usable(self) -> NDArray[np.bool_]:
-        """Which rows no missing policy, no target and no person's id makes null; private, (n,)."""
+    def present(self) -> NDArray[np.bool_]:
+        """Which rows are records: no broken line, nobody's row, or absent one; private, (n,)."""
         found = np.ones(self._length, dtype=np.bool_)
-        for name in self._columns:
-            found &= ~self._lacks(name)
+        found[self._length - self._absent :] = False
+        found[list(self._broken)] = False
         if self._people is not None:
             found &= np.array([person is not None for person in self._people], dtype=np.bool_)
+        return found
+
+    @property
+    def usable(self) -> NDArray[np.bool_]:
+        """Which records no missing policy and no target makes null; private, shape (n,)."""
+        found = self.present
+        for name in self._columns:
+            found &= ~self._lacks(name)
         return found
 
     @property
@@ -129,8 +137,10 @@ class Table:
 
 
 def joined(schema: Schema, parts: Iterable[Table]) -> Table:
-    """One table of several, in their order."""
+    """One table of several, in their order, and of none an empty one."""
     tables = list(parts)
+    if len(tables) == 1:
+        return tables[0]
     broken: dict[int, str] = {}
     people: list[str | None] = []
     length = 0

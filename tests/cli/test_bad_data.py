@@ -37,9 +37,9 @@ from privlearn.mechanisms import NoisySum
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball
 from privlearn.runs import tables as table_runs
-from privlearn.runs.csv_lines import cells_of, header_of
 from privlearn.runs.null_records import NullRecords
 from privlearn.runs.user_tables import Wanted, read_table
+from privlearn.tables.lines import cells_of, header_of
 from privlearn_studies import local_runs as local_runs
 
 runner = CliRunner()
@@ -191,7 +191,7 @@ def test_an_open_quote_swallows_no_other_line(tmp_path: Path) -> None:
 
 
 def test_a_header_says_nothing_of_a_cell() -> None:
-    for line in (b'"Alice,1', b"Alice;HIV+", b"Alice,Alice", b"\xffAlice"):
+    for line in (b'"Alice,1', b"Alice;HIV+", b"\xffAlice"):
         with pytest.raises(DataError) as caught:
             header_of(line, "t.csv")
         assert "Alice" not in str(caught.value)

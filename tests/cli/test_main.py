@@ -23,7 +23,7 @@ from privlearn.errors import DataError
 from privlearn.mechanisms.choice_model import NO_ITEM
 from privlearn.runs.choices import _csv_log
 from privlearn.runs.configs import ChoiceConfig
-from privlearn.runs.csv_lines import LONGEST_LINE
+from privlearn.tables.lines import LONGEST_LINE
 
 runner = CliRunner()
 

@@ -13,8 +13,8 @@ import pytest
 
 from privlearn.errors import DataError
 from privlearn.runs import user_tables
-from privlearn.runs.csv_lines import LONGEST_LINE, numbers
 from privlearn.runs.user_tables import CONSTANT, SHIPPED, Column, Table, Wanted, read_table
+from privlearn.tables.lines import LONGEST_LINE, numbers
 
 N = 6
 TEXT = "age,name,dose,outcome\n" + "".join(
@@ -250,7 +250,7 @@ def test_parquet_without_pyarrow_is_one_clear_line(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(DataError, match=r"pip install 'privlearn\[parquet\]'"):
+    with pytest.raises(DataError, match=r"pip install 'privlearn\[tables\]'"):
         read_table(replace(wanted, data="table.parquet"), N)
 
 
