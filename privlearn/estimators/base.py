@@ -134,16 +134,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             LedgerError: the file of the ledger is there already.
         """
         given = self._given(X, y, people)
-        encoding, table = given
         with self._open_account(given) as account:
             learner = self._started(account, given)
             self._log("begins with %d records", len(given))
             with account.progress(type(self).__name__):
-                x, targets = encoding.inputs(table), encoding.targets(table)
-                learner.partial_fit(x, targets, people=table.people)
-                absent = account.users - len(given)
-                if absent:
-                    learner.skip(absent)
+                self._learn(given, account, learner)
             return self._finish(given, account, learner)
 
     def _given(self, X: Any, y: Any, people: Any) -> Given:
@@ -203,13 +198,27 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             self.budget, self.ledger, self.accountant, self.simulate_noise, type(self).__name__
         )
 
+    def _records(self, given: Given) -> int:
+        """How many records there are; public."""
+        return len(given)
+
+    def _rule(self, given: Given) -> Participation | None:
+        """How often a person may have a row; None where each row is a person."""
+        if given.table.people is None:
+            return None
+        return Participation(given.encoding.schema.rows_per_person, pooled=True)
+
+    def _side_information(self, schema: Schema) -> list[str]:
+        """For the certificate."""
+        return side_information(schema)
+
     def _open_account(self, given: Given) -> Account:
         return Account(
             self._terms(),
-            len(given),
+            self._records(given),
             self._currency(given.encoding),
-            _rule(given),
-            side_information(given.encoding.schema),
+            self._rule(given),
+            self._side_information(given.encoding.schema),
         )
 
     def _started(self, account: Account, given: Given) -> Fitter:
@@ -219,29 +228,37 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         account.start(learner, self._learner(encoding, n))
         return learner
 
-    def _finish(self, given: Given, account: Account, learner: Fitter) -> Self:
-        """Publishes what was learned, once all have come."""
-        self._publish(given, learner)
-        self._head = account.head
-        self.certificate_ = account.close()
-        self.ledger_ = None if account.path is None else str(account.path)
-        self.guarantee_ = told(self.certificate_, self.ledger_, shared=self.accountant is not None)
-        self._log("ends: %s", self.guarantee_)
-        return self
+    def _learn(self, given: Given, account: Account, learner: Any) -> None:
+        """Hands all records to the learner."""
+        encoding, table = given
+        x, targets = encoding.inputs(table), encoding.targets(table)
+        learner.partial_fit(x, targets, people=table.people)
+        absent = account.users - len(given)
+        if absent:
+            learner.skip(absent)
 
-    def _publish(self, given: Given, learner: Fitter) -> None:
-        encoding = given.encoding
-        loss = self._loss(encoding.schema)
+    def _model_of(self, encoding: Encoding, learner: Any) -> LinearModel:
+        """What the learner has made public."""
         noise = learner.noise_std_
-        self._model = LinearModel(
+        return LinearModel(
             encoding,
-            loss,
+            self._loss(encoding.schema),
             np.atleast_2d(learner.coef_),
             np.atleast_1d(learner.intercept_),
             None if noise is None else np.atleast_2d(noise),
         )
+
+    def _finish(self, given: Given, account: Account, learner: Fitter) -> Self:
+        """Publishes what was learned, once all have come."""
+        self._model = self._model_of(given.encoding, learner)
         self.method_ = self.method
-        self._private_counts = _counts(given.table)
+        self._head = account.head
+        self.certificate_ = account.close()
+        self.ledger_ = None if account.path is None else str(account.path)
+        self.guarantee_ = told(self.certificate_, self.ledger_, shared=self.accountant is not None)
+        self._private_counts = counts_of(given.table)
+        self._log("ends: %s", self.guarantee_)
+        return self
 
     def _log(self, text: str, *values: object) -> None:
         """A public step."""
@@ -394,7 +411,8 @@ class TableScore:
         return float(measure(truth, found, sample_weight=sample_weight))
 
 
-def _counts(table: Table) -> PrivateCounts:
+def counts_of(table: Table) -> PrivateCounts:
+    """How many records are null, and why; private."""
     counts = PrivateCounts(len(table))
     for _, reason in table.messages:
         counts.add(reason)
@@ -403,19 +421,13 @@ def _counts(table: Table) -> PrivateCounts:
     return counts
 
 
-def _rule(given: Given) -> Participation | None:
-    if given.table.people is None:
-        return None
-    return Participation(given.encoding.schema.rows_per_person, pooled=True)
-
-
 def side_information(schema: Schema) -> list[str]:
     """What a certificate says of the declarations."""
-    told = [
+    declared = [
         f"bounds, categories and classes of the {len(schema.features)} columns and of the target "
         "are declared public"
     ]
-    return [*told, _LOOKED] if schema.looked_at_data else told
+    return [*declared, _LOOKED] if schema.looked_at_data else declared
 
 
 def told(certificate: Certificate | None, ledger: str | None, *, shared: bool) -> str:

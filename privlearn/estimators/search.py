@@ -19,7 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 from privlearn.accountants import CentralAccountant, Certificate, Delegated
 from privlearn.errors import BudgetError
 from privlearn.estimators.accounts import STATE_IT, Book
-from privlearn.estimators.base import Given, PrivateEstimator, side_information, told
+from privlearn.estimators.base import (
+    Given,
+    PrivateEstimator,
+    counts_of,
+    side_information,
+    told,
+)
+from privlearn.estimators.choice import PrivateChoiceModel
 from privlearn.estimators.models import LinearModel, PublicModel
 from privlearn.estimators.search_plan import SearchPlan, planned
 from privlearn.estimators.stopping import SCORE_BITS, Opened, RandomStopping, RowScores, sealed
@@ -188,7 +195,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] 
             if hasattr(candidates[0], name):
                 setattr(best, name, getattr(candidates[0], name))
         best.guarantee_, best.certificate_ = self.guarantee_, self.certificate_
-        best.ledger_, best._head = self.ledger_, book.head
+        best.ledger_, best._head, best._private_counts = self.ledger_, book.head, search.counts
         self.best_estimator_ = best
         book.close()
         return self
@@ -210,6 +217,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] 
             raise TypeError(f"budget = {self.budget!r}: a search is paid as ApproxDP(1, 1e-5)")
         if not isinstance(self.estimator, PrivateEstimator):
             raise TypeError(_refused(self.estimator))
+        if isinstance(self.estimator, PrivateChoiceModel):
+            raise TypeError("estimator: a search scores single rows, and no choices among items")
         for name in ("budget", "ledger", "accountant"):
             if getattr(self.estimator, name, None) is not None:
                 raise ValueError(f"estimator.{name}: is the search's; leave it out there")
@@ -260,7 +269,7 @@ class _Search:
         self._learn, self._users = range(len(first)), range(len(given))
         self._held = range(len(first), len(given))
         table = given.table.take(np.r_[first, last])
-        self._given = Given(given.encoding, table.take(slice(0, len(first))))
+        self.counts = counts_of(table.take(slice(0, len(first))))
         self._rows = Opened(given.encoding.inputs(table), given.encoding.targets(table))
         self._declared = side_information(given.encoding.schema)
         self._rehearse()
@@ -302,7 +311,8 @@ class _Search:
         learner.start(part)
         learner.partial_fit(rows.x, rows.y)
         made: PrivateEstimator = clone(self._candidates[which])
-        made._publish(self._given, learner)
+        made._model = made._model_of(self._encoding, learner)
+        made.method_ = made.method
         return made
 
     def every(self) -> tuple[int, PrivateEstimator]:
@@ -390,10 +400,11 @@ def _row_scores(model: LinearModel, rows: Opened) -> RowScores:
 
 
 def _public_model(candidate: object) -> LinearModel:
-    if isinstance(candidate, PublicModel):
-        return candidate._model
+    model = candidate._model if isinstance(candidate, PublicModel) else None
     if isinstance(candidate, PrivateEstimator):
-        return candidate._fitted()
+        model = candidate._fitted()
+    if isinstance(model, LinearModel):
+        return model
     raise TypeError(
         f"candidates: {type(candidate).__name__}: must be fitted private estimators, or models of "
         "load_model"

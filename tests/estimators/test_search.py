@@ -72,10 +72,11 @@ class Turned(PrivateLogisticRegression):
         )
         self.turned = turned
 
-    def _publish(self, given: Any, learner: Any) -> None:
-        super()._publish(given, learner)
+    def _model_of(self, encoding: Any, learner: Any) -> LinearModel:
+        model = super()._model_of(encoding, learner)
         if self.turned:
-            self._model.coef = -self._model.coef
+            model.coef = -model.coef
+        return model
 
 
 def turned(seed: int | None = 1, **given: Any) -> PrivateSearchCV:
