@@ -44,6 +44,9 @@ _WORST: Final = 0.25
 _DECLARED: Final = ("schema", "bounds", "target_bounds", "classes")
 _PAID: Final = ("budget", "ledger", "accountant", "simulate_noise")
 _PEOPLE: Final = "rows of a search"
+_TIME: Final = (
+    "only the operator learns how long the search ran, which tells about the number of its tries"
+)
 
 
 class Chosen(NamedTuple):
@@ -98,7 +101,11 @@ def select_best(
     users = range(len(table))
     rows = Opened(models[0].encoding.inputs(table), models[0].encoding.targets(table))
     book = Book(ledger, simulate_noise, "select-best")
-    index = _choose(models, rows, users, PureDP(budget.epsilon), book, side_information(schema))
+    declared = side_information(schema)
+    with closing(
+        book.account(PureDP(budget.epsilon), users=users, side_information=declared)
+    ) as account:
+        index = _noisy_max(models, rows, account)
     delta = float(budget.delta) if isinstance(budget, ApproxDP) else None
     certificate = book.certificate(delta)
     text = told(certificate, book.path, shared=False)
@@ -118,7 +125,8 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] 
         held_out: a share of the rows, or a number of them.
         ledger: as of the estimators.
         method: "all" fits each candidate once; "stopping" draws candidates a secret number of
-            times; "auto" takes stopping where it leaves each fit 1.2 times the μ, see `plan`.
+            times, about which only the time it takes tells; "auto" takes stopping where it leaves
+            each fit 1.2 times the μ, see `plan`.
 
     Attributes:
         best_params_, best_index_: in the order of `sklearn.model_selection.ParameterGrid`.
@@ -299,8 +307,9 @@ class _Search:
             given["currency"] = self._currency
         if noise is not None:
             return CentralAccountant(cap, users=users, noise=noise, **given)
+        declared = self._declared if self._plan.way == "all" else [*self._declared, _TIME]
         return self._book.account(
-            cap, users=users, population=_PEOPLE, side_information=self._declared, **given
+            cap, users=users, population=_PEOPLE, side_information=declared, **given
         )
 
     def _learner(self, which: int) -> Any:
@@ -321,10 +330,7 @@ class _Search:
         account = self._account(self._plan.budget, self._learn)
         with closing(account):
             # both accounts stand in the ledger before anything is released
-            choice = self._book.account(
-                PureDP(self._plan.budget.epsilon), users=self._held, population=_PEOPLE,
-                side_information=self._declared,
-            )  # fmt: skip
+            choice = self._account(PureDP(self._plan.budget.epsilon), self._held)
             with closing(choice):
                 learn = self._rows.part(self._learn)
                 for which in range(self._plan.candidates):
@@ -359,19 +365,6 @@ class _Search:
         token = account.issue(mechanism.loss(), users=self._users, label="search")
         index, best, _ = mechanism.release(sealed(*self._rows), token, account.noise)
         return index, best
-
-
-def _choose(
-    models: Sequence[LinearModel],
-    rows: Opened,
-    users: range,
-    cap: PureDP,
-    book: Book,
-    declared: Sequence[str],
-) -> int:
-    account = book.account(cap, users=users, side_information=declared)
-    with closing(account):
-        return _noisy_max(models, rows, account)
 
 
 def _noisy_max(
