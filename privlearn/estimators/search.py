@@ -407,6 +407,8 @@ def _public_model(candidate: object) -> LinearModel:
 def _currency_ahead(estimator: PrivateEstimator) -> type[Currency]:
     """What an estimator counts in, by what is declared."""
     schema, bounds = estimator.schema, estimator.bounds
+    if schema is None and bounds is None:
+        raise ValueError("estimator.bounds: state them, or estimator.schema")
     if schema is None:
         names = list(bounds) if isinstance(bounds, Mapping) else None
         dim = len(bounds) if names or np.ndim(bounds) == 2 else 1

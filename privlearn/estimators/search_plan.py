@@ -139,7 +139,7 @@ def planned(
     if method not in WAYS:
         raise ValueError(f"method = {method!r}: must be one of {', '.join(map(repr, WAYS))}")
     every = default / math.sqrt(candidates)
-    tries = stopping(candidates, budget) if gaussian else None
+    tries = _stopping(candidates, budget, method) if gaussian else None
     if method == "stopping" and tries is None:
         raise ValueError(
             "method = 'stopping': every try is priced as a Gaussian, and a method of the grid is "
@@ -148,3 +148,12 @@ def planned(
     better = tries is not None and tries.mu >= _WORTH * every
     way: Way = "stopping" if method == "stopping" or (method == "auto" and better) else "all"
     return SearchPlan(way, candidates, budget, default, every, tries)
+
+
+def _stopping(candidates: int, budget: ApproxDP, method: str) -> Stopping | None:
+    try:
+        return stopping(candidates, budget)
+    except ValueError:
+        if method == "stopping":
+            raise
+        return None

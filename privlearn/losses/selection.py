@@ -156,7 +156,8 @@ def largest_mass(epsilon: Exact, delta: Exact, gamma: Exact, eta: Exact = 1) -> 
             return False
 
     if not kept(low):
-        raise ValueError(f"epsilon = {epsilon!r}, delta = {delta!r}: no usable noise keeps them")
+        promise = f"epsilon = {goal!r}, delta = {float(exact('delta', delta))!r}"
+        raise ValueError(f"{promise}: no usable noise keeps them")
     while kept(high) and high < 4096:
         high *= 4
     while high / low > Fraction(10**9 + 1, 10**9):

@@ -121,6 +121,13 @@ def test_a_price_that_no_gaussian_has_leaves_one_way() -> None:
         planned(16, BUDGET, 0.2, "stopping", gaussian=False)
     with pytest.raises(ValueError, match="method = 'best'"):
         planned(16, BUDGET, 0.2, "best", gaussian=True)
+    tiny = ApproxDP("1e-9", "1e-30")
+    assert "no price" in str(planned(16, tiny, 1e-10, "auto", gaussian=True))
+    with pytest.raises(ValueError, match="no usable noise"):
+        planned(16, tiny, 1e-10, "stopping", gaussian=True)
+    undeclared = PrivateSearchCV(PrivateLogisticRegression(), {"method": ["auto"] * 2})
+    with pytest.raises(ValueError, match="bounds: state them"):
+        undeclared.set_params(budget=BUDGET).plan()
 
 
 # All candidates ---------------------------------------------------------------------------------
