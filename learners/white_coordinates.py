@@ -34,6 +34,8 @@ class WhiteCoordinates(NamedTuple):
     constant: float
     moments: Array
     """About E u², shape (d' + 1,)."""
+    weight: float
+    """About the part of all rows that is not null."""
 
     @property
     def energy(self) -> float:
@@ -89,6 +91,7 @@ def white_coordinates(
         vectors / deviations[:, None] / np.sqrt(raised),
         constant,
         np.append(white, constant**2),
+        weight,
     )
 
 

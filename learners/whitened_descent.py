@@ -18,14 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from privlearn.contract.protocols import Accountant, Plan
+from privlearn.learners.clip_follower import EXTRA, RADIUS, ClipFollower, with_extra
 from privlearn.learners.convex import SealedEpochs
-from privlearn.learners.descent_rules import RULES, DescentRule, rule_for, steps_for
+from privlearn.learners.descent_rules import LOSSES, DescentRule, rule_for
 from privlearn.learners.inputs import numbers_from
 from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.streaming import Example, StreamLearner, checked_choice
@@ -40,7 +42,10 @@ from privlearn.values.validate import count, positive
 
 _LONGEST: Final = 1.25
 """Clip of ‖z‖², in units of row_norm²: with g = row_norm/2 no row within the norm is shortened."""
-_AVERAGED: Final = 0.5  # The part of the path that is left out of the mean
+_LEFT_OUT, _LEFT_OUT_SQUARED = 0.5, 0.4  # The part of a path that is not in its mean
+_LARGEST_STEP: Final = 0.25
+"""Of the squared loss, whose curvature in white coordinates is about 1."""
+_USUAL_MEAN: Final = 0.1  # The usual square of the mean of labels in [−1, 1]
 
 
 class SoftmaxObjective(NamedTuple):
@@ -68,10 +73,9 @@ class SoftmaxObjective(NamedTuple):
 
 class _Mechanisms(NamedTuple):
     moments: NoisySum[Array]
+    mean: NoisySum[Array] | None
     steps: NoisySum[Array]
     rule: DescentRule
-    number: int
-    """T."""
 
 
 @final
@@ -117,7 +121,7 @@ class WhitenedDescent(StreamLearner):
 
     def _read_loss(self) -> None:
         self._bound = positive(row_norm=self.row_norm)
-        checked_choice(tuple(RULES), loss=self.loss)
+        checked_choice(LOSSES, loss=self.loss)
         if self.loss == "softmax":
             self._loss = SoftmaxObjective(count(classes=self.classes, at_least=2))
         else:
@@ -149,21 +153,25 @@ class WhitenedDescent(StreamLearner):
         users, dim, adjacency = len(accountant.users), self.dim + 1, accountant.adjacency
         mass = part().gaussian_mass()
         mu = math.sqrt(mass) * (1 if adjacency is Adjacency.REPLACE_ONE else 2)
-        rule = rule_for(self.loss, users, dim, mu)
-        steps = steps_for(rule, users, dim, mu, self._loss.curvature)
-        trace = PSDTrace(_LONGEST * self._bound**2, dim)
-        moments = NoisySum[Array].calibrated(trace, part(rule.gram), adjacency=adjacency)
-        ball = Ball(1.0, self._outputs * dim)
-        each = part((1 - rule.gram) / steps)
-        sums = NoisySum[Array].calibrated(ball, each, adjacency=adjacency)
-        return moments, sums, rule, steps
+        rule = rule_for(self.loss, users, dim, mu, self._loss.curvature)
+
+        def noisy(domain: Any, share: Fraction) -> NoisySum[Array]:
+            return NoisySum[Array].calibrated(domain, part(share), adjacency=adjacency)
+
+        ball = Ball(RADIUS, dim + EXTRA) if rule.follows else Ball(1.0, self._outputs * dim)
+        return (
+            noisy(PSDTrace(_LONGEST * self._bound**2, dim), rule.moments),
+            noisy(Ball(1.0, 1), rule.mean) if rule.mean else None,
+            noisy(ball, (1 - rule.moments - rule.mean) / rule.steps),
+            rule,
+        )
 
     def _plan(self) -> list[Plan]:
         made, users = self._made_of, self._everybody.all[0]
-        return [
-            Plan("moments", made.moments.loss(), users),
-            Plan("step", made.steps.loss(), users, made.number),
-        ]
+        plans = [Plan("moments", made.moments.loss(), users)]
+        if made.mean is not None:
+            plans.append(Plan("mean", made.mean.loss(), users))
+        return [*plans, Plan("step", made.steps.loss(), users, made.rule.steps)]
 
     def _next_change(self) -> int:
         return self._everybody.stop
@@ -201,33 +209,80 @@ class WhitenedDescent(StreamLearner):
             gram, len(rows), added, sums.error_std(), lifted=rule.lifted, floor=rule.floor
         )
 
-    def _descend(self, rows: Rows[Example], space: WhiteCoordinates) -> None:
-        """T noisy steps, of which the later half is averaged; the answer is public after each."""
-        sums, rule, number = self._made_of.steps, self._made_of.rule, self._made_of.number
-        users, length, curved = len(rows), math.sqrt(space.energy), self._loss.curvature
-        clip = rule.clip * length
-        strength = 2 * math.sqrt(number) / sums.error_std()  # as mg of replace-one
-        horizon = min(rule.per_noise * strength * users / (clip * length), rule.longest / curved)
-        horizon = min(horizon, 2 * number / (curved * space.energy))
-        eta = horizon / number
+    def _start(self, rows: Rows[Example], space: WhiteCoordinates) -> Array:
+        """θ₀: the shrunk noisy mean of labels where there is one, else 0; shape (K, d + 1)."""
         theta = np.zeros((self._outputs, self.dim + 1))
+        sums, records = self._made_of.mean, space.weight * len(rows)
+        if sums is not None and self._accountant.left("mean", rows.users):
+            labels = rows.map_rows(_labels)
+            mean = float(self._posted(sums, labels, "mean", "mean")[0]) / records
+            noise = sums.error_std() / records
+            theta[0, -1] = min(max(mean * _USUAL_MEAN / (_USUAL_MEAN + noise**2), -1.0), 1.0)
+        return theta / space.constant
+
+    def _descend(self, rows: Rows[Example], space: WhiteCoordinates) -> None:
+        """T noisy steps, of which the later part is averaged; the answer is public after each."""
+        sums, rule = self._made_of.steps, self._made_of.rule
+        users, length = len(rows), math.sqrt(space.energy)
+        theta = self._start(rows, space)
+        self._answer(space, [theta])
+        follower = self._follower(rows, space)
         path: list[Array] = []
-        std = eta * clip / users * sums.error_std()
-        for step in range(number):
+        noise = _NoiseOfPath(self._usual_curvature * space.moments)
+        for step in range(rule.steps):
             if not self._accountant.left("step", rows.users):
                 break
+            clip = length * (rule.clip if follower is None else follower.clip)
+            eta = self._step_size(clip, length)
             gradients = rows.map_rows(self._gradients(theta, clip))
             released = self._posted(sums, gradients, "step", f"step/{step}")
-            theta = theta - eta * clip / users * released.reshape(theta.shape)
+            if follower is not None:
+                follower.see(released)
+            moved = released[: theta.size].reshape(theta.shape)
+            theta = theta - eta * clip / users * moved
             path.append(theta)
-            late = path[int(_AVERAGED * len(path)) :]
-            self._theta, self._intercepts = space.answer(np.mean(late, axis=0))
-            kept = 1 - eta * self._usual_curvature * space.moments
-            noise = space.spread(std**2 * _noise_of_mean(kept, len(path), len(late)))
-            self._noise = np.tile(noise, (self._outputs, 1))
+            self._answer(space, path[self._first_averaged(len(path)) :])
+            noise.add(eta, eta * clip / users * sums.error_std())
+        variances = noise.of_mean(self._first_averaged(len(path)))
+        self._noise = np.tile(space.spread(variances), (self._outputs, 1))
+
+    def _follower(self, rows: Rows[Example], space: WhiteCoordinates) -> ClipFollower | None:
+        sums, rule = self._made_of.steps, self._made_of.rule
+        if not rule.follows:
+            return None
+        least = math.sqrt(8 * (self.dim + 1)) / (self._strength * len(rows))
+        return ClipFollower(
+            rule.clip,
+            steps=rule.steps,
+            records=space.weight * len(rows),
+            noise=sums.error_std(),
+            least=least,
+        )
+
+    @property
+    def _strength(self) -> float:
+        """μ of all steps together, of replacing one gradient of length 1."""
+        made = self._made_of
+        radius = RADIUS if made.rule.follows else 1.0
+        return 2 * radius * math.sqrt(made.rule.steps) / made.steps.error_std()
+
+    def _step_size(self, clip: float, length: float) -> float:
+        rule, curved = self._made_of.rule, self._loss.curvature
+        users = len(self._everybody.all[0])
+        horizon = min(rule.per_noise * self._strength * users / (clip * length), rule.longest)
+        largest = _LARGEST_STEP if self.loss == "squared" else 2 / (curved * length**2)
+        return min(horizon / rule.steps, largest)
+
+    def _first_averaged(self, steps: int) -> int:
+        """Of a path of so many steps, the first θ that the mean is of."""
+        return int((_LEFT_OUT_SQUARED if self.loss == "squared" else _LEFT_OUT) * steps)
+
+    def _answer(self, space: WhiteCoordinates, late: Sequence[Array]) -> None:
+        self._theta, self._intercepts = space.answer(np.mean(late, axis=0))
 
     def _gradients(self, theta: Array, clip: float) -> Any:
-        """u·rᵀ/C, shape (n, K·(d + 1)), at a public θ; row by row."""
+        """u·rᵀ/C, and what a `ClipFollower` asks for, shape (n, …), at a public θ; row by row."""
+        follows = self._made_of.rule.follows
 
         def gradients(block: Example) -> Array:
             values, labels = block
@@ -237,7 +292,8 @@ class WhitenedDescent(StreamLearner):
             else:
                 residuals = self._loss.derivative(scores, labels)
             found = (residuals / clip)[:, :, None] * values[:, None, :]
-            return found.reshape(len(values), -1)
+            found = found.reshape(len(values), -1)
+            return with_extra(found, residuals[:, 0]) if follows else found
 
         return gradients
 
@@ -301,22 +357,42 @@ class WhitenedDescent(StreamLearner):
         return super().public_state() | {
             "coef": self.coef_.tolist(),
             "intercept": np.asarray(self.intercept_).tolist(),
-            "rule": made.rule._asdict() | {"gram": str(made.rule.gram), "steps": made.number},
+            "rule": {
+                name: str(value) if isinstance(value, Fraction) else value
+                for name, value in made.rule._asdict().items()
+            },
         }
 
 
-def _noise_of_mean(kept: Array, steps: int, averaged: int) -> Array:
-    """Variance of the mean of the last θ of a path, of independent noise of variance 1 a step.
+class _NoiseOfPath:
+    """The variance of independent noise in the mean of the last θ of a path, by coordinate.
 
     Args:
-        kept: what a step leaves of θ, by coordinate.
-        steps, averaged: how many there are, and how many of the last ones the mean is of.
+        curvature: of each coordinate.
     """
-    weight = total = np.zeros_like(kept)  # of the noise of one step, backwards, in the sum
-    for back in range(steps):
-        weight = weight * kept + (back < averaged)
-        total = total + weight * weight
-    return np.asarray(total / averaged**2)
+
+    def __init__(self, curvature: Array) -> None:
+        self._curvature = curvature
+        self._steps: list[tuple[float, float]] = []
+
+    def add(self, eta: float, std: float) -> None:
+        """One more step of size ``eta``, after which θ has noise of ``std`` more."""
+        self._steps.append((eta, std))
+
+    def of_mean(self, first: int) -> Array:
+        """Of the mean of θ from the ``first`` on."""
+        weight = total = np.zeros_like(self._curvature)  # of one step's noise, in the sum
+        kept = np.ones_like(weight)
+        for number in reversed(range(len(self._steps))):
+            eta, std = self._steps[number]
+            weight = weight * kept + (number >= first)
+            total = total + (weight * std) ** 2
+            kept = 1 - eta * self._curvature
+        return np.asarray(total / max(len(self._steps) - first, 1) ** 2)
+
+
+def _labels(block: Example) -> Array:
+    return np.where(np.isnan(block[0]).any(axis=1), np.nan, block[1])[:, None]
 
 
 def _in(space: WhiteCoordinates) -> Any:

@@ -32,7 +32,7 @@ from privlearn.learners.messages import PrivateCounts
 from privlearn.losses.budgets import Currency
 from privlearn.rows.domains import Array
 from privlearn.tables.encoding import Encoding
-from privlearn.tables.readers import read
+from privlearn.tables.readers import Encoded, read, read_encoded
 from privlearn.tables.schema import Schema, plain_message
 from privlearn.tables.table import Table
 from privlearn.values.participation import Participation
@@ -46,13 +46,41 @@ _OPERATOR_ONLY: Final = frozenset({"private_counts_", "_private_counts"})
 
 
 class Given(NamedTuple):
-    """The records of a fit, sealed in a table, and what is declared of them."""
+    """The records of a fit, and what is declared of them; all but their number is private."""
 
     encoding: Encoding
-    table: Table
+    records: Encoded
+    absent: int = 0
+    """So many of the last stand for records that did not come."""
 
-    def __len__(self) -> int:
-        return len(self.table)
+    @classmethod
+    def of(cls, encoding: Encoding, table: Table) -> Self:
+        """Those of a table that was read."""
+        inputs, targets = encoding.inputs(table), encoding.targets(table)
+        records = Encoded(inputs, targets, table.people, table.messages)
+        return cls(encoding, records, table.absent)
+
+    @property
+    def rows(self) -> int:
+        """How many there are; public."""
+        return len(self.records.inputs)
+
+    @property
+    def counts(self) -> PrivateCounts:
+        """How many are null, and why."""
+        counts = PrivateCounts(self.rows)
+        for _, reason in self.records.messages:
+            counts.add(reason)
+        if self.absent:
+            counts.add("never came", self.absent)
+        return counts
+
+    @property
+    def rule(self) -> Participation | None:
+        """How often a person may have a row; None where each row is a person."""
+        if self.records.people is None:
+            return None
+        return Participation(self.encoding.schema.rows_per_person, pooled=True)
 
 
 class HeldOut(NamedTuple):
@@ -136,7 +164,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         given = self._given(X, y, people)
         with self._open_account(given) as account:
             learner = self._started(account, given)
-            self._log("begins with %d records", len(given))
+            self._log("begins with %d records", given.rows)
             with account.progress(type(self).__name__):
                 self._learn(given, account, learner)
             return self._finish(given, account, learner)
@@ -164,7 +192,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             raise ValueError(plain_message(error)) from None
         self._loss(schema)
         target = column_or_1d(y, warn=True)
-        return Given(Encoding(schema), read(X, schema, target=target, people=people))
+        encoding = Encoding(schema)
+        return Given(encoding, read_encoded(X, encoding, target=target, people=people))
 
     def _by_schema(self, X: Any, y: Any, people: Any) -> Given:
         schema = self.schema
@@ -178,12 +207,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self._loss(schema)
         encoding = Encoding(schema)
         if not isinstance(X, Table):
-            X = read(X, schema, target=y, people=people)
+            given = Given(encoding, read_encoded(X, encoding, target=y, people=people))
         elif y is not None or people is not None:
             raise ValueError("y, people: a Table has them; leave them out")
+        else:
+            given = Given.of(encoding, X)
         self.n_features_in_ = len(schema.features)
         self.feature_names_in_ = np.array(schema.features, dtype=object)
-        return Given(encoding, X)
+        return given
 
     def _features(self, X: Any, *, reset: bool) -> Any:
         frame = hasattr(X, "columns") or hasattr(X, "column_names")
@@ -198,42 +229,27 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             self.budget, self.ledger, self.accountant, self.simulate_noise, type(self).__name__
         )
 
-    def _records(self, given: Given) -> int:
-        """How many records there are; public."""
-        return len(given)
-
-    def _rule(self, given: Given) -> Participation | None:
-        """How often a person may have a row; None where each row is a person."""
-        if given.table.people is None:
-            return None
-        return Participation(given.encoding.schema.rows_per_person, pooled=True)
-
-    def _side_information(self, schema: Schema) -> list[str]:
-        """For the certificate."""
-        return side_information(schema)
-
     def _open_account(self, given: Given) -> Account:
         return Account(
             self._terms(),
-            self._records(given),
+            given.rows,
             self._currency(given.encoding),
-            self._rule(given),
-            self._side_information(given.encoding.schema),
+            given.rule,
+            side_information(given.encoding.schema),
         )
 
     def _started(self, account: Account, given: Given) -> Fitter:
         """The learner of an account: all that will be spent stands in its ledger."""
-        encoding, n = given.encoding, len(given)
+        encoding, n = given.encoding, given.rows
         learner = self._learner(encoding, n)
         account.start(learner, self._learner(encoding, n))
         return learner
 
     def _learn(self, given: Given, account: Account, learner: Any) -> None:
         """Hands all records to the learner."""
-        encoding, table = given
-        x, targets = encoding.inputs(table), encoding.targets(table)
-        learner.partial_fit(x, targets, people=table.people)
-        absent = account.users - len(given)
+        inputs, targets, people, _ = given.records
+        learner.partial_fit(inputs, targets, people=people)
+        absent = account.users - given.rows
         if absent:
             learner.skip(absent)
 
@@ -256,7 +272,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.certificate_ = account.close()
         self.ledger_ = None if account.path is None else str(account.path)
         self.guarantee_ = told(self.certificate_, self.ledger_, shared=self.accountant is not None)
-        self._private_counts = counts_of(given.table)
+        self._private_counts = given.counts
         self._log("ends: %s", self.guarantee_)
         return self
 
@@ -280,7 +296,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     @property
     def coef_table_(self) -> CoefficientTable:
-        """Names of the inputs, their coefficients and the intervals that the noise leaves.
+        """Names of the inputs, their coefficients and the least intervals that the noise leaves.
 
         In the scale of the encoding: inputs on [−1, 1] or indicators, a regression's target on
         [−1, 1].
@@ -411,23 +427,13 @@ class TableScore:
         return float(measure(truth, found, sample_weight=sample_weight))
 
 
-def counts_of(table: Table) -> PrivateCounts:
-    """How many records are null, and why; private."""
-    counts = PrivateCounts(len(table))
-    for _, reason in table.messages:
-        counts.add(reason)
-    if table.absent:
-        counts.add("never came", table.absent)
-    return counts
-
-
 def side_information(schema: Schema) -> list[str]:
-    """What a certificate says of the declarations."""
-    declared = [
+    """What a certificate says of a schema."""
+    told = [
         f"bounds, categories and classes of the {len(schema.features)} columns and of the target "
         "are declared public"
     ]
-    return [*declared, _LOOKED] if schema.looked_at_data else declared
+    return [*told, _LOOKED] if schema.looked_at_data else told
 
 
 def told(certificate: Certificate | None, ledger: str | None, *, shared: bool) -> str:

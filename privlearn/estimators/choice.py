@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.estimators.accounts import Account
-from privlearn.estimators.base import Given, HeldOut, PrivateEstimator
+from privlearn.estimators.base import Given, HeldOut, PrivateEstimator, side_information
 from privlearn.estimators.choice_models import (
     NO_SITUATIONS,
     ChoiceModel,
@@ -36,7 +36,6 @@ from privlearn.tables.encoding import Encoding
 from privlearn.tables.readers import read
 from privlearn.tables.schema import Schema
 from privlearn.tables.table import Table
-from privlearn.values.participation import Participation
 from privlearn.values.validate import count
 
 _UNIT: Final = 0.75
@@ -130,7 +129,7 @@ class PrivateChoiceModel(PrivateEstimator):
         count(n_situations=self.n_situations)
         given = super()._given(X, y, people)
         self._most(given.encoding.schema)
-        if given.table.people is None:
+        if given.records.people is None:
             raise ValueError(NO_SITUATIONS)
         return given
 
@@ -146,14 +145,10 @@ class PrivateChoiceModel(PrivateEstimator):
     def _scale(self, encoding: Encoding) -> float:
         return _UNIT * math.hypot(encoding.row_norm, CONSTANT * self.outside_option)
 
-    def _records(self, given: Given) -> int:
-        return cast(int, self.n_situations)
-
-    def _rule(self, given: Given) -> Participation | None:
-        return None  # a situation is one record, whatever its lines
-
-    def _side_information(self, schema: Schema) -> list[str]:
-        return [*super()._side_information(schema), RECORD]
+    def _open_account(self, given: Given) -> Account:
+        told = [*side_information(given.encoding.schema), RECORD]
+        n = cast(int, self.n_situations)  # checked in `_given`
+        return Account(self._terms(), n, self._currency(given.encoding), None, told)
 
     def _learner(self, encoding: Encoding, n: int) -> Any:
         return OnePassNewtonMNL(
@@ -167,17 +162,17 @@ class PrivateChoiceModel(PrivateEstimator):
         return GaussianDP
 
     def _learn(self, given: Given, account: Account, learner: Any) -> None:
-        table, encoding = given.table, given.encoding
+        inputs, chosen, ids, messages = given.records
         outside = bool(self.outside_option)
         found = gathered_by_id(
-            table.people or (),
+            ids or (),
             learner.batches_,
-            with_constant(encoding.inputs(table), outside),
-            encoding.targets(table),
+            with_constant(inputs, outside),
+            np.asarray(chosen),
             situations=account.users,
-            max_items=self._most(encoding.schema),
+            max_items=self._most(given.encoding.schema),
             outside=outside,
-            told=table.messages,
+            told=messages,
         )
         features = found.features if outside else centred(found.features, found.offered)
         learner.partial_fit(features, found.choices, offered=found.offered)

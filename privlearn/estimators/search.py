@@ -22,7 +22,6 @@ from privlearn.estimators.accounts import STATE_IT, Book
 from privlearn.estimators.base import (
     Given,
     PrivateEstimator,
-    counts_of,
     side_information,
     told,
 )
@@ -36,7 +35,7 @@ from privlearn.mechanisms.vertices import SimplexVertices
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 from privlearn.tables.encoding import Encoding
-from privlearn.tables.readers import read
+from privlearn.tables.readers import Encoded, read_encoded
 from privlearn.tables.table import Table, public_split
 
 _WORST: Final = 0.25
@@ -96,14 +95,17 @@ def select_best(
         raise ValueError("candidates: must be models of one schema")
     if not isinstance(budget, ApproxDP | PureDP):
         raise BudgetError("budget: state it, as ApproxDP(1, 1e-5) or PureDP(1)")
-    table = X if isinstance(X, Table) else read(X, schema, target=y)
-    _check_rows_are_people(table)
-    users = range(len(table))
-    rows = Opened(models[0].encoding.inputs(table), models[0].encoding.targets(table))
+    encoding = models[0].encoding
+    if isinstance(X, Table):
+        given = Given.of(encoding, X)
+    else:
+        given = Given(encoding, read_encoded(X, encoding, target=y))
+    _check_rows_are_people(given)
+    rows = Opened(given.records.inputs, np.asarray(given.records.targets))
     book = Book(ledger, simulate_noise, "select-best")
     declared = side_information(schema)
     with closing(
-        book.account(PureDP(budget.epsilon), users=users, side_information=declared)
+        book.account(PureDP(budget.epsilon), users=range(given.rows), side_information=declared)
     ) as account:
         index = _noisy_max(models, rows, account)
     delta = float(budget.delta) if isinstance(budget, ApproxDP) else None
@@ -190,7 +192,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] 
         given = candidates[0]._given(X, y, None)
         for each in candidates[1:]:
             each._loss(given.encoding.schema)
-        _check_rows_are_people(given.table)
+        _check_rows_are_people(given)
         currencies = [each._currency(given.encoding) for each in candidates]
         plan = self._planned(budget, currencies)
         search = _Search(candidates, given, plan, book, _common(currencies), self.held_out)
@@ -270,15 +272,18 @@ class _Search:
     ) -> None:
         self._candidates, self._plan, self._book = candidates, plan, book
         self._currency, self._encoding = currency, given.encoding
-        first, last = public_split(len(given), held_out)
+        n, records = given.rows, given.records
+        first, last = public_split(n, held_out)
         for name, side in (("learn", first), ("held_out", last)):
             if not len(side):
-                raise ValueError(f"held_out = {held_out!r}: no rows of {len(given)} to {name}")
-        self._learn, self._users = range(len(first)), range(len(given))
-        self._held = range(len(first), len(given))
-        table = given.table.take(np.r_[first, last])
-        self.counts = counts_of(table.take(slice(0, len(first))))
-        self._rows = Opened(given.encoding.inputs(table), given.encoding.targets(table))
+                raise ValueError(f"held_out = {held_out!r}: no rows of {n} to {name}")
+        self._learn, self._users = range(len(first)), range(n)
+        self._held = range(len(first), n)
+        order = np.r_[first, last]
+        self._rows = Opened(records.inputs[order], np.asarray(records.targets)[order])
+        learned = set(first.tolist())
+        told_of = [each for each in records.messages if each[0] in learned]
+        self.counts = self._part_of(self._rows.part(self._learn), told_of).counts
         self._declared = side_information(given.encoding.schema)
         self._rehearse()
 
@@ -315,13 +320,17 @@ class _Search:
     def _learner(self, which: int) -> Any:
         return self._candidates[which]._learner(self._encoding, len(self._learn))
 
+    def _part_of(self, rows: Opened, messages: Sequence[tuple[int, str]] = ()) -> Given:
+        return Given(self._encoding, Encoded(rows.x, rows.y, None, list(messages)))
+
     def _fit(self, which: int, part: Delegated[Any], rows: Opened) -> PrivateEstimator:
-        learner = self._learner(which)
-        learner.start(part)
-        learner.partial_fit(rows.x, rows.y)
-        made: PrivateEstimator = clone(self._candidates[which])
-        made._model = made._model_of(self._encoding, learner)
-        made.method_ = made.method
+        made: PrivateEstimator = clone(self._candidates[which]).set_params(accountant=part)
+        given = self._part_of(rows)
+        account = made._open_account(given)
+        learner = made._started(account, given)
+        made._learn(given, account, learner)
+        made._model, made.method_ = made._model_of(self._encoding, learner), made.method
+        made.set_params(accountant=None)
         return made
 
     def every(self) -> tuple[int, PrivateEstimator]:
@@ -421,8 +430,8 @@ def _common(currencies: Sequence[type[Currency]]) -> type[Currency]:
     return currencies[0] if len(set(currencies)) == 1 else ZCDP
 
 
-def _check_rows_are_people(table: Table) -> None:
-    if table.people is not None:
+def _check_rows_are_people(given: Given) -> None:
+    if given.records.people is not None:
         raise ValueError(
             "people: one person with many rows has no price in a search; fit one estimator"
         )

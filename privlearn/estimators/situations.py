@@ -1,15 +1,20 @@
 """Long tables of choices, one line per item, as one record per choice situation.
 
-Whose lines are whose must not let one decider move another.  An id is therefore hashed to a public
-batch of the learner by itself, not by the order of the lines, and has a place there by its hash.
-Take two tables that differ in all lines of one id, which may also be absent, broken or too many.
-Every other id is in the same batch in both.  Within the batch the sum does not depend on the order,
-and where it is full the id with the largest hash has no place, so that the two sums differ in at
-most one record: the id's own, against the null record or against the id that had no place.  That is
-the replacement of one record in one batch, which is what the batch pays for.
+Whose lines are whose must not let one decider move another.  A place in the order of first
+appearance would: a situation whose lines are all broken shifts everybody behind it.  An id is
+therefore hashed to a public batch of the learner by itself, and has a place there by its hash.
 
-The ids say whose line it is and are not protected against a line that claims another's id, as with
-`people=` elsewhere; a line without an id is nobody's.
+Take two tables that differ in the lines of one id, which may say anything, be more or fewer, stand
+elsewhere or not at all.  Every other id has the same batch in both.  Within a batch the sum does
+not depend on the order, and where there are more ids than places those with the largest hashes have
+none, so that the two sums of that batch differ in one record: the id's own, against another content
+of it, the null record, or the record of the one id that has a place instead.  That is the
+replacement of one record in one batch, which is what a batch pays for, and the other batches are
+equal.
+
+The record is that of an id.  A line that claims another's id is that id's line, and a situation
+under another id is another record, as with ``people=`` elsewhere; a line without an id is
+nobody's.
 """
 
 from __future__ import annotations
@@ -27,8 +32,8 @@ from privlearn.rows.domains import Array
 
 NOBODY = -1
 RECORD: Final = (
-    "one record is one choice situation with all its items: whoever is in several situations has "
-    "several records"
+    "one record is one choice situation, all lines with its id, there or not: whoever is in "
+    "several situations, or has several ids, has several records"
 )
 _KEY = b"privlearn choice situations"  # public: the places of ids are not secret
 

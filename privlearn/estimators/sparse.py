@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import secrets
 from typing import Any, Final, NamedTuple, Self, cast, final
 
 import numpy as np
 
 from privlearn.errors import HorizonError
 from privlearn.estimators.accounts import Account, Terms
-from privlearn.estimators.base import Given, counts_of
+from privlearn.estimators.base import Given, side_information
 from privlearn.estimators.linear import PrivateLinearRegression
 from privlearn.estimators.methods import Fitter, WithConstant
 from privlearn.estimators.models import LinearModel
@@ -44,8 +45,8 @@ class PrivateSparseRegression(PrivateLinearRegression):
     """Least squares on an ℓ1 ball or a simplex under (ε, δ)-differential privacy, in one pass.
 
     For many columns of which few matter: Frank-Wolfe and thresholded sums (`DPPOFW`) over epochs of
-    rows in their order, each of which has the whole budget.  Rows that are sorted are to be
-    shuffled before.
+    rows, each of which has the whole budget.  `fit` shuffles the rows, as files are often sorted;
+    `partial_fit` takes them as they come.
 
     Args:
         constraint: "l1" (the sum of |coefficients|, the intercept's among them, is at most
@@ -96,7 +97,7 @@ class PrivateSparseRegression(PrivateLinearRegression):
         self.simulate_noise = simulate_noise
 
     def fit(self, X: Any, y: Any = None, *, people: Any = None) -> Self:
-        """Learns from all records in their order, and pays for it; as in `PrivateLinearRegression`.
+        """Learns from all records in random order, and pays; as in `PrivateLinearRegression`.
 
         What `partial_fit` had begun is forgotten.
         """
@@ -123,30 +124,41 @@ class PrivateSparseRegression(PrivateLinearRegression):
         stream = self._stream
         rows = count(n_rows=self.n_rows) if stream is None else stream.rows
         came = 0 if stream is None else stream.counts.rows
-        if came + len(given) > rows:
+        if came + given.rows > rows:
             raise HorizonError(
-                f"n_rows = {rows}: {came:,} rows have come, and here are {len(given):,} more; "
+                f"n_rows = {rows}: {came:,} rows have come, and here are {given.rows:,} more; "
                 "fit a clone to others"
             )
         if stream is None:
-            whole = Given(given.encoding, given.table.padded(rows))
-            account = self._open_account(whole)
-            stream = _Stream(rows, account, self._started(account, whole), PrivateCounts())
+            terms, schema = self._terms(), given.encoding.schema
+            currency = self._currency(given.encoding)
+            account = Account(terms, rows, currency, given.rule, side_information(schema))
+            stream = _Stream(rows, account, self._started(account, given), PrivateCounts())
             self._stream, self._model = stream, self._model_of(given.encoding, stream.learner)
         elif given.encoding.schema != self._model.encoding.schema:
             raise ValueError("schema: is another than in the first call of partial_fit")
-        encoding, table = given
-        x, targets = encoding.inputs(table), encoding.targets(table)
-        stream.learner.partial_fit(x, targets, people=table.people)
-        stream.add(counts_of(table))
+        inputs, targets, whose, _ = given.records
+        stream.learner.partial_fit(inputs, targets, people=whose)
+        stream.add(given.counts)
         if stream.counts.rows == rows:
             self._finish(given, stream.account, stream.learner)
         else:
-            self._model, self.method_ = self._model_of(encoding, stream.learner), self.method
+            self._model, self.method_ = self._model_of(given.encoding, stream.learner), self.method
             came = stream.counts.rows
             self.guarantee_ = f"open at {came:,} of {rows:,} rows; the whole budget counts"
         self._private_counts = stream.counts
         return self
+
+    def _learn(self, given: Given, account: Account, learner: Any) -> None:
+        inputs, targets, people, _ = given.records
+        seed = secrets.randbits(128) if self.simulate_noise is None else self.simulate_noise
+        order = np.random.default_rng(seed).permutation(account.users)
+        came = order < given.rows
+        rows = np.full((account.users, inputs.shape[1]), np.nan)
+        labels = np.full(account.users, np.nan)
+        rows[came], labels[came] = inputs[order[came]], np.asarray(targets)[order[came]]
+        ids = None if people is None else [people[i] if i < given.rows else None for i in order]
+        learner.partial_fit(rows, labels, people=ids)
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_stream": None}

@@ -16,6 +16,7 @@ from privlearn.errors import BudgetError, DataError
 from privlearn.estimators import PrivateChoiceModel, load_model
 from privlearn.losses.budgets import GaussianDP
 from privlearn.noise import NoiseSource
+from privlearn.runs.fits import run_predict
 from privlearn.tables import Boolean, Category, Number, Schema, read
 
 pd: Any = pytest.importorskip("pandas")
@@ -81,6 +82,12 @@ def test_tastes_are_found_and_predict_new_situations(tmp_path: Path) -> None:
     assert np.array_equal(again.predict_proba(new), found.predict_proba(new))
     assert np.array_equal(again.predict(new), found.predict(new))
     assert again.guarantee_ == found.guarantee_
+    new.to_csv(tmp_path / "new.csv", index=False)
+    told = run_predict(tmp_path / "model.json", tmp_path / "new.csv", tmp_path / "answers.csv")
+    assert told.rows == len(new)
+    answers = pd.read_csv(tmp_path / "answers.csv")
+    assert np.allclose(answers.probability, chances, atol=1e-5)
+    assert (answers.bought == marks.to_numpy()).all()
 
 
 def test_nothing_may_be_chosen() -> None:

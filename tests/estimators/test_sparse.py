@@ -64,7 +64,7 @@ def test_every_method_keeps_its_promise(method: str) -> None:
 
 def test_a_stream_is_one_fit_in_parts(tmp_path: Path) -> None:
     X, y = rows()
-    whole = model().fit(X, y)
+    whole = model(n_rows=N).partial_fit(X, y)
     path = tmp_path / "stream.db"
     parts = model(n_rows=N, ledger=path)
     for start in range(0, N, 1000):
@@ -90,7 +90,16 @@ def test_bad_cells_of_a_stream_cost_their_own_row_alone() -> None:
     assert found.private_counts_.null == 2
     for row in (5, 8):
         spoilt[row] = np.inf
-    assert np.array_equal(model().fit(spoilt, y).coef_, found.coef_)
+    same = model(n_rows=N).partial_fit(spoilt, y)
+    assert np.array_equal(same.coef_, found.coef_)
+
+
+def test_a_sorted_file_is_shuffled() -> None:
+    X, y = rows()
+    order = np.argsort(y)
+    shuffled = model().fit(X[order], y[order]).score(X, y)
+    in_order = model(n_rows=N).partial_fit(X[order], y[order]).score(X, y)
+    assert shuffled > 0.9 > in_order + 0.1
 
 
 def test_what_is_declared_wrongly_is_named_before_anything_is_spent(tmp_path: Path) -> None:
