@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -245,13 +246,32 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         account.start(learner, self._learner(encoding, n))
         return learner
 
+    def _reads_once(self, encoding: Encoding) -> bool:
+        """Whether the order of the rows matters, so that they are shuffled."""
+        return self._chosen(encoding).reads_once
+
     def _learn(self, given: Given, account: Account, learner: Any) -> None:
         """Hands all records to the learner."""
-        inputs, targets, people, _ = given.records
-        learner.partial_fit(inputs, targets, people=people)
-        absent = account.users - given.rows
+        records = given.records
+        if self._reads_once(given.encoding):
+            records = self._shuffled(given, account.users)
+        learner.partial_fit(records.inputs, records.targets, people=records.people)
+        absent = account.users - len(records.inputs)
         if absent:
             learner.skip(absent)
+
+    def _shuffled(self, given: Given, users: int) -> Encoded:
+        """All users in random order, as files are often sorted; drawn without looking at a row."""
+        inputs, targets, people, _ = given.records
+        seed = secrets.randbits(128) if self.simulate_noise is None else self.simulate_noise
+        order = np.random.default_rng(seed).permutation(users)
+        came = order < given.rows
+        rows, labels = np.full((users, inputs.shape[1]), np.nan), np.full(users, np.nan)
+        rows[came], labels[came] = inputs[order[came]], np.asarray(targets)[order[came]]
+        ids = None
+        if people is not None:
+            ids = tuple(people[i] if i < given.rows else None for i in order)
+        return Encoded(rows, labels, ids, [])
 
     def _model_of(self, encoding: Encoding, learner: Any) -> LinearModel:
         """What the learner has made public."""

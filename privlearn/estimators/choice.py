@@ -39,8 +39,9 @@ from privlearn.tables.table import Table
 from privlearn.values.validate import count
 
 _UNIT: Final = 0.75
-"""Items are clipped to this part of the norm that the declared columns are clipped to.  Chosen on
-the shipped cars and three simulated markets: the best there, or within .021 of the best gain."""
+"""Items are clipped to this part of the norm that the declared columns are clipped to.  On the
+shipped cars and four simulated markets at ε = .3, 1 and 3 it keeps the most of the likelihood's
+gain among .75, 1, 1.25, 1.5 and 2, or is within .03 of the most; 1 loses up to .08."""
 
 
 @final
@@ -62,7 +63,8 @@ class PrivateChoiceModel(PrivateEstimator):
         budget, ledger, accountant, simulate_noise: as in `PrivateLinearRegression`.
 
     Attributes:
-        coef_: shape (inputs,), for encoded inputs; see `coef_table_`.
+        coef_: shape (inputs,), for encoded inputs; see `coef_table_`.  Long items are clipped, and
+            weak effects are drawn towards 0, so that tastes are compared by their ratios.
         intercept_: the utility of any item against choosing nothing; 0 where one must be chosen.
         classes_: the labels of an item that was not chosen, and of one that was.
 

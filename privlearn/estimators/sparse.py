@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import secrets
 from typing import Any, Final, NamedTuple, Self, cast, final
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 
 from privlearn.errors import HorizonError
 from privlearn.estimators.accounts import Account, Terms
-from privlearn.estimators.base import Given, side_information
+from privlearn.estimators.base import side_information
 from privlearn.estimators.linear import PrivateLinearRegression
 from privlearn.estimators.methods import Fitter, WithConstant
 from privlearn.estimators.models import LinearModel
@@ -38,6 +38,12 @@ class _Stream(NamedTuple):
         self.counts.rows += more.rows
         for reason, number in more.reasons.items():
             self.counts.add(reason, number)
+
+
+def _has_rows(estimator: PrivateSparseRegression) -> bool:
+    if estimator.n_rows is None:
+        raise AttributeError("n_rows: state the public number of rows of all calls together")
+    return True
 
 
 @final
@@ -104,6 +110,7 @@ class PrivateSparseRegression(PrivateLinearRegression):
         self._stream = None
         return super().fit(X, y, people=people)
 
+    @available_if(_has_rows)  # type: ignore[untyped-decorator]  # scikit-learn has no types
     def partial_fit(self, X: Any, y: Any = None, *, people: Any = None) -> Self:
         """Learns from the next rows, of ``n_rows`` in all its calls.
 
@@ -115,14 +122,13 @@ class PrivateSparseRegression(PrivateLinearRegression):
 
         Raises:
             HorizonError: more rows than are left.
-            BudgetError, DataError, ValueError, TypeError, LedgerError: as in `fit`; no ``n_rows``,
-                or another schema than in the first call.
+            BudgetError, DataError, ValueError, TypeError, LedgerError: as in `fit`; or another
+                schema than in the first call.
+            AttributeError: ``n_rows`` is not stated.
         """
-        if self.n_rows is None:
-            raise ValueError("n_rows: state the number of rows of all calls together, it is public")
         given = self._given(X, y, people)
         stream = self._stream
-        rows = count(n_rows=self.n_rows) if stream is None else stream.rows
+        rows = count(n_rows=cast(int, self.n_rows)) if stream is None else stream.rows
         came = 0 if stream is None else stream.counts.rows
         if came + given.rows > rows:
             raise HorizonError(
@@ -149,19 +155,14 @@ class PrivateSparseRegression(PrivateLinearRegression):
         self._private_counts = stream.counts
         return self
 
-    def _learn(self, given: Given, account: Account, learner: Any) -> None:
-        inputs, targets, people, _ = given.records
-        seed = secrets.randbits(128) if self.simulate_noise is None else self.simulate_noise
-        order = np.random.default_rng(seed).permutation(account.users)
-        came = order < given.rows
-        rows = np.full((account.users, inputs.shape[1]), np.nan)
-        labels = np.full(account.users, np.nan)
-        rows[came], labels[came] = inputs[order[came]], np.asarray(targets)[order[came]]
-        ids = None if people is None else [people[i] if i < given.rows else None for i in order]
-        learner.partial_fit(rows, labels, people=ids)
+    def _reads_once(self, encoding: Encoding) -> bool:
+        return True
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_stream": None}
+
+    def _features(self, X: Any, *, reset: bool) -> Any:
+        return super()._features(X, reset=reset and self._stream is None)
 
     def _terms(self) -> Terms:
         terms = super()._terms()
@@ -171,6 +172,10 @@ class PrivateSparseRegression(PrivateLinearRegression):
     def _learner(self, encoding: Encoding, n: int) -> Fitter:
         method: Any = self.method
         if self.constraint == "simplex":
+            if encoding.dim < 2:
+                raise ValueError(
+                    f"n_features = {encoding.dim}: a simplex mixes at least two inputs"
+                )
             return cast(Fitter, DPPOFW(Simplex(encoding.dim), method=method))
         if self.constraint != "l1":
             raise ValueError(f"constraint = {self.constraint!r}: must be 'l1' or 'simplex'")

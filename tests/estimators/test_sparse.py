@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.utils.estimator_checks import check_estimator
 
 from privlearn import ApproxDP
 from privlearn.accountants.audit import audit
@@ -110,14 +111,15 @@ def test_what_is_declared_wrongly_is_named_before_anything_is_spent(tmp_path: Pa
         ({"radius": -1}, "radius"),
         ({"method": "frank"}, "method"),
         ({"constraint": "simplex", "method": "choices"}, "ℓ1 ball only"),
-        ({"n_rows": 0}, "n_rows"),
     ):
-        broken = model(ledger=path, simulate_noise=None, **options)
         with pytest.raises(ValueError, match=told):
-            broken.partial_fit(X, y) if "n_rows" in options else broken.fit(X, y)
-        assert not path.exists()
-    with pytest.raises(ValueError, match="n_rows: state the number of rows"):
-        model().partial_fit(X, y)
+            model(ledger=path, simulate_noise=None, **options).fit(X, y)
+    with pytest.raises(ValueError, match="n_rows"):
+        model(ledger=path, n_rows=0).partial_fit(X, y)
+    with pytest.raises(ValueError, match="n_features = 1"):
+        model(ledger=path, constraint="simplex").fit(X[:, :1], y)
+    assert not path.exists()
+    assert not hasattr(model(), "partial_fit")
     stream = model(n_rows=N).partial_fit(X[:10], y[:10])
     stream.set_params(bounds=(-2, 2))
     with pytest.raises(ValueError, match="another than in the first call"):
@@ -135,3 +137,11 @@ def test_frames_and_schemas_are_read(tmp_path: Path) -> None:
     found = PrivateSparseRegression(BUDGET, schema=schema, simulate_noise=1).fit(columns)
     assert list(found.feature_names_in_) == ["c0", "c3", "c7"]
     assert found.score(columns) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_only_the_check_fails_that_asks_to_raise_for_contents() -> None:
+    found = check_estimator(model(bounds=(-5, 5), target_bounds=(-3, 3), n_rows=200), on_fail=None)
+    failed = {one["check_name"] for one in found if one["status"] == "failed"}
+    assert len(found) > 45
+    assert failed == {"check_supervised_y_no_nan"}, "y is infinite: the record is null"
