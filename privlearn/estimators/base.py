@@ -290,7 +290,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.method_ = self.method
         self._head = account.head
         self.certificate_ = account.close()
-        self.ledger_ = None if account.path is None else str(account.path)
+        self.ledger_ = account.path
         self.guarantee_ = told(self.certificate_, self.ledger_, shared=self.accountant is not None)
         self._private_counts = given.counts
         self._log("ends: %s", self.guarantee_)
