@@ -19,12 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from privlearn.accountants import CentralAccountant, Certificate, Delegated
 from privlearn.errors import BudgetError
 from privlearn.estimators.accounts import STATE_IT, Book
-from privlearn.estimators.base import (
-    Given,
-    PrivateEstimator,
-    side_information,
-    told,
-)
+from privlearn.estimators.base import Given, PrivateEstimator, side_information, told
 from privlearn.estimators.choice import PrivateChoiceModel
 from privlearn.estimators.models import LinearModel, PublicModel
 from privlearn.estimators.search_plan import SearchPlan, planned
@@ -195,8 +190,9 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] 
         _check_rows_are_people(given)
         currencies = [each._currency(given.encoding) for each in candidates]
         plan = self._planned(budget, currencies)
-        search = _Search(candidates, given, plan, book, _common(currencies), self.held_out)
-        index, best = search.stopping(self._told()) if plan.way == "stopping" else search.every()
+        split = public_split(given.rows, self.held_out, seed=seed)
+        search = _Search(candidates, given, plan, book, _common(currencies), split)
+        index, best = search.stopping(self._grid()) if plan.way == "stopping" else search.every()
         self.best_index_, self.best_params_ = index, list(ParameterGrid(self.grid))[index]
         self.certificate_ = book.certificate(float(budget.delta))
         self.ledger_ = book.path
@@ -251,7 +247,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] 
         gaussian = common is GaussianDP
         return planned(len(currencies), budget, default, self.method, gaussian=gaussian)
 
-    def _told(self) -> list[dict[str, str]]:
+    def _grid(self) -> list[dict[str, str]]:
         return [
             {name: f"{value!r:.80}" for name, value in sorted(each.items())}
             for each in ParameterGrid(self.grid)
@@ -268,15 +264,14 @@ class _Search:
         plan: SearchPlan,
         book: Book,
         currency: type[Currency],
-        held_out: float | int,
+        split: tuple[NDArray[np.intp], NDArray[np.intp]],
     ) -> None:
         self._candidates, self._plan, self._book = candidates, plan, book
         self._currency, self._encoding = currency, given.encoding
         n, records = given.rows, given.records
-        first, last = public_split(n, held_out)
-        for name, side in (("learn", first), ("held_out", last)):
-            if not len(side):
-                raise ValueError(f"held_out = {held_out!r}: no rows of {n} to {name}")
+        first, last = split
+        if not len(first) or not len(last):
+            raise ValueError(f"held_out: {len(last)} of {n} rows: must leave some on both sides")
         self._learn, self._users = range(len(first)), range(n)
         self._held = range(len(first), n)
         order = np.r_[first, last]

@@ -159,6 +159,8 @@ def test_the_better_candidate_is_chosen(method: str) -> None:
     search = turned(method=method).fit(X, Y)
     assert search.best_params_ == {"turned": 0}
     assert search.best_index_ == 1
+    again = turned(method=method).fit(X, Y)  # simulated
+    assert np.array_equal(again.best_estimator_.coef_, search.best_estimator_.coef_)
     assert search.score(X, Y) > 0.8
     assert search.predict(X[:3]).shape == (3,)
     assert not hasattr(search, "cv_results_")
@@ -357,7 +359,7 @@ def test_a_choice_among_models_of_one_schema_pays_its_epsilon(tmp_path: Path) ->
     [
         ({"budget": None}, BudgetError, "budget: state it"),
         ({"budget": PureDP(1)}, TypeError, "paid as ApproxDP"),
-        ({"held_out": 0}, ValueError, "to held_out"),
+        ({"held_out": 0}, ValueError, "on both sides"),
         ({"grid": {"turned": [1]}}, ValueError, "1 candidate"),
         ({"grid": {"bounds": [(-1, 1), (-2, 2)]}}, ValueError, "same for all candidates"),
         ({"grid": {"budget": [1, 2]}}, ValueError, "same for all candidates"),
