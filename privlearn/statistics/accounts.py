@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from privlearn.accountants import CentralAccountant, Certificate, in_gaussian, in_zcdp
+from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.shown_numbers import up
+from privlearn.accountants.tight_composition import QUICK
 from privlearn.errors import BudgetError, LedgerError, PrivlearnError
 from privlearn.ledger import Ledger
 from privlearn.ledger.reader import iterate_records
@@ -23,8 +26,9 @@ from privlearn.rows import Rows, merge
 from privlearn.rows.domains import Array
 from privlearn.statistics.queries import InGroup, Query, Records
 from privlearn.tables import Schema, Table
-from privlearn.values.exact import exact_text
+from privlearn.values.exact import exact_text, float_down
 
+_SPARE: Final = 1.002  # Of ε, for what a numerical composition adds
 _AT_ONCE: Final = 2**22  # Numbers of contributions that are opened together
 _LOOKED: Final = (
     "whoever wrote the schema had seen private values of these data: what the schema tells of them "
@@ -117,20 +121,51 @@ def plan_for(queries: Sequence[Query], terms: Terms) -> Planned:
     made: list[Planned] = []
     refused: Exception | None = None
     for cap in terms.currencies():
-        part = cap.share(Fraction(1, len(queries)))
         try:
-            each = [query.mechanisms(part) for query in queries]
+            planned = _at(cap, queries)
         except (BudgetError, ValueError) as error:
             refused = error
             continue
-        errors = [query.error(found) for query, found in zip(queries, each, strict=True)]
-        badness = math.fsum(map(math.log, errors)) / len(errors)
-        joined = {label: mechanism for found in each for label, mechanism in found.items()}
-        made.append(Planned(cap, joined, badness))
+        if isinstance(cap, ZCDP) and isinstance(terms.budget, ApproxDP):
+            planned = _up_to(terms.budget, planned, queries)
+        made.append(planned)
     if not made:
         assert refused is not None
         raise refused
     return min(made, key=lambda planned: planned.badness)
+
+
+def _at(cap: Currency, queries: Sequence[Query]) -> Planned:
+    part = cap.share(Fraction(1, len(queries)))
+    each = [query.mechanisms(part) for query in queries]
+    errors = [query.error(found) for query, found in zip(queries, each, strict=True)]
+    badness = math.fsum(map(math.log, errors)) / len(errors)
+    joined = {label: mechanism for found in each for label, mechanism in found.items()}
+    return Planned(cap, joined, badness)
+
+
+def _up_to(promise: ApproxDP, planned: Planned, queries: Sequence[Query]) -> Planned:
+    """The same with less noise, where its own composition is below what ρ promises.
+
+    ε falls about as noise grows, which finds the factor; that it holds is then computed.
+    """
+    target, delta = float_down(promise.epsilon), float_down(promise.delta)
+    factor = _epsilon(planned, delta) / target * _SPARE
+    for _ in range(3):
+        if not 0 < factor < 1:
+            break
+        rho = Fraction(planned.cap.amounts[0]) / Fraction(factor) ** 2
+        better = _at(ZCDP(rho.limit_denominator(10**12)), queries)
+        reached = _epsilon(better, delta)
+        if reached <= target:
+            return better
+        factor *= reached / target * _SPARE
+    return planned
+
+
+def _epsilon(planned: Planned, delta: float) -> float:
+    losses = Counter(mechanism.loss() for mechanism in planned.mechanisms.values())
+    return evaluate(list(losses.items()), effort=QUICK).epsilon(delta).value
 
 
 @final
@@ -166,10 +201,8 @@ def answers(queries: Sequence[Query], table: Table, terms: Terms) -> Answers:
     told = ["bounds and values of the columns are declared public"]
     told += [_LOOKED] * table.schema.looked_at_data
     book, path = _book(terms)
-    pure = isinstance(planned.cap, PureDP) or not isinstance(terms.budget, ApproxDP)
     accountant: CentralAccountant[Any] = CentralAccountant(
-        planned.cap if pure else terms.budget,
-        currency=type(planned.cap),
+        planned.cap,
         users=range(n),
         ledger=book,
         noise=noise,
