@@ -1,4 +1,4 @@
-"""The command line: ``quickstart``, ``run``, ``audit``, ``check``, ``errata``, ``reproduce``.
+"""The command line: ``quickstart``, ``schema``, ``run``, ``audit``, ``check``, ``errata``, ….
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
 ledger is of a simulation; 4 the ledger cannot be read, or is hostile; 5 a check refuted nothing and
@@ -29,6 +29,7 @@ from privlearn.cli.packages import packages
 from privlearn.cli.people import people_app
 from privlearn.cli.price import calibrate, delta, epsilon
 from privlearn.cli.run import quickstart, run_app
+from privlearn.cli.schema import schema
 from privlearn.cli.serve import access_app, serve
 from privlearn.errors import LedgerError, PrivlearnError
 
@@ -39,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # else line breaks of docstrings stay
 )
-for command in (quickstart, audit, epsilon, delta, calibrate, check, packages, serve):
+for command in (quickstart, audit, epsilon, delta, calibrate, check, packages, schema, serve):
     app.command()(command)
 for signing_command in (certify, verify, witness):
     app.command()(signing_command)

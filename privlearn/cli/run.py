@@ -30,6 +30,7 @@ from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_i
 
 run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
 
+_NAMES = {"schema_file": "--schema"}  # Options that are not named as their setting
 _FILE_ONLY = {"learner", "side_information"}  # Settings that are no options
 
 
@@ -131,11 +132,12 @@ def _in_order(form: type[RunConfig]) -> list[str]:
 def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     """A setting on the command line; None where it is not given."""
     text = " ".join((field.description or "").split())
+    names = [_NAMES[name]] if name in _NAMES else []
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[_typed(field.annotation) | None, typer.Option(help=text)],
+        annotation=Annotated[_typed(field.annotation) | None, typer.Option(*names, help=text)],
     )
 
 

@@ -26,7 +26,7 @@ from privlearn.losses.budget_texts import (
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP
 from privlearn.runs.persons import PersonConfig
 from privlearn.runs.persons import RunConfig as RunConfig
-from privlearn.runs.user_tables import SHIPPED
+from privlearn.runs.shipped_tables import SHIPPED
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
     "tofw": ("whitened", "plain", "buffered"),
@@ -125,6 +125,9 @@ class TableConfig(PersonConfig):
     learner: Literal["tofw", "pofw", "hdb"]
     data: str
     """diabetes, breast_cancer, digits, or your CSV or Parquet file."""
+    schema_file: str | None = None
+    """TOML or JSON file that says what the columns are, as privlearn schema drafts it; in place of
+    target, columns, classes and bounds."""
     target: str | None = None
     """Column to predict."""
     columns: Names | None = None
@@ -158,8 +161,8 @@ class TableConfig(PersonConfig):
     horizon: Horizon | None = None
     """Number of users (of rows or visits, where people come back), public."""
     held_out: HeldOut | None = None
-    """Rows after the horizon that score the fit, for the operator; default for shipped tables: a
-    fifth of the rows."""
+    """Further rows that score the fit, for the operator, drawn by the seed from horizon + held_out
+    rows; default for shipped tables: a fifth of the rows."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -177,7 +180,7 @@ class TableConfig(PersonConfig):
                     f"±{LARGEST:g} and at least {LEAST:g} apart"
                 )
         if self.data not in SHIPPED:
-            if self.target is None:
+            if self.target is None and self.schema_file is None:
                 raise ValueError(
                     "target: name the column of your file that is to be predicted (data = "
                     f"{self.data!r} is none of the shipped {', '.join(SHIPPED)})"
@@ -222,7 +225,7 @@ class TableConfig(PersonConfig):
             if self.label_bound is not None or self.label_centre is not None:
                 raise ValueError("label_bound, label_centre: for regressions, without classes")
         if self.learner == "hdb":
-            if self.data not in SHIPPED and self.classes is None:
+            if self.data not in SHIPPED and self.classes is None and self.schema_file is None:
                 raise ValueError("classes: name the classes of the target, which are the arms")
             if self.held_out:
                 raise ValueError("held_out: a bandit is scored on the users it serves")

@@ -160,6 +160,8 @@ _plain_number = number_reader()
 
 
 def _label_number(label: Any) -> float | None:
+    if not isinstance(label, str):
+        return float(label)
     value = truth(label)
     value = _plain_number(label) if math.isnan(value) else value
     return None if math.isnan(value) else value

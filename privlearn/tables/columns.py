@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn.rows.domains import Array
-from privlearn.tables.cells import number_pattern, number_reader
+from privlearn.tables.cells import number_pattern, number_reader, person_of
 from privlearn.values.user_code import FAILED, attempted
 
 T = TypeVar("T")
@@ -44,29 +45,47 @@ def text_numbers(texts: Any, marks: Marks) -> Array:
         plain = compute.replace_substring(plain, marks.decimal, ".")
         found = attempted(compute.cast, plain, pyarrow.float64())
     if found is FAILED:  # such as a number beyond doubles
-        return np.array(_each(texts.to_pylist(), number_reader(*marks), np.nan), dtype=np.float64)
+        return np.array(_each(texts.to_pylist(), number_reader(*marks), np.nan))
     numbers = np.array(found.to_numpy(), dtype=np.float64)
     numbers[~np.isfinite(numbers)] = np.nan
     return numbers
 
 
-def distinct(part: Any, read: Callable[[Any], T], failed: T) -> list[T]:
-    """What ``read`` makes of each cell; ``failed`` where it fails, which costs no other cell.
+def people_in(part: Any) -> tuple[str | None, ...]:
+    """Ids of persons, None where a cell is none, which costs no other cell.
 
     Args:
         part: an array of shape (n,), or a series of narwhals.
-        read: called once for equal texts.
-        failed: also of a missing cell.
     """
+    known, places = _distinct(part)
+    if places is None:
+        return tuple(_each(known, person_of, None))
+    found = [*_each(known, person_of, None), None]
+    return tuple(found[place] for place in places.tolist())
+
+
+def values_in(part: Any, read: Callable[[Any], float]) -> Array:
+    """What ``read`` makes of each cell, shape (n,); NaN where it fails, which costs no other cell.
+
+    Args:
+        part: as of `people_in`.
+        read: called once for equal texts.
+    """
+    known, places = _distinct(part)
+    found = np.array([*_each(known, read, np.nan), np.nan], dtype=np.float64)
+    return found[:-1] if places is None else found[places]
+
+
+def _distinct(part: Any) -> tuple[Sequence[Any], NDArray[np.intp] | None]:
+    """Different cells and which of them stands where, −1 for none; or all, where that is slow."""
     if isinstance(part, np.ndarray):
-        return _each(part.tolist(), read, failed)
+        return part.tolist(), None
     native = part.to_native()
     if type(native).__module__.partition(".")[0] == "pyarrow":
         coded = attempted(_coded, native)
         if coded is not FAILED:
-            found = [*_each(_cells(coded.dictionary), read, failed), failed]
-            return [found[place] for place in coded.indices.fill_null(-1).to_pylist()]
-    return _each(_cells(part), read, failed)
+            return _cells(coded.dictionary), coded.indices.fill_null(-1).to_numpy()
+    return _cells(part), None
 
 
 def _coded(column: Any) -> Any:

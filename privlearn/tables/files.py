@@ -16,12 +16,12 @@ from typing import Any, BinaryIO, Final, cast
 from privlearn.errors import DataError
 from privlearn.storage.foreign_files import open_regular
 from privlearn.tables.cells import is_number
-from privlearn.tables.columns import Marks
 from privlearn.tables.lines import Screen, header_of, line_chunks
 from privlearn.tables.schema import Schema
 from privlearn.values.user_code import FAILED, attempted, from_outside
 
-_BATCH: Final = 65_536
+_BATCH: Final = 32_768
+_BUFFER: Final = 2**20  # else a row group is in memory as a whole
 _PARQUET: Final = (".parquet", ".pq")
 
 
@@ -33,7 +33,7 @@ class TableFile:
         schema: how a CSV file is written.
 
     Attributes:
-        marks: how the numbers of a CSV file are written, whose columns are text; else None.
+        csv: whether it is CSV, whose columns are text.
 
     Raises:
         DataError: pyarrow is not installed.
@@ -41,8 +41,7 @@ class TableFile:
 
     def __init__(self, path: str | os.PathLike[str], schema: Schema) -> None:
         self.path, self._schema = os.fspath(path), schema
-        self._parquet = self.path.lower().endswith(_PARQUET)
-        self.marks = None if self._parquet else Marks(schema.decimal, schema.thousands)
+        self.csv = not self.path.lower().endswith(_PARQUET)
         try:
             import pyarrow.csv
             import pyarrow.parquet  # noqa: F401  # both are used below, late
@@ -60,7 +59,7 @@ class TableFile:
         import pyarrow
 
         with self._opened() as file:
-            if self._parquet:
+            if not self.csv:
                 return pyarrow.parquet.ParquetFile(file).schema_arrow.empty_table()
             names = self._names(file)
         return pyarrow.table([pyarrow.array([], pyarrow.string())] * len(names), names=names)
@@ -74,18 +73,18 @@ class TableFile:
             DataError: the file cannot be read.
         """
         with self._opened() as file:
-            if self._parquet:
+            if not self.csv:
                 import pyarrow
 
-                found = pyarrow.parquet.ParquetFile(file)
-                for batch in found.iter_batches(_BATCH, columns=list(wanted)):
+                found = pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
+                for batch in found.iter_batches(_BATCH, columns=list(wanted), use_threads=False):
                     yield pyarrow.Table.from_batches([batch]), {}
             else:
                 yield from self._csv_batches(file, wanted)
 
     def may_be_a_row(self, names: Sequence[str]) -> bool:
         """Whether the first line of a CSV file looks like somebody's cells."""
-        return not self._parquet and any(not name or is_number(name) for name in names)
+        return self.csv and any(not name or is_number(name) for name in names)
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:

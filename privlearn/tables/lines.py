@@ -44,9 +44,15 @@ def line_chunks(file: BinaryIO) -> Iterator[list[bytes]]:
         lines = (left + block).split(b"\n")
         left = lines.pop()[: LONGEST_LINE + 1]  # what is too long stays so, whatever follows
         if lines:
-            yield [line if len(line) <= LONGEST_LINE else b"" for line in lines]
+            yield _short(lines)
     if left:
-        yield [left if len(left) <= LONGEST_LINE else b""]
+        yield _short([left])
+
+
+def _short(lines: list[bytes]) -> list[bytes]:
+    if max(map(len, lines)) <= LONGEST_LINE:
+        return lines
+    return [line if len(line) <= LONGEST_LINE else b"" for line in lines]
 
 
 class Screen:
@@ -63,7 +69,7 @@ class Screen:
     def __init__(self, cells: int, separator: str, encoding: str) -> None:
         self.cells, self._separator, self._encoding = cells, separator, encoding
         mark = re.escape(separator.encode())
-        cell = rb'(?:"(?:[^"\r]|"")*"|[^"\r' + mark + rb"]*)"
+        cell = rb'(?:"(?:[^"\r]++|"")*+"|[^"\r' + mark + rb"]*+)"
         self._whole = re.compile(cell + rb"(?:" + mark + cell + rb"){%d}" % (cells - 1))
         self._blank = (b'""' if cells == 1 else b"") + separator.encode() * (cells - 1)
 
@@ -71,15 +77,18 @@ class Screen:
         """The lines to be read, as many as before, and what was wrong with some, by place."""
         lines = self._as_utf8(lines)
         mark, count, broken = self._separator.encode(), self.cells - 1, dict[int, str]()
-        for place, line in enumerate(lines):
-            if b'"' in line or b"\r" in line or line.count(mark) != count:
-                if line.endswith(b"\r"):
-                    line = lines[place] = line[:-1]
-                if not self._whole.fullmatch(line):
-                    try:
-                        lines[place] = self._rewritten(line)
-                    except ValueError as error:
-                        lines[place], broken[place] = self._blank, str(error)
+        odd = [
+            place
+            for place, line in enumerate(lines)
+            if line.count(mark) != count or b'"' in line or b"\r" in line
+        ]
+        for place in odd:
+            line = lines[place] = lines[place].removesuffix(b"\r")
+            if not self._whole.fullmatch(line):
+                try:
+                    lines[place] = self._rewritten(line)
+                except ValueError as error:
+                    lines[place], broken[place] = self._blank, str(error)
         return lines, broken
 
     def blank(self, count: int) -> list[bytes]:
@@ -90,7 +99,7 @@ class Screen:
         plain = codecs.lookup(self._encoding).name == "utf-8"
         if plain and attempted(b"\n".join(lines).decode) is not FAILED:
             return lines
-        return [line.decode(self._encoding, "replace").encode() for line in lines]
+        return [line.decode(self._encoding, "backslashreplace").encode() for line in lines]
 
     def _rewritten(self, line: bytes) -> bytes:
         cells = cells_of(line, self._separator)

@@ -7,7 +7,6 @@ pandas column of objects or text is contents, too, as pandas takes its type from
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -19,20 +18,18 @@ from privlearn.errors import DataError
 from privlearn.rows.domains import Array
 from privlearn.rows.tabular import block_from, objects
 from privlearn.tables.cells import (
-    LabelPlaces,
     days_reader,
     number_reader,
-    person_of,
     truth,
 )
-from privlearn.tables.columns import Marks, distinct, text_numbers
+from privlearn.tables.columns import Marks, people_in, text_numbers, values_in
 from privlearn.tables.encoding import Encoding
 from privlearn.tables.files import TableFile
 from privlearn.tables.schema import Boolean, Category, Date, Kind, Number, Schema
 from privlearn.tables.table import Table, joined
 from privlearn.values.user_code import FAILED, attempted
 
-_BATCH: Final = 65_536
+_BATCH: Final = 32_768
 _DAY: Final = 86_400.0
 
 
@@ -90,34 +87,25 @@ def read_encoded(
     Raises:
         DataError, TypeError: as `read`.
     """
-    parts: list[tuple[Array, Array | None]] = []
+    schema, n = encoding.schema, 0
+    inputs, targets = np.empty((0, encoding.dim)), np.empty(0)
     whose: list[str | None] = []
     messages: list[tuple[int, str]] = []
-    n = 0
-    schema = encoding.schema
     for table in batches(source, schema, target=target, people=people):
-        targets = None if schema.target is None else encoding.targets(table)
-        parts.append((encoding.inputs(table), targets))
+        stop = n + len(table)
+        # large arrays grow in place, where a list of parts would be in memory twice when joined
+        inputs.resize((stop, encoding.dim), refcheck=False)
+        inputs[n:] = encoding.inputs(table)
+        if schema.target is not None:
+            targets.resize(stop, refcheck=False)
+            targets[n:] = encoding.targets(table)
         whose += table.people or ()
         messages += ((n + row, text) for row, text in table.messages)
-        n += len(table)
-        named = table.people is not None
+        named, n = table.people is not None, stop
     if not n:
         raise DataError(_NO_ROW)
-    found = Encoded(
-        np.empty((n, encoding.dim)),
-        None if schema.target is None else np.empty(n),
-        tuple(whose) if named else None,
-        messages,
-    )
-    while parts:  # the last first, so that each is given back as soon as it was copied
-        inputs, targets = parts.pop()
-        part = slice(n - len(inputs), n)
-        found.inputs[part] = inputs
-        if found.targets is not None:
-            found.targets[part] = targets
-        n = part.start
-    return found
+    labels = None if schema.target is None else targets
+    return Encoded(inputs, labels, tuple(whose) if named else None, messages)
 
 
 def batches(
@@ -162,7 +150,7 @@ def _of_file(file: TableFile, schema: Schema) -> Iterator[Table]:
         }
         if schema.person is not None:
             columns[_PEOPLE] = columns.pop(schema.person)
-        yield from _parts(schema, columns, len(frame), broken, marks=file.marks)
+        yield from _parts(schema, columns, len(frame), broken, csv=file.csv)
 
 
 def _parts(
@@ -170,12 +158,14 @@ def _parts(
     columns: Mapping[str | None, Any],
     n: int,
     broken: Mapping[int, str],
-    marks: Marks | None = None,
+    *,
+    csv: bool = False,
 ) -> Iterator[Table]:
+    marks = Marks(schema.decimal, schema.thousands)
     readers: dict[str | None, _Reader] = {}
     for name, column in columns.items():
         kind = None if name is _PEOPLE else schema.columns[str(name)]
-        readers[name] = _reader(_said(name), kind, column, marks)
+        readers[name] = _reader(_said(name), kind, column, marks, csv=csv)
     for start in range(0, n, _BATCH):
         stop = min(start + _BATCH, n)
         found = {name: readers[name](start, stop) for name in readers}
@@ -196,6 +186,16 @@ def _at_least(rows: int, parts: Iterable[Table]) -> Iterator[Table]:
 
 _NO_ROW: Final = "there is no row; a table must have at least one"
 _PEOPLE: Final = None
+_NUMBERS: Final = ("numbers", "reals")
+_LABELS: Final = (*_NUMBERS, "text", "codes")
+_ACCEPTED: Final[dict[type, tuple[str, tuple[str, ...]]]] = {
+    Number: ("numbers or booleans", _NUMBERS),
+    Category: ("text, numbers, booleans or categories", _LABELS),
+    Boolean: ("booleans, numbers or text", _LABELS),
+    Date: ("dates, or text such as 2015-01-31", ("dates", "text")),
+    type(None): ("text or integers", ("numbers", "text", "codes")),
+}
+_SHOWN: Final = 30
 _FORMS: Final = {
     **dict.fromkeys("biuf", "numbers"),
     **dict.fromkeys("UT", "text"),
@@ -318,74 +318,69 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:30])) + (", …" if len(names) > 30 else "")
 
 
-def _reader(what: str, kind: Kind | None, column: Any, marks: Marks | None) -> _Reader:
+def _reader(what: str, kind: Kind | None, column: Any, marks: Marks, *, csv: bool) -> _Reader:
     """A function from a range of rows to their cells, after a check of the column's type.
 
-    With ``marks`` it is a column of a CSV file, whose text may be of any kind.
+    The text of a CSV file may be of any kind.
     """
-    form = form_of(column) if marks is None else "cells"
-    check_form(what, kind, form, str(column.dtype))
-    places = LabelPlaces(kind.values, other=kind.other) if isinstance(kind, Category) else None
-    each = cell_reader(kind, places)
+    form = "cells" if csv else form_of(column)
+    _check_form(what, kind, form, _type_of(column))
+    if isinstance(kind, Category) and form in (*_NUMBERS, "codes") and not kind.places.numeric:
+        raise DataError(
+            f"{what} has type {_type_of(column)}, and none of its declared values "
+            f"{_listed(kind.values)} is a number: no cell can ever match"
+        )
+    each = _cell_reader(kind, marks)
 
     def cells(start: int, stop: int) -> Any:
         part = column[start:stop]
         if kind is None:
-            return tuple(distinct(part, person_of, None))
-        if form == "numbers":
-            return of_numbers(kind, _floats(part), places)
+            return people_in(part)
+        if form in _NUMBERS:
+            return _of_numbers(kind, _floats(part))
         if form == "dates" and isinstance(kind, Date):
             return _days(kind, part)
-        if marks is not None and isinstance(kind, Number):
+        if csv and isinstance(kind, Number):
             return text_numbers(part.to_native(), marks)
-        return np.array(distinct(part, each, math.nan), dtype=np.float64)
+        return values_in(part, each)
 
     return cells
 
 
-def check_form(what: str, kind: Kind | None, form: str, dtype: str) -> None:
-    """Whether a column of such cells ("numbers", "text", "dates" or "cells") can be of a kind.
+def _check_form(what: str, kind: Kind | None, form: str, dtype: str) -> None:
+    """Whether a column of such cells, as of `form_of`, can be of a kind.
 
     Raises:
         DataError: it never can.
     """
-    accepted = {
-        Number: ("numbers or booleans", ("numbers",)),
-        Category: ("text, numbers, booleans or categories", ("numbers", "text")),
-        Boolean: ("booleans, numbers or text", ("numbers", "text")),
-        Date: ("dates, or text such as 2015-01-31", ("dates", "text")),
-        type(None): ("text or whole numbers", ("numbers", "text")),
-    }[type(kind)]
-    if form != "cells" and form not in accepted[1]:
+    takes, forms = _ACCEPTED[type(kind)]
+    if form != "cells" and form not in forms:
         declared = "a person's id" if kind is None else type(kind).__name__
         raise DataError(
-            f"{what} has type {dtype[:30]}; it is declared as {declared}, which takes "
-            f"{accepted[0]}: convert it, or change the schema"
-        )
-    if (
-        isinstance(kind, Category)
-        and form == "numbers"
-        and not LabelPlaces(kind.values, other=kind.other).numeric
-    ):
-        raise DataError(
-            f"{what} has type {dtype[:30]}, and none of its declared values {_listed(kind.values)} "
-            "is a number: no cell can ever match"
+            f"{what} has type {dtype}; it is declared as {declared}, which takes {takes}: convert "
+            "it, or change the schema"
         )
 
 
-def cell_reader(kind: Kind | None, places: LabelPlaces | None) -> Callable[[Any], float]:
+def _type_of(column: Any) -> str:
+    native = column if isinstance(column, np.ndarray) else column.to_native()
+    shown = " ".join(str(getattr(native, "type", None) or native.dtype).split())
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+
+
+def _cell_reader(kind: Kind | None, marks: Marks) -> Callable[[Any], float]:
     """A function from one cell to its value in `Table.column`, or NaN."""
     if isinstance(kind, Boolean):
         return truth
     if isinstance(kind, Date):
         return days_reader(kind.start)
-    return number_reader() if places is None else places.of_cell
+    return kind.places.of_cell if isinstance(kind, Category) else number_reader(*marks)
 
 
-def of_numbers(kind: Kind, values: Array, places: LabelPlaces | None) -> Array:
+def _of_numbers(kind: Kind, values: Array) -> Array:
     """Cells of a column whose type is numeric, shape (n,)."""
-    if places is not None:
-        return places.of_numbers(values)
+    if isinstance(kind, Category):
+        return kind.places.of_numbers(values)
     if isinstance(kind, Boolean):
         return np.where((values == 0) | (values == 1), values, np.nan)
     return np.where(np.isfinite(values), values, np.nan)
@@ -396,7 +391,7 @@ def names_and_forms(source: Any) -> list[tuple[str, str]]:
     if isinstance(source, str | os.PathLike):
         file = TableFile(source, Schema({}))
         source = file.header()
-        if file.marks is not None:
+        if file.csv:
             return [(name, "") for name in source.column_names]
     frame, names = _frame_of(source)
     if frame is None:
@@ -409,20 +404,25 @@ def names_and_forms(source: Any) -> list[tuple[str, str]]:
 
 
 def form_of(column: Any) -> str:
-    """What the type of a column allows: "numbers", "text", "dates", "cells" (anything), or ""."""
+    """What the type of a column allows.
+
+    Returns:
+        "numbers", or "reals" where they cannot be ids; "text", or "codes" for categories that are
+        numbers; "dates"; "cells" for anything; "" for nothing that a kind takes.
+    """
     import narwhals
 
     if isinstance(column, np.ndarray):
         return _FORMS.get(column.dtype.kind, "")
-    kind = column.dtype
+    kind, guessed = column.dtype, column.implementation.is_pandas_like()
     if kind.is_numeric() or kind == narwhals.Boolean:
-        return "numbers"
-    if kind in (narwhals.Object, narwhals.Unknown):
-        return "cells"
-    if kind == narwhals.String:
-        return "cells" if column.implementation.is_pandas_like() else "text"
+        whole = guessed or kind.is_integer()  # pandas has whole numbers with holes as floats
+        return "numbers" if whole else "reals"
+    if kind in (narwhals.Object, narwhals.String):
+        return "cells" if guessed or kind == narwhals.Object else "text"
     if kind in (narwhals.Categorical, narwhals.Enum):
-        return "text"
+        held = getattr(getattr(column.to_native(), "type", None), "value_type", "string")
+        return "text" if "string" in str(held) else "codes"
     return "dates" if kind in (narwhals.Date, narwhals.Datetime) else ""
 
 
@@ -432,7 +432,7 @@ def _floats(part: Any) -> Array:
         return np.asarray(part, dtype=np.float64)
     found = attempted(_plain_floats, part)
     if found is FAILED:  # such as an integer that no float is equal to
-        return np.array(distinct(part, number_reader(), math.nan), dtype=np.float64)
+        return values_in(part, number_reader())
     return found
 
 
@@ -454,7 +454,7 @@ def _days(kind: Date, part: Any) -> Array:
     else:
         found = attempted(_stamps, part)
         if found is FAILED:
-            return np.array(distinct(part, days_reader(kind.start), math.nan), dtype=np.float64)
+            return values_in(part, days_reader(kind.start))
         stamps = found
     start = np.datetime64(kind.start.isoformat(), "us")
     seconds = (stamps.astype("datetime64[us]") - start) / np.timedelta64(1, "s")

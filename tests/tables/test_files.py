@@ -126,7 +126,7 @@ def test_no_line_moves_another_persons_record(
         ("", "1 cell, where the header has 10"),
         ('0,p0,"20,e,,1,true,-1,,', "quotes or line ends are broken"),
         ("0,p0,20\r,e,,1,true,-1,,", "quotes or line ends are broken"),
-        ("0,,20,e,,1,true,-1,,", "whose row"),
+        ("0,,20,e,,1,true,-1,,", "no id says who came"),
         ("0,p0,,e,,1,true,-1,,", "column 'age'"),
         ("0,p0,20,e,,1,maybe,-1,,", "column 'member'"),
         ("0,p0,20,e,,1,true,5.01,,", "column 'y'.*declared range"),
@@ -298,7 +298,7 @@ def test_files_that_cannot_be_read_are_refused_by_name(
         with pytest.raises(DataError, match="cannot be read"):
             read(tmp_path / name, schema)
     parquet.write_table(pyarrow.table({"x": ["1"]}), tmp_path / "t.parquet")
-    with pytest.raises(DataError, match=r"column 'x' has type String.*numbers or booleans"):
+    with pytest.raises(DataError, match=r"column 'x' has type string.*numbers or booleans"):
         read(tmp_path / "t.parquet", schema)
     for module in ("pyarrow", "pyarrow.csv", "pyarrow.parquet"):
         monkeypatch.setitem(sys.modules, module, None)
@@ -311,4 +311,4 @@ def test_a_draft_of_a_file_reads_its_first_line_only(tmp_path: Path) -> None:
     for lines in (LINES, ["Alice"]):
         drafts.append(Schema.draft(write(tmp_path / "t.csv", lines)))
     assert drafts[0] == drafts[1]
-    assert '[columns."age"]\nkind = "?"' in drafts[0]
+    assert 'age = { kind = "?" }' in drafts[0]
