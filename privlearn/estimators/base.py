@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -32,7 +33,7 @@ from privlearn.learners.messages import PrivateCounts
 from privlearn.losses.budgets import Currency
 from privlearn.rows.domains import Array
 from privlearn.tables.encoding import Encoding
-from privlearn.tables.readers import read
+from privlearn.tables.readers import Encoded, read, read_encoded
 from privlearn.tables.schema import Schema, plain_message
 from privlearn.tables.table import Table
 from privlearn.values.participation import Participation
@@ -46,13 +47,41 @@ _OPERATOR_ONLY: Final = frozenset({"private_counts_", "_private_counts"})
 
 
 class Given(NamedTuple):
-    """The records of a fit, sealed in a table, and what is declared of them."""
+    """The records of a fit, and what is declared of them; all but their number is private."""
 
     encoding: Encoding
-    table: Table
+    records: Encoded
+    absent: int = 0
+    """So many of the last stand for records that did not come."""
 
-    def __len__(self) -> int:
-        return len(self.table)
+    @classmethod
+    def of(cls, encoding: Encoding, table: Table) -> Self:
+        """Those of a table that was read."""
+        inputs, targets = encoding.inputs(table), encoding.targets(table)
+        records = Encoded(inputs, targets, table.people, table.messages)
+        return cls(encoding, records, table.absent)
+
+    @property
+    def rows(self) -> int:
+        """How many there are; public."""
+        return len(self.records.inputs)
+
+    @property
+    def counts(self) -> PrivateCounts:
+        """How many are null, and why."""
+        counts = PrivateCounts(self.rows)
+        for _, reason in self.records.messages:
+            counts.add(reason)
+        if self.absent:
+            counts.add("never came", self.absent)
+        return counts
+
+    @property
+    def rule(self) -> Participation | None:
+        """How often a person may have a row; None where each row is a person."""
+        if self.records.people is None:
+            return None
+        return Participation(self.encoding.schema.rows_per_person, pooled=True)
 
 
 class HeldOut(NamedTuple):
@@ -134,16 +163,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             LedgerError: the file of the ledger is there already.
         """
         given = self._given(X, y, people)
-        encoding, table = given
         with self._open_account(given) as account:
             learner = self._started(account, given)
-            self._log("begins with %d records", len(given))
+            self._log("begins with %d records", given.rows)
             with account.progress(type(self).__name__):
-                x, targets = encoding.inputs(table), encoding.targets(table)
-                learner.partial_fit(x, targets, people=table.people)
-                absent = account.users - len(given)
-                if absent:
-                    learner.skip(absent)
+                self._learn(given, account, learner)
             return self._finish(given, account, learner)
 
     def _given(self, X: Any, y: Any, people: Any) -> Given:
@@ -169,7 +193,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             raise ValueError(plain_message(error)) from None
         self._loss(schema)
         target = column_or_1d(y, warn=True)
-        return Given(Encoding(schema), read(X, schema, target=target, people=people))
+        encoding = Encoding(schema)
+        return Given(encoding, read_encoded(X, encoding, target=target, people=people))
 
     def _by_schema(self, X: Any, y: Any, people: Any) -> Given:
         schema = self.schema
@@ -183,12 +208,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self._loss(schema)
         encoding = Encoding(schema)
         if not isinstance(X, Table):
-            X = read(X, schema, target=y, people=people)
+            given = Given(encoding, read_encoded(X, encoding, target=y, people=people))
         elif y is not None or people is not None:
             raise ValueError("y, people: a Table has them; leave them out")
+        else:
+            given = Given.of(encoding, X)
         self.n_features_in_ = len(schema.features)
         self.feature_names_in_ = np.array(schema.features, dtype=object)
-        return Given(encoding, X)
+        return given
 
     def _features(self, X: Any, *, reset: bool) -> Any:
         frame = hasattr(X, "columns") or hasattr(X, "column_names")
@@ -206,37 +233,66 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     def _open_account(self, given: Given) -> Account:
         return Account(
             self._terms(),
-            len(given),
+            given.rows,
             self._currency(given.encoding),
-            _rule(given),
-            _side_information(given.encoding.schema),
+            given.rule,
+            side_information(given.encoding.schema),
         )
 
     def _started(self, account: Account, given: Given) -> Fitter:
         """The learner of an account: all that will be spent stands in its ledger."""
-        encoding, n = given.encoding, len(given)
+        encoding, n = given.encoding, given.rows
         learner = self._learner(encoding, n)
         account.start(learner, self._learner(encoding, n))
         return learner
 
-    def _finish(self, given: Given, account: Account, learner: Fitter) -> Self:
-        """Publishes what was learned, once all have come."""
-        encoding = given.encoding
-        loss = self._loss(encoding.schema)
+    def _reads_once(self, encoding: Encoding) -> bool:
+        """Whether the order of the rows matters, so that they are shuffled."""
+        return self._chosen(encoding).reads_once
+
+    def _learn(self, given: Given, account: Account, learner: Any) -> None:
+        """Hands all records to the learner."""
+        records = given.records
+        if self._reads_once(given.encoding):
+            records = self._shuffled(given, account.users)
+        learner.partial_fit(records.inputs, records.targets, people=records.people)
+        absent = account.users - len(records.inputs)
+        if absent:
+            learner.skip(absent)
+
+    def _shuffled(self, given: Given, users: int) -> Encoded:
+        """All users in random order, as files are often sorted; drawn without looking at a row."""
+        inputs, targets, people, _ = given.records
+        seed = secrets.randbits(128) if self.simulate_noise is None else self.simulate_noise
+        order = np.random.default_rng(seed).permutation(users)
+        came = order < given.rows
+        rows, labels = np.full((users, inputs.shape[1]), np.nan), np.full(users, np.nan)
+        rows[came], labels[came] = inputs[order[came]], np.asarray(targets)[order[came]]
+        ids = None
+        if people is not None:
+            ids = tuple(people[i] if i < given.rows else None for i in order)
+        return Encoded(rows, labels, ids, [])
+
+    def _model_of(self, encoding: Encoding, learner: Any) -> LinearModel:
+        """What the learner has made public."""
         noise = learner.noise_std_
-        self._model = LinearModel(
+        return LinearModel(
             encoding,
-            loss,
+            self._loss(encoding.schema),
             np.atleast_2d(learner.coef_),
             np.atleast_1d(learner.intercept_),
             None if noise is None else np.atleast_2d(noise),
         )
+
+    def _finish(self, given: Given, account: Account, learner: Fitter) -> Self:
+        """Publishes what was learned, once all have come."""
+        self._model = self._model_of(given.encoding, learner)
         self.method_ = self.method
         self._head = account.head
         self.certificate_ = account.close()
         self.ledger_ = None if account.path is None else str(account.path)
         self.guarantee_ = _told(self.certificate_, self.ledger_, shared=self.accountant is not None)
-        self._private_counts = _counts(given.table)
+        self._private_counts = given.counts
         self._log("ends: %s", self.guarantee_)
         return self
 
@@ -260,7 +316,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     @property
     def coef_table_(self) -> CoefficientTable:
-        """Names of the inputs, their coefficients and the intervals that the noise leaves.
+        """Names of the inputs, their coefficients and the least intervals that the noise leaves.
 
         In the scale of the encoding: inputs on [−1, 1] or indicators, a regression's target on
         [−1, 1].
@@ -391,22 +447,8 @@ class TableScore:
         return float(measure(truth, found, sample_weight=sample_weight))
 
 
-def _counts(table: Table) -> PrivateCounts:
-    counts = PrivateCounts(len(table))
-    for _, reason in table.messages:
-        counts.add(reason)
-    if table.absent:
-        counts.add("never came", table.absent)
-    return counts
-
-
-def _rule(given: Given) -> Participation | None:
-    if given.table.people is None:
-        return None
-    return Participation(given.encoding.schema.rows_per_person, pooled=True)
-
-
-def _side_information(schema: Schema) -> list[str]:
+def side_information(schema: Schema) -> list[str]:
+    """What a certificate says of a schema."""
     told = [
         f"bounds, categories and classes of the {len(schema.features)} columns and of the target "
         "are declared public"

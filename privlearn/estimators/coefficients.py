@@ -1,4 +1,4 @@
-"""Coefficients with the intervals that the noise leaves."""
+"""Coefficients with intervals that the noise leaves at least."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ class Coefficient(NamedTuple):
 class CoefficientTable(Sequence[Coefficient]):
     """Coefficients of a fit, in the scale of its encoding, the intercept last of each class.
 
-    ``low`` and ``high`` hold the coefficient that the same learner would have found on these rows
-    without noise, with the stated probability, as far as that is known: they are about the noise
-    and not about other samples, and bias of the learner is not in them.
+    ``low`` and ``high`` are what the noise of the learner's steps leaves open: a least interval.
+    The noise of the coordinates that the steps are taken in is not in it, nor bias, nor sampling of
+    rows.  Measured over repeated fits the spread is .7 to 1.2 times as wide for linear fits of
+    columns that fill their bounds, 1.5 to 4 times for logistic ones, and tens of times for a column
+    that hardly varies, whose coefficient says nothing.
 
     Args:
         rows: of one level.
@@ -82,7 +84,9 @@ class CoefficientTable(Sequence[Coefficient]):
         return import_module("pandas").DataFrame(list(self._rows))
 
     def _texts(self) -> list[list[str]]:
-        lines = [["coefficient", "class", "value", f"{self.level:.0%} interval of the noise"]]
+        lines = [
+            ["coefficient", "class", "value", f"{self.level:.0%} of the steps' noise, at least"]
+        ]
         for name, label, value, low, high in self._rows:
             told = "" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
             lines.append([name, label, f"{value:.4g}", told])

@@ -84,7 +84,7 @@ class _PrivateDisplay(_Display):
 
 @final
 class CoefficientsDisplay(_PublicDisplay):
-    """The largest coefficients of a fit, with the intervals that its noise leaves; public.
+    """The largest coefficients of a fit, with the least intervals that its noise leaves; public.
 
     Args:
         table: all of them.
@@ -114,7 +114,7 @@ class CoefficientsDisplay(_PublicDisplay):
         axes.errorbar(values, places, xerr=half, fmt="o", color=COLORS[0], ecolor=COLORS[2])
         axes.set_yticks(places, [in_plot(name) for name in names], fontsize=8)
         left = len(self.table) - len(rows)
-        title = f"coefficients, {self.table.level:.0%} intervals of the noise"
+        title = f"coefficients; {self.table.level:.0%} of the steps' noise, at least"
         axes.set_title(f"{title}; {left} smaller ones left out" if left else title, fontsize=10)
         axes.set_xlabel("per unit of the encoded input")
 

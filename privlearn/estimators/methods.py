@@ -189,6 +189,8 @@ class Method:
     make: Callable[[Task], Fitter]
     currency: type[Currency]
     losses: tuple[Loss, ...] = ("squared", "logistic")
+    reads_once: bool = False
+    """Whether a row is read in one epoch only, so that the order of rows matters."""
 
 
 def _whitened(task: Task) -> Fitter:
@@ -219,7 +221,7 @@ def _one_pass(task: Task) -> Fitter:
 METHODS: Final[Mapping[str, Method]] = {
     "auto": Method(_whitened, GaussianDP, ("squared", "logistic", "softmax")),
     "descent": Method(_descent, GaussianDP),
-    "one-pass": Method(_one_pass, GaussianDP),
+    "one-pass": Method(_one_pass, GaussianDP, reads_once=True),
     "objective": Method(PerturbedObjective, Renyi),
 }
 

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from scipy.special import expit, softmax
 
 from privlearn.errors import DataError
+from privlearn.estimators.choice_models import CHOICES, ChoiceFile, PublicChoiceModel
 from privlearn.estimators.methods import Loss
 from privlearn.rows.domains import Array
 from privlearn.storage.foreign_files import read_whole
@@ -117,7 +118,7 @@ def save_model(
     Path(path).write_text(text + "\n", "utf-8")
 
 
-def load_model(path: str | os.PathLike[str]) -> PublicModel:
+def load_model(path: str | os.PathLike[str]) -> PublicModel | PublicChoiceModel:
     """Reads a model that `save` wrote, to predict with.
 
     Args:
@@ -134,6 +135,8 @@ def load_model(path: str | os.PathLike[str]) -> PublicModel:
     except (ValueError, RecursionError):
         raise DataError(f"{os.fspath(path)} is no model: it is no JSON") from None
     try:
+        if isinstance(data, dict) and data.get("format") == CHOICES:
+            return PublicChoiceModel(ChoiceFile.model_validate(data))
         return PublicModel(_File.model_validate(data))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -141,6 +143,36 @@ def test_contents_change_nothing_public_and_are_counted_for_the_operator(caplog:
     assert sum("'age'" in reason for reason in counts.reasons) == 1
 
 
+def test_a_schema_by_somebody_who_looked_says_so_in_the_certificate() -> None:
+    looked = dataclasses.replace(SCHEMA, looked_at_data=True)
+    for schema, said in ((SCHEMA, False), (looked, True)):
+        certificate = _classifier(schema=schema, method="one-pass").fit(_frame(60)).certificate_
+        text = " ".join(certificate.composition.assumptions)
+        assert "columns and of the target are declared public" in text
+        assert ("had seen private values" in text) is said
+
+
+def test_a_sorted_table_is_shuffled_where_its_order_matters() -> None:
+    x = np.sort(np.random.default_rng(0).uniform(0, 1, (3000, 1)), axis=0)
+    y = (x[:, 0] > 0.5).astype(int)
+    model = PrivateLogisticRegression(BUDGET, bounds=(0, 1), classes=(0, 1), method="one-pass")
+    learned = []
+
+    def partial_fit(_: Any, labels: Any, **__: Any) -> None:
+        learned.append(labels)
+
+    model._learner = lambda *_: SimpleNamespace(  # type: ignore[method-assign]
+        start=lambda _: None,
+        partial_fit=partial_fit,
+        coef_=np.zeros(1),
+        intercept_=0.0,
+        noise_std_=None,
+    )
+    model.fit(x, y)
+    assert 0.4 < learned[0][:600].mean() < 0.6
+    assert learned[0].sum() == y.sum()
+
+
 def test_a_person_with_many_rows_pays_as_one() -> None:
     frame = _frame().with_columns((pl.int_range(N) // 10).alias("who"))
     schema = Schema(dict(SCHEMA.columns), target="affair", person="who", rows_per_person=10)
@@ -201,7 +233,7 @@ def test_a_saved_model_predicts_without_its_ledger_and_holds_nothing_private(
     model = _classifier().fit(frame)
     model.save(path)
     again = load_model(path)
-    blank = pl.DataFrame({"age": [None], "educ": [None], "job": ["smith"]})
+    blank = frame[:1].select(age=pl.lit(None, pl.Float64), educ=float("nan"), job=pl.lit("smith"))
     for rows in (frame, blank):
         assert (again.predict(rows) == model.predict(rows)).all()
         assert (again.predict_proba(rows) == model.predict_proba(rows)).all()
