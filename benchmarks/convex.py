@@ -215,7 +215,7 @@ def anytime_table(seeds: int, jobs: int) -> Table:
 
 # Learners that read all rows many times --------------------------------------------------------
 
-STEEPNESS = 10.0
+STEEPNESS = 5.0
 """Of logistic labels: their log-odds are this times x·θ*."""
 DESCENT, PLAIN_DESCENT = "WhitenedDescent", "NoisySGD"
 WAYS = (DESCENT, PLAIN_DESCENT, "whitened", "buffered")

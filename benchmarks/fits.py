@@ -157,7 +157,11 @@ FITS: dict[str, Callable[[Task], Linear]] = {
     SGD: _short(partial(ours, "descent")),
     ONE_PASS: partial(ours, "one-pass"),
     OBJECTIVE: _short(partial(ours, "objective")),
-    ADASSP: _short(lambda t: adassp(t.inputs, t.targets, t.row_norm, math.sqrt(t.mass), t.seed)),
+    ADASSP: _short(
+        lambda t: adassp(
+            t.inputs, t.targets, t.row_norm, math.sqrt(t.mass), np.random.default_rng([t.seed, 3])
+        )
+    ),
     DIFFPRIVLIB: _short(
         lambda t: diffprivlib(t.inputs, t.targets, t.row_norm, t.classes, t.epsilon, t.seed)
     ),

@@ -122,12 +122,13 @@ def _residuals(scores: Array, wanted: Array, classes: int) -> Array:
     return np.asarray(shares / shares.sum(axis=1, keepdims=True) - wanted)
 
 
-def adassp(inputs: Array, targets: Array, row_norm: float, mu: float, seed: int) -> Linear:
+def adassp(
+    inputs: Array, targets: Array, row_norm: float, mu: float, rng: np.random.Generator
+) -> Linear:
     """AdaSSP (Wang 2018), a third of μ² each for λ_min, Σxxᵀ and Σxy; |y| <= 1, rows shortened.
 
     With its bound on the noise's eigenvalues at a failure of 0.05.
     """
-    rng = np.random.default_rng([seed, 3])
     rows, bound = with_constant(inputs), row_norm**2 + CONSTANT**2
     dim, part = rows.shape[1], mu / math.sqrt(3)
     gram = rows.T @ rows

@@ -15,6 +15,7 @@ import time
 from typing import Any
 
 import numpy as np
+from private_rivals import CONSTANT, adassp
 from reporting import Table, in_parallel, parser, write
 
 from privlearn.accountants import CentralAccountant
@@ -25,7 +26,6 @@ from privlearn.losses.conversion import gaussian_mu_squared
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
 from privlearn.rows.domains import Array
-from privlearn.runs.records import CONSTANT
 
 FIRST_SEED = 7300
 TUNED = ("dense", "binary", "heavy", "one-hot", "correlated", "mixed")
@@ -111,7 +111,9 @@ def fitted(method: str, inputs: Array, labels: Array, seed: int, classes: bool) 
     users, dim = inputs.shape
     mass = gaussian_mu_squared(EPSILON, DELTA)
     if method == "AdaSSP":
-        return adassp(inputs, labels, math.sqrt(mass), np.random.default_rng([seed, 1]))
+        rng = np.random.default_rng([seed, 1])
+        found = adassp(inputs[:, :-1], labels, math.sqrt(dim - 1), math.sqrt(mass), rng)
+        return np.append(found.coef, found.intercept / CONSTANT)
     options: dict[str, Any] = {"loss": "logistic" if classes else "squared"}
     radius = 5.0 if classes else 2.0
     learner: DPTOFW | DPPOFW
@@ -135,26 +137,6 @@ def fitted(method: str, inputs: Array, labels: Array, seed: int, classes: bool) 
     ) as accountant:
         learner.start(accountant).partial_fit(inputs, labels)
         return learner.coef_
-
-
-def adassp(inputs: Array, labels: Array, mu: float, rng: np.random.Generator) -> Array:
-    """AdaSSP (Wang 2018), replace-one, a third of μ² each for λ_min, Σxxᵀ and Σxy; |y| <= 1.
-
-    With its bound on the noise's eigenvalues at a failure of 0.05.  A reference without accountant
-    or exact noise.
-    """
-    dim = inputs.shape[1]
-    bound, part = dim - 1 + CONSTANT**2, mu / math.sqrt(3)
-    gram = inputs.T @ inputs
-    std = math.sqrt(2) * bound / part
-    noise = np.triu(rng.normal(size=(dim, dim))) * std / math.sqrt(2)
-    noise += np.triu(noise, 1).T
-    noise[np.diag_indices(dim)] *= math.sqrt(2)
-    noisy = std * math.sqrt(dim * math.log(2 * dim**2 / 0.05))
-    least = float(np.linalg.eigvalsh(gram)[0]) + (rng.normal() - 2) * bound / part
-    ridge = max(0.0, noisy - max(least, 0.0))
-    moment = inputs.T @ labels + rng.normal(size=dim) * 2 * math.sqrt(bound) / part
-    return np.asarray(np.linalg.solve(gram + noise + ridge * np.eye(dim), moment))
 
 
 def scored(method: str, kind: str, strength: float, users: int, seed: int, classes: bool) -> float:
