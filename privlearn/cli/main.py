@@ -22,6 +22,7 @@ from privlearn.cli.audit import audit
 from privlearn.cli.certify import certify, verify, witness
 from privlearn.cli.check import check
 from privlearn.cli.commands import announcing_group
+from privlearn.cli.fit import fit_app, predict
 from privlearn.cli.keys import key_app
 from privlearn.cli.ledger import ledger_app
 from privlearn.cli.output import BAD_INPUT, say_error, standard_output, unread
@@ -40,10 +41,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # else line breaks of docstrings stay
 )
-for command in (quickstart, audit, epsilon, delta, calibrate, check, packages, schema, serve):
+_COMMANDS = (quickstart, predict, audit, epsilon, delta, calibrate, check, packages, schema, serve)
+for command in _COMMANDS:
     app.command()(command)
 for signing_command in (certify, verify, witness):
     app.command()(signing_command)
+app.add_typer(fit_app, name="fit")
 app.add_typer(run_app, name="run", cls=announcing_group("run "))
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(key_app, name="key")

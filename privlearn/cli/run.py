@@ -174,13 +174,13 @@ def _run(
     command: str = "privlearn run",
 ) -> None:
     how_to_go_on = _how_to_go_on(run, settings, command)
-    with clear_errors(), _ends_early(out, how_to_go_on, resume=resume):
+    with clear_errors(), ends_early(out, how_to_go_on, resume=resume):
         config = _validated(run.form, settings)
         module, _, function = run.work.partition(":")
         with progress_bars() as progress:
             going_on = {"resume": True} if resume else {}
             outcome = getattr(import_module(module), function)(config, out, progress, **going_on)
-    _show_outcome(outcome)
+    show_outcome(outcome)
 
 
 def _look(form: type[RunConfig], settings: dict[str, Any], out: Path) -> None:
@@ -225,7 +225,8 @@ def _detail(form: Any, item: Any) -> str:
     return f"{name}{shown}: {told}"
 
 
-def _show_outcome(outcome: Any) -> None:
+def show_outcome(outcome: Any) -> None:
+    """Prints what a run leaves behind, and where."""
     from privlearn.reporting.certificates import print_certificate
     from privlearn.reporting.terminal_page import Page
 
@@ -243,7 +244,8 @@ def _show_outcome(outcome: Any) -> None:
 
 
 @contextmanager
-def _ends_early(out: Path, how_to_go_on: str, *, resume: bool) -> Iterator[None]:
+def ends_early(out: Path, how_to_go_on: str, *, resume: bool) -> Iterator[None]:
+    """A block that, if it is cut off, says what the ledgers in ``out`` have spent."""
     from privlearn.cli import interruption
 
     before = interruption.present_ledgers(out)

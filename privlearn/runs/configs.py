@@ -82,7 +82,10 @@ class ChoiceConfig(PersonConfig):
     horizon: Horizon | None = None
     """Number of users (of rows or visits, where people come back), public."""
     items: ItemCount | None = None
-    """Items per user (CSV)."""
+    """Items per user, or the most of a situation (your own file)."""
+    situation: str | None = None
+    """Column with the id of each line's choice situation, whose lines may stand anywhere and be
+    fewer than items (your own file); default: every so many lines as items are one user's."""
     scale: PublicBound = 1.0
     """Public divisor of the features (CSV)."""
     outside: bool = False
@@ -92,8 +95,13 @@ class ChoiceConfig(PersonConfig):
     def _fits(self) -> Self:
         if self.people is not None and self.data == "cars":
             raise ValueError("people: a column of your own file; each row of the cars is a person")
-        if self.people == "chosen":
-            raise ValueError("people = 'chosen': that column says what was chosen")
+        if self.situation is not None and (self.people is not None or self.data == "cars"):
+            raise ValueError(
+                "situation: a column of your own file; each situation is then one record, whose "
+                "lines can be no other person's: leave people out"
+            )
+        if "chosen" in (self.people, self.situation):
+            raise ValueError("people, situation: the column 'chosen' says what was chosen")
         if self.data != "cars":
             if self.task != "logged":
                 raise ValueError(f"task = {self.task!r} simulates people for the shipped cars only")

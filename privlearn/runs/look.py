@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from privlearn.errors import DataError
-from privlearn.runs import choices, tables
+from privlearn.runs import tables
+from privlearn.runs.choice_logs import logged
 from privlearn.runs.common import Folders
 from privlearn.runs.configs import ChoiceConfig, TableConfig
 from privlearn.runs.null_records import NullRecords
@@ -32,10 +33,11 @@ def look(config: TableConfig | ChoiceConfig, out: Path) -> list[str]:
     else:
         if config.task != "logged":
             raise DataError(f"task = {config.task!r}: its people are simulated; no file is read")
-        log = choices.logged(config)
+        log = logged(config)
         names = list(log.names)
-        users = len(log.choices) + log.absent
-        lines = list(_records(NullRecords.of(users, log.messages, absent=log.absent)))
+        found = log.gather([range(log.users)])
+        nulls = NullRecords.of(log.users + log.absent, found.messages, absent=log.absent)
+        lines = list(_records(nulls))
     path = Folders.write_look(out, "\n".join([_NOT_PROTECTED, *lines]) + "\n")
     shown = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
     return [
