@@ -173,7 +173,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     def _given(self, X: Any, y: Any, people: Any) -> Given:
         """The records; all that can be wrong with the form of a call is said here."""
         self._terms().check()
-        if self.schema is not None:
+        self._arrays = self.schema is None
+        if not self._arrays:
             return self._by_schema(X, y, people)
         if self.bounds is None:
             raise ValueError(
@@ -192,7 +193,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         except ValidationError as error:
             raise ValueError(plain_message(error)) from None
         self._loss(schema)
-        target = column_or_1d(y, warn=True)
+        target = column_or_1d(_own_cells(y), warn=True)
         encoding = Encoding(schema)
         return Given(encoding, read_encoded(X, encoding, target=target, people=people))
 
@@ -218,6 +219,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         return given
 
     def _features(self, X: Any, *, reset: bool) -> Any:
+        X = _own_cells(X)
         frame = hasattr(X, "columns") or hasattr(X, "column_names")
         form: dict[str, Any] = {"dtype": None, "ensure_all_finite": False}
         X = validate_data(self, X, reset=reset, skip_check_array=frame, **form)
@@ -340,7 +342,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def _table(self, X: Any) -> Table:
         schema = self._fitted().encoding.schema
-        if self.schema is None and not isinstance(X, Table):
+        if self._arrays and not isinstance(X, Table):
             X = self._features(X, reset=False)
         return table_to_predict(X, schema)
 
@@ -353,7 +355,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         model = self._fitted()
         schema = replace(model.encoding.schema, person=None, rows_per_person=1)
         if not isinstance(X, Table):
-            X = self._features(X, reset=False) if self.schema is None else X
+            X = self._features(X, reset=False) if self._arrays else X
             X = read(X, schema, target=y)
         targets = model.encoding.targets(X)
         known = np.isfinite(targets)
@@ -445,6 +447,22 @@ class TableScore:
         truth, found = model.encoding.from_target(targets), model.answers(scores)
         measure = r2_score if model.loss == "squared" else accuracy_score
         return float(measure(truth, found, sample_weight=sample_weight))
+
+
+def _own_cells(values: Any) -> Any:
+    """A list as an array of objects: one cell must not decide the type of others.
+
+    A row of another length than most is as many missing cells.
+    """
+    if not isinstance(values, list | tuple) or not values:
+        return values
+    widths = [len(row) if isinstance(row, list | tuple | np.ndarray) else -1 for row in values]
+    width = max(set(widths), key=widths.count)
+    found = np.full((len(values), width) if width >= 0 else len(values), None, dtype=object)
+    for i, row in enumerate(values):
+        if widths[i] == width:
+            found[i] = row
+    return found
 
 
 def side_information(schema: Schema) -> list[str]:

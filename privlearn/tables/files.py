@@ -20,7 +20,8 @@ from privlearn.tables.lines import Screen, header_of, line_chunks
 from privlearn.tables.schema import Schema
 from privlearn.values.user_code import FAILED, attempted, from_outside
 
-_BATCH: Final = 65_536
+_BATCH: Final = 32_768
+_BUFFER: Final = 2**20  # else a row group is in memory as a whole
 _PARQUET: Final = (".parquet", ".pq")
 
 
@@ -75,7 +76,7 @@ class TableFile:
             if not self.csv:
                 import pyarrow
 
-                found = pyarrow.parquet.ParquetFile(file)
+                found = pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER, pre_buffer=False)
                 for batch in found.iter_batches(_BATCH, columns=list(wanted), use_threads=False):
                     yield pyarrow.Table.from_batches([batch]), {}
             else:

@@ -29,7 +29,7 @@ from privlearn.tables.schema import Boolean, Category, Date, Kind, Number, Schem
 from privlearn.tables.table import Table, joined
 from privlearn.values.user_code import FAILED, attempted
 
-_BATCH: Final = 65_536
+_BATCH: Final = 32_768
 _DAY: Final = 86_400.0
 
 
@@ -87,34 +87,25 @@ def read_encoded(
     Raises:
         DataError, TypeError: as `read`.
     """
-    parts: list[tuple[Array, Array | None]] = []
+    schema, n = encoding.schema, 0
+    inputs, targets = np.empty((0, encoding.dim)), np.empty(0)
     whose: list[str | None] = []
     messages: list[tuple[int, str]] = []
-    n = 0
-    schema = encoding.schema
     for table in batches(source, schema, target=target, people=people):
-        targets = None if schema.target is None else encoding.targets(table)
-        parts.append((encoding.inputs(table), targets))
+        stop = n + len(table)
+        # large arrays grow in place, where a list of parts would be in memory twice when joined
+        inputs.resize((stop, encoding.dim), refcheck=False)
+        inputs[n:] = encoding.inputs(table)
+        if schema.target is not None:
+            targets.resize(stop, refcheck=False)
+            targets[n:] = encoding.targets(table)
         whose += table.people or ()
         messages += ((n + row, text) for row, text in table.messages)
-        n += len(table)
-        named = table.people is not None
+        named, n = table.people is not None, stop
     if not n:
         raise DataError(_NO_ROW)
-    found = Encoded(
-        np.empty((n, encoding.dim)),
-        None if schema.target is None else np.empty(n),
-        tuple(whose) if named else None,
-        messages,
-    )
-    while parts:  # the last first, so that each is given back as soon as it was copied
-        inputs, targets = parts.pop()
-        part = slice(n - len(inputs), n)
-        found.inputs[part] = inputs
-        if found.targets is not None:
-            found.targets[part] = targets
-        n = part.start
-    return found
+    labels = None if schema.target is None else targets
+    return Encoded(inputs, labels, tuple(whose) if named else None, messages)
 
 
 def batches(
@@ -397,11 +388,6 @@ def _of_numbers(kind: Kind, values: Array) -> Array:
 
 def names_and_forms(source: Any) -> list[tuple[str, str]]:
     """Names of the columns of a frame and what their types are: as `form_of`, or "booleans"."""
-    if isinstance(source, str | os.PathLike):
-        file = TableFile(source, Schema({}))
-        source = file.header()
-        if file.csv:
-            return [(name, "") for name in source.column_names]
     frame, names = _frame_of(source)
     if frame is None:
         raise TypeError("source: must be a frame with named columns, or the path of a file")
