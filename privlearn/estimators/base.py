@@ -293,8 +293,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.method_ = self.method
         self._head = account.head
         self.certificate_ = account.close()
-        self.ledger_ = None if account.path is None else str(account.path)
-        self.guarantee_ = _told(self.certificate_, self.ledger_, shared=self.accountant is not None)
+        self.ledger_ = account.path
+        self.guarantee_ = told(self.certificate_, self.ledger_, shared=self.accountant is not None)
         self._private_counts = given.counts
         self._log("ends: %s", self.guarantee_)
         return self
@@ -475,7 +475,7 @@ def side_information(schema: Schema) -> list[str]:
     return [*told, _LOOKED] if schema.looked_at_data else told
 
 
-def _told(certificate: Certificate | None, ledger: str | None, *, shared: bool) -> str:
+def told(certificate: Certificate | None, ledger: str | None, *, shared: bool) -> str:
     """The guarantee in one line."""
     if certificate is None:
         return "part of an account, whose certificate states the guarantee"
