@@ -130,11 +130,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def _learner(self, encoding: Encoding, n: int) -> Fitter:
         """A learner that has not started; may be called twice."""
-        loss = self._loss(encoding.schema)
-        classes = encoding.schema.classes or ()
-        return self._chosen(encoding).make(
-            Task(loss, encoding.dim, len(classes), encoding.row_norm)
+        schema = encoding.schema
+        classes = len(schema.classes or ())
+        task = Task(
+            self._loss(schema), encoding.dim, classes, encoding.row_norm, schema.rows_per_person
         )
+        return self._chosen(encoding).make(task)
 
     def _currency(self, encoding: Encoding) -> type[Currency]:
         """What a promise of (ε, δ) is counted in."""

@@ -43,6 +43,8 @@ class Task(NamedTuple):
     classes: int
     row_norm: float
     """Bound on ‖x‖₂."""
+    rows_per_person: int = 1
+    """Usual; of use where the rows of a person are one."""
 
     @property
     def longest(self) -> float:
@@ -197,7 +199,13 @@ class Method:
 
 def _whitened(task: Task) -> Fitter:
     classes = max(task.classes, 2)
-    return WhitenedDescent(task.dim, task.loss, row_norm=task.row_norm, classes=classes)
+    return WhitenedDescent(
+        task.dim,
+        task.loss,
+        row_norm=task.row_norm,
+        classes=classes,
+        rows_per_person=task.rows_per_person,
+    )
 
 
 def _descent(task: Task) -> Fitter:

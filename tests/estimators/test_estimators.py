@@ -184,8 +184,8 @@ def test_a_cell_of_a_list_decides_the_type_of_no_other() -> None:
 def test_a_person_with_many_rows_pays_as_one() -> None:
     frame = _frame().with_columns((pl.int_range(N) // 10).alias("who"))
     schema = Schema(dict(SCHEMA.columns), target="affair", person="who", rows_per_person=10)
-    models = [_classifier(schema=schema, method="one-pass").fit(frame)]
-    models.append(_classifier(method="one-pass").fit(frame, people=frame["who"]))
+    models = [_classifier(schema=schema).fit(frame)]
+    models.append(_classifier().fit(frame, people=frame["who"]))
     for model in models:
         assert model.certificate_.guarantees[0].rule.pooled
         assert "all records of one person" in model.guarantee_
