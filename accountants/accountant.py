@@ -28,7 +28,14 @@ from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.accountants.turn_lock import News
 from privlearn.contract.issuing import ReleaseObserver
-from privlearn.errors import BudgetError, LedgerError, LedgerHeadError, PeopleError, TokenCopyError
+from privlearn.errors import (
+    ONE_PROCESS,
+    BudgetError,
+    LedgerError,
+    LedgerHeadError,
+    PeopleError,
+    TokenCopyError,
+)
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import ResumeEntry
 from privlearn.losses import Loss
@@ -385,8 +392,15 @@ class _Accountant(Issuing[B], Generic[B]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def __sklearn_clone__(self) -> Self:
+        """Itself: what `sklearn.base.clone` makes of an estimator spends under the same cap."""
+        return self
+
     def __reduce__(self) -> str:
-        raise TokenCopyError("an accountant cannot be copied or pickled; resume its ledger instead")
+        raise TokenCopyError(
+            "an accountant cannot be copied or pickled; resume its ledger instead. With joblib and "
+            f"scikit-learn: {ONE_PROCESS}"
+        )
 
     def __repr__(self) -> str:
         spent = self._state.meter.largest(self.users)

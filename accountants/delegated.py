@@ -1,17 +1,26 @@
-"""Sub-budgets: a part of an accountant's cap, handed to a component and given back unused."""
+"""Sub-budgets: a part of an accountant's cap, handed to a component and given back unused.
+
+A component can be a learner, whose plan is then this process's alone: the ledger holds the reserved
+budget, which every token of the part is checked against, whatever was planned.  So several fits
+spend under one accountant, and the plan only keeps each of them from beginning what it cannot pay.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, Generic, Never, Protocol, Self, cast, final
 
 from privlearn.accountants.account_log import AccountLog
+from privlearn.accountants.charged import CommittedPlan, Planned
+from privlearn.accountants.loss_structure import over
+from privlearn.accountants.meter import Meter
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.contract.protocols import Plan
 from privlearn.contract.tokens import Token
-from privlearn.errors import BudgetError, TokenCopyError
+from privlearn.errors import ONE_PROCESS, BudgetError, TokenCopyError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import B
 from privlearn.values.adjacency import Adjacency, Trust
@@ -35,6 +44,7 @@ class Delegated(Generic[B]):
 
     Made by `CentralAccountant.delegate`.  Its tokens are the accountant's own, so they open the
     rows of the accountant's billboard.  Closing ends it; tokens that are still out stay charged.
+    A learner can be started with it, one for each part.
     """
 
     def __init__(
@@ -42,7 +52,12 @@ class Delegated(Generic[B]):
     ) -> None:
         self._parent, self._name, self._budget, self._users = parent, name, budget, users
         self._allowance = state.allowances[name]
+        self._state = state
         self.issuer = parent.issuer
+        self._plan: CommittedPlan | None = None
+        self._begun = False
+        self._out: dict[str, Planned] = {}
+        """The plan items of tokens that may still be handed back."""
 
     @property
     def id(self) -> str:
@@ -88,7 +103,7 @@ class Delegated(Generic[B]):
 
     @property
     def learner(self) -> None:
-        """None: a learner commits a plan, which is for the whole accountant."""
+        """None: the ledger names no learner of a part."""
         return
 
     @property
@@ -98,16 +113,23 @@ class Delegated(Generic[B]):
 
     @property
     def begun(self) -> bool:
-        """False: there is no plan here."""
-        return False
+        """Whether a plan was committed here, or a token issued."""
+        return self._begun
 
     def record_learner(self, name: str, parameters: dict[str, Any], made: dict[str, Any]) -> None:
-        """Refuses, as `commit`.
+        """Writes nothing: nobody goes on from a part, so nothing of its learner is needed again.
 
         Raises:
-            BudgetError: always.
+            BudgetError: the part has begun with something else.
         """
-        self.commit(())
+        self._check_new("a learner")
+
+    def _check_new(self, what: str) -> None:
+        if self._begun:
+            raise BudgetError(
+                f"{what} comes before the first token of a part and is its only one: "
+                "accountant.delegate(...) reserves another part"
+            )
 
     def replaying(self, *, goes_on: bool = False) -> Never:
         """Refuses: a part ends with its process.
@@ -121,9 +143,13 @@ class Delegated(Generic[B]):
         """False: nothing goes on from here."""
         return False
 
-    def rest(self, label: str, users: range) -> None:
-        """None: there is no plan here."""
-        return
+    def rest(self, label: str, users: range) -> range | None:
+        """The users of whom a planned stream can still take rows; None if there are none."""
+        with self._parent._log.lock:
+            for item in self._items():
+                if (item.label, item.users) == (label, users):
+                    return item.rest
+            return None
 
     @property
     def closed(self) -> bool:
@@ -145,22 +171,81 @@ class Delegated(Generic[B]):
         """Issues a token out of this part.
 
         Raises:
-            BudgetError: it was given back, and otherwise as `CentralAccountant.issue`.
+            BudgetError: it was given back, or is not in the plan that was committed here; and
+                otherwise as `CentralAccountant.issue`.
         """
         inside = self._allowance.meter.charged.check(user_range(users=users))
-        return self._parent._issue(price, inside, label, exact("failure", failure), self._name)
+        item = self._take(price, inside, label)
+        try:
+            token = self._parent._issue(price, inside, label, exact("failure", failure), self._name)
+        except BaseException:
+            if item is not None:
+                item.give_back(inside)
+            raise
+        self._begun = True
+        if item is not None:
+            self._out[token.id] = item
+        return token
+
+    def _take(self, price: Loss | B, users: range, label: str) -> Planned | None:
+        """The plan item of a new token, taken; None without a plan."""
+        if self._plan is None:
+            return None
+        if not isinstance(price, Loss):
+            raise BudgetError("under a committed plan, issue tokens for its losses")
+        stands = self.of_person(price, users)
+        with self._parent._log.lock:
+            items = self._items()
+            item = items[items.position_for(label, users, stands, self._state.prices)]
+            item.take(users)
+            return item
+
+    def _items(self) -> CommittedPlan:
+        """The plan, with tokens that were handed back unused."""
+        accounts = self._state.accounts
+        for token, item in list(self._out.items()):
+            outcome = accounts[token].outcome
+            if outcome == "unused":
+                item.give_back(range(*accounts[token].users))
+            if outcome is not None:
+                del self._out[token]
+        return CommittedPlan() if self._plan is None else self._plan
 
     def commit(self, plan: Iterable[Plan]) -> None:
-        """Refuses: a plan is for the whole accountant.
+        """Says all that will be spent from this part, which afterwards only that can be.
+
+        The ledger holds nothing of it: the guarantee is that of the reserved budget.
 
         Raises:
-            BudgetError: always.
+            InsufficientBudgetError: it does not fit in the part.
+            BudgetError: too late, as the part has begun.
+            UsersError: others than the part's.
+            ValueError: no items.
         """
-        raise BudgetError("a delegated part takes no plan: commit one with the whole accountant")
+        items = [
+            replace(item, loss=self.of_person(item.loss, item.users), users=users)
+            for item in plan
+            for users in [self._allowance.meter.charged.check(user_range(users=item.users))]
+        ]
+        if not items:
+            raise ValueError("plan = []: must have an item for everything that will be spent")
+        self._check_new("a plan")
+        committed = CommittedPlan()
+        with self._parent._log.lock:
+            trial = Meter(self._users, self._budget, self.failure)
+            for item in items:
+                pieces = over(item.loss, item.users)
+                self._state.charged.charge(trial, pieces, item.count)
+                committed.add(item.label, item.users, item.loss, item.count)
+            trial.check_within()
+            self._plan, self._begun = committed, True
 
     def left(self, label: str, users: range) -> int:
-        """0: there is no plan here."""
-        return 0
+        """How many tokens of a committed plan item are still to be issued; 0 if there is none."""
+        with self._parent._log.lock:
+            return sum(
+                item.left for item in self._items() if (item.label, item.users) == (label, users)
+            )
 
     def held(self, label: str, users: range) -> list[range]:
         """As the accountant's, all of whose tokens it knows."""
@@ -185,9 +270,13 @@ class Delegated(Generic[B]):
         self.close()
 
     def _refuse_copy(self, *_: object) -> Never:
-        raise TokenCopyError("a delegated budget cannot be copied or pickled")
+        raise TokenCopyError(f"a delegated budget cannot be copied or pickled; {ONE_PROCESS}")
 
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
+
+    def __sklearn_clone__(self) -> Self:
+        """Itself: what `sklearn.base.clone` makes of an estimator spends from the same part."""
+        return self
 
     def __repr__(self) -> str:
         return f"Delegated({self._budget}, spent {self.spent()}, users={self._users})"

@@ -382,7 +382,12 @@ class Issuing(Continuing, Generic[B]):
         """Reserves part of the cap for a component, which issues its tokens from it.
 
         What it did not use comes back when it is closed.  Component and reservation stand in the
-        ledger, so an audit sees that the component stayed within its part.
+        ledger, so an audit sees that the component stayed within its part.  A learner can be
+        started with it, so that several fits spend under one cap::
+
+            for part in accountant.budget.split(4):
+                with accountant.delegate(part, users=accountant.users, label="fit") as own:
+                    learner.start(own)
 
         Raises:
             InsufficientBudgetError: it does not fit.

@@ -25,7 +25,7 @@ from privlearn.losses.conversion import gaussian_mu_squared
 from privlearn.mechanisms.constraint_sets import LpBall
 from privlearn.noise import NoiseSource
 from privlearn.rows.domains import Array
-from privlearn.runs.user_tables import CONSTANT
+from privlearn.runs.records import CONSTANT
 
 FIRST_SEED = 7300
 TUNED = ("dense", "binary", "heavy", "one-hot", "correlated", "mixed")

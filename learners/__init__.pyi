@@ -15,6 +15,7 @@ from .pofw import DPPOFW
 from .served import ServedMNL
 from .streaming import StreamLearner
 from .tofw import DPTOFW
+from .whitened_descent import WhitenedDescent
 
 __all__ = [
     "DPHDB",
@@ -34,5 +35,6 @@ __all__ = [
     "ServedBandit",
     "ServedMNL",
     "StreamLearner",
+    "WhitenedDescent",
     "best_assortments",
 ]

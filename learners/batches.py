@@ -30,6 +30,11 @@ class BatchLearner(Served[Any, Any, Any]):
         """What was learned, as JSON."""
 
     @property
+    def batches_(self) -> list[range]:
+        """The public batches, as arrival indices; after `start`."""
+        return list(self._batches)
+
+    @property
     def _rule_batches(self) -> Sequence[int]:
         return [batch.start for batch in self._batches]
 

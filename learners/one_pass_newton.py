@@ -32,7 +32,7 @@ from fractions import Fraction
 from typing import Any, Self, final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from privlearn.contract.protocols import Accountant, Plan
 from privlearn.errors import ProvenanceError
@@ -222,16 +222,17 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         features: ArrayLike,
         choices: ArrayLike,
         *,
+        offered: NDArray[np.bool_] | None = None,
         people: Sequence[Any] | None = None,
         slots: ArrayLike | None = None,
     ) -> Self:
         """Learns from logged choices, under a central accountant.
 
-        Each logged user saw all N items (``max_items`` is not used).
-
         Args:
             features: shape (n, N, d), the next n users; an array, or a list of rows.
             choices: chosen item per user, shape (n,); `NO_ITEM` for no purchase.
+            offered: which items each user saw, shape (n, N); default all (``max_items`` is not
+                used).  Features of the others are not read.
             people: under a rule of participation, and only then, who the users are, n ids; None, an
                 empty one and nan: nobody who can be told apart, whose row is null.
             slots: on a timetable when each of them came, as `play` takes them.
@@ -255,7 +256,9 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
             )
         values = self._checked_block(features)
         places = places_of(choices, self.n_items, len(values))
-        named = (places >= 0) & (places < self.n_items)
+        seen = _checked_offers(offered, values.shape[:2])
+        values = np.where(seen[..., None], values, 0.0)
+        named = ((places[:, None] == np.arange(self.n_items)) & seen).any(axis=1)
         unanswered = ~(named | (self.outside_option & (places == NO_ITEM)))
         ids, nobody = self._who("people", people, given(people), len(values))
         unusable = self._unusable(values, np.ones((len(values), 1)))
@@ -265,13 +268,13 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         self.private_counts_.rows += len(values)
         if at is not None:
             for part in self._parts(len(values), at):
-                own = (values[part], places[part])
+                own = (values[part], places[part], seen[part])
                 rows = self._admitted(own, part.stop - part.start, ids and ids[part])
                 now = [self.clock_] * (part.stop - part.start)
                 self._tell(now, unusable[part], unanswered[part], nobody[part])
                 self._take(rows.map_rows(self._logged))
             return self
-        rows = self._admitted((values, places), len(values), ids)
+        rows = self._admitted((values, places, seen), len(values), ids)
         self._tell(rows.users, unusable, unanswered, nobody)
         while self.clock_ < rows.users.stop:
             stop = min(self._batches[self._batch].stop, rows.users.stop)
@@ -294,9 +297,9 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         # on a timetable the first of them may have its visits already, which this adds none to
         return Rows.null(users)
 
-    def _logged(self, block: tuple[Array, Items]) -> Answer:
-        features, choice = block
-        shown = np.broadcast_to(np.arange(self.n_items), features.shape[:2])
+    def _logged(self, block: tuple[Array, Items, NDArray[np.bool_]]) -> Answer:
+        features, choice, seen = block
+        shown = np.where(seen, np.arange(self.n_items), NO_ITEM)
         blank = np.zeros(shown.shape)
         own = Arrival(features, blank, blank, blank)
         return self._answered(own, shown, choice)
@@ -327,3 +330,12 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
 
     def _learned_state(self) -> dict[str, Any]:
         return {"coins": self._coins.bit_generator.state, "evidence": self._released.to_dict()}
+
+
+def _checked_offers(offered: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    if offered is None:
+        return np.ones(shape, dtype=bool)
+    if not isinstance(offered, np.ndarray) or offered.dtype != bool or offered.shape != shape:
+        told = getattr(offered, "dtype", type(offered).__name__), getattr(offered, "shape", "")
+        raise ValueError(f"offered: {told[0]} {told[1]}: must be an array of bool, shape {shape}")
+    return offered

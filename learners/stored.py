@@ -62,6 +62,7 @@ _HOMES = {
     ),
     "mechanisms.vertices": "CrossPolytope SimplexVertices",
     "learners.convex": "ProblemScale",
+    "learners.descent_rules": "DescentRule",
     "learners.dpmnl_noise": "DPMNLNoise Width",
     "learners.hdb_epochs": "EpochSetting GaussianEpochs",
     "learners.tofw_whitened": "Whitening",

@@ -130,8 +130,7 @@ class StreamLearner(Learner):
         super()._check_accountant(accountant)
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
-        self._bound = positive(feature_bound=self.feature_bound)
-        self._loss = named_objective(self.loss, positive(label_bound=self.label_bound))
+        self._read_loss()
         self._check_params()
         rule = rule_of(accountant)
         if rule is not None:
@@ -195,6 +194,15 @@ class StreamLearner(Learner):
         if self._accountant.people is not None:
             self._accountant.people.skip_to(users.stop)
         self._take_all(Rows.null(users))
+
+    def _read_loss(self) -> None:
+        """Takes the loss and the public bounds.
+
+        Raises:
+            ValueError, TypeError: out of range.
+        """
+        self._bound = positive(feature_bound=self.feature_bound)
+        self._loss = named_objective(self.loss, positive(label_bound=self.label_bound))
 
     @property
     def coef_(self) -> Array:

@@ -101,6 +101,12 @@ class ForeignTokenError(TokenError):
     """The token was issued by another accountant."""
 
 
+ONE_PROCESS = (
+    "what spends stays in one process: use n_jobs=1, or threads, "
+    "joblib.parallel_config(backend='threading')"
+)
+
+
 class TokenCopyError(TokenError):
     """Tokens are single-use: they cannot be copied, pickled or used in a forked process."""
 

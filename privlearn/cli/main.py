@@ -1,4 +1,4 @@
-"""The command line: ``quickstart``, ``run``, ``audit``, ``check``, ``errata``, ``reproduce``.
+"""The command line: ``quickstart``, ``schema``, ``run``, ``audit``, ``check``, ``errata``, ….
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
 ledger is of a simulation; 4 the ledger cannot be read, or is hostile; 5 a check refuted nothing and
@@ -22,6 +22,7 @@ from privlearn.cli.audit import audit
 from privlearn.cli.certify import certify, verify, witness
 from privlearn.cli.check import check
 from privlearn.cli.commands import announcing_group
+from privlearn.cli.fit import fit_app, predict
 from privlearn.cli.keys import key_app
 from privlearn.cli.ledger import ledger_app
 from privlearn.cli.output import BAD_INPUT, say_error, standard_output, unread
@@ -29,6 +30,7 @@ from privlearn.cli.packages import packages
 from privlearn.cli.people import people_app
 from privlearn.cli.price import calibrate, delta, epsilon
 from privlearn.cli.run import quickstart, run_app
+from privlearn.cli.schema import schema
 from privlearn.cli.serve import access_app, serve
 from privlearn.errors import LedgerError, PrivlearnError
 
@@ -39,10 +41,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # else line breaks of docstrings stay
 )
-for command in (quickstart, audit, epsilon, delta, calibrate, check, packages, serve):
+_COMMANDS = (quickstart, predict, audit, epsilon, delta, calibrate, check, packages, schema, serve)
+for command in _COMMANDS:
     app.command()(command)
 for signing_command in (certify, verify, witness):
     app.command()(signing_command)
+app.add_typer(fit_app, name="fit")
 app.add_typer(run_app, name="run", cls=announcing_group("run "))
 app.add_typer(ledger_app, name="ledger")
 app.add_typer(key_app, name="key")

@@ -30,6 +30,7 @@ from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_i
 
 run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
 
+_NAMES = {"schema_file": "--schema"}  # Options that are not named as their setting
 _FILE_ONLY = {"learner", "side_information"}  # Settings that are no options
 
 
@@ -131,11 +132,12 @@ def _in_order(form: type[RunConfig]) -> list[str]:
 def _option(name: str, field: FieldInfo) -> inspect.Parameter:
     """A setting on the command line; None where it is not given."""
     text = " ".join((field.description or "").split())
+    names = [_NAMES[name]] if name in _NAMES else []
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[_typed(field.annotation) | None, typer.Option(help=text)],
+        annotation=Annotated[_typed(field.annotation) | None, typer.Option(*names, help=text)],
     )
 
 
@@ -172,13 +174,13 @@ def _run(
     command: str = "privlearn run",
 ) -> None:
     how_to_go_on = _how_to_go_on(run, settings, command)
-    with clear_errors(), _ends_early(out, how_to_go_on, resume=resume):
+    with clear_errors(), ends_early(out, how_to_go_on, resume=resume):
         config = _validated(run.form, settings)
         module, _, function = run.work.partition(":")
         with progress_bars() as progress:
             going_on = {"resume": True} if resume else {}
             outcome = getattr(import_module(module), function)(config, out, progress, **going_on)
-    _show_outcome(outcome)
+    show_outcome(outcome)
 
 
 def _look(form: type[RunConfig], settings: dict[str, Any], out: Path) -> None:
@@ -223,7 +225,8 @@ def _detail(form: Any, item: Any) -> str:
     return f"{name}{shown}: {told}"
 
 
-def _show_outcome(outcome: Any) -> None:
+def show_outcome(outcome: Any) -> None:
+    """Prints what a run leaves behind, and where."""
     from privlearn.reporting.certificates import print_certificate
     from privlearn.reporting.terminal_page import Page
 
@@ -241,7 +244,8 @@ def _show_outcome(outcome: Any) -> None:
 
 
 @contextmanager
-def _ends_early(out: Path, how_to_go_on: str, *, resume: bool) -> Iterator[None]:
+def ends_early(out: Path, how_to_go_on: str, *, resume: bool) -> Iterator[None]:
+    """A block that, if it is cut off, says what the ledgers in ``out`` have spent."""
     from privlearn.cli import interruption
 
     before = interruption.present_ledgers(out)

@@ -8,4 +8,4 @@ _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> object:
-    return calls.explained(_load(name))
+    return calls.explained(_load(name), ("__init__", "fit"))

@@ -23,9 +23,16 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
-from typing import Literal, NamedTuple, final
+from typing import Literal, NamedTuple, Self, final
 
-from privlearn.errors import LedgerError, LedgerHeadError, LedgerSchemaError, LedgerUnreadableError
+from privlearn.errors import (
+    ONE_PROCESS,
+    LedgerError,
+    LedgerHeadError,
+    LedgerSchemaError,
+    LedgerUnreadableError,
+    TokenCopyError,
+)
 from privlearn.ledger.addresses import extra_needed
 from privlearn.ledger.chain import GENESIS, SCHEMA, Chain, minute_of, text_of_minute
 from privlearn.ledger.disk import located
@@ -122,6 +129,13 @@ class Ledger(OpenLedger):
     ``path`` is absolute, and None for a ledger in memory.  ``unknown_head`` says that it was opened
     without a head to compare it with, which accountants that go on with it write down.
     """
+
+    def __sklearn_clone__(self) -> Self:
+        """Itself: what `sklearn.base.clone` makes of an estimator writes to the same ledger."""
+        return self
+
+    def __reduce__(self) -> str:
+        raise TokenCopyError(f"a ledger cannot be copied or pickled; {ONE_PROCESS}")
 
     @classmethod
     def memory(cls) -> Ledger:

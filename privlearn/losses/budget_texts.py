@@ -26,7 +26,9 @@ MOST_ITEMS: Final = 10**5
 
 
 def parse_budget(text: str) -> Currency | ApproxDP:
-    """Reads ``rho=1``, ``mu=0.5`` or ``epsilon=2,delta=1e-6``."""
+    """Reads ``rho=1``, ``mu=0.5`` or ``epsilon=2,delta=1e-6``, for which ``2,1e-6`` is short."""
+    if "=" not in text and text.count(",") == 1:
+        text = "epsilon={},delta={}".format(*text.split(","))
     parts = _parts(text, "rho=…, mu=… or epsilon=…,delta=…")
     match sorted(parts):
         case ["rho"]:

@@ -15,8 +15,10 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, final
 
 from privlearn.errors import CurrencyError
-from privlearn.values.exact import Exact, exact, exact_text, round_up
+from privlearn.losses.conversion import gaussian_mu_squared
+from privlearn.values.exact import Exact, exact, exact_text, float_down, round_up
 from privlearn.values.json_forms import LIST, TEXT, Form, check_curve, check_form, named
+from privlearn.values.validate import count
 
 if TYPE_CHECKING:
     from privlearn.losses import Loss
@@ -124,6 +126,15 @@ class Currency(Budget):
         if not 0 <= fraction <= 1:
             raise ValueError(f"part = {part!r}: must lie between 0 and 1")
         return self._with(tuple(a * fraction for a in self.amounts))
+
+    def split(self, parts: int) -> list[Self]:
+        """``parts`` equal parts, exact: together they are this budget.
+
+        Raises:
+            ValueError, TypeError: parts is no integer >= 1.
+        """
+        number = count(parts=parts)
+        return [self.share(Fraction(1, number))] * number
 
     def __add__(self, other: Self) -> Self:
         self._same_kind(other)
@@ -352,6 +363,21 @@ class ApproxDP(Budget):
     def delta(self) -> Fraction:
         """δ, a probability."""
         return self.amounts[1]
+
+    def split(self, parts: int) -> list[GaussianDP]:
+        """Equal parts for Gaussian noise, that together keep this promise.
+
+        (ε, δ) itself does not add up without loss.  Its Gaussian form does: μ² is the largest that
+        is (ε, δ)-DP (Balle & Wang 2018, Theorem 8), and masses μ²/parts add up to it, whatever
+        each part is chosen by (Dong, Roth & Su 2022, Corollary 2).  For other noise, split the
+        ``budget`` of an accountant, which is in its currency.
+
+        Raises:
+            ValueError, TypeError: as of a currency, or ε or δ is beyond the range of
+                `gaussian_mu_squared`.
+        """
+        mass = gaussian_mu_squared(float_down(self.epsilon), float_down(self.delta))
+        return GaussianDP.from_mu_squared(mass).split(parts)
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -60,7 +60,7 @@ def plot_guarantee(
     words = reading(evaluated, curve)
     figure = new_figure(10, 5.2)
     tradeoff, profile = figure.subplots(1, 2)
-    _draw_tradeoff(tradeoff, curve)
+    draw_tradeoff(tradeoff, curve)
     _draw_profile(profile, curve)
     if epsilon is not None and delta is not None and delta > 0:
         profile.plot([delta], [epsilon], "o", color=COLORS[1], markersize=7, zorder=5)
@@ -81,7 +81,8 @@ def plot_guarantee(
     return words
 
 
-def _draw_tradeoff(axes: Axes, curve: PrivacyCurve) -> None:
+def draw_tradeoff(axes: Axes, curve: PrivacyCurve) -> None:
+    """Draws the least errors that any attack makes."""
     rates = np.concatenate([[0.0], np.geomspace(1e-6, 1, 300)])
     missed = 1 - curve.power(rates)
     axes.plot([0, 1], [1, 0], color="#999999", linewidth=1, linestyle="--", label="guessing")

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.errors import DataError
+from privlearn.estimators.situations import Situations
 from privlearn.learners import OnePassNewtonMNL
-from privlearn.mechanisms.choice_model import NO_ITEM, Items, clip_items, fit_mle, log_likelihoods
+from privlearn.mechanisms.choice_model import clip_items, fit_mle, log_likelihoods
 from privlearn.people import People
 from privlearn.reporting.figures import plot_regret
 from privlearn.rows.domains import Array
@@ -21,13 +19,10 @@ from privlearn.runs import simulated_choices as experiments
 from privlearn.runs.cars import (
     CAR_MARKET_SIDE_INFORMATION,
     FEATURE_NAMES,
-    SCALE,
-    car_features,
     car_market,
-    load_car_choices,
     returning_car_market,
-    split,
 )
+from privlearn.runs.choice_logs import Log, logged
 from privlearn.runs.common import (
     CutOff,
     Folders,
@@ -42,13 +37,10 @@ from privlearn.runs.common import (
     write_public,
 )
 from privlearn.runs.configs import VISITS, ChoiceConfig
-from privlearn.runs.csv_lines import cells_of, header_of, numbers, physical_lines, some_lines
 from privlearn.runs.null_records import NullRecords, messages_of
 from privlearn.runs.persons import check_registry, registry_of, told
 from privlearn.runs.references import NonPrivateMNL, RandomAssortments
-from privlearn.storage.foreign_files import open_regular
 from privlearn.values.participation import Participation
-from privlearn.values.user_code import from_outside
 
 SHELF = 10  # K, the cars shown to each simulated person
 
@@ -144,7 +136,7 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     folders = Folders.create(out, config, resume=resume)
     begun, store = folders.begun, kept_rows(folders)
     people = registry_of(config, begun=begun)
-    users = len(survey.features) + survey.absent
+    users = survey.users + survey.absent
     accountant: CentralAccountant[Any] = accountant_of(
         CentralAccountant,
         config,
@@ -155,8 +147,8 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     )
     cut_off = CutOff(accountant)
     learner = OnePassNewtonMNL(
-        n_items=survey.features.shape[1],
-        dim=survey.features.shape[2],
+        n_items=survey.items,
+        dim=survey.dim,
         outside_option=config.outside,
         feature_scale=survey.scale,
         random_state=config.seed,
@@ -165,73 +157,35 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     messages = messages_of(learner)
     advance = progress("private", users)
     first = learner.clock_
-    ids = None if survey.people is None else survey.people[first:]
-    if first < len(survey.features):
-        learner.partial_fit(survey.features[first:], survey.choices[first:], people=ids)
+    found = survey.gather(learner.batches_)
+    if first < survey.users:
+        learner.partial_fit(
+            found.features[first:],
+            found.choices[first:],
+            offered=found.offered[first:],
+            people=None if survey.people is None else survey.people[first:],
+        )
     if learner.clock_ < users:
         learner.skip(users - learner.clock_)
     advance(users)
     cut_off.check_learned(learner)
     _write_public(folders, learner, survey.names)
     own = [*messages, *cut_off.messages()]
-    nulls = NullRecords.of(users, survey.messages, own, absent=survey.absent)
+    nulls = NullRecords.of(users, found.messages, own, absent=survey.absent)
     nulls.write(folders.private)
     lines = nulls.lines(rule=survey.people is not None)
+    lines += [f"  and {number:,} {what}" for number, what in found.left_out]
     if survey.held_out is not None:
-        lines += _score(survey, learner.theta_, folders.private)
+        lines += _score(survey, found, learner.theta_, folders.private)
     released = [*cut_off.lines(), *told(config), _strongest(survey.names, learner)]
     return Outcome(finish(folders, accountant, store), released, lines, folders)
 
 
-def logged(config: ChoiceConfig) -> Log:
-    """The choices that a run with these settings learns from."""
-    return _car_log() if config.data == "cars" else _csv_log(config)
-
-
-@dataclass(frozen=True, slots=True)
-class Log:
-    """Logged choices; features unscaled and unclipped, NaN for records that cannot be used.
-
-    Messages say why; ``absent`` users more are in the horizon, but not in the file.  ``people``
-    says whose each record is, None for nobody's; it is None where each record is a person.
-    """
-
-    names: Sequence[str]
-    features: Array
-    choices: Items
-    scale: float
-    side_information: tuple[str, ...]
-    messages: list[tuple[int, str]]
-    held_out: tuple[Array, Items] | None = None
-    absent: int = 0
-    people: list[str | None] | None = None
-
-
-def _car_log() -> Log:
-    survey = load_car_choices()
-    features = car_features(survey, scale=1.0)
-    train, test = split(len(features))
-    return Log(
-        FEATURE_NAMES,
-        features[train],
-        survey.choices[train],
-        SCALE,
-        (
-            "the feature scale 2 of the shipped survey was chosen with these data in view",
-            "the learner's defaults (batch rule, Hessian shrinkage, prior, budget share of the "
-            "Hessian sums) were tuned in part on this survey's choices and on simulations of "
-            "car_market, which is drawn from it (docs/benchmarks.md, 'What was tuned on what')",
-        ),
-        [],
-        (features[test], survey.choices[test]),
-    )
-
-
-def _score(log: Log, theta: Array, private: Path) -> list[str]:
+def _score(log: Log, learned: Situations, theta: Array, private: Path) -> list[str]:
     """Held-out log-likelihood against the non-private MLE and the uniform choice; private."""
     assert log.held_out is not None
     features, choices = log.held_out
-    mle = fit_mle(experiments.logged_answers(log.features, log.choices), outside=False)
+    mle = fit_mle(experiments.logged_answers(learned.features, learned.choices), outside=False)
     truth = experiments.logged_answers(features, choices)
     reference = float(log_likelihoods(truth, mle, outside=False).mean())
     seen = experiments.logged_answers(clip_items(features, log.scale), choices)
@@ -245,116 +199,6 @@ def _score(log: Log, theta: Array, private: Path) -> list[str]:
         f"private {score:.4f}, non-private {reference:.4f}",
         f"the private fit keeps {gain:.1%} of the non-private gain",
     ]
-
-
-def _csv_log(config: ChoiceConfig) -> Log:
-    """Reads a CSV in long form: ``user``, ``chosen`` (0 or 1) and one column per feature.
-
-    Exactly ``items`` lines per user, in order of arrival: after the header, line k (from 0, blank
-    ones included) belongs to user k // items, whatever it says, so that nobody's lines decide which
-    lines are another user's.  The ``user`` cell is only checked to be equal within the group.
-
-    A line ends at a newline, whether quoted or not, and quotes protect commas within it.  A user
-    whose lines cannot be used (too few, a wrong number of cells, text, NaN, a line over
-    `LONGEST_LINE`, not exactly one choice, two ids) becomes the null record, and no other, with a
-    private message.  Lines beyond the horizon are not read.  With ``people`` that column, which may
-    be ``user``, says whose record it is; where the lines of a group differ in it, or have none, the
-    record is null and nobody's.
-    """
-    assert config.items is not None
-    assert config.horizon is not None
-    try:
-        with open_regular(config.data) as file:
-            physical = physical_lines(file)
-            header = _header(next(physical, b""), config)
-            lines = list(islice(physical, config.horizon * config.items))
-    except OSError as error:
-        raise DataError(f"{config.data} cannot be read: {error.strerror}") from None
-    users = -(-len(some_lines(lines, config.data)) // config.items)
-    names = [name for name in header if name not in (*_NO_FEATURES, config.people)]
-    features = np.full((users, config.items, len(names)), np.nan)
-    choices = np.full(users, NO_ITEM)
-    messages: list[tuple[int, str]] = []
-    people: list[str | None] = [None] * users
-    for user in range(users):
-        group = lines[user * config.items : (user + 1) * config.items]
-        try:
-            rows = _cells(group, header, config)
-            if config.people is not None:
-                people[user] = _person(rows, header.index(config.people))
-            features[user], choices[user] = _one_user(rows, header, config)
-        except BaseException as error:  # whatever is wrong concerns this user only
-            if from_outside(error):
-                raise
-            messages.append((user, " ".join(str(error).split())[:200]))
-    return Log(
-        names,
-        features,
-        choices,
-        config.scale,
-        (),
-        messages,
-        absent=config.horizon - users,
-        people=None if config.people is None else people,
-    )
-
-
-_NO_FEATURES = ("user", "chosen")
-
-
-def _header(line: bytes, config: ChoiceConfig) -> list[str]:
-    """Column names; no message names a cell, which is a user's where the header is missing."""
-    path = config.data
-    header = header_of(line, path)
-    missing = [name for name in _NO_FEATURES if name not in header]
-    if missing or not set(header) - {*_NO_FEATURES, config.people}:
-        raise DataError(
-            f"{path}: the header lacks {', '.join(missing) or 'features'}; its first line must "
-            "name 'user', 'chosen' and one numeric column per feature, separated by commas"
-        )
-    if config.people is not None and config.people not in header:
-        raise DataError(f"people = {config.people!r}: no column of {path}")
-    return header
-
-
-def _cells(lines: Sequence[bytes], header: list[str], config: ChoiceConfig) -> list[list[str]]:
-    if len(lines) != config.items:
-        raise ValueError(f"{len(lines)} lines instead of {config.items}")
-    rows = [cells_of(line) for line in lines]
-    for row in rows:
-        if len(row) != len(header):
-            raise ValueError(f"a line of {len(row)} cells, where the header has {len(header)}")
-    return rows
-
-
-def _person(rows: Sequence[list[str]], place: int) -> str | None:
-    found = {row[place] for row in rows}
-    if len(found) > 1:
-        raise ValueError("different persons in the lines of one user")
-    return found.pop() or None
-
-
-def _one_user(
-    rows: Sequence[list[str]], header: list[str], config: ChoiceConfig
-) -> tuple[Array, int]:
-    """Features (items, d) and choice of one user; what is raised tells of no cell."""
-    if len({row[header.index("user")] for row in rows}) > 1:
-        raise ValueError(
-            f"different users in the {config.items} lines that --items gives to each user"
-        )
-    marks = [row[header.index("chosen")] for row in rows]
-    if any(mark not in ("0", "1") for mark in marks):
-        raise ValueError("chosen must be 0 or 1")
-    no_features = (*_NO_FEATURES, config.people)
-    places = [i for i, name in enumerate(header) if name not in no_features]
-    names = [header[i] for i in places]
-    values = np.array([numbers(row, places, names) for row in rows])
-    chosen = marks.count("1")
-    if chosen == 1:
-        return values, marks.index("1")
-    if not chosen and config.outside:
-        return values, NO_ITEM
-    raise ValueError(f"{chosen} items chosen")
 
 
 def _write_public(folders: Folders, learner: OnePassNewtonMNL, names: Sequence[str]) -> None:

@@ -26,7 +26,7 @@ from privlearn.losses.budget_texts import (
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP
 from privlearn.runs.persons import PersonConfig
 from privlearn.runs.persons import RunConfig as RunConfig
-from privlearn.runs.user_tables import SHIPPED
+from privlearn.runs.shipped_tables import SHIPPED
 
 _METHODS: Mapping[str, tuple[str, ...]] = {
     "tofw": ("whitened", "plain", "buffered"),
@@ -82,7 +82,10 @@ class ChoiceConfig(PersonConfig):
     horizon: Horizon | None = None
     """Number of users (of rows or visits, where people come back), public."""
     items: ItemCount | None = None
-    """Items per user (CSV)."""
+    """Items per user, or the most of a situation (your own file)."""
+    situation: str | None = None
+    """Column with the id of each line's choice situation, whose lines may stand anywhere and be
+    fewer than items (your own file); default: every so many lines as items are one user's."""
     scale: PublicBound = 1.0
     """Public divisor of the features (CSV)."""
     outside: bool = False
@@ -92,8 +95,13 @@ class ChoiceConfig(PersonConfig):
     def _fits(self) -> Self:
         if self.people is not None and self.data == "cars":
             raise ValueError("people: a column of your own file; each row of the cars is a person")
-        if self.people == "chosen":
-            raise ValueError("people = 'chosen': that column says what was chosen")
+        if self.situation is not None and (self.people is not None or self.data == "cars"):
+            raise ValueError(
+                "situation: a column of your own file; each situation is then one record, whose "
+                "lines can be no other person's: leave people out"
+            )
+        if "chosen" in (self.people, self.situation):
+            raise ValueError("people, situation: the column 'chosen' says what was chosen")
         if self.data != "cars":
             if self.task != "logged":
                 raise ValueError(f"task = {self.task!r} simulates people for the shipped cars only")
@@ -125,6 +133,9 @@ class TableConfig(PersonConfig):
     learner: Literal["tofw", "pofw", "hdb"]
     data: str
     """diabetes, breast_cancer, digits, or your CSV or Parquet file."""
+    schema_file: str | None = None
+    """TOML or JSON file that says what the columns are, as privlearn schema drafts it; in place of
+    target, columns, classes and bounds."""
     target: str | None = None
     """Column to predict."""
     columns: Names | None = None
@@ -158,8 +169,8 @@ class TableConfig(PersonConfig):
     horizon: Horizon | None = None
     """Number of users (of rows or visits, where people come back), public."""
     held_out: HeldOut | None = None
-    """Rows after the horizon that score the fit, for the operator; default for shipped tables: a
-    fifth of the rows."""
+    """Further rows that score the fit, for the operator, drawn by the seed from horizon + held_out
+    rows; default for shipped tables: a fifth of the rows."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -177,7 +188,7 @@ class TableConfig(PersonConfig):
                     f"±{LARGEST:g} and at least {LEAST:g} apart"
                 )
         if self.data not in SHIPPED:
-            if self.target is None:
+            if self.target is None and self.schema_file is None:
                 raise ValueError(
                     "target: name the column of your file that is to be predicted (data = "
                     f"{self.data!r} is none of the shipped {', '.join(SHIPPED)})"
@@ -222,7 +233,7 @@ class TableConfig(PersonConfig):
             if self.label_bound is not None or self.label_centre is not None:
                 raise ValueError("label_bound, label_centre: for regressions, without classes")
         if self.learner == "hdb":
-            if self.data not in SHIPPED and self.classes is None:
+            if self.data not in SHIPPED and self.classes is None and self.schema_file is None:
                 raise ValueError("classes: name the classes of the target, which are the arms")
             if self.held_out:
                 raise ValueError("held_out: a bandit is scored on the users it serves")

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from privlearn.errors import DataError
-from privlearn.runs import choices, tables
+from privlearn.runs import tables
+from privlearn.runs.choice_logs import logged
 from privlearn.runs.common import Folders
 from privlearn.runs.configs import ChoiceConfig, TableConfig
 from privlearn.runs.null_records import NullRecords
-from privlearn.runs.user_tables import Table
+from privlearn.runs.records import Records
+from privlearn.tables import Number
 
 _NOT_PROTECTED = """\
 NOT PROTECTED: this was computed from the records themselves, without noise, and is for the operator
@@ -24,17 +26,18 @@ covers that: take them from units, or from what is known without these data.
 def look(config: TableConfig | ChoiceConfig, out: Path) -> list[str]:
     """Reads what a run with these settings would read; no ledger is made, and nothing spent."""
     if isinstance(config, TableConfig):
-        table, _ = tables.split(config)
-        names = [column.name for column in table.columns]
+        table, _ = tables.split(config, config.seed)
+        names = list(table.schema.features)
         nulls = NullRecords.of(len(table), table.messages, absent=table.absent)
         lines = [*_records(nulls), *_columns(table), *_labels(table)]
     else:
         if config.task != "logged":
             raise DataError(f"task = {config.task!r}: its people are simulated; no file is read")
-        log = choices.logged(config)
+        log = logged(config)
         names = list(log.names)
-        users = len(log.choices) + log.absent
-        lines = list(_records(NullRecords.of(users, log.messages, absent=log.absent)))
+        found = log.gather([range(log.users)])
+        nulls = NullRecords.of(log.users + log.absent, found.messages, absent=log.absent)
+        lines = list(_records(nulls))
     path = Folders.write_look(out, "\n".join([_NOT_PROTECTED, *lines]) + "\n")
     shown = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
     return [
@@ -52,31 +55,36 @@ def _records(nulls: NullRecords) -> Iterator[str]:
         yield f"  {len(nulls.absent):,}: the file has no rows for them"
 
 
-def _columns(table: Table) -> Iterator[str]:
-    values = table.values[table.usable]
-    if not len(values):
+def _columns(records: Records) -> Iterator[str]:
+    table, usable = records.came, records.usable
+    if not usable.any():
         return
     yield "columns of these records (values beyond the declared bounds are moved onto them):"
-    width = max(len(column.name) for column in table.columns)
-    for column, cells in zip(table.columns, values.T, strict=True):
-        beyond = np.count_nonzero((cells < column.low) | (cells > column.high))
-        yield (
-            f"  {column.name:{width}}  {column.low:g} to {column.high:g} declared; "
-            f"{beyond:,} of {len(cells):,} beyond; {cells.min():g} to {cells.max():g} there"
-        )
+    width = max(len(name) for name in records.schema.features)
+    for name in records.schema.features:
+        kind, cells = records.schema.columns[name], table.column(name)[usable]
+        there = cells[np.isfinite(cells)]
+        if isinstance(kind, Number) and len(there):
+            beyond = np.count_nonzero((there < kind.low) | (there > kind.high))
+            yield (
+                f"  {name:{width}}  {kind.low:g} to {kind.high:g} declared; {beyond:,} of "
+                f"{len(there):,} beyond; {there.min():g} to {there.max():g} there"
+            )
+        else:
+            yield f"  {name:{width}}  {len(there):,} of {len(cells):,} there"
 
 
-def _labels(table: Table) -> Iterator[str]:
-    labels = table.labels[table.usable]
+def _labels(records: Records) -> Iterator[str]:
+    name, usable = str(records.schema.target), records.usable
+    kind, labels = records.schema.columns[name], records.came.column(name)[usable]
     if not len(labels):
         return
-    if table.classes is None:
-        low, high = (table.label_centre + sign * table.label_bound for sign in (-1, 1))
+    if isinstance(kind, Number):
         yield (
-            f"target {table.target}: {low:g} to {high:g} declared; {labels.min():g} to "
+            f"target {name}: {kind.low:g} to {kind.high:g} declared; {labels.min():g} to "
             f"{labels.max():g} there"
         )
         return
-    yield f"target {table.target}:"
-    for number, name in enumerate(table.classes):
-        yield f"  {name}: {np.count_nonzero(labels == number):,}"
+    yield f"target {name}:"
+    for number, label in enumerate(records.classes or ()):
+        yield f"  {label}: {np.count_nonzero(labels == number):,}"

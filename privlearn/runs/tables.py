@@ -34,6 +34,7 @@ from privlearn.people import People
 from privlearn.reporting.figures import plot_running_averages
 from privlearn.rows.domains import Array
 from privlearn.runs.common import (
+    LOOK,
     CutOff,
     Folders,
     Outcome,
@@ -49,9 +50,9 @@ from privlearn.runs.common import (
 from privlearn.runs.configs import TableConfig
 from privlearn.runs.null_records import Messages, NullRecords, messages_of
 from privlearn.runs.persons import check_registry, registry_of, told
+from privlearn.runs.records import CONSTANT, Records, records_of, split_seed, write_split
 from privlearn.runs.references import LassoBandit, RandomArms
 from privlearn.runs.simulated_arms import ArmMarket
-from privlearn.runs.user_tables import CONSTANT, Table, Wanted, read_table
 
 BLOCKS = 200  # A stream is handed over in about so many blocks, which changes no result
 
@@ -72,61 +73,26 @@ def run_table(
 
     With ``resume`` a run with the same settings that was cut off goes on.
     """
-    table, test = split(config)
+    seed = split_seed(config, out, resume=resume)
+    table, test = split(config, seed)
     check_registry(config, out, resume=resume)
     _rehearse(config, table)
     work = _serve if config.learner == "hdb" else _learn
     folders = Folders.create(out, config, resume=resume)
+    if not folders.begun:
+        write_split(config, seed, folders.public)
     return work(config, table, test, folders, progress)
 
 
-def _wanted(config: TableConfig) -> Wanted:
-    classes = config.classes
-    if classes is None and config.learner != "hdb" and config.data == "digits":
-        classes = ("0", "1")
-    return Wanted(
-        config.data,
-        config.target,
-        config.columns,
-        tuple(config.bounds.items()),
-        config.feature_bound,
-        classes,
-        config.label_bound,
-        config.label_centre,
-        config.seed,
-        config.people,
-    )
-
-
-def split(config: TableConfig) -> tuple[Table, Table]:
+def split(config: TableConfig, seed: int | None) -> tuple[Records, Records]:
     """Rows to learn from, and rows that score the fit."""
-    table, test = _read(config)
-    if config.learner == "hdb" and table.classes is None:
+    records, test = records_of(config, seed)
+    if config.learner == "hdb" and records.classes is None:
         raise DataError(f"{config.data!r} is a regression: hdb needs classes, which are its arms")
-    return table, test
+    return records, test
 
 
-def _read(config: TableConfig) -> tuple[Table, Table]:
-    wanted = _wanted(config)
-    if not wanted.shipped:
-        assert config.horizon is not None
-        table = read_table(wanted, config.horizon + (config.held_out or 0))
-        users = config.horizon
-    else:
-        table = read_table(wanted)
-        default = 0 if config.learner == "hdb" else len(table) // 5
-        held = default if config.held_out is None else config.held_out
-        users = len(table) - held if config.horizon is None else config.horizon
-        if not 0 < users <= len(table) - held:
-            raise DataError(
-                f"horizon = {config.horizon}, held_out = {held}: {config.data!r} has {len(table)} "
-                "rows"
-            )
-        table = table.take(slice(0, users + held))
-    return table.take(slice(0, users)), table.take(slice(users, len(table)))
-
-
-def _rehearse(config: TableConfig, table: Table) -> None:
+def _rehearse(config: TableConfig, table: Records) -> None:
     budget, currency = config.cap()
     kind = JointAccountant if config.learner == "hdb" else CentralAccountant
     rule = config.rule()
@@ -140,7 +106,7 @@ def _rehearse(config: TableConfig, table: Table) -> None:
     _learner(config, table).start(accountant)
 
 
-def _learner(config: TableConfig, table: Table) -> Bandit | StreamLearner:
+def _learner(config: TableConfig, table: Records) -> Bandit | StreamLearner:
     if config.learner == "hdb":
         return _bandit(config, table)
     radius = config.radius
@@ -168,7 +134,7 @@ def _learner(config: TableConfig, table: Table) -> Bandit | StreamLearner:
     )
 
 
-def _bandit(config: TableConfig, table: Table) -> Bandit:
+def _bandit(config: TableConfig, table: Records) -> Bandit:
     assert table.classes is not None
     method, arms = config.bandit(), len(table.classes)
     if method == "least-squares":
@@ -177,15 +143,15 @@ def _bandit(config: TableConfig, table: Table) -> Bandit:
     return DPHDB(n_arms=arms, dim=table.dim, random_state=config.seed, **options)
 
 
-def largest_row(table: Table, q: float) -> float:
-    """The largest ‖x‖_q of a scaled row that the declared bounds allow."""
-    columns = len(table.columns)
+def largest_row(table: Records, q: float) -> float:
+    """A bound on ‖x‖_q of the scaled rows that the declared bounds allow: each column adds 1."""
+    columns = len(table.schema.features)
     if q == math.inf:
         return max(1.0, CONSTANT)
     return float((columns + CONSTANT**q) ** (1 / q))
 
 
-def _warnings(config: TableConfig, table: Table) -> list[str]:
+def _warnings(config: TableConfig, table: Records) -> list[str]:
     if config.row_bound is None:
         return []
     p = 2.0 if config.p is None else config.p
@@ -199,9 +165,11 @@ def _warnings(config: TableConfig, table: Table) -> list[str]:
     ]
 
 
-def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
+def _accountant(config: TableConfig, table: Records, folders: Folders) -> Any:
     kind = JointAccountant if config.learner == "hdb" else CentralAccountant
     side = [*table.side_information, *config.side_information]
+    if (folders.private / LOOK).exists():
+        side.append("the operator looked at the records (--look) before this run")
     if config.learner == "hdb":
         side.append(
             "a table of classes is played as a bandit: a user's response is +1 for the arm of the "
@@ -214,7 +182,7 @@ def _accountant(config: TableConfig, table: Table, folders: Folders) -> Any:
 
 
 def _learn(
-    config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
+    config: TableConfig, table: Records, test: Records, folders: Folders, progress: Progress
 ) -> Outcome:
     # a registry admits a row once; others are in the file
     store = None if table.people is None else kept_rows(folders)
@@ -222,8 +190,8 @@ def _learn(
     learner = _learner(config, table)
     messages, cut_off = messages_of(learner), CutOff(accountant)
     assert isinstance(learner, StreamLearner)
-    inputs, targets = table.inputs(), table.targets()
-    again = (inputs, targets) if table.people is None else None
+    inputs, targets, people = table.inputs(), table.targets(), table.people
+    again = (inputs, targets) if people is None else None
     learner.start(accountant, store=store, again=again)
     cut_off.goes_on(learner)
     first = learner.clock_
@@ -235,7 +203,7 @@ def _learn(
         part = slice(start, min(start + size, rows))
         with np.errstate(all="ignore"):  # a warning would tell of sealed data
             foreseen[part] = learner.predict(inputs[part])
-        whose = None if table.people is None else table.people[part]
+        whose = None if people is None else people[part]
         learner.partial_fit(inputs[part], targets[part], people=whose)
         advance(part.stop - part.start)
     _skip_absent(learner, table, advance)
@@ -260,7 +228,7 @@ def _learn(
 class _Score:
     """How good a fit is, computed from the rows themselves: for the operator only."""
 
-    table: Table
+    table: Records
 
     @property
     def name(self) -> str:
@@ -307,7 +275,7 @@ class _Score:
         if self.table.classes is None:
             return np.asarray(np.linalg.lstsq(inputs, targets, rcond=None)[0])
         if len(set(targets)) < 2:
-            return np.append(np.zeros(len(self.table.columns)), self.constant())
+            return np.append(np.zeros(self.table.dim - 1), self.constant())
         from sklearn.linear_model import LogisticRegression  # slow to import
 
         fit = LogisticRegression(C=10.0, fit_intercept=False, max_iter=10_000)
@@ -320,7 +288,7 @@ class _Score:
             return 1.0 - mean
         return 1.0 - mean / float(self.errors(np.full(len(targets), constant), targets).mean())
 
-    def lines(self, test: Table, learner: StreamLearner, private: Path) -> list[str]:
+    def lines(self, test: Records, learner: StreamLearner, private: Path) -> list[str]:
         """The fit beside both references, on held-out rows or, without any, on those it is from."""
         scored = test if len(test) else self.table
         kept = scored.usable
@@ -345,15 +313,15 @@ class _Score:
         return lines
 
 
-def _strongest(table: Table, coef: Array) -> str:
-    names = [*(column.name for column in table.columns), "constant"]
+def _strongest(table: Records, coef: Array) -> str:
+    names = [*table.encoding.names, "constant"]
     order = np.argsort(-np.abs(coef), kind="stable")[:5]
     shown = ", ".join(f"{names[i]} {coef[i]:+.3f}" for i in order)
     return f"largest coefficients for scaled columns: {shown}"
 
 
 def _serve(
-    config: TableConfig, table: Table, test: Table, folders: Folders, progress: Progress
+    config: TableConfig, table: Records, test: Records, folders: Folders, progress: Progress
 ) -> Outcome:
     store = kept_rows(folders)
     accountant = _accountant(config, table, folders)
@@ -370,7 +338,8 @@ def _serve(
     advance(first)
     market = _market(inputs, targets, arms)
     private = f"private ({config.budget})"
-    player = learner if table.people is None else _OfPersons(learner, table.people)
+    people = table.people
+    player = learner if people is None else _OfPersons(learner, people)
     regrets = {private: market.serve(player, advance)[kept] if len(targets) else np.zeros(0)}
     pulled = market.pulled
     _skip_absent(learner, table, advance)
@@ -429,21 +398,21 @@ def _market(contexts: Array, classes: Array, arms: int) -> ArmMarket:
     return ArmMarket(contexts, rewards, hits)
 
 
-def _skip_absent(learner: Bandit | StreamLearner, table: Table, advance: Any) -> None:
+def _skip_absent(learner: Bandit | StreamLearner, table: Records, advance: Any) -> None:
     left = len(table) - learner.clock_
     if left:
         learner.skip(left)
         advance(left)
 
 
-def _null_lines(private: Path, messages: Messages, table: Table) -> list[str]:
+def _null_lines(private: Path, messages: Messages, table: Records) -> list[str]:
     nulls = NullRecords.of(len(table), table.messages, messages, absent=table.absent)
     nulls.write(private)
     return nulls.lines(rule=table.people is not None)
 
 
 def _write_public(
-    folders: Folders, learner: Bandit | StreamLearner, table: Table, warnings: list[str]
+    folders: Folders, learner: Bandit | StreamLearner, table: Records, warnings: list[str]
 ) -> None:
     model = {
         "table": table.describe(),

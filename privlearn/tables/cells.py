@@ -17,7 +17,6 @@ from typing import Any, Final
 import numpy as np
 
 from privlearn.rows.domains import Array
-from privlearn.values.user_code import FAILED, attempted
 
 _EXPONENT: Final = r"(?:[eE][+-]?[0-9]+)?"
 _DATE: Final = re.compile(
@@ -152,20 +151,17 @@ def person_of(cell: Any) -> str | None:
     return str(int(value)) if value.is_integer() else None
 
 
-def read_each(read: Callable[[Any], float], cells: Sequence[Any]) -> Array:
-    """``read`` of every cell, shape (n,); NaN where it fails, which costs no other cell."""
-    found = np.full(len(cells), np.nan)
-    for i, cell in enumerate(cells):
-        value = attempted(read, cell)
-        if value is not FAILED:
-            found[i] = value
-    return found
+def is_number(text: str) -> bool:
+    """Whether the text is that of a number."""
+    return not math.isnan(_plain_number(text))
 
 
 _plain_number = number_reader()
 
 
 def _label_number(label: Any) -> float | None:
+    if not isinstance(label, str):
+        return float(label)
     value = truth(label)
     value = _plain_number(label) if math.isnan(value) else value
     return None if math.isnan(value) else value

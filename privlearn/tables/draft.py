@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ _HEAD = """\
 """
 _KEYS: dict[str, dict[str, Any]] = {
     "numbers": {"kind": "number", "low": "?", "high": "?"},
+    "reals": {"kind": "number", "low": "?", "high": "?"},
     "booleans": {"kind": "boolean"},
     "text": {"kind": "category", "values": ["?"]},
     "dates": {"kind": "date", "low": "?", "high": "?"},
@@ -30,27 +32,27 @@ _KEYS: dict[str, dict[str, Any]] = {
 
 def draft_of(source: Any) -> str:
     """TOML of a schema with ``?`` for what a person must fill in."""
-    lines = [_HEAD]
-    told, seen = names_and_forms(source), set[str]()
-    for name, form in told:
-        if not name.strip() or name in seen:
-            lines.append(f"# column {name!r} has no name of its own, and is not read\n")
-            continue
+    lines, seen = [_HEAD, "[columns]"], set[str]()
+    for name, form in names_and_forms(source):
+        if name.strip() and name not in seen:
+            lines.append(_column(name, _KEYS.get(form, {"kind": "?"})))
+        else:
+            lines.append(f"# column {name!r} has no name of its own, and is not read")
         seen.add(name)
-        lines.append(_table(name, _KEYS.get(form, {"kind": "?"})))
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def toml_of(told: Mapping[str, Any]) -> str:
     """A schema's `to_dict` as TOML."""
-    head = [f"{name} = {_value(value)}\n" for name, value in told.items() if name != "columns"]
-    tables = [_table(name, about) for name, about in told["columns"].items()]
-    return "\n".join(["".join(head), *tables] if head else tables)
+    head = [f"{name} = {_value(value)}" for name, value in told.items() if name != "columns"]
+    columns = [_column(name, about) for name, about in told["columns"].items()]
+    return "\n".join([*head, "", "[columns]", *columns]) + "\n"
 
 
-def _table(name: str, about: Mapping[str, Any]) -> str:
-    keys = "".join(f"{key} = {_value(value)}\n" for key, value in about.items())
-    return f"[columns.{_value(name)}]\n{keys}"
+def _column(name: str, about: Mapping[str, Any]) -> str:
+    plain = re.fullmatch("[A-Za-z0-9_-]+", name)
+    keys = ", ".join(f"{key} = {_value(value)}" for key, value in about.items())
+    return f"{name if plain else _value(name)} = {{ {keys} }}"
 
 
 def _value(value: Any) -> str:

@@ -51,9 +51,7 @@ class Encoding:
     def inputs(self, table: Table) -> Array:
         """Inputs of every row, shape (n, dim); rows that cannot be used are NaN; private."""
         found, lacks = self._filled(table)
-        if table.people is not None:
-            lacks |= np.array([person is None for person in table.people], dtype=np.bool_)
-        found[lacks] = np.nan
+        found[lacks | ~table.present] = np.nan
         return found
 
     def for_prediction(self, table: Table) -> Array:

@@ -8,8 +8,9 @@ pandas column of objects or text is contents, too, as pandas takes its type from
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -17,19 +18,18 @@ from privlearn.errors import DataError
 from privlearn.rows.domains import Array
 from privlearn.rows.tabular import block_from, objects
 from privlearn.tables.cells import (
-    LabelPlaces,
     days_reader,
     number_reader,
-    person_of,
-    read_each,
     truth,
 )
+from privlearn.tables.columns import Marks, people_in, text_numbers, values_in
+from privlearn.tables.encoding import Encoding
+from privlearn.tables.files import TableFile
 from privlearn.tables.schema import Boolean, Category, Date, Kind, Number, Schema
 from privlearn.tables.table import Table, joined
 from privlearn.values.user_code import FAILED, attempted
 
 _BATCH: Final = 65_536
-_DISTINCT: Final = 4_096
 _DAY: Final = 86_400.0
 
 
@@ -57,16 +57,75 @@ def read(
             no rows.
         TypeError: nothing that is a table.
     """
-    table = joined(schema, batches(source, schema, target=target, people=people))
-    if not len(table):
-        raise DataError("source: there is no row; a table must have at least one")
+    parts = batches(source, schema, target=target, people=people)
+    table = joined(schema, parts if rows is None else _at_least(rows, parts))
+    _check_rows(table)
     return table if rows is None else table.padded(rows)
+
+
+class Encoded(NamedTuple):
+    """What a model learns from, without the table it was read from; all of it private.
+
+    Attributes:
+        inputs: shape (n, dim), as of `Encoding.inputs`.
+        targets: shape (n,), as of `Encoding.targets`; None without a target.
+        people: whose each row is; None where each row is a person.
+        messages: (row, what makes it null).
+    """
+
+    inputs: Array
+    targets: Array | None
+    people: tuple[str | None, ...] | None
+    messages: list[tuple[int, str]]
+
+
+def read_encoded(
+    source: Any, encoding: Encoding, *, target: Any = None, people: Any = None
+) -> Encoded:
+    """As `read`, and encoded part by part, so that no second copy of the table is held.
+
+    Raises:
+        DataError, TypeError: as `read`.
+    """
+    parts: list[tuple[Array, Array | None]] = []
+    whose: list[str | None] = []
+    messages: list[tuple[int, str]] = []
+    n = 0
+    schema = encoding.schema
+    for table in batches(source, schema, target=target, people=people):
+        targets = None if schema.target is None else encoding.targets(table)
+        parts.append((encoding.inputs(table), targets))
+        whose += table.people or ()
+        messages += ((n + row, text) for row, text in table.messages)
+        n += len(table)
+        named = table.people is not None
+    if not n:
+        raise DataError(_NO_ROW)
+    found = Encoded(
+        np.empty((n, encoding.dim)),
+        None if schema.target is None else np.empty(n),
+        tuple(whose) if named else None,
+        messages,
+    )
+    while parts:  # the last first, so that each is given back as soon as it was copied
+        inputs, targets = parts.pop()
+        part = slice(n - len(inputs), n)
+        found.inputs[part] = inputs
+        if found.targets is not None:
+            found.targets[part] = targets
+        n = part.start
+    return found
 
 
 def batches(
     source: Any, schema: Schema, *, target: Any = None, people: Any = None
 ) -> Iterator[Table]:
-    """The same in parts; types and names are checked before the first."""
+    """The same in parts; names and types are checked before the first."""
+    if isinstance(source, str | os.PathLike):
+        if target is not None or people is not None:
+            raise ValueError("target, people: name the columns of the file in the schema")
+        yield from _of_file(TableFile(source, schema), schema)
+        return
     columns = _columns_of(source, schema, target is not None, people is not None)
     if target is not None and schema.target is not None:
         columns[schema.target] = _one_column("target", target)
@@ -79,15 +138,73 @@ def batches(
     for name, length in lengths.items():
         if length != n:
             raise DataError(f"{_said(name)}: {length} rows, where others have {n}")
+    yield from _parts(schema, columns, n, {})
+
+
+def _of_file(file: TableFile, schema: Schema) -> Iterator[Table]:
+    wanted = _wanted(schema, False, False)
+    frame, names = _frame_of(file.header())
+    missing = any(name not in names for name in wanted)
+    if missing and file.may_be_a_row(names):
+        raise DataError(
+            f"{file.path}: the first line must name every column; a cell of it is blank or a "
+            "number, so that it may be somebody's row, and it does not name all that the schema "
+            "names"
+        )
+    _check_names(wanted, names, file.path)
+    for table, broken in chain([(file.header(), {})], file.batches(wanted)):
+        frame, names = _frame_of(table)
+        columns: dict[str | None, Any] = {
+            name: frame[frame.columns[names.index(name)]] for name in wanted
+        }
+        if schema.person is not None:
+            columns[_PEOPLE] = columns.pop(schema.person)
+        yield from _parts(schema, columns, len(frame), broken, csv=file.csv)
+
+
+def _parts(
+    schema: Schema,
+    columns: Mapping[str | None, Any],
+    n: int,
+    broken: Mapping[int, str],
+    *,
+    csv: bool = False,
+) -> Iterator[Table]:
+    marks = Marks(schema.decimal, schema.thousands)
     readers: dict[str | None, _Reader] = {}
     for name, column in columns.items():
         kind = None if name is _PEOPLE else schema.columns[str(name)]
-        readers[name] = _reader(_said(name), kind, column)
+        readers[name] = _reader(_said(name), kind, column, marks, csv=csv)
     for start in range(0, n, _BATCH):
-        yield _batch(schema, readers, start, min(start + _BATCH, n))
+        stop = min(start + _BATCH, n)
+        found = {name: readers[name](start, stop) for name in readers}
+        people = found.pop(_PEOPLE, None)
+        cells = {str(name): values for name, values in found.items()}
+        here = {row - start: text for row, text in broken.items() if start <= row < stop}
+        yield Table(schema, cells, stop - start, people=people, broken=here)
 
 
+def _at_least(rows: int, parts: Iterable[Table]) -> Iterator[Table]:
+    """The first parts that have so many rows."""
+    for table in parts:
+        yield table
+        rows -= len(table)
+        if rows <= 0:
+            return
+
+
+_NO_ROW: Final = "there is no row; a table must have at least one"
 _PEOPLE: Final = None
+_NUMBERS: Final = ("numbers", "reals")
+_LABELS: Final = (*_NUMBERS, "text", "codes")
+_ACCEPTED: Final[dict[type, tuple[str, tuple[str, ...]]]] = {
+    Number: ("numbers or booleans", _NUMBERS),
+    Category: ("text, numbers, booleans or categories", _LABELS),
+    Boolean: ("booleans, numbers or text", _LABELS),
+    Date: ("dates, or text such as 2015-01-31", ("dates", "text")),
+    type(None): ("text or integers", ("numbers", "text", "codes")),
+}
+_SHOWN: Final = 30
 _FORMS: Final = {
     **dict.fromkeys("biuf", "numbers"),
     **dict.fromkeys("UT", "text"),
@@ -97,14 +214,13 @@ _FORMS: Final = {
 _Reader = Callable[[int, int], Any]
 
 
-def _batch(schema: Schema, readers: Mapping[str | None, _Reader], start: int, stop: int) -> Table:
-    found = {name: readers[name](start, stop) for name in readers}
-    people = found.pop(_PEOPLE, None)
-    return Table(schema, {str(n): c for n, c in found.items()}, stop - start, people=people)
-
-
 def _said(name: str | None) -> str:
     return "people" if name is _PEOPLE else f"column {name!r}"
+
+
+def _check_rows(table: Table) -> None:
+    if not len(table):
+        raise DataError(_NO_ROW)
 
 
 def _wanted(schema: Schema, has_target: bool, has_people: bool) -> list[str]:
@@ -121,8 +237,6 @@ def _columns_of(
 ) -> dict[str | None, Any]:
     """The wanted columns by name: series of narwhals, or arrays of shape (n,)."""
     wanted = _wanted(schema, has_target, has_people)
-    if isinstance(source, str | os.PathLike):
-        raise DataError(f"{os.fspath(source)!s}: files are not read yet")
     if isinstance(source, Mapping):
         _check_names(wanted, list(map(str, source)), "the mapping")
         return {name: _one_column(_said(name), source[name]) for name in wanted}
@@ -213,76 +327,81 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:30])) + (", …" if len(names) > 30 else "")
 
 
-def _reader(what: str, kind: Kind | None, column: Any) -> _Reader:
-    """A function from a range of rows to their cells, after a check of the column's type."""
-    form = form_of(column)
-    check_form(what, kind, form, str(column.dtype))
-    places = LabelPlaces(kind.values, other=kind.other) if isinstance(kind, Category) else None
-    each = cell_reader(kind, places)
+def _reader(what: str, kind: Kind | None, column: Any, marks: Marks, *, csv: bool) -> _Reader:
+    """A function from a range of rows to their cells, after a check of the column's type.
+
+    The text of a CSV file may be of any kind.
+    """
+    form = "cells" if csv else form_of(column)
+    _check_form(what, kind, form, _type_of(column))
+    if isinstance(kind, Category) and form in (*_NUMBERS, "codes") and not kind.places.numeric:
+        raise DataError(
+            f"{what} has type {_type_of(column)}, and none of its declared values "
+            f"{_listed(kind.values)} is a number: no cell can ever match"
+        )
+    each = _cell_reader(kind, marks)
 
     def cells(start: int, stop: int) -> Any:
         part = column[start:stop]
         if kind is None:
-            return tuple(_people_of(part))
-        if form == "numbers":
-            return of_numbers(kind, _floats(part), places)
+            return people_in(part)
+        if form in _NUMBERS:
+            return _of_numbers(kind, _floats(part))
         if form == "dates" and isinstance(kind, Date):
             return _days(kind, part)
-        return _of_cells(each, _listed_cells(part))
+        if csv and isinstance(kind, Number):
+            return text_numbers(part.to_native(), marks)
+        return values_in(part, each)
 
     return cells
 
 
-def check_form(what: str, kind: Kind | None, form: str, dtype: str) -> None:
-    """Whether a column of such cells ("numbers", "text", "dates" or "cells") can be of a kind.
+def _check_form(what: str, kind: Kind | None, form: str, dtype: str) -> None:
+    """Whether a column of such cells, as of `form_of`, can be of a kind.
 
     Raises:
         DataError: it never can.
     """
-    accepted = {
-        Number: ("numbers or booleans", ("numbers",)),
-        Category: ("text, numbers, booleans or categories", ("numbers", "text")),
-        Boolean: ("booleans, numbers or text", ("numbers", "text")),
-        Date: ("dates, or text such as 2015-01-31", ("dates", "text")),
-        type(None): ("text or whole numbers", ("numbers", "text")),
-    }[type(kind)]
-    if form != "cells" and form not in accepted[1]:
+    takes, forms = _ACCEPTED[type(kind)]
+    if form != "cells" and form not in forms:
         declared = "a person's id" if kind is None else type(kind).__name__
         raise DataError(
-            f"{what} has type {dtype[:30]}; it is declared as {declared}, which takes "
-            f"{accepted[0]}: convert it, or change the schema"
-        )
-    if (
-        isinstance(kind, Category)
-        and form == "numbers"
-        and not LabelPlaces(kind.values, other=kind.other).numeric
-    ):
-        raise DataError(
-            f"{what} has type {dtype[:30]}, and none of its declared values {_listed(kind.values)} "
-            "is a number: no cell can ever match"
+            f"{what} has type {dtype}; it is declared as {declared}, which takes {takes}: convert "
+            "it, or change the schema"
         )
 
 
-def cell_reader(kind: Kind | None, places: LabelPlaces | None) -> Callable[[Any], float]:
+def _type_of(column: Any) -> str:
+    native = column if isinstance(column, np.ndarray) else column.to_native()
+    shown = " ".join(str(getattr(native, "type", None) or native.dtype).split())
+    return shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+
+
+def _cell_reader(kind: Kind | None, marks: Marks) -> Callable[[Any], float]:
     """A function from one cell to its value in `Table.column`, or NaN."""
     if isinstance(kind, Boolean):
         return truth
     if isinstance(kind, Date):
         return days_reader(kind.start)
-    return number_reader() if places is None else places.of_cell
+    return kind.places.of_cell if isinstance(kind, Category) else number_reader(*marks)
 
 
-def of_numbers(kind: Kind, values: Array, places: LabelPlaces | None) -> Array:
+def _of_numbers(kind: Kind, values: Array) -> Array:
     """Cells of a column whose type is numeric, shape (n,)."""
-    if places is not None:
-        return places.of_numbers(values)
+    if isinstance(kind, Category):
+        return kind.places.of_numbers(values)
     if isinstance(kind, Boolean):
         return np.where((values == 0) | (values == 1), values, np.nan)
     return np.where(np.isfinite(values), values, np.nan)
 
 
 def names_and_forms(source: Any) -> list[tuple[str, str]]:
-    """Names of the columns of a frame and what their types are, also "booleans"."""
+    """Names of the columns of a frame and what their types are: as `form_of`, or "booleans"."""
+    if isinstance(source, str | os.PathLike):
+        file = TableFile(source, Schema({}))
+        source = file.header()
+        if file.csv:
+            return [(name, "") for name in source.column_names]
     frame, names = _frame_of(source)
     if frame is None:
         raise TypeError("source: must be a frame with named columns, or the path of a file")
@@ -294,20 +413,25 @@ def names_and_forms(source: Any) -> list[tuple[str, str]]:
 
 
 def form_of(column: Any) -> str:
-    """What the type of a column allows: "numbers", "text", "dates", "cells" (anything), or ""."""
+    """What the type of a column allows.
+
+    Returns:
+        "numbers", or "reals" where they cannot be ids; "text", or "codes" for categories that are
+        numbers; "dates"; "cells" for anything; "" for nothing that a kind takes.
+    """
     import narwhals
 
     if isinstance(column, np.ndarray):
         return _FORMS.get(column.dtype.kind, "")
-    kind = column.dtype
+    kind, guessed = column.dtype, column.implementation.is_pandas_like()
     if kind.is_numeric() or kind == narwhals.Boolean:
-        return "numbers"
-    if kind in (narwhals.Object, narwhals.Unknown):
-        return "cells"
-    if kind == narwhals.String:
-        return "cells" if column.implementation.is_pandas_like() else "text"
+        whole = guessed or kind.is_integer()  # pandas has whole numbers with holes as floats
+        return "numbers" if whole else "reals"
+    if kind in (narwhals.Object, narwhals.String):
+        return "cells" if guessed or kind == narwhals.Object else "text"
     if kind in (narwhals.Categorical, narwhals.Enum):
-        return "text"
+        held = getattr(getattr(column.to_native(), "type", None), "value_type", "string")
+        return "text" if "string" in str(held) else "codes"
     return "dates" if kind in (narwhals.Date, narwhals.Datetime) else ""
 
 
@@ -317,7 +441,7 @@ def _floats(part: Any) -> Array:
         return np.asarray(part, dtype=np.float64)
     found = attempted(_plain_floats, part)
     if found is FAILED:  # such as an integer that no float is equal to
-        return _of_cells(number_reader(), _listed_cells(part))
+        return values_in(part, number_reader())
     return found
 
 
@@ -339,7 +463,7 @@ def _days(kind: Date, part: Any) -> Array:
     else:
         found = attempted(_stamps, part)
         if found is FAILED:
-            return _of_cells(days_reader(kind.start), _listed_cells(part))
+            return values_in(part, days_reader(kind.start))
         stamps = found
     start = np.datetime64(kind.start.isoformat(), "us")
     seconds = (stamps.astype("datetime64[us]") - start) / np.timedelta64(1, "s")
@@ -353,35 +477,3 @@ def _stamps(series: Any) -> Any:
         series = series.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
     found = series.cast(narwhals.Datetime("us")).to_numpy()
     return np.asarray(found, dtype="datetime64[us]")
-
-
-def _people_of(part: Any) -> list[str | None]:
-    found = [attempted(person_of, cell) for cell in _listed_cells(part)]
-    return [None if person is FAILED else person for person in found]
-
-
-def _listed_cells(part: Any) -> list[Any]:
-    if isinstance(part, np.ndarray):
-        return list(part.tolist())
-    found = attempted(part.to_list)
-    if found is not FAILED:
-        return list(found)
-    single = (attempted(part.__getitem__, i) for i in range(len(part)))
-    return [None if cell is FAILED else cell for cell in single]
-
-
-def _of_cells(read_one: Callable[[Any], float], cells: Sequence[Any]) -> Array:
-    """``read_one`` of every cell, shape (n,), once for equal texts."""
-    known: dict[str, float] = {}
-    found = np.full(len(cells), np.nan)
-    for i, cell in enumerate(cells):
-        if type(cell) is str:
-            value = known.get(cell)
-            if value is None:
-                value = float(read_each(read_one, [cell])[0])
-                if len(known) < _DISTINCT:
-                    known[cell] = value
-            found[i] = value
-        elif cell is not None:
-            found[i] = read_each(read_one, [cell])[0]
-    return found

@@ -22,8 +22,9 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from datetime import date, datetime
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, ValidationError
@@ -36,9 +37,26 @@ Missing: TypeAlias = Literal["indicate", "null"]
 """A missing cell of an optional column is the middle and an input that says so, or a null row."""
 
 Label: TypeAlias = Any  # bool, int, float or str
+T = TypeVar("T")
 _CONFIG: Final = ConfigDict(extra="forbid")
 _UNKNOWN: Final = "?"
 _ARRAY_TARGET: Final = "y"
+
+
+def _declared(cls: type[T]) -> type[T]:
+    """Errors of pydantic as one line that names the field."""
+    made = cls.__init__
+
+    @wraps(made)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            made(self, *args, **kwargs)
+        except ValidationError as error:
+            names = [field.name for field in fields(cast(Any, cls))]
+            raise ValueError(f"{cls.__name__}: {plain_message(error, names)}") from None
+
+    cls.__init__ = init  # type: ignore[method-assign]  # of the same signature
+    return cls
 
 
 def _plain_number(value: Any) -> Any:
@@ -86,6 +104,7 @@ _Labels: TypeAlias = Annotated[Sequence[Any], BeforeValidator(_plain_labels)]
 _Day: TypeAlias = Annotated[date | str, BeforeValidator(_day)]
 
 
+@_declared
 @dataclass(frozen=True, config=_CONFIG)
 class Number:
     """A column of numbers and its bounds, in its own units.
@@ -115,6 +134,7 @@ class Number:
             raise ValueError(f"low = {self.low:g}: a column on the log scale has positive bounds")
 
 
+@_declared
 @dataclass(frozen=True, config=_CONFIG)
 class Category:
     """A column of labels and all its public values, in their order.
@@ -136,9 +156,15 @@ class Category:
     def __post_init__(self) -> None:
         if not self.values:
             raise ValueError("values: a category has at least one label")
-        LabelPlaces(self.values)
+        assert self.places  # which refuses two that are the same
+
+    @cached_property
+    def places(self) -> LabelPlaces:
+        """Where each label stands."""
+        return LabelPlaces(self.values, other=self.other)
 
 
+@_declared
 @dataclass(frozen=True, config=_CONFIG)
 class Boolean:
     """A column of yes and no: true and false, or 1 and 0; ``optional``, ``missing`` as before."""
@@ -147,6 +173,7 @@ class Boolean:
     missing: Missing = Field(default="indicate", kw_only=True)
 
 
+@_declared
 @dataclass(frozen=True, config=_CONFIG)
 class Date:
     """A column of dates and its public range; scaled in days.
@@ -179,6 +206,7 @@ class Date:
         return (cast(date, self.high) - self.start).days
 
 
+@_declared
 @dataclass(frozen=True, config=_CONFIG)
 class Ignored:
     """A column that is there and never read."""
@@ -194,6 +222,7 @@ _KINDS: Final[dict[str, type[Kind]]] = {
 }
 
 
+@_declared
 @dataclass(frozen=True, config=_CONFIG)
 class Schema:
     """The columns of a table.
@@ -250,7 +279,7 @@ class Schema:
 
     def _check_marks(self) -> None:
         mark = self.separator
-        if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in "\"\r\n.+-'":
+        if len(mark) != 1 or not mark.isascii() or mark.isalnum() or mark in "\"\r\n\\.+-'":
             raise ValueError(f"separator = {mark!r}: must be one mark, such as ',', ';' or a tab")
         if self.thousands == self.decimal:
             raise ValueError(f"thousands = {self.thousands!r} is the decimal mark")
@@ -409,21 +438,22 @@ class Schema:
                 raise ValueError(f"columns.{name}.kind = {kind!r}: must be {', '.join(_KINDS)}")
             try:
                 columns[name] = _KINDS[kind](**given)
-            except (ValidationError, TypeError) as error:
-                raise ValueError(f"columns.{name}: {plain_message(error)}") from None
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"columns.{name}: {error}") from None
         try:
             return Schema(**{**told, "columns": columns})
-        except (ValidationError, TypeError) as error:
-            raise ValueError(plain_message(error)) from None
+        except TypeError as error:
+            raise ValueError(str(error)) from None
 
 
-def plain_message(error: Exception) -> str:
-    """What pydantic found, in one line."""
+def plain_message(error: Exception, names: Sequence[str] = ()) -> str:
+    """What pydantic found, in one line; ``names`` are those of positional arguments."""
     if not isinstance(error, ValidationError):
         return str(error)
     found = []
     for one in error.errors(include_url=False):
-        where = ".".join(str(part) for part in one["loc"])
+        loc = [names[part] if isinstance(part, int) and names else part for part in one["loc"]]
+        where = ".".join(map(str, loc))
         message = one["msg"].removeprefix("Value error, ")
         found.append(f"{where}: {message}" if where else message)
     return "; ".join(found)

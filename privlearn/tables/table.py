@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hmac
+import numbers
+import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from privlearn.rows.domains import Array
 from privlearn.rows.tabular import block_from
 from privlearn.tables.cells import person_of
-from privlearn.tables.schema import Date, Ignored, Kind, Number, Schema
+from privlearn.tables.schema import Category, Date, Ignored, Kind, Number, Schema
 
 _HIDDEN_KEY = 16
 
@@ -23,10 +25,11 @@ class Table:
 
     Args:
         schema: what the columns are.
-        columns: the cells by name, shape (n,) each, in their own units; NaN is missing or unusable.
+        columns: the cells by name, shape (m,) each, in their own units; NaN is missing or unusable.
+        length: records that came, m.
         people: whose each row is, None for nobody's; None where each row is a person.
         broken: what is wrong with single rows as a whole, by row.
-        absent: so many of the last rows stand for records that did not come.
+        absent: records that did not come, and stand after the others.
     """
 
     def __init__(
@@ -40,14 +43,14 @@ class Table:
         absent: int = 0,
     ) -> None:
         self.schema = schema
-        self._columns, self._length = dict(columns), length
+        self._columns, self._came = dict(columns), length
         self._people, self._broken, self._absent = people, dict(broken or {}), absent
 
     def __len__(self) -> int:
-        return self._length
+        return self._came + self._absent
 
     def __repr__(self) -> str:
-        return f"<Table of {self._length} rows, {len(self._columns)} columns>"
+        return f"<Table of {len(self)} rows, {len(self._columns)} columns>"
 
     def column(self, name: str) -> Array:
         """Cells of a column, shape (n,); private.
@@ -55,12 +58,15 @@ class Table:
         Numbers in their own units, the place of a category, 0 and 1 of a boolean, days since
         ``low`` of a date.  NaN is missing or unusable.
         """
-        return self._columns[name]
+        cells = self._columns[name]
+        if not self._absent:
+            return cells
+        return np.concatenate([cells, np.full(self._absent, np.nan)])
 
     @property
     def people(self) -> tuple[str | None, ...] | None:
         """Whose each row is; private."""
-        return self._people
+        return None if self._people is None else (*self._people, *[None] * self._absent)
 
     @property
     def absent(self) -> int:
@@ -68,57 +74,65 @@ class Table:
         return self._absent
 
     @property
-    def usable(self) -> NDArray[np.bool_]:
-        """Which rows no missing policy, no target and no person's id makes null; private, (n,)."""
-        found = np.ones(self._length, dtype=np.bool_)
-        for name in self._columns:
-            found &= ~self._lacks(name)
+    def present(self) -> NDArray[np.bool_]:
+        """Which rows are records: no broken line, nobody's row, or absent one; private, (n,)."""
+        found = np.zeros(len(self), dtype=np.bool_)
+        found[: self._came] = True
+        found[list(self._broken)] = False
         if self._people is not None:
-            found &= np.array([person is not None for person in self._people], dtype=np.bool_)
+            found[: self._came] &= [person is not None for person in self._people]
+        return found
+
+    @property
+    def usable(self) -> NDArray[np.bool_]:
+        """Which records no missing policy and no target makes null; private, shape (n,)."""
+        found = self.present
+        for name in self._columns:
+            found[: self._came] &= ~self._lacks(name)
         return found
 
     @property
     def messages(self) -> list[tuple[int, str]]:
-        """(row, what makes it null), for the operator only."""
+        """(row, what makes it null), for the operator only; absent rows have none."""
         found = dict(self._broken)
-        came = self._length - self._absent
         for name in self._columns:
-            reason = f"column {name!r}: missing, or nothing that its kind takes"
-            if name == self.schema.target:
-                reason = f"column {name!r}: missing, or out of its declared range"
-            found = dict.fromkeys(np.flatnonzero(self._lacks(name)[:came]).tolist(), reason) | found
-        for row, person in enumerate((self._people or ())[:came]):
+            reason = _reason(name, self.schema)
+            found = dict.fromkeys(np.flatnonzero(self._lacks(name)).tolist(), reason) | found
+        for row, person in enumerate(self._people or ()):
             if person is None:
-                found.setdefault(row, "it does not say whose row it is")
+                found.setdefault(row, "no id says who came")
         return sorted(found.items())
 
     def take(self, indices: Any) -> Table:
-        """Some rows, by public indices or a slice; people and messages go with them."""
-        kept = np.arange(self._length)[indices]
-        new = {int(old): place for place, old in enumerate(kept)}
-        came = self._length - self._absent
+        """Some rows, by public indices or a slice; people and messages go with them.
+
+        Raises:
+            ValueError: rows that did not come before others that did.
+        """
+        kept = np.arange(len(self))[indices]
+        came = kept[kept < self._came]
+        if not np.array_equal(kept[: len(came)], came):
+            raise ValueError("indices: must be in order")
+        new = {int(old): place for place, old in enumerate(came)}
         return Table(
             self.schema,
-            {name: cells[indices] for name, cells in self._columns.items()},
-            len(kept),
-            people=None if self._people is None else tuple(self._people[i] for i in kept),
+            {name: cells[came] for name, cells in self._columns.items()},
+            len(came),
+            people=None if self._people is None else tuple(self._people[i] for i in came),
             broken={new[row]: text for row, text in self._broken.items() if row in new},
-            absent=int(np.cumprod(kept[::-1] >= came).sum()),
+            absent=len(kept) - len(came),
         )
 
     def padded(self, rows: int) -> Table:
         """The first ``rows`` rows; where there are fewer, the others are absent."""
-        if rows <= self._length:
-            return self.take(slice(0, rows))
-        more = rows - self._length
-        hole = np.full(more, np.nan)
+        kept = self if len(self) <= rows else self.take(slice(0, rows))
         return Table(
             self.schema,
-            {name: np.concatenate([cells, hole]) for name, cells in self._columns.items()},
-            rows,
-            people=None if self._people is None else (*self._people, *[None] * more),
-            broken=self._broken,
-            absent=self._absent + more,
+            kept._columns,
+            kept._came,
+            people=kept._people,
+            broken=kept._broken,
+            absent=rows - kept._came,
         )
 
     def _lacks(self, name: str) -> NDArray[np.bool_]:
@@ -128,9 +142,19 @@ class Table:
         return np.zeros(len(cells), dtype=np.bool_) if indicated(kind) else np.isnan(cells)
 
 
+def _reason(name: str, schema: Schema) -> str:
+    kind = schema.columns[name]
+    if isinstance(kind, Number) and name == schema.target:
+        return f"column {name!r}: missing, no number, or out of its declared range"
+    nouns = {Number: "no number", Category: "none of its values", Date: "no date"}
+    return f"column {name!r}: missing, or {nouns.get(type(kind), 'not true or false')}"
+
+
 def joined(schema: Schema, parts: Iterable[Table]) -> Table:
-    """One table of several, in their order."""
+    """One table of several, in their order, and of none an empty one."""
     tables = list(parts)
+    if len(tables) == 1:
+        return tables[0]
     broken: dict[int, str] = {}
     people: list[str | None] = []
     length = 0
@@ -189,9 +213,12 @@ def public_split(
     Raises:
         ValueError: held_out is no share and no number of rows, or people are not one per row.
     """
-    n = source if isinstance(source, int) else len(source)
+    if isinstance(source, str | os.PathLike):
+        raise TypeError("source is a path: split what was read from it, or a number of rows")
+    count = isinstance(source, numbers.Integral)
+    n = int(source) if count else len(source)
     share = isinstance(held_out, float) and 0 <= held_out < 1
-    if not share and not (isinstance(held_out, int) and 0 <= held_out < max(n, 1)):
+    if not share and not (isinstance(held_out, numbers.Integral) and 0 <= held_out < max(n, 1)):
         raise ValueError(
             f"held_out = {held_out!r}: must be a share in [0, 1) or a number below the {n} rows"
         )
@@ -204,11 +231,11 @@ def public_split(
             )
         apart = _of_held_out_people(whose, float(held_out), seed)
     else:
-        count = round(held_out * n) if share else int(held_out)
+        held_rows = round(held_out * n) if share else int(held_out)
         apart = np.zeros(n, dtype=np.bool_)
-        apart[np.random.default_rng(seed).permutation(n)[:count]] = True
+        apart[np.random.default_rng(seed).permutation(n)[:held_rows]] = True
     learn, held = np.flatnonzero(~apart), np.flatnonzero(apart)
-    if isinstance(source, int):
+    if count:
         return learn, held
     return _rows_of(source, learn), _rows_of(source, held)
 

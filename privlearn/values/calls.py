@@ -35,7 +35,9 @@ _EXAMPLES: Mapping[str, str] = {
 }
 """What could stand for a parameter of this name; of others the name is shown."""
 _INSTEAD: Mapping[str, str] = {
-    "epsilon": "; an epsilon is that of a budget, PureDP(epsilon) or ApproxDP(epsilon, delta)"
+    "epsilon": "; an epsilon is that of a budget, PureDP(epsilon) or ApproxDP(epsilon, delta)",
+    "groups": "; whose row it is says people=",
+    "random_state": "; noise is drawn securely, simulate_noise=0 repeats a fit and protects nobody",
 }
 
 
@@ -79,7 +81,8 @@ def _message(function: Callable[..., Any], args: Sequence[Any], named: Mapping[s
     except NameError:  # one that only type checkers import
         hints = {}
     title = kind.__name__ if makes else f"{kind.__name__}.{function.__name__}"
-    example = title if makes or owner is kind else f"mechanism.{function.__name__}"
+    called = "mechanism" if function.__name__ == "release" else "model"
+    example = title if makes or owner is kind else f"{called}.{function.__name__}"
     takes = dict(list(signature(function).parameters.items())[1:])
     by_name = [name for name, each in takes.items() if each.kind is Parameter.KEYWORD_ONLY]
     placed = [name for name in takes if name not in by_name]

@@ -426,8 +426,8 @@ def test_a_component_spends_its_part_and_gives_back_the_rest(tmp_path: Path) -> 
             part.issue(ZCDP("0.51"), users=range(6), label="more")
         with pytest.raises(UsersError):
             part.issue(ZCDP("0.1"), users=range(5, 8), label="others")
-        with pytest.raises(BudgetError, match="takes no plan"):
-            part.commit([])
+        with pytest.raises(BudgetError, match="comes before the first token"):
+            part.commit([Plan("late", GaussianLoss("0.1"), range(6))])
         with pytest.raises(InsufficientBudgetError):  # the rest of the cap is the accountant's
             book.issue(ZCDP("0.5"), users=USERS, label="own")
         book.issue(ZCDP("0.4"), users=USERS, label="own").retire()

@@ -20,10 +20,11 @@ from privlearn.cli import main as cli_main
 from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, PROBLEMS, SIMULATION, UNREADABLE
 from privlearn.errors import DataError
+from privlearn.estimators.situations import Situations
 from privlearn.mechanisms.choice_model import NO_ITEM
-from privlearn.runs.choices import _csv_log
+from privlearn.runs.choice_logs import logged
 from privlearn.runs.configs import ChoiceConfig
-from privlearn.runs.csv_lines import LONGEST_LINE
+from privlearn.tables.lines import LONGEST_LINE
 
 runner = CliRunner()
 
@@ -271,8 +272,12 @@ def test_own_data_need_public_counts(tmp_path: Path) -> None:
 USERS, ITEMS = 6, 3
 
 
-def _config(path: Path, horizon: int = USERS) -> ChoiceConfig:
-    return ChoiceConfig(data=str(path), items=ITEMS, horizon=horizon)
+def _config(path: Path) -> ChoiceConfig:
+    return ChoiceConfig(data=str(path), items=ITEMS, horizon=USERS)
+
+
+def _records(path: Path) -> Situations:
+    return logged(_config(path)).gather([range(USERS)])
 
 
 @pytest.mark.parametrize(
@@ -304,12 +309,12 @@ def _config(path: Path, horizon: int = USERS) -> ChoiceConfig:
 )
 def test_one_bad_line_of_a_file_costs_its_user_alone(line: bytes, tmp_path: Path) -> None:
     path = _long_form(tmp_path / "choices.csv", USERS)
-    good = _csv_log(_config(path))
+    good = _records(path)
     lines = path.read_bytes().split(b"\n")
     place = next(k for k in range(7, 10) if lines[k].startswith(b"u2,0,"))
     lines[place] = line
     path.write_bytes(b"\n".join(lines))
-    bad = _csv_log(_config(path))
+    bad = _records(path)
     others = np.arange(USERS) != 2
     assert np.isfinite(good.features).all()
     assert np.array_equal(good.features[others], bad.features[others])
@@ -323,17 +328,18 @@ def test_one_bad_line_of_a_file_costs_its_user_alone(line: bytes, tmp_path: Path
 
 def test_users_of_a_file_who_are_missing_are_null_and_others_are_not_read(tmp_path: Path) -> None:
     path = _long_form(tmp_path / "choices.csv", USERS)
-    whole = _csv_log(_config(path))
+    whole = _records(path)
     text = path.read_bytes()
     path.write_bytes(text + b'"\xff,stray\n\n')
-    longer = _csv_log(_config(path))
+    longer = _records(path)
     assert np.array_equal(longer.features, whole.features)
     assert longer.messages == []
     path.write_bytes(b"\n".join(text.split(b"\n")[: 1 + 4 * ITEMS + 1]))
-    shorter = _csv_log(_config(path))
+    shorter = _records(path)
     assert np.array_equal(shorter.features[:4], whole.features[:4])
     assert np.isnan(shorter.features[4:]).all()
-    assert (len(shorter.features), shorter.absent) == (5, 1)
+    assert len(shorter.features) == 5
+    assert logged(_config(path)).absent == 1
     assert [user for user, _ in shorter.messages] == [4]
     assert "1 lines instead of 3" in shorter.messages[0][1]
 
@@ -341,18 +347,18 @@ def test_users_of_a_file_who_are_missing_are_null_and_others_are_not_read(tmp_pa
 def test_equal_ids_of_neighbours_join_nobody(tmp_path: Path) -> None:
     """People may come twice: each group of lines is a user of its own."""
     path = _long_form(tmp_path / "choices.csv", USERS)
-    whole = _csv_log(_config(path))
+    whole = _records(path)
     path.write_text(path.read_text().replace("u1,", "u0,"))
-    assert np.array_equal(_csv_log(_config(path)).features, whole.features)
+    assert np.array_equal(_records(path).features, whole.features)
 
 
 def test_spreadsheets_marks_quotes_and_line_ends_are_understood(tmp_path: Path) -> None:
     path = _long_form(tmp_path / "choices.csv", USERS)
-    plain = _csv_log(_config(path))
+    plain = _records(path)
     rows = [",".join(f'"{cell}"' for cell in row.split(",")) for row in path.read_text().split()]
     path.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(rows).encode())
-    quoted = _csv_log(_config(path))
-    assert quoted.names == plain.names == ["price", "range"]
+    quoted = _records(path)
+    assert logged(_config(path)).names == ("price", "range")
     assert np.array_equal(quoted.features, plain.features)
     assert np.array_equal(quoted.choices, plain.choices)
 
@@ -366,7 +372,7 @@ def test_spreadsheets_marks_quotes_and_line_ends_are_understood(tmp_path: Path) 
         (b"user,chosen,price,price\n", "each column once"),
         (b"user,chosen,price\rAlice,1,0.5\r", "lines do not end in newlines"),
         (b"user,chosen,\xff\n", "not UTF-8"),
-        (b"user,chosen," + b"x" * LONGEST_LINE + b"\n", "lacks user, chosen"),
+        (b"user,chosen," + b"x" * LONGEST_LINE + b"\n", "the first line"),
         (None, "cannot be read"),
     ],
 )
@@ -377,9 +383,51 @@ def test_a_bad_header_is_an_error_that_quotes_no_cell(
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(DataError, match=message) as caught:
-        _csv_log(_config(path))
+        _records(path)
     assert "Alice" not in str(caught.value)
     assert "HIV" not in str(caught.value)
+
+
+def test_situations_of_a_file_have_different_numbers_of_lines_anywhere(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    lines = []
+    for visit in range(300):
+        x = rng.uniform(-1, 1, size=(rng.integers(2, 5), 2))
+        best = (x @ np.array([-3.0, 2.0]) + rng.gumbel(size=len(x))).argmax()
+        lines += [f"v{visit},{int(i == best)},{a:.3f},{b:.3f}" for i, (a, b) in enumerate(x)]
+    lines[7] = f"{lines[7].rpartition(',')[0]},soon"
+    lines.append('"broken')
+    path, out = tmp_path / "choices.csv", tmp_path / "run"
+    order = rng.permutation(len(lines))
+    path.write_text("\n".join(["visit,chosen,price,range", *(lines[k] for k in order)]) + "\n")
+    wanted: tuple[str | Path, ...] = (
+        "--data",
+        path,
+        "--situation",
+        "visit",
+        "--items",
+        "4",
+        "--horizon",
+        "330",
+    )
+    looked = run("run", "mnl", *wanted, "--out", out, "--look")
+    assert "2 features (price, range)" in looked.output
+    told = (out / "private" / "look.txt").read_text("utf-8")
+    assert "records: 299 of 330 would count" in told
+    result = run("run", "mnl", *wanted, "--budget", "rho=100", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "times: no situation has this place" in result.output
+    assert "and 1 lines that name no situation" in result.output
+    model = json.loads((out / "public" / "model.json").read_text())
+    assert model["coef"][0] < -1.5
+    assert model["coef"][1] > 1
+    certificate = (out / "public" / "certificate.md").read_text("utf-8")
+    assert "one record is one choice situation" in certificate
+    who = ("--people", "visit", "--most", "1", "--out", tmp_path / "no")
+    refused = run("run", "mnl", *wanted, *who)
+    assert "each situation is then one record" in " ".join(refused.output.split())
+    missing = run("run", "mnl", *wanted, "--situation", "trip", "--out", tmp_path / "no")
+    assert "lacks trip" in missing.output
 
 
 def test_nothing_of_a_strange_line_is_printed_or_published(tmp_path: Path) -> None:

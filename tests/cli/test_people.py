@@ -16,6 +16,7 @@ from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT
 from privlearn.people import People
 from privlearn.runs import tables as table_runs
+from privlearn.tables import Number, Schema, read
 from privlearn.values.participation import Participation
 
 runner = CliRunner()
@@ -96,7 +97,7 @@ def test_a_run_is_for_persons_and_says_so(tmp_path: Path) -> None:
     assert guarantee.rho is not None
     assert 0.97 < guarantee.rho <= 1
     model = json.loads((out / "public" / "model.json").read_text("utf-8"))
-    assert [column["name"] for column in model["table"]["columns"]] == ["a", "b"]
+    assert model["table"]["inputs"] == ["a", "b"]
     for text in public(out).values():
         assert not any(name in text for name in ("maria", "Zoë", "x y"))
 
@@ -134,13 +135,9 @@ def test_rows_without_an_id_are_null_and_nobodys(tmp_path: Path) -> None:
 
 
 def test_text_that_is_none_is_told_apart(tmp_path: Path) -> None:
-    from privlearn.runs.user_tables import Wanted, read_table
-
     path = tmp_path / "t.csv"
     path.write_bytes(b"who,x,y\n\xff,1,1\n\xfe,1,1\n \xff ,1,1\nbroken,1\n,1,1\n")
-    found = read_table(
-        Wanted(str(path), "y", feature_bound=1.0, label_bound=1.0, people="who"), rows=5
-    )
+    found = read(path, Schema({"x": Number(0, 1), "y": Number(0, 1)}, target="y", person="who"))
     assert found.people is not None
     first, second, third, *others = found.people
     assert first == third != second
@@ -163,7 +160,7 @@ def test_parquet_files_have_ids_of_text_or_integers(tmp_path: Path) -> None:
     assert public(tmp_path / "whole") == public(tmp_path / "text")
     refused = ran(x, "real")
     assert refused.exit_code == BAD_INPUT
-    assert "must be text or integers" in refused.output
+    assert "takes text or integers" in refused.output
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ from privlearn.learners import (
     AsyncOffers,
     Offers,
     OnePassNewtonMNL,
+    WhitenedDescent,
 )
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.local import LocalBanditConfig, LocalClient
@@ -99,6 +100,7 @@ LEARNERS: dict[type, list[Callable[[], Any]]] = {
     DPTOFW: [central(DPTOFW, DIM, method=how) for how in ("plain", "buffered", "whitened")],
     NoisySFW: [central(NoisySFW, DIM)],
     NoisySGD: [central(NoisySGD, DIM, passes=2)],
+    WhitenedDescent: [central(WhitenedDescent, DIM, row_norm=1.0)],
     LocalMD: [central(LocalMD, DIM, phases=2, steps=2)],
     PublishedTOFW: [central(PublishedTOFW, DIM)],
     OnlineFrankWolfe: [lambda: OnlineFrankWolfe(DIM)],

@@ -684,6 +684,25 @@ def test_a_bad_logged_row_is_null_alone() -> None:
     assert c.public_state() == a.public_state()
 
 
+def test_items_that_a_logged_user_did_not_see_are_not_read() -> None:
+    features, _, _ = users(12)
+    seen = np.random.default_rng(1).random((HORIZON, N_ITEMS)) < 0.7
+    seen[:, 0] = True
+    choices = np.where(seen[:, 1], 1, 0)
+    spoilt = np.where(seen[..., None], features, np.nan)
+    a = unstarted().start(central()).partial_fit(spoilt, choices, offered=seen)
+    assert a.private_messages_ == []
+    few, wide = unstarted().start(central()), unstarted().start(central())
+    wide.partial_fit(features, choices, offered=np.ones_like(seen))
+    assert few.partial_fit(features, choices).public_state() == wide.public_state()
+    assert wide.public_state() != a.public_state()
+    seen[30, choices[30]] = False
+    null = unstarted().start(central()).partial_fit(spoilt, choices, offered=seen)
+    assert [user for user, _ in null.private_messages_] == [30]
+    with pytest.raises(ValueError, match="offered: float64"):
+        unstarted().start(central()).partial_fit(features, choices, offered=seen.astype(float))
+
+
 # Parameters as scikit-learn expects them ------------------------------------------------
 
 

@@ -21,6 +21,7 @@ from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.streaming import StreamLearner
 from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.learners.tofw import DPTOFW
+from privlearn.learners.whitened_descent import WhitenedDescent
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.mechanisms import (
     BatchedPrefixSum,
@@ -56,11 +57,12 @@ LEARNERS: dict[str, Callable[[], StreamLearner]] = {
     "sfw": lambda: NoisySFW(DIM),
     "sfw generalized": lambda: NoisySFW(DIM, p=1.5, noise="generalized"),
     "sgd": lambda: NoisySGD(DIM, passes=12),
+    "descent": lambda: WhitenedDescent(DIM, row_norm=1.0),
     "mirror": lambda: LocalMD(DIM, steps=6),
     "tree": lambda: PublishedTOFW(DIM, p=1.5),
 }
 every = pytest.mark.parametrize("name", LEARNERS)
-KEPT = ("buffered", "whitened", "choices", "signs", "vertices", "sfw", "sgd", "mirror")
+KEPT = ("buffered", "whitened", "choices", "signs", "vertices", "sfw", "sgd", "descent", "mirror")
 """Nothing of these is open before the end of an epoch."""
 
 

@@ -88,6 +88,21 @@ def test_a_run_on_a_file_goes_on(
     assert "is closed: the run has learned from everybody" in told
 
 
+def test_situations_have_the_same_places_when_a_run_goes_on(
+    choices: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_id = [*choices, "--situation", "user", "--horizon", 150]
+    assert run(*by_id, "--out", tmp_path / "whole")[0] == 0
+    ended(monkeypatch, 2, *by_id, "--out", tmp_path / "cut")
+    code, told = run(*by_id, "--out", tmp_path / "cut", "--resume")
+    assert code == 0, told
+    models = [
+        json.loads((tmp_path / out / "public" / "model.json").read_text())
+        for out in ("whole", "cut")
+    ]
+    assert models[0] == models[1]
+
+
 def test_a_run_that_ended_before_its_first_entry_is_begun_anew(
     choices: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

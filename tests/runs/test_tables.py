@@ -19,8 +19,8 @@ from privlearn.cli.main import app
 from privlearn.cli.output import BAD_INPUT, SIMULATION
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.runs.configs import TableConfig
-from privlearn.runs.tables import _learner, _wanted
-from privlearn.runs.user_tables import read_table
+from privlearn.runs.records import records_of
+from privlearn.runs.tables import _learner
 
 runner = CliRunner()
 
@@ -115,7 +115,8 @@ def test_streaming_classification_on_breast_cancer(learner: str, tmp_path: Path)
     private, constant, reference = np.mean(scores, axis=0)
     assert private > constant + 0.15
     assert reference >= private
-    assert model(out)["table"]["classes"] == ["0", "1"]
+    columns = model(out)["table"]["schema"]["columns"]
+    assert columns["benign"] == {"kind": "category", "values": ["0", "1"]}
     with open(out / "private" / "progress.csv") as file:
         rows = list(csv.reader(file))[1:]
     assert int(rows[-1][0]) == 456
@@ -139,7 +140,7 @@ def test_the_default_bandit_is_least_squares_unless_few_columns_matter(tmp_path:
     assert kinds == ["PrivateLeastSquares", "DPHDB"]
     assert shares[0] < 0.15 < shares[1]
     named = TableConfig(learner="hdb", data="digits", method="least-squares")
-    assert isinstance(_learner(named, read_table(_wanted(named), 10)), PrivateLeastSquares)
+    assert isinstance(_learner(named, records_of(named)[0]), PrivateLeastSquares)
 
 
 def test_a_bandit_that_loses_to_the_commonest_class_says_so(tmp_path: Path) -> None:
@@ -254,10 +255,11 @@ def test_own_regression(tmp_path: Path) -> None:
     assert told["private"] > 0.6
     assert told["non-private"] > 0.9
     described = model(out)
-    assert described["table"]["columns"] == [
-        {"name": "age", "low": 20.0, "high": 80.0},
-        {"name": "dose", "low": -1.0, "high": 1.0},
-    ]
+    assert described["table"]["schema"]["columns"] == {
+        "age": {"kind": "number", "low": 20.0, "high": 80.0},
+        "dose": {"kind": "number", "low": -1.0, "high": 1.0},
+        "outcome": {"kind": "number", "low": -20.0, "high": 100.0},
+    }
     age, dose, _ = described["coef"]
     assert age < 0 < dose
     assert audit(out / "public" / "ledger.db").guarantees[0].users in (None, (0, ROWS))
@@ -449,11 +451,9 @@ def test_a_run_never_overwrites(tmp_path: Path) -> None:
     assert "not empty" in result.output
 
 
-def test_settings_say_what_is_public_and_know_no_others() -> None:
+def test_settings_know_no_others() -> None:
     with pytest.raises(ValueError, match="Extra inputs"):
         TableConfig(learner="tofw", data="diabetes", standardise=True)  # type: ignore[call-arg]
-    assert _wanted(TableConfig(learner="hdb", data="digits")).classes is None
-    assert _wanted(TableConfig(learner="tofw", data="digits")).classes == ("0", "1")
 
 
 # The gate -----------------------------------------------------------------------------------------

@@ -133,7 +133,9 @@ def test_a_regression_has_its_own_units_and_beyond_its_bounds_is_null() -> None:
         (pd.DataFrame({"x": pd.to_datetime(["2020-01-01"]), "y": [1]}), "column 'x' has type"),
         (pa.table({"x": [1.0], "z": [1]}), "column 'y' is not there"),
         (pd.DataFrame([[1, 1, 0]], columns=["x", "x", "y"]), "column 'x' stands there 2 times"),
-        (pa.table({"x": [1.0], "y": pa.array([1.5], pa.float64())}), "can ever match"),
+        (pa.table({"x": [1.0], "y": [1.5]}), "can ever match"),
+        (pa.table({"x": [1.0], "y": pa.array([1.5]).dictionary_encode()}), "can ever match"),
+        (pa.table({"x": pa.nulls(1), "y": ["a"]}), "column 'x' has type null"),
         ({"x": [1.0], "y": ["a", "b"]}, "column 'y': 2 rows|column 'x': 1 rows"),
         (np.zeros((3, 3)), "3 columns; must be 2"),
         (np.zeros(3), "shape"),
@@ -207,3 +209,18 @@ def test_a_split_is_drawn_and_can_be_drawn_again() -> None:
     assert isinstance(public_split(table, 3)[1], Table)
     with pytest.raises(ValueError, match="held_out"):
         public_split(10, 1.5)
+    with pytest.raises(TypeError, match="path"):
+        public_split("t.csv", 0.2)
+
+
+def test_a_category_with_very_many_values_is_read_and_not_made_into_inputs() -> None:
+    schema = Schema({"zip": Category(range(100_000))})
+    assert read({"zip": np.array([7, 1_000_000])}, schema).usable.tolist() == [True, False]
+    with pytest.raises(ValueError, match=r"columns\.zip: 100,000 levels"):
+        Encoding(schema)
+
+
+def test_text_in_frames_is_written_as_the_schema_says() -> None:
+    schema = Schema({"x": Number(0, 9)}, decimal=",")
+    frame = pd.DataFrame({"x": ["1,5", "1.5", 2.5]})
+    np.testing.assert_array_equal(read(frame, schema).column("x"), [1.5, np.nan, 2.5])

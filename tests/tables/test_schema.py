@@ -72,8 +72,9 @@ def test_a_schema_is_the_same_after_a_file(tmp_path: Path, ending: str) -> None:
     ],
 )
 def test_what_can_be_seen_in_a_schema_is_refused(make: Callable[[], Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(ValueError, match=says) as caught:
         make()
+    assert "\n" not in str(caught.value)
 
 
 def test_a_draft_is_of_names_and_types_and_refuses_to_be_used(tmp_path: Path) -> None:
@@ -88,7 +89,7 @@ def test_a_draft_is_of_names_and_types_and_refuses_to_be_used(tmp_path: Path) ->
     with pytest.raises(DataError, match=r"columns\.age\.low, columns\.age\.high.*columns\.2000"):
         Schema.load(path)
     told = drafts[0].replace('low = "?"', "low = 1").replace('high = "?"', "high = 2")
-    path.write_text(told.split('[columns."job"]')[0], encoding="utf-8")
+    path.write_text(told.split("job =")[0], encoding="utf-8")
     assert Schema.load(path).columns["age"] == Number(1, 2)
 
 

@@ -19,7 +19,13 @@ from privlearn.checking.replay.protocols import (
     serve,
     serve_people,
 )
-from privlearn.learners import DPMNL, NoisySGD, OnePassNewtonMNL, PrivateLeastSquares
+from privlearn.learners import (
+    DPMNL,
+    NoisySGD,
+    OnePassNewtonMNL,
+    PrivateLeastSquares,
+    WhitenedDescent,
+)
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
@@ -106,6 +112,10 @@ def _noisy_sgd(accountant: Any) -> NoisySGD:
     return NoisySGD(INPUTS, passes=4).start(accountant)
 
 
+def _descent(loss: str) -> Callable[[Any], WhitenedDescent]:
+    return lambda accountant: WhitenedDescent(INPUTS, loss, row_norm=1.0).start(accountant)
+
+
 def _pofw(inside: Any = None, **options: Any) -> Callable[[Any], DPPOFW]:
     where = LpBall(INPUTS, 1, 2.0) if inside is None else inside
     return lambda accountant: DPPOFW(where, **options).start(accountant)
@@ -146,6 +156,8 @@ LEARNER_CASES = (
             ("DPPOFW", "vertices", _pofw(Simplex(INPUTS), loss="logistic"), examples(4)),
             ("DPPOFW", "polytope", _pofw(_CORNERS), examples()),
             ("NoisySGD", "one by one", _noisy_sgd, examples()),
+            ("WhitenedDescent", "squared", _descent("squared"), examples()),
+            ("WhitenedDescent", "softmax", _descent("softmax"), examples(3)),
         )
     ),
     LearnerCase(

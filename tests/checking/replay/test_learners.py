@@ -80,7 +80,7 @@ def newton(accountant: Any) -> OnePassNewtonMNL:
 
 def test_all_learners_are_there() -> None:
     names = {way.learner for way in LEARNER_CASES}
-    others = {"DPTOFW", "DPPOFW", "DPHDB", "PrivateLeastSquares", "NoisySGD"}
+    others = {"DPTOFW", "DPPOFW", "DPHDB", "PrivateLeastSquares", "NoisySGD", "WhitenedDescent"}
     assert names == ASSORTING | others
     kinds = {name: getattr(privlearn.learners, name) for name in privlearn.learners.__all__}
     shipped = {

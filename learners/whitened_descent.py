@@ -1,0 +1,408 @@
+r"""Linear, logistic and softmax models of a table, offline: whitened, clipped, averaged descent.
+
+1. Σzzᵀ of z = (x, g), shortened to a public length, is released (`PSDTrace`), at a share q.
+2. What it says gives coordinates u in which rows are about white (`white_coordinates`).
+3. In T steps the gradients u·rᵀ, with r the residuals, are released, clipped as a whole to C, at
+   equal shares of the rest, and θ goes on by a step; the later half of its path is averaged.
+
+q, T, the clip and the steps are public, by n, d, μ and the loss (`descent_rules`).
+
+Privacy: all steps read all rows, and the shares of the budget add up to the cap: (Σzzᵀ and T sums,
+Gaussian, adaptive composition; Dong, Roth & Su 2022).  Coordinates, C, θ and the answer are
+post-processing.  A null record adds zero to each sum.  With equal Gaussian masses the total is the
+cap itself, so the exact Gaussian curve holds.  Proof: docs/proofs.md, "Whitened descent".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from privlearn.contract.protocols import Accountant, Plan
+from privlearn.learners.clip_follower import EXTRA, RADIUS, ClipFollower, with_extra
+from privlearn.learners.convex import SealedEpochs
+from privlearn.learners.descent_rules import LOSSES, DescentRule, rule_for
+from privlearn.learners.inputs import numbers_from
+from privlearn.learners.person_budgets import PersonBudgets
+from privlearn.learners.streaming import Example, StreamLearner, checked_choice
+from privlearn.learners.white_coordinates import WhiteCoordinates, white_coordinates
+from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms.scalar_objectives import LogisticObjective, SquaredObjective
+from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Ball, PSDTrace
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
+from privlearn.values.validate import count, positive
+
+_LONGEST: Final = 1.25
+"""Clip of ‖z‖², in units of row_norm²: with g = row_norm/2 no row within the norm is shortened."""
+_LEFT_OUT, _LEFT_OUT_SQUARED = 0.5, 0.4  # The part of a path that is not in its mean
+_LARGEST_STEP: Final = 0.25
+"""Of the squared loss, whose curvature in white coordinates is about 1."""
+_USUAL_MEAN: Final = 0.1  # The usual square of the mean of labels in [−1, 1]
+
+
+class SoftmaxObjective(NamedTuple):
+    """log Σₖ exp(uₖ) − u_y for classes y = 0, …, K − 1."""
+
+    classes: int
+    curvature: float = 0.5
+    slope: float = math.sqrt(2)
+    unit: float | None = None
+
+    def derivative(self, score: Array, label: Array) -> Array:
+        """Class probabilities minus the indicator of the label, shape (n, K)."""
+        odds = np.exp(score - score.max(axis=1, keepdims=True))
+        odds /= odds.sum(axis=1, keepdims=True)
+        return np.asarray(odds - (label[:, None] == np.arange(self.classes)))
+
+    def labels(self, values: Array) -> Array:
+        """Class numbers; NaN for anything else."""
+        known = (values >= 0) & (values < self.classes) & (values == np.floor(values))
+        return np.where(known, values, np.nan)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": "softmax", "classes": self.classes}
+
+
+class _Mechanisms(NamedTuple):
+    moments: NoisySum[Array]
+    mean: NoisySum[Array] | None
+    steps: NoisySum[Array]
+    rule: DescentRule
+
+
+@final
+@dataclass(eq=False, repr=False)
+class WhitenedDescent(StreamLearner):
+    """Whitened, clipped, averaged descent over a whole table; see the module.
+
+    **Not a streaming method**: it holds every record until the horizon, and answers 0 until then.
+
+    Rows come without a constant, with columns in [−1, 1], as `privlearn.tables.Encoding` makes
+    them; constants of the method presume ‖x‖² about d/4.  Rows that only have a bound B of their
+    norm are to be scaled by √d/(2B).  A row is null if a number of it is not finite, or the label
+    is none; labels of the squared loss are clipped into [−1, 1].
+
+    Args:
+        dim: d, without the constant.
+        loss: ``"squared"``, ``"logistic"`` (labels 0 and 1) or ``"softmax"`` (0, …, K − 1).
+        row_norm: b, the public bound that ‖x‖₂ is clipped to where second moments are made.
+        classes: K of the softmax loss.
+    """
+
+    dim: int
+    loss: str = "squared"
+    _: KW_ONLY
+    row_norm: float
+    classes: int = 2
+
+    @property
+    def _dim(self) -> int:
+        return self.dim
+
+    @property
+    def _feature_norm(self) -> float:
+        return 2.0
+
+    @property
+    def _outputs(self) -> int:
+        return self.classes if self.loss == "softmax" else 1
+
+    def _check_params(self) -> None:
+        count(dim=self.dim)
+        count(classes=self.classes, at_least=2)
+
+    def _read_loss(self) -> None:
+        self._bound = positive(row_norm=self.row_norm)
+        checked_choice(LOSSES, loss=self.loss)
+        if self.loss == "softmax":
+            self._loss = SoftmaxObjective(count(classes=self.classes, at_least=2))
+        else:
+            self._loss = SquaredObjective() if self.loss == "squared" else LogisticObjective()
+
+    def _check_rule(self, rule: Participation) -> None:
+        if not rule.pooled:
+            raise ValueError(
+                f"WhitenedDescent: no price for a person who comes back ({rule}); use "
+                "Participation(most=1, pooled=True), under which all rows of a person are one"
+            )
+
+    @property
+    def _rule_batches(self) -> Sequence[int]:
+        return [self._everybody.all[0].start]
+
+    def _calibrate(self, accountant: Accountant[Any]) -> None:
+        users = accountant.users
+        self._everybody: SealedEpochs[Example] = SealedEpochs(users, [len(users)])
+        self._budgets = PersonBudgets(accountant, self._everybody.all)
+        made = self._fixed("mechanisms", lambda: self._mechanisms(accountant))
+        self._made_of = _Mechanisms(*made)
+        self._theta = np.zeros((self._outputs, self.dim))
+        self._intercepts = np.zeros(self._outputs)
+        self._noise: Array | None = None
+
+    def _mechanisms(self, accountant: Accountant[Any]) -> tuple[Any, ...]:
+        part = self._budgets.of_row
+        users, dim, adjacency = len(accountant.users), self.dim + 1, accountant.adjacency
+        mass = part().gaussian_mass()
+        mu = math.sqrt(mass) * (1 if adjacency is Adjacency.REPLACE_ONE else 2)
+        rule = rule_for(self.loss, users, dim, mu, self._loss.curvature)
+
+        def noisy(domain: Any, share: Fraction) -> NoisySum[Array]:
+            return NoisySum[Array].calibrated(domain, part(share), adjacency=adjacency)
+
+        ball = Ball(RADIUS, dim + EXTRA) if rule.follows else Ball(1.0, self._outputs * dim)
+        return (
+            noisy(PSDTrace(_LONGEST * self._bound**2, dim), rule.moments),
+            noisy(Ball(1.0, 1), rule.mean) if rule.mean else None,
+            noisy(ball, (1 - rule.moments - rule.mean) / rule.steps),
+            rule,
+        )
+
+    def _plan(self) -> list[Plan]:
+        made, users = self._made_of, self._everybody.all[0]
+        plans = [Plan("moments", made.moments.loss(), users)]
+        if made.mean is not None:
+            plans.append(Plan("mean", made.mean.loss(), users))
+        return [*plans, Plan("step", made.steps.loss(), users, made.rule.steps)]
+
+    def _next_change(self) -> int:
+        return self._everybody.stop
+
+    def forget(self, person: Any) -> None:
+        super().forget(person)
+        self._everybody.let_go()
+
+    def _take(self, rows: Rows[Example]) -> None:
+        kept = self._everybody.add(rows.map_rows(self._examples))
+        # A process that died before has lost the rows of what was not released yet.
+        if kept is None or not self._accountant.left("moments", kept.users):
+            return
+        space = self._white(kept)
+        self._descend(kept.map_rows(_in(space)), space)
+
+    def _examples(self, block: Example) -> Example:
+        """Rows; one without a label has no number, so that it adds nothing to any sum."""
+        values, labels = block[0], self._loss.labels(block[1])
+        unknown = np.isnan(labels)
+        if unknown.any():
+            values = np.where(unknown[:, None], np.nan, values)
+        return values, labels
+
+    def _white(self, rows: Rows[Example]) -> WhiteCoordinates:
+        sums, rule = self._made_of.moments, self._made_of.rule
+        added = self._bound / 2
+
+        def extended(block: Example) -> Array:
+            values = block[0]
+            return np.hstack([values, np.full((len(values), 1), added)])[:, None, :]
+
+        gram = self._posted(sums, rows.map_rows(extended), "moments", "moments")
+        return white_coordinates(
+            gram, len(rows), added, sums.error_std(), lifted=rule.lifted, floor=rule.floor
+        )
+
+    def _start(self, rows: Rows[Example], space: WhiteCoordinates) -> Array:
+        """θ₀: the shrunk noisy mean of labels where there is one, else 0; shape (K, d + 1)."""
+        theta = np.zeros((self._outputs, self.dim + 1))
+        sums, records = self._made_of.mean, space.weight * len(rows)
+        if sums is not None and self._accountant.left("mean", rows.users):
+            labels = rows.map_rows(_labels)
+            mean = float(self._posted(sums, labels, "mean", "mean")[0]) / records
+            noise = sums.error_std() / records
+            theta[0, -1] = min(max(mean * _USUAL_MEAN / (_USUAL_MEAN + noise**2), -1.0), 1.0)
+        return theta / space.constant
+
+    def _descend(self, rows: Rows[Example], space: WhiteCoordinates) -> None:
+        """T noisy steps, of which the later part is averaged; the answer is public after each."""
+        sums, rule = self._made_of.steps, self._made_of.rule
+        users, length = len(rows), math.sqrt(space.energy)
+        theta = self._start(rows, space)
+        self._answer(space, [theta])
+        follower = self._follower(rows, space)
+        path: list[Array] = []
+        noise = _NoiseOfPath(self._usual_curvature * space.moments)
+        for step in range(rule.steps):
+            if not self._accountant.left("step", rows.users):
+                break
+            clip = length * (rule.clip if follower is None else follower.clip)
+            eta = self._step_size(clip, length)
+            gradients = rows.map_rows(self._gradients(theta, clip))
+            released = self._posted(sums, gradients, "step", f"step/{step}")
+            if follower is not None:
+                follower.see(released)
+            moved = released[: theta.size].reshape(theta.shape)
+            theta = theta - eta * clip / users * moved
+            path.append(theta)
+            self._answer(space, path[self._first_averaged(len(path)) :])
+            noise.add(eta, eta * clip / users * sums.error_std())
+        variances = noise.of_mean(self._first_averaged(len(path)))
+        self._noise = np.tile(space.spread(variances), (self._outputs, 1))
+
+    def _follower(self, rows: Rows[Example], space: WhiteCoordinates) -> ClipFollower | None:
+        sums, rule = self._made_of.steps, self._made_of.rule
+        if not rule.follows:
+            return None
+        least = math.sqrt(8 * (self.dim + 1)) / (self._strength * len(rows))
+        return ClipFollower(
+            rule.clip,
+            steps=rule.steps,
+            records=space.weight * len(rows),
+            noise=sums.error_std(),
+            least=least,
+        )
+
+    @property
+    def _strength(self) -> float:
+        """μ of all steps together, of replacing one gradient of length 1."""
+        made = self._made_of
+        radius = RADIUS if made.rule.follows else 1.0
+        return 2 * radius * math.sqrt(made.rule.steps) / made.steps.error_std()
+
+    def _step_size(self, clip: float, length: float) -> float:
+        rule, curved = self._made_of.rule, self._loss.curvature
+        users = len(self._everybody.all[0])
+        horizon = min(rule.per_noise * self._strength * users / (clip * length), rule.longest)
+        largest = _LARGEST_STEP if self.loss == "squared" else 2 / (curved * length**2)
+        return min(horizon / rule.steps, largest)
+
+    def _first_averaged(self, steps: int) -> int:
+        """Of a path of so many steps, the first θ that the mean is of."""
+        return int((_LEFT_OUT_SQUARED if self.loss == "squared" else _LEFT_OUT) * steps)
+
+    def _answer(self, space: WhiteCoordinates, late: Sequence[Array]) -> None:
+        self._theta, self._intercepts = space.answer(np.mean(late, axis=0))
+
+    def _gradients(self, theta: Array, clip: float) -> Any:
+        """u·rᵀ/C, and what a `ClipFollower` asks for, shape (n, …), at a public θ; row by row."""
+        follows = self._made_of.rule.follows
+
+        def gradients(block: Example) -> Array:
+            values, labels = block
+            scores = np.einsum("nd,kd->nk", values, theta)
+            if len(theta) == 1:
+                residuals = self._loss.derivative(scores[:, 0], labels)[:, None]
+            else:
+                residuals = self._loss.derivative(scores, labels)
+            found = (residuals / clip)[:, :, None] * values[:, None, :]
+            found = found.reshape(len(values), -1)
+            return with_extra(found, residuals[:, 0]) if follows else found
+
+        return gradients
+
+    @property
+    def coef_(self) -> Array:
+        """Coefficients of the columns, shape (d,), or (K, d) for the softmax loss; a copy.
+
+        Raises:
+            RuntimeError: not started.
+        """
+        self._check_started()
+        return self._shaped(self._theta)
+
+    @property
+    def intercept_(self) -> float | Array:
+        """The intercept, a float, or shape (K,) for the softmax loss.
+
+        Raises:
+            RuntimeError: not started.
+        """
+        self._check_started()
+        found = self._shaped(self._intercepts)
+        return found if found.ndim else float(found)
+
+    @property
+    def _usual_curvature(self) -> float:
+        outputs = self._outputs
+        return self._loss.curvature if outputs == 1 else (1 - 1 / outputs) / outputs
+
+    def _shaped(self, values: Array) -> Array:
+        return values.copy() if self.loss == "softmax" else np.array(values[0])
+
+    @property
+    def noise_std_(self) -> Array | None:
+        """About the standard deviation of the noise of each coefficient, shaped as ``coef_``.
+
+        Of the steps alone, were gradients linear in θ and clipping rare; it knows nothing of the
+        sampling of rows.  None before there is an answer.
+        """
+        self._check_started()
+        return None if self._noise is None else self._shaped(self._noise)
+
+    def decision_function(self, x: ArrayLike) -> Array:
+        """Scores x·coef + intercept, shape (n,), or (n, K) for the softmax loss; x is (n, d).
+
+        Raises:
+            ValueError: x has another width.
+            RuntimeError: not started.
+        """
+        values = numbers_from("x", x)
+        if values.shape[-1:] != (self.dim,):
+            raise ValueError(f"x of shape {values.shape}: the last length must be {self.dim}")
+        return np.asarray(values @ self.coef_.T + self.intercept_)
+
+    def predict(self, x: ArrayLike) -> Array:
+        """As `decision_function`."""
+        return self.decision_function(x)
+
+    def public_state(self) -> dict[str, Any]:
+        made = self._made_of
+        return super().public_state() | {
+            "coef": self.coef_.tolist(),
+            "intercept": np.asarray(self.intercept_).tolist(),
+            "rule": {
+                name: str(value) if isinstance(value, Fraction) else value
+                for name, value in made.rule._asdict().items()
+            },
+        }
+
+
+class _NoiseOfPath:
+    """The variance of independent noise in the mean of the last θ of a path, by coordinate.
+
+    Args:
+        curvature: of each coordinate.
+    """
+
+    def __init__(self, curvature: Array) -> None:
+        self._curvature = curvature
+        self._steps: list[tuple[float, float]] = []
+
+    def add(self, eta: float, std: float) -> None:
+        """One more step of size ``eta``, after which θ has noise of ``std`` more."""
+        self._steps.append((eta, std))
+
+    def of_mean(self, first: int) -> Array:
+        """Of the mean of θ from the ``first`` on."""
+        weight = total = np.zeros_like(self._curvature)  # of one step's noise, in the sum
+        kept = np.ones_like(weight)
+        for number in reversed(range(len(self._steps))):
+            eta, std = self._steps[number]
+            weight = weight * kept + (number >= first)
+            total = total + (weight * std) ** 2
+            kept = 1 - eta * self._curvature
+        return np.asarray(total / max(len(self._steps) - first, 1) ** 2)
+
+
+def _labels(block: Example) -> Array:
+    return np.where(np.isnan(block[0]).any(axis=1), np.nan, block[1])[:, None]
+
+
+def _in(space: WhiteCoordinates) -> Any:
+    """Rows in white coordinates; row by row."""
+
+    def mapped(block: Example) -> Example:
+        values, labels = block
+        white = np.empty((len(values), values.shape[1] + 1))
+        np.einsum("nd,de->ne", values - space.mean, space.forward, out=white[:, :-1])
+        white[:, -1] = space.constant
+        return white, labels
+
+    return mapped
