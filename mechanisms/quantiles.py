@@ -156,7 +156,7 @@ class ReportQuantiles:
     @classmethod
     def calibrated(
         cls,
-        probabilities: Sequence[Fraction],
+        probabilities: Sequence[Fraction | float | str],
         budget: Currency,
         *,
         cells: int = 4096,
