@@ -47,7 +47,7 @@ from privlearn.losses import BoundedRangeLoss, GaussianLoss, LeastLoss, Loss, ZC
 from privlearn.losses.budgets import B, Currency, GaussianDP, check_currency
 from privlearn.mechanisms.exact_choices import NoisyScores, Picks
 from privlearn.mechanisms.noisy_max import release_picks
-from privlearn.mechanisms.receipt_stream import check_adjacency
+from privlearn.mechanisms.receipt_stream import StreamAdjacency, check_adjacency
 from privlearn.mechanisms.vertices import SimplexVertices
 from privlearn.noise import GumbelNoise
 from privlearn.rows import Rows
@@ -117,18 +117,19 @@ class ReportQuantiles:
         cells: of the grid; answers are off by half a cell, 1/cells, besides the noise, and by up to
             16 cells where there are several probabilities and values that are not alike nearby.
         groups: of people, public; each has its own quantiles.
-        adjacency: must be the accountant's.
+        adjacency: must be the accountant's; under add-remove the indices of others would shift.
         as_gaussian: whether the loss is stated as Gaussian mass, for an account in Gaussian DP.
 
     Raises:
         ValueError: a number is out of range.
+        AdjacencyError: add-remove.
     """
 
     probabilities: tuple[Fraction, ...]
     scale: Positive
     cells: AtLeastTwo = 4096
     groups: Count = 1
-    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    adjacency: StreamAdjacency = Adjacency.REPLACE_ONE
     as_gaussian: bool = False
     _spend: Spend = field(init=False, repr=False, compare=False)
 
@@ -155,7 +156,7 @@ class ReportQuantiles:
     @classmethod
     def calibrated(
         cls,
-        probabilities: Sequence[Fraction],
+        probabilities: Sequence[Fraction | float | str],
         budget: Currency,
         *,
         cells: int = 4096,

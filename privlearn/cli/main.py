@@ -22,6 +22,7 @@ from privlearn.cli.audit import audit
 from privlearn.cli.certify import certify, verify, witness
 from privlearn.cli.check import check
 from privlearn.cli.commands import announcing_group
+from privlearn.cli.describe import describe
 from privlearn.cli.fit import fit_app, predict
 from privlearn.cli.keys import key_app
 from privlearn.cli.ledger import ledger_app
@@ -41,7 +42,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # else line breaks of docstrings stay
 )
-_COMMANDS = (quickstart, predict, audit, epsilon, delta, calibrate, check, packages, schema, serve)
+_COMMANDS = (
+    quickstart,
+    describe,
+    predict,
+    audit,
+    epsilon,
+    delta,
+    calibrate,
+    check,
+    packages,
+    schema,
+    serve,
+)
 for command in _COMMANDS:
     app.command()(command)
 for signing_command in (certify, verify, witness):

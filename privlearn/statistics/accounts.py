@@ -191,10 +191,15 @@ def answers(queries: Sequence[Query], table: Table, terms: Terms) -> Answers:
             f"accountant: it is for {len(terms.accountant.users):,} users, and there are {n:,} "
             f"rows: make it with users=range({n})"
         )
+    shared = terms.accountant
+    if shared is not None and terms.budget is not None:
+        left = shared.remaining()
+        if not left.covers(terms.budget):
+            raise BudgetError(f"budget = {terms.budget}: the accountant has {left} left")
     planned = plan_for(queries, terms)
     if terms.accountant is not None:
-        shared = _Releasing(terms.accountant, planned, committed=False)
-        found = [query.ask(table, planned.mechanisms, shared) for query in queries]
+        within = _Releasing(terms.accountant, planned, committed=False)
+        found = [query.ask(table, planned.mechanisms, within) for query in queries]
         return Answers(found, "part of an account, whose certificate states the guarantee", None)
     seed = terms.simulate_noise
     noise = NoiseSource.secure() if seed is None else NoiseSource.simulation(seed)

@@ -380,4 +380,8 @@ def _number_of(bounds: Any) -> Number:
 
 
 def _table(data: Any, schema: Schema) -> Table:
-    return data if isinstance(data, Table) else read(data, schema)
+    if not isinstance(data, Table):
+        return read(data, schema)
+    if data.schema != schema:
+        raise ValueError("schema: is not the one that the table was read with, table.schema")
+    return data

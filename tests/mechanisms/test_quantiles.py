@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant
+from privlearn.errors import AdjacencyError
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP
 from privlearn.losses.conversion import gaussian_delta
 from privlearn.mechanisms import ReportQuantiles
@@ -168,6 +169,11 @@ def test_quantiles_of_groups_are_near_those_of_their_values() -> None:
         own = values[(group == number) & ~np.isnan(values)]
         ranks = [(own <= place).mean() for place in found[number]]
         assert ranks == pytest.approx([0.25, 0.5, 0.75], abs=0.03)
+
+
+def test_indices_of_others_may_not_shift() -> None:
+    with pytest.raises(AdjacencyError):
+        ReportQuantiles(QUARTILES, 1.0, adjacency=Adjacency.ADD_REMOVE)
 
 
 @pytest.mark.parametrize("wrong", [(), (0.5, 0.5), (0, 0.5), (0.5, 1), ("x",), 0.5, (1e-4,)])
