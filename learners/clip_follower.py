@@ -18,11 +18,11 @@ from privlearn.rows.domains import Array
 
 EXTRA: Final = 2
 """Numbers that a record adds to its gradient."""
-_INSIDE, _BEYOND = 0.25, 0.3  # Largest sizes, beside a gradient's 1: ±_INSIDE/2 and ±_BEYOND
+_INSIDE, _BEYOND = 0.25, 0.25  # Largest sizes, beside a gradient's 1: ±_INSIDE/2 and ±_BEYOND
 RADIUS: Final = math.sqrt(1 + _INSIDE**2 / 4 + _BEYOND**2)
 """Bound on the ℓ2 norm of a clipped gradient with both numbers."""
 
-_PART: Final = 0.65  # Of records inside, where nothing is one-sided
+_PART: Final = 0.6  # Of records inside, where nothing is one-sided
 _REACH: Final = 3.0  # What is cut off counts up to so many clips
 _SPEED, _LATER_SPEED, _EARLY = 0.5, 0.1, 0.4  # Per step; in the first part of all steps, and later
 _PUSH, _LARGEST_PUSH = 20.0, 0.3  # Per clip that is cut off on one side
@@ -31,19 +31,20 @@ _MEMORY: Final = 0.1  # Weight of the last step in the running mean of what is c
 _LEAST, _LARGEST = 0.01, 1.0
 
 
-def with_extra(gradients: Array, signs: Array) -> Array:
-    """Gradients in units of the clip, shape (n, d), clipped, and the two numbers; row by row.
+def with_extra(block: Array) -> Array:
+    """Clipped gradients and the two numbers, shape (n, d + 2); row by row.
 
     Args:
-        gradients: NaN makes a row null.
-        signs: of residuals, shape (n,).
+        block: gradients in units of the clip and, last, what has the sign of the residual, shape
+            (n, d + 1); NaN makes a row null.
     """
+    gradients = block[:, :-1]
     sizes = np.sqrt(np.einsum("nd,nd->n", gradients, gradients))
     found = np.empty((len(gradients), gradients.shape[1] + EXTRA))
     np.multiply(gradients, (1 / np.maximum(sizes, 1.0))[:, None], out=found[:, :-EXTRA])
     found[:, -2] = np.where(sizes <= 1.0, _INSIDE / 2, -_INSIDE / 2)
     beyond = np.clip(sizes - 1.0, 0.0, _REACH) / _REACH
-    found[:, -1] = _BEYOND * np.copysign(beyond, signs)
+    found[:, -1] = _BEYOND * np.copysign(beyond, block[:, -1])
     return found
 
 

@@ -70,8 +70,15 @@ _MEAN: Final = Fraction(1, 50)  # Share for the mean of labels
 _MEAN_FROM, _FOLLOWS_FROM = 60.0, 120.0
 """μ·n from which the mean label is released, and from which the clip follows the gradients: below,
 their noise says too little."""
+_OF_A_PERSON: Final = 0.75
+"""Rows of one person are alike, but not all the same: k of them have a gradient of this power."""
 _MANY: Final = 250.0
 """r from which half of the steps lose nothing, as there is hardly any noise to average."""
+
+
+def usual_sum(rows: float) -> float:
+    """How many times as long as one gradient the sum of those of a person with so many rows is."""
+    return math.pow(rows, _OF_A_PERSON)
 
 
 def rule_for(loss: str, users: float, dim: int, mu: float, curvature: float) -> DescentRule:

@@ -16,7 +16,7 @@ cap itself, so the exact Gaussian curve holds.  Proof: docs/proofs.md, "Whitened
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from typing import Any, Final, NamedTuple, final
@@ -27,21 +27,23 @@ from numpy.typing import ArrayLike
 from privlearn.contract.protocols import Accountant, Plan
 from privlearn.learners.clip_follower import EXTRA, RADIUS, ClipFollower, with_extra
 from privlearn.learners.convex import SealedEpochs
-from privlearn.learners.descent_rules import LOSSES, DescentRule, rule_for
+from privlearn.learners.descent_rules import LOSSES, DescentRule, rule_for, usual_sum
 from privlearn.learners.inputs import numbers_from
 from privlearn.learners.person_budgets import PersonBudgets
 from privlearn.learners.streaming import Example, StreamLearner, checked_choice
 from privlearn.learners.white_coordinates import WhiteCoordinates, white_coordinates
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.scalar_objectives import LogisticObjective, SquaredObjective
-from privlearn.rows import Rows
+from privlearn.rows import PartialSum, Rows, merge
 from privlearn.rows.domains import Array, Ball, PSDTrace
+from privlearn.rows.pooling import sum_of_visits
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.participation import Participation
 from privlearn.values.validate import count, positive
 
 _LONGEST: Final = 1.25
 """Clip of ‖z‖², in units of row_norm²: with g = row_norm/2 no row within the norm is shortened."""
+_ROWS_AT_ONCE: Final = 2**13
 _LEFT_OUT, _LEFT_OUT_SQUARED = 0.5, 0.4  # The part of a path that is not in its mean
 _LARGEST_STEP: Final = 0.25
 """Of the squared loss, whose curvature in white coordinates is about 1."""
@@ -95,6 +97,8 @@ class WhitenedDescent(StreamLearner):
         loss: ``"squared"``, ``"logistic"`` (labels 0 and 1) or ``"softmax"`` (0, …, K − 1).
         row_norm: b, the public bound that ‖x‖₂ is clipped to where second moments are made.
         classes: K of the softmax loss.
+        rows_per_person: how many rows a person usually has; of use under a rule of participation,
+            where the rows of a person are added up and clipped together.
     """
 
     dim: int
@@ -102,6 +106,7 @@ class WhitenedDescent(StreamLearner):
     _: KW_ONLY
     row_norm: float
     classes: int = 2
+    rows_per_person: float = 1.0
 
     @property
     def _dim(self) -> int:
@@ -118,6 +123,8 @@ class WhitenedDescent(StreamLearner):
     def _check_params(self) -> None:
         count(dim=self.dim)
         count(classes=self.classes, at_least=2)
+        if positive(rows_per_person=self.rows_per_person) < 1:
+            raise ValueError(f"rows_per_person = {self.rows_per_person!r}: must be at least 1")
 
     def _read_loss(self) -> None:
         self._bound = positive(row_norm=self.row_norm)
@@ -142,6 +149,7 @@ class WhitenedDescent(StreamLearner):
         users = accountant.users
         self._everybody: SealedEpochs[Example] = SealedEpochs(users, [len(users)])
         self._budgets = PersonBudgets(accountant, self._everybody.all)
+        self._pooled = self._budgets.rule is not None
         made = self._fixed("mechanisms", lambda: self._mechanisms(accountant))
         self._made_of = _Mechanisms(*made)
         self._theta = np.zeros((self._outputs, self.dim))
@@ -153,18 +161,52 @@ class WhitenedDescent(StreamLearner):
         users, dim, adjacency = len(accountant.users), self.dim + 1, accountant.adjacency
         mass = part().gaussian_mass()
         mu = math.sqrt(mass) * (1 if adjacency is Adjacency.REPLACE_ONE else 2)
-        rule = rule_for(self.loss, users, dim, mu, self._loss.curvature)
+        alike = users / usual_sum(self._together)
+        rule = rule_for(self.loss, alike, dim, mu, self._loss.curvature)
 
         def noisy(domain: Any, share: Fraction) -> NoisySum[Array]:
             return NoisySum[Array].calibrated(domain, part(share), adjacency=adjacency)
 
         ball = Ball(RADIUS, dim + EXTRA) if rule.follows else Ball(1.0, self._outputs * dim)
         return (
-            noisy(PSDTrace(_LONGEST * self._bound**2, dim), rule.moments),
-            noisy(Ball(1.0, 1), rule.mean) if rule.mean else None,
+            noisy(PSDTrace(_LONGEST * self._bound**2 * self._together, dim), rule.moments),
+            noisy(Ball(self._together, 1), rule.mean) if rule.mean else None,
             noisy(ball, (1 - rule.moments - rule.mean) / rule.steps),
             rule,
         )
+
+    @property
+    def _together(self) -> float:
+        """Rows that are usually clipped as one record."""
+        return self.rows_per_person if self._pooled else 1.0
+
+    def _summed(
+        self,
+        sums: NoisySum[Array],
+        rows: Rows[Example],
+        function: Callable[[Example], Array],
+        label: str,
+        name: str,
+        *,
+        pooled: Callable[[Array], Array] = sum_of_visits,
+        last: Callable[[Array], Array] | None = None,
+    ) -> Array:
+        """Posts the noisy sum of a function of rows, in parts that stay in the cache.
+
+        Under a rule ``pooled`` makes one record of a person's; ``last`` is a function of what is
+        then summed.
+        """
+        users, size = rows.users, len(rows) if self._pooled else _ROWS_AT_ONCE
+        total: PartialSum | None = None
+        for start in range(users.start, users.stop, size):
+            part = rows.slice(range(start, min(start + size, users.stop))).map_rows(function)
+            part = part.pool(pooled) if self._pooled else part
+            summed = sums.partial(part if last is None else part.map_rows(last))
+            total = summed if total is None else merge(total, summed)
+        if total is None:
+            raise AssertionError("an accountant has users")
+        token = self._accountant.issue(sums.loss(), users=users, label=label)
+        return self._board.post(name, sums.release_partial(total, token))
 
     def _plan(self) -> list[Plan]:
         made, users = self._made_of, self._everybody.all[0]
@@ -204,7 +246,7 @@ class WhitenedDescent(StreamLearner):
             values = block[0]
             return np.hstack([values, np.full((len(values), 1), added)])[:, None, :]
 
-        gram = self._posted(sums, rows.map_rows(extended), "moments", "moments")
+        gram = self._summed(sums, rows, extended, "moments", "moments", pooled=_stacked)
         return white_coordinates(
             gram, len(rows), added, sums.error_std(), lifted=rule.lifted, floor=rule.floor
         )
@@ -214,8 +256,7 @@ class WhitenedDescent(StreamLearner):
         theta = np.zeros((self._outputs, self.dim + 1))
         sums, records = self._made_of.mean, space.weight * len(rows)
         if sums is not None and self._accountant.left("mean", rows.users):
-            labels = rows.map_rows(_labels)
-            mean = float(self._posted(sums, labels, "mean", "mean")[0]) / records
+            mean = float(self._summed(sums, rows, _labels, "mean", "mean")[0]) / records
             noise = sums.error_std() / records
             theta[0, -1] = min(max(mean * _USUAL_MEAN / (_USUAL_MEAN + noise**2), -1.0), 1.0)
         return theta / space.constant
@@ -232,10 +273,12 @@ class WhitenedDescent(StreamLearner):
         for step in range(rule.steps):
             if not self._accountant.left("step", rows.users):
                 break
-            clip = length * (rule.clip if follower is None else follower.clip)
+            clip = length * usual_sum(self._together)
+            clip *= rule.clip if follower is None else follower.clip
             eta = self._step_size(clip, length)
-            gradients = rows.map_rows(self._gradients(theta, clip))
-            released = self._posted(sums, gradients, "step", f"step/{step}")
+            gradients = self._gradients(theta, clip)
+            last = None if follower is None else with_extra
+            released = self._summed(sums, rows, gradients, "step", f"step/{step}", last=last)
             if follower is not None:
                 follower.see(released)
             moved = released[: theta.size].reshape(theta.shape)
@@ -250,11 +293,12 @@ class WhitenedDescent(StreamLearner):
         sums, rule = self._made_of.steps, self._made_of.rule
         if not rule.follows:
             return None
-        least = math.sqrt(8 * (self.dim + 1)) / (self._strength * len(rows))
+        records = space.weight * len(rows) / self._together
+        least = math.sqrt(8 * (self.dim + 1)) / (self._strength * records)
         return ClipFollower(
             rule.clip,
             steps=rule.steps,
-            records=space.weight * len(rows),
+            records=records,
             noise=sums.error_std(),
             least=least,
         )
@@ -281,7 +325,7 @@ class WhitenedDescent(StreamLearner):
         self._theta, self._intercepts = space.answer(np.mean(late, axis=0))
 
     def _gradients(self, theta: Array, clip: float) -> Any:
-        """u·rᵀ/C, and what a `ClipFollower` asks for, shape (n, …), at a public θ; row by row."""
+        """u·rᵀ/C at a public θ, and r where the clip follows them, shape (n, …); row by row."""
         follows = self._made_of.rule.follows
 
         def gradients(block: Example) -> Array:
@@ -293,7 +337,7 @@ class WhitenedDescent(StreamLearner):
                 residuals = self._loss.derivative(scores, labels)
             found = (residuals / clip)[:, :, None] * values[:, None, :]
             found = found.reshape(len(values), -1)
-            return with_extra(found, residuals[:, 0]) if follows else found
+            return np.hstack([found, residuals]) if follows else found
 
         return gradients
 
@@ -389,6 +433,14 @@ class _NoiseOfPath:
             total = total + (weight * std) ** 2
             kept = 1 - eta * self._curvature
         return np.asarray(total / max(len(self._steps) - first, 1) ** 2)
+
+
+def _stacked(block: Array) -> Array:
+    """The factors of one person, shape (m, d + 1), of blocks of shape (m, 1, d + 1)."""
+    kept = block[np.isfinite(block).all(axis=(1, 2)), 0]
+    if not len(kept):
+        raise ValueError("no row is finite")
+    return kept
 
 
 def _labels(block: Example) -> Array:

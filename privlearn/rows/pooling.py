@@ -73,12 +73,24 @@ def mean_of_visits(block: Any) -> Any:
 
     On arrays of one shape it takes a few array operations for all persons together.
     """
+    kept, shape = _finite(block)
+    return (np.add.reduceat(kept, [0], axis=0)[0] / len(kept)).reshape(shape)
+
+
+def _finite(block: Any) -> tuple[NDArray[np.float64], tuple[int, ...]]:
+    """The finite ones of a person's arrays, each as one row, and their shape."""
     values = np.asarray(block, dtype=np.float64)
     flat = values.reshape(len(values), -1)
     kept = np.ascontiguousarray(flat[np.isfinite(flat).all(axis=1)])
     if not len(kept):
         raise ValueError("no record is finite")
-    return (np.add.reduceat(kept, [0], axis=0)[0] / len(kept)).reshape(values.shape[1:])
+    return kept, values.shape[1:]
+
+
+def sum_of_visits(block: Any) -> Any:
+    """For `Rows.pool`: as `mean_of_visits`, the sum."""
+    kept, shape = _finite(block)
+    return np.add.reduceat(kept, [0], axis=0)[0].reshape(shape)
 
 
 @np.errstate(all="ignore")  # a warning would tell of sealed data
@@ -88,8 +100,12 @@ def pool_means(
     counted: Counted,
     batches: Sequence[range],
     slots: NDArray[np.int64],
+    *,
+    total: bool,
 ) -> tuple[Any, NDArray[np.bool_]] | None:
-    """`pool` with `mean_of_visits`, of one block of floats; None if it is something else.
+    """`pool` with `mean_of_visits`, or the ``total`` with `sum_of_visits`, of one block of floats.
+
+    None if the records are something else.
 
     A sum over one person's rows is made of these alone, in their order, so that it has the same
     bits whoever else comes.
@@ -111,5 +127,5 @@ def pool_means(
         some, heads, counts = np.unique(group[kept], return_index=True, return_counts=True)
         places = order[new][some]
         sums = np.add.reduceat(np.ascontiguousarray(values[order[kept]]), heads, axis=0)
-        made[places], real[places] = sums / counts[:, None], True
+        made[places], real[places] = sums if total else sums / counts[:, None], True
     return made.reshape(block.shape), real

@@ -27,7 +27,7 @@ from privlearn.rows.contents import own_records, single_records
 from privlearn.rows.domains import Domain, accepted_by
 from privlearn.rows.functions import RowFunction
 from privlearn.rows.packing import PackedStamp, Parts
-from privlearn.rows.pooling import RECHECKED, mean_of_visits, pool, pool_means
+from privlearn.rows.pooling import RECHECKED, mean_of_visits, pool, pool_means, sum_of_visits
 from privlearn.rows.record_forms import Form, Forms, check_form
 from privlearn.rows.stamps import NOBODY, Admitted, Registry, Stamp, check_shared, joined
 from privlearn.rows.tabular import records_from
@@ -290,18 +290,20 @@ class Rows(Sealed, Generic[T]):
             return stack([combine(block)])
 
         function = RowFunction(single, "pool", code=combine)
-        means = combine is mean_of_visits  # of the form that the records have
-        forms = self.__forms if means else function.forms_of(self.__forms, 1)
+        total = combine is sum_of_visits
+        ours = total or combine is mean_of_visits  # of the form that the records have
+        forms = self.__forms if ours else function.forms_of(self.__forms, 1)
         whole = stamp.registry.batches(self.__users)
         chunks, defect = self.__known(), self.__defect
         made: list[_Chunk[U]] = []
         try:
             parts, at = [(chunk.block, chunk.valid) for chunk in chunks], self.__places()
-            known = pool_means(parts, persons, counted, whole, at) if means else None
+            given = (parts, persons, counted, whole, at)
+            known = pool_means(*given, total=total) if ours else None
             if known is not None:
                 made = [_Chunk(*known)]
             else:
-                results = pool(parts, persons, counted, whole, at, function)
+                results = pool(*given, function)
                 made = _merge([_Chunk(each, np.array([each is not None])) for each in results])
         except RowLocalityError as error:  # as in `_mapped`
             made, defect = [_Chunk.of_nulls(self.__visits)], defect or error

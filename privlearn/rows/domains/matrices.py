@@ -112,9 +112,15 @@ class PSDTrace(ShippedDomain):
                 part, norms = with_norms(flat[tile], 2.0)
                 part = part * np.minimum(aim / norms, 1.0)[:, None]
                 held = np.einsum("ij,ij->i", part, part) <= limit
-                scaled = part.reshape(len(part), count, self.dim)
-                matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
-                steps[tile] = matrices[:, rows, columns] * in_steps  # toward zero
+                if count == 1:  # an entry is one product, with the bits of a matrix product
+                    entries = part.take(rows, axis=1)
+                    entries *= part.take(columns, axis=1)
+                else:
+                    scaled = part.reshape(len(part), count, self.dim)
+                    matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
+                    entries = matrices[:, rows, columns]
+                entries *= in_steps
+                steps[tile] = entries  # toward zero
                 drop(steps[tile], held & inside(steps[tile], radius, 2.0))
         return steps
 
