@@ -38,13 +38,13 @@ def with_extra(block: Array) -> Array:
         block: gradients in units of the clip and, last, what has the sign of the residual, shape
             (n, d + 1); NaN makes a row null.
     """
-    gradients = block[:, :-1]
+    gradients, signs = block[:, :-1], block[:, -1]
     sizes = np.sqrt(np.einsum("nd,nd->n", gradients, gradients))
     found = np.empty((len(gradients), gradients.shape[1] + EXTRA))
     np.multiply(gradients, (1 / np.maximum(sizes, 1.0))[:, None], out=found[:, :-EXTRA])
     found[:, -2] = np.where(sizes <= 1.0, _INSIDE / 2, -_INSIDE / 2)
-    beyond = np.clip(sizes - 1.0, 0.0, _REACH) / _REACH
-    found[:, -1] = _BEYOND * np.copysign(beyond, block[:, -1])
+    beyond = np.minimum(np.maximum(sizes - 1.0, 0.0), _REACH)
+    found[:, -1] = np.copysign(_BEYOND / _REACH * beyond, signs)
     return found
 
 

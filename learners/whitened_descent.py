@@ -335,9 +335,15 @@ class WhitenedDescent(StreamLearner):
                 residuals = self._loss.derivative(scores[:, 0], labels)[:, None]
             else:
                 residuals = self._loss.derivative(scores, labels)
-            found = (residuals / clip)[:, :, None] * values[:, None, :]
-            found = found.reshape(len(values), -1)
-            return np.hstack([found, residuals]) if follows else found
+            if len(theta) > 1:
+                found = (residuals / clip)[:, :, None] * values[:, None, :]
+                return found.reshape(len(values), -1)
+            width = values.shape[1]
+            found = np.empty((len(values), width + follows))
+            np.multiply(values, residuals / clip, out=found[:, :width])
+            if follows:
+                found[:, width] = residuals[:, 0]
+            return found
 
         return gradients
 

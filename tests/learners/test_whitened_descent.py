@@ -10,8 +10,15 @@ import pytest
 
 from privlearn.accountants import CentralAccountant
 from privlearn.learners import WhitenedDescent
+from privlearn.learners.clip_follower import EXTRA, RADIUS, ClipFollower, with_extra
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
+from privlearn.people import People
+from privlearn.rows import PartialSum
+from privlearn.rows.domains import Ball
+from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 
 USERS, DIM = 40, 3
 LOSSES = ("squared", "logistic", "softmax")
@@ -28,12 +35,123 @@ def learner(loss: str, dim: int = DIM, classes: int = 3) -> WhitenedDescent:
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("budget", [GaussianDP("0.3"), ZCDP("0.2")])
-def test_the_plan_takes_the_whole_cap(loss: str, budget: Currency) -> None:
-    account = accountant(USERS, budget)
+@pytest.mark.parametrize("users", [40, 4000])
+def test_the_plan_takes_the_whole_cap(loss: str, budget: Currency, users: int) -> None:
+    account = accountant(users, budget)
     plan = learner(loss).start(account)._plan()
-    assert [item.label for item in plan] == ["moments", "step"]
+    labels = [item.label for item in plan]
+    assert labels == ["moments", "step"] or labels == ["moments", "mean", "step"]
     mass = math.fsum(item.count * float(item.loss.gaussian() or 0) for item in plan)
     assert float(budget.gaussian_mass()) * (1 - 1e-9) <= mass <= float(budget.gaussian_mass())
+
+
+class Sums:
+    """Catches what is summed in each release, in units of the data, without noise."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.found: list[tuple[str, Any]] = []
+        real = NoisySum.partial
+
+        def partial(own: Any, rows: Any) -> Any:
+            total = real(own, rows)
+            steps = PartialSum._opened(total) * (own.spend().grid.step)
+            self.found.append((type(own.domain).__name__, steps))
+            return total
+
+        monkeypatch.setattr(NoisySum, "partial", partial)
+
+
+def test_one_record_moves_second_moments_by_what_is_paid(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = RNG.uniform(-1, 1, (4, DIM))
+    y = np.zeros(4)
+    trace, seen = 1.25 * DIM / 4, []
+    for row in ([1e9, 0, 0], [0, 1e9, 0], [-1, 0.5, 0], [math.nan, 0, 0]):
+        x[2] = row
+        sums = Sums(monkeypatch)
+        player = learner("squared").start(accountant(4, GaussianDP(50)))
+        player.partial_fit(x, y)
+        monkeypatch.undo()
+        (found,) = (total for name, total in sums.found if name == "PSDTrace")
+        seen.append(found)
+        assert player._made_of.moments.domain.sensitivity(Adjacency.REPLACE_ONE) == pytest.approx(
+            math.sqrt(2) * trace
+        )
+    apart = [np.linalg.norm(one - two) for one in seen for two in seen]
+    assert math.sqrt(2) * trace * (1 - 1e-6) < max(apart) <= math.sqrt(2) * trace
+
+
+@pytest.mark.parametrize("wide", [1.0, 1e12])
+def test_what_a_step_adds_is_in_the_ball_that_is_paid(wide: float) -> None:
+    block = wide * RNG.normal(size=(500, DIM + 1))
+    found = with_extra(block)
+    assert np.linalg.norm(found, axis=1).max() <= RADIUS * (1 + 1e-12)
+    assert np.linalg.norm(found[:, :DIM], axis=1).max() <= 1 + 1e-12
+    assert Ball(RADIUS, DIM + EXTRA).clip(found) == pytest.approx(found)
+
+
+def test_the_clip_rises_where_what_it_cuts_off_is_one_sided() -> None:
+    clips = []
+    for skewed in (False, True):
+        noise = RNG.exponential(size=(4000, 1)) - 1 if skewed else RNG.normal(size=(4000, 1))
+        follower = ClipFollower(0.3, steps=64, records=4000, noise=1.0, least=0.01)
+        for _ in range(64):
+            residuals = 0.1 * noise[:, 0] - (0.0 if not skewed else -0.02)
+            block = np.stack([residuals / follower.clip, residuals], axis=1)
+            follower.see(with_extra(block).sum(axis=0))
+        clips.append(follower.clip)
+    assert 0.06 < clips[0] < 0.12  # about .6 of |N(0, .1²)|
+    assert clips[1] > 2 * clips[0]
+
+
+def test_it_predicts_and_says_how_noisy_it_is() -> None:
+    rng = np.random.default_rng(99)
+    x = rng.uniform(-1, 1, (3000, DIM))
+    y = 0.3 * x[:, 0] - 0.2 * x[:, 1] - 0.5 + 0.1 * rng.normal(size=3000)
+    found = []
+    for seed in range(8):
+        player = learner("squared").start(accountant(3000, GaussianDP("0.3"), seed))
+        player.partial_fit(x, y)
+        errors = player.predict(x) - y
+        assert (errors**2).mean() < 0.35 * y.var()
+        assert player.noise_std_ is not None
+        found.append([player.coef_, player.noise_std_])
+    spread, told = np.std(found, axis=0)[0], np.mean(found, axis=0)[1]
+    assert np.all((0.4 * told < spread) & (spread < 2.5 * told))
+
+
+POOLED = Participation(most=1, pooled=True)
+
+
+def pooled(users: int, rule: Participation = POOLED) -> CentralAccountant[Any]:
+    return CentralAccountant(
+        GaussianDP(20),
+        users=range(users),
+        noise=NoiseSource.simulation(1),
+        people=People.memory(rule),
+    )
+
+
+def test_rows_of_a_person_are_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: dict[str, float] = {}
+    x = np.full((USERS, DIM), 1.0)
+    for people in (["a"] * USERS, list(range(USERS))):
+        sums = Sums(monkeypatch)
+        player = WhitenedDescent(DIM, row_norm=1.0, rows_per_person=2.0).start(pooled(USERS))
+        player.partial_fit(x, np.ones(USERS), people=people)
+        monkeypatch.undo()
+        assert len(sums.found) > 3
+        for name, total in sums.found:
+            sizes.setdefault(f"{name} {people[0]}", float(np.linalg.norm(total)))
+    # one person with all rows is no longer than one record may be
+    assert sizes["PSDTrace a"] <= 1.25 * 2.0
+    assert sizes["Ball a"] <= 2.0
+    assert sizes["PSDTrace 0"] > 1.25 * 2.0 * 10
+
+
+def test_a_rule_without_pooling_has_no_price() -> None:
+    account = pooled(USERS, Participation(most=2))
+    with pytest.raises(ValueError, match="no price for a person"):
+        learner("squared").start(account)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

@@ -236,6 +236,7 @@ PEOPLE_CASES = (
             ("DPTOFW", "people, pooled", _tofw(), _POOLED),
             ("DPTOFW", "people, plain", _tofw(method="plain"), _once(most=3, apart=2)),
             ("DPPOFW", "people, pooled", _pofw(method="thresholds"), _POOLED),
+            ("WhitenedDescent", "people, pooled", _descent("squared"), _POOLED),
         )
     ),
 )
