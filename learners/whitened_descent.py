@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
+from functools import reduce
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -34,7 +35,7 @@ from privlearn.learners.streaming import Example, StreamLearner, checked_choice
 from privlearn.learners.white_coordinates import WhiteCoordinates, white_coordinates
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.scalar_objectives import LogisticObjective, SquaredObjective
-from privlearn.rows import PartialSum, Rows, merge
+from privlearn.rows import Rows, merge
 from privlearn.rows.domains import Array, Ball, PSDTrace
 from privlearn.rows.pooling import sum_of_visits
 from privlearn.values.adjacency import Adjacency
@@ -196,15 +197,18 @@ class WhitenedDescent(StreamLearner):
         Under a rule ``pooled`` makes one record of a person's; ``last`` is a function of what is
         then summed.
         """
-        users, size = rows.users, len(rows) if self._pooled else _ROWS_AT_ONCE
-        total: PartialSum | None = None
-        for start in range(users.start, users.stop, size):
-            part = rows.slice(range(start, min(start + size, users.stop))).map_rows(function)
-            part = part.pool(pooled) if self._pooled else part
-            summed = sums.partial(part if last is None else part.map_rows(last))
-            total = summed if total is None else merge(total, summed)
-        if total is None:
-            raise AssertionError("an accountant has users")
+
+        def made(part: Rows[Example]) -> Rows[Array]:
+            found = part.map_rows(function)
+            found = found.pool(pooled) if self._pooled else found
+            return found if last is None else found.map_rows(last)
+
+        users = rows.users
+        if self._pooled or len(users) <= _ROWS_AT_ONCE:
+            return self._posted(sums, made(rows), label, name)
+        starts = range(users.start, users.stop, _ROWS_AT_ONCE)
+        parts = (range(start, min(start + _ROWS_AT_ONCE, users.stop)) for start in starts)
+        total = reduce(merge, (sums.partial(made(rows.slice(part))) for part in parts))
         token = self._accountant.issue(sums.loss(), users=users, label=label)
         return self._board.post(name, sums.release_partial(total, token))
 

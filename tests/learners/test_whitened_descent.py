@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.learners import WhitenedDescent
+from privlearn.learners import WhitenedDescent, whitened_descent
 from privlearn.learners.clip_follower import EXTRA, RADIUS, ClipFollower, with_extra
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
 from privlearn.mechanisms import NoisySum
@@ -50,15 +50,14 @@ class Sums:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.found: list[tuple[str, Any]] = []
-        real = NoisySum.partial
+        real = NoisySum.release
 
-        def partial(own: Any, rows: Any) -> Any:
-            total = real(own, rows)
-            steps = PartialSum._opened(total) * (own.spend().grid.step)
-            self.found.append((type(own.domain).__name__, steps))
-            return total
+        def release(own: Any, rows: Any, token: Any) -> Any:
+            total = PartialSum._opened(own.partial(rows)) * own.spend().grid.step
+            self.found.append((type(own.domain).__name__, total))
+            return real(own, rows, token)
 
-        monkeypatch.setattr(NoisySum, "partial", partial)
+        monkeypatch.setattr(NoisySum, "release", release)
 
 
 def test_one_record_moves_second_moments_by_what_is_paid(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,6 +77,15 @@ def test_one_record_moves_second_moments_by_what_is_paid(monkeypatch: pytest.Mon
         )
     apart = [np.linalg.norm(one - two) for one in seen for two in seen]
     assert math.sqrt(2) * trace * (1 - 1e-6) < max(apart) <= math.sqrt(2) * trace
+
+
+def test_sums_that_are_made_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, answers = RNG.uniform(-1, 1, (USERS, DIM)), RNG.uniform(-1, 1, USERS), []
+    for size in (USERS, 7):
+        monkeypatch.setattr(whitened_descent, "_ROWS_AT_ONCE", size)
+        player = learner("squared").start(accountant(USERS, GaussianDP(50)))
+        answers.append(player.partial_fit(x, y).coef_)
+    assert answers[0] == pytest.approx(answers[1], abs=1e-9)
 
 
 @pytest.mark.parametrize("wide", [1.0, 1e12])
