@@ -97,11 +97,6 @@ def run_fit(kind: str, options: FitOptions, out: Path) -> Outcome:
 def _split(options: FitOptions, table: Table) -> tuple[Table, Table | None]:
     if not options.held_out:
         return table, None
-    if table.people is not None:
-        raise DataError(
-            "held_out: with a person's column in the schema, the number of rows on each side would "
-            "tell of persons; hold out another file, and score it in Python"
-        )
     learn, held_out = public_split(table, options.held_out)
     return learn, held_out
 
@@ -121,12 +116,13 @@ def _scored(folders: Folders, estimator: PrivateEstimator, held_out: Table | Non
     if held_out is None:
         return []
     score = estimator.score(held_out)
-    write_json(folders.private / "score.json", {"rows": len(held_out), "score": score})
+    rows = int(held_out.usable.sum())
+    write_json(folders.private / "score.json", {"rows": rows, "score": score})
     regression = isinstance(estimator, PrivateLinearRegression)
     display = HeldOutDisplay if regression else CalibrationDisplay
     save(display.from_estimator(estimator, held_out).plot().figure_, folders.private / "fit.png")
     name = "R²" if regression else "accuracy"
-    return [f"{name} on {len(held_out):,} rows that were held out at random: {score:.3f}"]
+    return [f"{name} on {rows:,} rows that were held out at random: {score:.3f}"]
 
 
 class Forecast(NamedTuple):

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from privlearn.rows.domains import Array
 from privlearn.rows.tabular import block_from
-from privlearn.tables.cells import person_of
 from privlearn.tables.schema import Category, Date, Ignored, Kind, Number, Schema
 
 _HIDDEN_KEY = 16
@@ -123,6 +122,20 @@ class Table:
             absent=len(kept) - len(came),
         )
 
+    def _only(self, kept: NDArray[np.bool_]) -> Table:
+        """All rows, with null ones in place of those that are not ``kept``."""
+        mine = kept[: self._came]
+        whose = self._people or (None,) * self._came
+        others = dict.fromkeys(np.flatnonzero(~mine).tolist(), "on the other side of the split")
+        return Table(
+            self.schema,
+            {name: np.where(mine, cells, np.nan) for name, cells in self._columns.items()},
+            self._came,
+            people=tuple(who if own else None for who, own in zip(whose, mine, strict=True)),
+            broken=self._broken | others,
+            absent=self._absent,
+        )
+
     def padded(self, rows: int) -> Table:
         """The first ``rows`` rows; where there are fewer, the others are absent."""
         kept = self if len(self) <= rows else self.take(slice(0, rows))
@@ -189,63 +202,56 @@ def span(kind: Number | Date) -> tuple[float, float]:
 
 
 def public_split(
-    source: Any,
-    held_out: float | int = 0.2,
-    *,
-    people: Iterable[Any] | None = None,
-    seed: int | None = None,
+    source: Any, held_out: float | int = 0.2, *, seed: int | None = None
 ) -> tuple[Any, Any]:
     """Rows to learn from and rows held out, drawn at random before the data are seen.
 
-    Never by position, as files are often sorted, and never by value.
+    Never by position, as files are often sorted, and never by value.  Of a `Table` with people
+    nobody is on both sides: a person's side is drawn by the id alone, both parts have as many rows
+    as the table, and the rows of the other side are null in each.  So neither length tells of ids.
 
     Args:
         source: a number of rows, a frame, an array or a `Table`.
-        held_out: a share of the rows, or a number of them.
-        people: whose each row is, shape (n,): nobody is then on both sides.  A person's side is
-            drawn by the id alone; so many rows as there are on a side depend on the ids, which must
-            be public in this.
+        held_out: a share of the rows (or people), or a number of rows.
         seed: public; to draw the same split again.  Default: from the operating system.
 
     Returns:
         Two parts of ``source``, or, for a number, two sorted arrays of indices.
 
     Raises:
-        ValueError: held_out is no share and no number of rows, or people are not one per row.
+        ValueError: held_out is no share and no number of rows.
+        TypeError: source is a path.
     """
     if isinstance(source, str | os.PathLike):
         raise TypeError("source is a path: split what was read from it, or a number of rows")
     count = isinstance(source, numbers.Integral)
     n = int(source) if count else len(source)
     share = isinstance(held_out, float) and 0 <= held_out < 1
+    people = source.people if isinstance(source, Table) else None
+    if people is not None and not share:
+        raise ValueError(f"held_out = {held_out!r}: of people it must be a share in [0, 1)")
     if not share and not (isinstance(held_out, numbers.Integral) and 0 <= held_out < max(n, 1)):
         raise ValueError(
             f"held_out = {held_out!r}: must be a share in [0, 1) or a number below the {n} rows"
         )
     seed = secrets.randbits(128) if seed is None else seed
     if people is not None:
-        whose = list(people)
-        if not share or len(whose) != n:
-            raise ValueError(
-                f"people, held_out: with people, {n} ids, held_out must be a share in [0, 1)"
-            )
-        apart = _of_held_out_people(whose, float(held_out), seed)
-    else:
-        held_rows = round(held_out * n) if share else int(held_out)
-        apart = np.zeros(n, dtype=np.bool_)
-        apart[np.random.default_rng(seed).permutation(n)[:held_rows]] = True
+        apart = _of_held_out_people(people, float(held_out), seed)
+        return source._only(~apart), source._only(apart)
+    held_rows = round(held_out * n) if share else int(held_out)
+    apart = np.zeros(n, dtype=np.bool_)
+    apart[np.random.default_rng(seed).permutation(n)[:held_rows]] = True
     learn, held = np.flatnonzero(~apart), np.flatnonzero(apart)
     if count:
         return learn, held
     return _rows_of(source, learn), _rows_of(source, held)
 
 
-def _of_held_out_people(people: Sequence[Any], share: float, seed: int) -> NDArray[np.bool_]:
+def _of_held_out_people(people: Sequence[str | None], share: float, seed: int) -> NDArray[np.bool_]:
     key, most = str(seed).encode(), share * 256.0**_HIDDEN_KEY
 
-    def apart(person: Any) -> bool:
-        text = person_of(person)
-        found = hmac.digest(key, b"" if text is None else text.encode(), "sha256")
+    def apart(person: str | None) -> bool:
+        found = hmac.digest(key, b"" if person is None else person.encode(), "sha256")
         return int.from_bytes(found[:_HIDDEN_KEY], "big") < most
 
     return np.array([apart(person) for person in people], dtype=np.bool_)

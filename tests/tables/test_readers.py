@@ -199,10 +199,6 @@ def test_a_split_is_drawn_and_can_be_drawn_again() -> None:
     assert held.tolist() == public_split(1000, 0.2, seed=7)[1].tolist()
     assert held.tolist() != public_split(1000, 0.2)[1].tolist()
     assert 60 < (held < 500).sum() < 140
-    people = np.repeat([f"p{i}" for i in range(200)], 5)
-    learn, held = public_split(1000, 0.3, people=people)
-    assert not {people[i] for i in learn} & {people[i] for i in held}
-    assert 100 < len(held) < 500
     frames = public_split(pl.DataFrame({"x": range(10)}), 3)
     assert [len(frame) for frame in frames] == [7, 3]
     table = read({"x": range(10)}, Schema({"x": Number(0, 9)}))
@@ -211,6 +207,22 @@ def test_a_split_is_drawn_and_can_be_drawn_again() -> None:
         public_split(10, 1.5)
     with pytest.raises(TypeError, match="path"):
         public_split("t.csv", 0.2)
+
+
+def test_a_split_of_people_has_nobody_on_both_sides_and_tells_no_number_of_rows() -> None:
+    ids = np.repeat([f"p{i}" for i in range(200)], 5).astype(object)
+    ids[7] = None
+    schema = Schema({"x": Number(0, 999)}, person="id", rows_per_person=5)
+    table = read({"id": ids, "x": range(1000)}, schema)
+    learn, held = public_split(table, 0.3, seed=7)
+    assert (len(learn), len(held)) == (1000, 1000)
+    assert not set(learn.people) & set(held.people) - {None}
+    assert set(learn.people) | set(held.people) == set(ids)
+    np.testing.assert_array_equal(learn.usable | held.usable, table.usable)
+    assert 600 < learn.usable.sum() < 800
+    assert np.isnan(learn.column("x")[held.usable]).all()
+    with pytest.raises(ValueError, match="share"):
+        public_split(table, 3)
 
 
 def test_a_category_with_very_many_values_is_read_and_not_made_into_inputs() -> None:
