@@ -174,8 +174,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
     def _given(self, X: Any, y: Any, people: Any) -> Given:
         """The records; all that can be wrong with the form of a call is said here."""
         self._terms().check()
-        self._arrays = self.schema is None
-        if not self._arrays:
+        if self.schema is not None:
             return self._by_schema(X, y, people)
         if self.bounds is None:
             raise ValueError(
@@ -343,7 +342,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def _table(self, X: Any) -> Table:
         schema = self._fitted().encoding.schema
-        if self._arrays and not isinstance(X, Table):
+        if self.schema is None and not isinstance(X, Table):
             X = self._features(X, reset=False)
         return table_to_predict(X, schema)
 
@@ -356,7 +355,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         model = self._fitted()
         schema = replace(model.encoding.schema, person=None, rows_per_person=1)
         if not isinstance(X, Table):
-            X = self._features(X, reset=False) if self._arrays else X
+            X = self._features(X, reset=False) if self.schema is None else X
             X = read(X, schema, target=y)
         targets = model.encoding.targets(X)
         known = np.isfinite(targets)
