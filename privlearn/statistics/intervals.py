@@ -131,9 +131,14 @@ class NoisyQuotient:
     high: float = 1.0
 
     def value(self, most: float) -> float:
-        """The quotient, put between the bounds; the middle where noise outweighs the count."""
-        count = min(self.bottom, most)
-        if count <= self.bottom_weight * self.law.std:
+        """The quotient, put between the bounds; the middle where noise outweighs the count.
+
+        A count that may be ``most``, the number of rows, is taken for that: where no cell is
+        missing, as in most columns, its noise then adds nothing.
+        """
+        std = self.bottom_weight * self.law.std
+        count = most if self.bottom >= most - 2 * std else self.bottom
+        if count <= std:
             return (self.low + self.high) / 2
         return min(max(self.top / count, self.low), self.high)
 
