@@ -38,10 +38,15 @@ def with_extra(block: Array) -> Array:
         block: gradients in units of the clip and, last, what has the sign of the residual, shape
             (n, d + 1); NaN makes a row null.
     """
-    gradients, signs = block[:, :-1], block[:, -1]
+    gradients = block[:, :-1]
     sizes = np.sqrt(np.einsum("nd,nd->n", gradients, gradients))
-    found = np.empty((len(gradients), gradients.shape[1] + EXTRA))
-    np.multiply(gradients, (1 / np.maximum(sizes, 1.0))[:, None], out=found[:, :-EXTRA])
+    return clipped_with_extra(gradients, np.ones(len(block)), sizes, block[:, -1])
+
+
+def clipped_with_extra(rows: Array, factors: Array, sizes: Array, signs: Array) -> Array:
+    """As `with_extra`, of rows times factors, whose norms are ``sizes``."""
+    found = np.empty((len(rows), rows.shape[1] + EXTRA))
+    np.multiply(rows, (factors / np.maximum(sizes, 1.0))[:, None], out=found[:, :-EXTRA])
     found[:, -2] = np.where(sizes <= 1.0, _INSIDE / 2, -_INSIDE / 2)
     beyond = np.minimum(np.maximum(sizes - 1.0, 0.0), _REACH)
     found[:, -1] = np.copysign(_BEYOND / _REACH * beyond, signs)

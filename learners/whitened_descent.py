@@ -26,7 +26,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privlearn.contract.protocols import Accountant, Plan
-from privlearn.learners.clip_follower import EXTRA, RADIUS, ClipFollower, with_extra
+from privlearn.learners.clip_follower import (
+    EXTRA,
+    RADIUS,
+    ClipFollower,
+    clipped_with_extra,
+    with_extra,
+)
 from privlearn.learners.convex import SealedEpochs
 from privlearn.learners.descent_rules import LOSSES, DescentRule, rule_for, usual_sum
 from privlearn.learners.inputs import numbers_from
@@ -281,7 +287,7 @@ class WhitenedDescent(StreamLearner):
             clip *= rule.clip if follower is None else follower.clip
             eta = self._step_size(clip, length)
             gradients = self._gradients(theta, clip)
-            last = None if follower is None else with_extra
+            last = with_extra if rule.follows and self._pooled else None
             released = self._summed(sums, rows, gradients, "step", f"step/{step}", last=last)
             if follower is not None:
                 follower.see(released)
@@ -328,28 +334,30 @@ class WhitenedDescent(StreamLearner):
     def _answer(self, space: WhiteCoordinates, late: Sequence[Array]) -> None:
         self._theta, self._intercepts = space.answer(np.mean(late, axis=0))
 
-    def _gradients(self, theta: Array, clip: float) -> Any:
-        """u·rᵀ/C at a public θ, and r where the clip follows them, shape (n, …); row by row."""
-        follows = self._made_of.rule.follows
+    def _gradients(self, theta: Array, clip: float) -> Callable[[Example], Array]:
+        """What is summed in a step at a public θ, shape (n, …), row by row.
+
+        It is u·rᵀ/C, where the clip follows with the two numbers of `ClipFollower`; under a rule,
+        where these are a person's, with r.
+        """
+        follows, pooled, objective = self._made_of.rule.follows, self._pooled, self._loss
+
+        def of_classes(block: Example) -> Array:
+            values, labels = block
+            residuals = objective.derivative(np.einsum("nd,kd->nk", values, theta), labels)
+            return ((residuals / clip)[:, :, None] * values[:, None, :]).reshape(len(values), -1)
 
         def gradients(block: Example) -> Array:
             values, labels = block
-            scores = np.einsum("nd,kd->nk", values, theta)
-            if len(theta) == 1:
-                residuals = self._loss.derivative(scores[:, 0], labels)[:, None]
-            else:
-                residuals = self._loss.derivative(scores, labels)
-            if len(theta) > 1:
-                found = (residuals / clip)[:, :, None] * values[:, None, :]
-                return found.reshape(len(values), -1)
-            width = values.shape[1]
-            found = np.empty((len(values), width + follows))
-            np.multiply(values, residuals / clip, out=found[:, :width])
-            if follows:
-                found[:, width] = residuals[:, 0]
-            return found
+            residuals = objective.derivative(np.einsum("nd,d->n", values, theta[0]), labels)
+            factors = residuals / clip
+            if follows and not pooled:
+                sizes = np.sqrt(np.einsum("nd,nd->n", values, values)) * np.abs(factors)
+                return clipped_with_extra(values, factors, sizes, residuals)
+            found = values * factors[:, None]
+            return np.column_stack([found, residuals]) if follows else found
 
-        return gradients
+        return gradients if len(theta) == 1 else of_classes
 
     @property
     def coef_(self) -> Array:
