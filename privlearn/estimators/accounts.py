@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self, final
 
 from privlearn.accountants import CentralAccountant, Certificate, Delegated
-from privlearn.accountants.audit import certify
-from privlearn.errors import BudgetError, LedgerError, PrivlearnError
+from privlearn.accountants.books import Book, check_new
+from privlearn.errors import BudgetError
 from privlearn.estimators.methods import Fitter
-from privlearn.ledger import Ledger
 from privlearn.ledger.entries import PlanEntry, RetireEntry
-from privlearn.ledger.reader import iterate_records
 from privlearn.losses.budgets import ApproxDP, Currency
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.values.participation import Participation
 
 STATE_IT: Final = "budget: state it, as ApproxDP(1, 1e-5)"
+FIT: Final = "a finished fit, of which load_model(...) reads what was saved"
 _NO_BAD_SCORE: Final = (
     "in GridSearchCV and cross_val_score pass error_score='raise': the account is empty, and a "
     "missing score says nothing about the model"
@@ -62,43 +60,7 @@ class Terms:
                 "as GaussianDP(mu)"
             )
         if isinstance(self.ledger, str | os.PathLike) and self.ledger != "auto":
-            check_new(Path(self.ledger))
-
-
-def check_new(path: Path) -> None:
-    """Checks that no file is there.
-
-    Raises:
-        LedgerError: one is; it says what it holds and what can be done.
-    """
-    if not path.exists():
-        return
-    found = "there is a file, which is no ledger; choose another path"
-    with suppress(PrivlearnError, OSError):
-        kinds = [record.body.get("entry") for record in iterate_records(path, vouched=True)]
-        found = (
-            "it holds a finished fit. Its model is the estimator that was fitted, or "
-            "load_model(...) of what it saved; "
-        )
-        if "close" not in kinds:
-            found = (
-                "it holds a fit that was cut off, or has not ended; it counts with its whole "
-                "budget. "
-            )
-        found += (
-            f"`privlearn audit {path}` shows its guarantee. A further fit is paid for once more, "
-            "and needs another path, or ledger='auto'"
-        )
-    raise LedgerError(f"ledger = {str(path)!r}: {found}")
-
-
-def _dated(name: str) -> Path:
-    words = "".join(f"-{c.lower()}" if c.isupper() else c for c in name)
-    stem = f"privlearn{words.removeprefix('-private')}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-    path, number = Path(f"{stem}.db"), 2
-    while path.exists():
-        path, number = Path(f"{stem}-{number}.db"), number + 1
-    return path
+            check_new(Path(self.ledger), FIT)
 
 
 @final
@@ -172,8 +134,8 @@ class Account:
         if self._owner is None:
             terms = self._terms
             if isinstance(terms.ledger, str | os.PathLike):
-                rehearsal.start(self._opened(Book(None, 0, terms.name)))
-            book = Book(terms.ledger, terms.simulate_noise, terms.name)
+                rehearsal.start(self._opened(Book(None, 0, terms.name, FIT)))
+            book = Book(terms.ledger, terms.simulate_noise, terms.name, FIT)
             self._owner = self._opened(book)
             self.path = book.path
         learner.start(self._owner)
@@ -221,61 +183,6 @@ class Account:
         """The last hash of its own ledger; None of a part."""
         ledger = getattr(self._owner, "ledger", None)
         return None if ledger is None else str(ledger.head)
-
-
-@final
-class Book:
-    """One ledger for several accounts, made with the first of them.
-
-    Args:
-        ledger: as of an estimator.
-        simulate_noise: as of an estimator.
-        name: of a dated file.
-
-    Attributes:
-        path: of the file, once it is made; None in memory, and of a ledger that was handed over.
-
-    Raises:
-        LedgerError: the file of the ledger is there already.
-    """
-
-    path: str | None = None
-
-    def __init__(self, ledger: Any, simulate_noise: int | None, name: str) -> None:
-        if isinstance(ledger, str | os.PathLike) and ledger != "auto":
-            check_new(Path(ledger))
-        self._given, self._seed, self._of = ledger, simulate_noise, name
-        self._book: Ledger | None = None
-
-    def account(self, cap: Any, *, users: range, **given: Any) -> CentralAccountant[Any]:
-        """Opens an account beside those that are there; arguments are those of an accountant."""
-        first, source = self._book is None, self._given
-        if self._book is None:
-            if isinstance(source, str | os.PathLike):
-                path = _dated(self._of) if source == "auto" else Path(source)
-                self._book, self.path = Ledger.create(path), str(path)
-            else:
-                self._book = source if isinstance(source, Ledger) else Ledger.memory()
-            seed = self._seed
-            self._noise = NoiseSource.secure() if seed is None else NoiseSource.simulation(seed)
-        return CentralAccountant(
-            cap, users=users, ledger=self._book, noise=self._noise, shared=not first, **given
-        )
-
-    def certificate(self, delta: float | None) -> Certificate:
-        """What all accounts promise together."""
-        assert self._book is not None
-        return certify(self._book.iterate(), delta=delta)
-
-    def close(self) -> None:
-        """Ends it for this process; accounts that are open stay open in the file."""
-        if self._book is not None:
-            self._book.close()
-
-    @property
-    def head(self) -> str | None:
-        """The last hash of the ledger."""
-        return None if self._book is None else str(self._book.head)
 
 
 class _Bar:

@@ -24,7 +24,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d, validate_data
 
 from privlearn.accountants import Certificate
-from privlearn.accountants.shown_numbers import up
+from privlearn.accountants.books import guarantee_line
 from privlearn.estimators.accounts import Account, Terms
 from privlearn.estimators.coefficients import CoefficientTable
 from privlearn.estimators.methods import Fitter, Loss, Method, Task, method_named
@@ -293,7 +293,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self._head = account.head
         self.certificate_ = account.close()
         self.ledger_ = account.path
-        self.guarantee_ = told(self.certificate_, self.ledger_, shared=self.accountant is not None)
+        shared = self.accountant is not None
+        self.guarantee_ = guarantee_line(self.certificate_, self.ledger_, shared=shared)
         self._private_counts = given.counts
         self._log("ends: %s", self.guarantee_)
         return self
@@ -472,21 +473,3 @@ def side_information(schema: Schema) -> list[str]:
         "are declared public"
     ]
     return [*told, _LOOKED] if schema.looked_at_data else told
-
-
-def told(certificate: Certificate | None, ledger: str | None, *, shared: bool) -> str:
-    """The guarantee in one line."""
-    if certificate is None:
-        return "part of an account, whose certificate states the guarantee"
-    where = "no file of the ledger was kept" if ledger is None else f"ledger {ledger}"
-    if shared:
-        where = "for all fits of its accountant together"
-    if certificate.simulation:
-        return f"none: the noise is simulated and protects nobody; {where}"
-    whole = certificate.composition
-    if whole is None or certificate.not_certified:
-        return f"none is certified: {certificate.not_certified}; {where}"
-    who = "the record of one person" if whole.rule is None else "all records of one person"
-    doing = {"replace-one": "changing", "zero-out": "blanking out"}
-    what = f"{doing.get(whole.adjacency.value, whole.adjacency.value)} {who}"
-    return f"ε = {up(whole.epsilon)} at δ = {up(whole.delta)} for {what}; {where}"

@@ -17,9 +17,10 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.utils.validation import check_is_fitted
 
 from privlearn.accountants import CentralAccountant, Certificate, Delegated
+from privlearn.accountants.books import Book, guarantee_line
 from privlearn.errors import BudgetError
-from privlearn.estimators.accounts import STATE_IT, Book
-from privlearn.estimators.base import Given, PrivateEstimator, side_information, told
+from privlearn.estimators.accounts import FIT, STATE_IT
+from privlearn.estimators.base import Given, PrivateEstimator, side_information
 from privlearn.estimators.choice import PrivateChoiceModel
 from privlearn.estimators.models import LinearModel, PublicModel
 from privlearn.estimators.search_plan import SearchPlan, planned
@@ -97,7 +98,7 @@ def select_best(
         given = Given(encoding, read_encoded(X, encoding, target=y))
     _check_rows_are_people(given)
     rows = Opened(given.records.inputs, np.asarray(given.records.targets))
-    book = Book(ledger, simulate_noise, "select-best")
+    book = Book(ledger, simulate_noise, "select-best", "a finished choice")
     declared = side_information(schema)
     with closing(
         book.account(PureDP(budget.epsilon), users=range(given.rows), side_information=declared)
@@ -105,7 +106,7 @@ def select_best(
         index = _noisy_max(models, rows, account)
     delta = float(budget.delta) if isinstance(budget, ApproxDP) else None
     certificate = book.certificate(delta)
-    text = told(certificate, book.path, shared=False)
+    text = guarantee_line(certificate, book.path, shared=False)
     return Chosen(candidates[index], index, text, certificate)
 
 
@@ -181,7 +182,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] 
         """
         budget, candidates = self._checked(), self._candidates()
         seed = self.estimator.simulate_noise
-        book = Book(self.ledger, seed, "private-search")
+        book = Book(self.ledger, seed, "private-search", FIT)
         for each in candidates:
             each.set_params(budget=budget, simulate_noise=None)
         given = candidates[0]._given(X, y, None)
@@ -196,7 +197,7 @@ class PrivateSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc] 
         self.best_index_, self.best_params_ = index, list(ParameterGrid(self.grid))[index]
         self.certificate_ = book.certificate(float(budget.delta))
         self.ledger_ = book.path
-        self.guarantee_ = told(self.certificate_, book.path, shared=False)
+        self.guarantee_ = guarantee_line(self.certificate_, book.path, shared=False)
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(candidates[0], name):
                 setattr(best, name, getattr(candidates[0], name))

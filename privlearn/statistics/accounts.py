@@ -6,29 +6,25 @@ import math
 import os
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, final
 
-from privlearn.accountants import CentralAccountant, Certificate, in_gaussian, in_zcdp
+from privlearn.accountants import Certificate, in_gaussian, in_zcdp
+from privlearn.accountants.books import Book, check_new, guarantee_line
 from privlearn.accountants.epsilon_delta import evaluate
-from privlearn.accountants.shown_numbers import up
 from privlearn.accountants.tight_composition import QUICK
-from privlearn.errors import BudgetError, LedgerError, PrivlearnError
-from privlearn.ledger import Ledger
-from privlearn.ledger.reader import iterate_records
+from privlearn.errors import BudgetError
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP
-from privlearn.noise import NoiseSource
 from privlearn.rows import Rows, merge
 from privlearn.rows.domains import Array
 from privlearn.statistics.queries import InGroup, Query, Records
 from privlearn.tables import Schema, Table
-from privlearn.values.exact import exact_text, float_down
+from privlearn.values.exact import float_down
 
 _SPARE: Final = 1.002  # Of ε, for what a numerical composition adds
+_MADE: Final = "finished statistics"
 _AT_ONCE: Final = 2**22  # Numbers of contributions that are opened together
 _LOOKED: Final = (
     "whoever wrote the schema had seen private values of these data: what the schema tells of them "
@@ -85,7 +81,7 @@ class Terms:
                 "GaussianDP"
             )
         if isinstance(self.ledger, str | os.PathLike) and self.ledger != "auto":
-            _check_new(Path(self.ledger))
+            check_new(Path(self.ledger), _MADE)
 
     def currencies(self) -> list[Currency]:
         """Caps that keep the promise, one of which is taken."""
@@ -200,26 +196,17 @@ def answers(queries: Sequence[Query], table: Table, terms: Terms) -> Answers:
     if terms.accountant is not None:
         within = _Releasing(terms.accountant, planned, committed=False)
         found = [query.ask(table, planned.mechanisms, within) for query in queries]
-        return Answers(found, "part of an account, whose certificate states the guarantee", None)
-    seed = terms.simulate_noise
-    noise = NoiseSource.secure() if seed is None else NoiseSource.simulation(seed)
+        return Answers(found, guarantee_line(None, None, shared=True), None)
     told = ["bounds and values of the columns are declared public"]
     told += [_LOOKED] * table.schema.looked_at_data
-    book, path = _book(terms)
-    accountant: CentralAccountant[Any] = CentralAccountant(
-        planned.cap,
-        users=range(n),
-        ledger=book,
-        noise=noise,
-        side_information=told,
-    )
-    with accountant:
+    book = Book(terms.ledger, terms.simulate_noise, terms.name, _MADE)
+    with book.account(planned.cap, users=range(n), side_information=told) as accountant:
         accountant.commit(**planned.mechanisms)
         releasing = _Releasing(accountant, planned, committed=True)
         found = [query.ask(table, planned.mechanisms, releasing) for query in queries]
     delta = float(terms.budget.delta) if isinstance(terms.budget, ApproxDP) else None
     certificate = accountant.certificate(delta)
-    return Answers(found, _told(certificate, terms, path), certificate)
+    return Answers(found, guarantee_line(certificate, book.path, shared=False), certificate)
 
 
 class _Releasing:
@@ -254,50 +241,3 @@ def _sealed(records: Records, users: range, part: slice) -> Rows[Any]:
     else:
         block = records[part]
     return Rows.seal(block, users=own)
-
-
-def _book(terms: Terms) -> tuple[Ledger, Path | None]:
-    if isinstance(terms.ledger, Ledger):
-        return terms.ledger, None
-    if terms.ledger is None:
-        return Ledger.memory(), None
-    path = Path(terms.ledger)
-    if terms.ledger == "auto":
-        stem = f"privlearn-{terms.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
-        path, number = Path(f"{stem}.db"), 2
-        while path.exists():
-            path, number = Path(f"{stem}-{number}.db"), number + 1
-    return Ledger.create(path), path
-
-
-def _check_new(path: Path) -> None:
-    if not path.exists():
-        return
-    found = "there is a file, which is no ledger; choose another path"
-    with suppress(PrivlearnError, OSError):
-        kinds = [record.body.get("entry") for record in iterate_records(path, vouched=True)]
-        found = (
-            "it holds finished statistics"
-            if "close" in kinds
-            else ("it holds statistics that were cut off, which count with their whole budget")
-        )
-        found += (
-            f"; `privlearn audit {path}` shows their guarantee. Others are paid for once more, and "
-            "need another path, or ledger='auto'"
-        )
-    raise LedgerError(f"ledger = {str(path)!r}: {found}")
-
-
-def _told(certificate: Certificate, terms: Terms, path: Path | None) -> str:
-    """The guarantee in one line."""
-    if certificate.simulation:
-        return "simulated noise: nothing is guaranteed"
-    if certificate.problems or math.isinf(certificate.epsilon):
-        return f"nothing is certified: {'; '.join(certificate.problems)}"
-    found = f"ε = {up(certificate.epsilon)}"
-    if isinstance(terms.budget, ApproxDP):
-        found += f" at δ = {exact_text(terms.budget.delta)}"
-    elif certificate.delta:
-        found += f" at δ = {certificate.delta:g}"
-    where = "no file of the ledger was kept" if path is None else f"ledger {path}"
-    return f"{found}, one row replaced; {where}"
