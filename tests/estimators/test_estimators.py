@@ -225,7 +225,7 @@ def test_a_shared_accountant_charges_all_its_users_and_gives_back_what_is_not_us
     parts = BUDGET.split(2)
     model = _classifier(accountant=accountant, budget=parts[0]).fit(frame)
     assert float(accountant.spent(149).mu) == pytest.approx(float(parts[0].mu))
-    assert "all fits of its accountant together" in model.guarantee_
+    assert "all that its accountant pays for together" in model.guarantee_
     with pytest.raises(BudgetError, match="it is for 150 users, and there are 400 rows"):
         _classifier(accountant=accountant, budget=parts[1]).fit(_frame())
     with pytest.raises(ValueError, match="no price"):
