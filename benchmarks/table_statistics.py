@@ -206,6 +206,11 @@ def cell(name: str, epsilon: float, statistic: str, replicates: int) -> dict[str
     return found
 
 
+def _short(errors: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Four digits of each, so that the record is not heavy."""
+    return {way: [float(f"{error:.4g}") for error in each] for way, each in errors.items()}
+
+
 def main() -> None:
     given = parser(__doc__, replicates=60).parse_args()
     several = {s: given.replicates // (4 if s in ASKED else 1) for s in STATISTICS}
@@ -246,7 +251,7 @@ def report(tasks: list[tuple[Any, ...]], results: list[dict[str, list[float]]]) 
     ]
     numbers = {
         "cells": [
-            {"column": c, "epsilon": e, "statistic": s, "errors": errors}
+            {"column": c, "epsilon": e, "statistic": s, "errors": _short(errors)}
             for (c, e, s, _), errors in zip(tasks, results, strict=True)
         ]
     }
