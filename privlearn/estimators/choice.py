@@ -50,7 +50,8 @@ class PrivateChoiceModel(PrivateEstimator):
 
     One choice situation is one record, and may have any number of lines up to ``max_items``, which
     may stand anywhere.  The target says of each line whether its item was chosen; ``person`` of the
-    schema, or ``people=``, is the id of the situation.
+    schema, or ``people=``, is the id of the situation: somebody's next choice has another id, and
+    is another record.
 
     Args:
         n_situations: their public number; of more, some are left out, by their ids alone.
@@ -136,11 +137,12 @@ class PrivateChoiceModel(PrivateEstimator):
         return given
 
     def _most(self, schema: Schema) -> int:
-        most = schema.rows_per_person if self.max_items is None else count(max_items=self.max_items)
-        if most < 2:
+        stated = self.max_items
+        most = schema.rows_per_person if stated is None else count(max_items=stated)
+        if most == 1 and (stated is None or not self.outside_option):
             raise ValueError(
-                f"max_items = {most}: state the most items of a situation, at least 2, here or as "
-                "schema.rows_per_person"
+                "max_items = 1: state the most items of a situation, here or as "
+                "schema.rows_per_person; one is a choice only where nothing may be chosen"
             )
         return most
 

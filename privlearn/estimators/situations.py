@@ -19,6 +19,7 @@ nobody's.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -50,16 +51,18 @@ def places_of_ids(ids: Sequence[str | None], batches: Sequence[range]) -> Items:
 
     Args:
         ids: of every line.
-        batches: consecutive places from 0 on, which are summed together.
+        batches: consecutive users who are summed together; places are counted from their first.
     """
-    keys = {name: _key(name) for name in ids if name is not None}
-    total, ends = batches[-1].stop, [batch.stop for batch in batches]
-    queues: list[list[str]] = [[] for _ in batches]
+    keys = {name: _key(name) for name in dict.fromkeys(ids) if name is not None}
+    first, total = batches[0].start, batches[-1].stop - batches[0].start
+    ends = [batch.stop - first for batch in batches]
+    queues: list[list[tuple[int, str]]] = [[] for _ in batches]
     for name, key in keys.items():
-        queues[int(np.searchsorted(ends, (key * total) >> 64, side="right"))].append(name)
+        queues[bisect_right(ends, (key * total) >> 64)].append((key, name))
     places: dict[str | None, int] = {}
     for batch, queue in zip(batches, queues, strict=True):
-        places.update(zip(sorted(queue, key=lambda name: (keys[name], name)), batch, strict=False))
+        names = (name for _, name in sorted(queue))
+        places.update(zip(names, range(batch.start - first, batch.stop - first), strict=False))
     return np.array([places.get(name, NOBODY) for name in ids], dtype=np.int64)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from privlearn.errors import DataError
+from privlearn.tables.files import TableFile
 from privlearn.tables.readers import names_and_forms
+from privlearn.tables.schema import Schema
 
 _HEAD = """\
 # A draft from the names and types of the columns; no row was looked at.
@@ -21,6 +25,7 @@ _HEAD = """\
 # target = "name of the column to predict"
 # person = "name of the column with the person's id, if one person has several rows"
 """
+_MARKS = '# decimal = "," and thousands = "." if numbers are written so'
 _KEYS: dict[str, dict[str, Any]] = {
     "numbers": {"kind": "number", "low": "?", "high": "?"},
     "reals": {"kind": "number", "low": "?", "high": "?"},
@@ -32,14 +37,39 @@ _KEYS: dict[str, dict[str, Any]] = {
 
 def draft_of(source: Any) -> str:
     """TOML of a schema with ``?`` for what a person must fill in."""
-    lines, seen = [_HEAD, "[columns]"], set[str]()
-    for name, form in names_and_forms(source):
+    lines, seen = [_HEAD], set[str]()
+    if isinstance(source, str | os.PathLike):
+        source, separator = _header_of(source)
+        if separator != ",":
+            lines.append(f"separator = {_value(separator)}\n{_MARKS}\n")
+    lines.append("[columns]")
+    told = source if isinstance(source, list) else names_and_forms(source)
+    for name, form in told:
         if name.strip() and name not in seen:
             lines.append(_column(name, _KEYS.get(form, {"kind": "?"})))
         else:
             lines.append(f"# column {name!r} has no name of its own, and is not read")
         seen.add(name)
     return "\n".join(lines) + "\n"
+
+
+def _header_of(path: str | os.PathLike[str]) -> tuple[Any, str]:
+    """An Arrow table without rows, or names without types; and the mark between names."""
+    file = TableFile(path, Schema({}))
+    if not file.csv:
+        return file.header(), ","
+    try:
+        return _untyped(file), ","
+    except DataError:
+        for mark in ";\t|":
+            names = _untyped(TableFile(path, Schema({}, separator=mark)))
+            if len(names) > 1:
+                return names, mark
+        raise
+
+
+def _untyped(file: TableFile) -> list[tuple[str, str]]:
+    return [(name, "") for name in file.header().column_names]
 
 
 def toml_of(told: Mapping[str, Any]) -> str:

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import codecs
 import csv
-import math
 import re
 from collections.abc import Iterator
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from privlearn.errors import DataError
 from privlearn.values.user_code import FAILED, attempted
@@ -26,15 +25,6 @@ LONGEST_LINE = 2**20
 _QUOTED = re.compile(r'"(?:[^"]|"")*"')
 _SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _CHUNK = 2**24
-
-
-def physical_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Lines up to their newline; one longer than `LONGEST_LINE` counts as blank."""
-    while line := file.readline(LONGEST_LINE):
-        rest = line
-        while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
-            line, rest = b"", file.readline(LONGEST_LINE)
-        yield line
 
 
 def line_chunks(file: BinaryIO) -> Iterator[list[bytes]]:
@@ -157,60 +147,3 @@ def header_of(line: bytes, path: str, separator: str = ",", encoding: str = "utf
             f"{path}: the first line has broken quotes, or lines do not end in newlines; quotes "
             'stand around a whole name, as in age,"Income, EUR"'
         ) from None
-
-
-def some_lines(lines: list[bytes], path: str) -> list[bytes]:
-    """The same lines.
-
-    How many lines there are is form: neighbouring files differ in what a line says, which may be
-    nothing.
-
-    Raises:
-        DataError: there are none.
-    """
-    if not lines:
-        raise DataError(f"{path}: there is no row after the header; a file must have at least one")
-    return lines
-
-
-def number(cell: Any) -> float:
-    """A finite number.
-
-    Raises:
-        ValueError: anything else; the message says nothing of the cell but its kind.
-    """
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
-        raise ValueError("the cell is missing")
-    try:
-        value = float(cell)
-    except (TypeError, ValueError, OverflowError):
-        comma = isinstance(cell, str) and "," in cell
-        more = " (it has a comma, which no number has)" if comma else ""
-        raise ValueError(f"the cell is no number{more}") from None
-    if not math.isfinite(value):
-        raise ValueError("the cell is no finite number")
-    return value
-
-
-def numbers(cells: list[Any], places: list[int], names: list[str]) -> list[float]:
-    """The numbers at some places.
-
-    Raises:
-        ValueError: a cell is none; the message names its column.
-    """
-    found = []
-    for place, name in zip(places, names, strict=True):
-        try:
-            found.append(number(cells[place]))
-        except ValueError as error:
-            raise ValueError(f"column {name!r}: {error}") from None
-    return found
-
-
-def is_number(text: str) -> bool:
-    """Whether Python reads it as a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

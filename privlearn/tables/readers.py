@@ -388,11 +388,6 @@ def _of_numbers(kind: Kind, values: Array) -> Array:
 
 def names_and_forms(source: Any) -> list[tuple[str, str]]:
     """Names of the columns of a frame and what their types are: as `form_of`, or "booleans"."""
-    if isinstance(source, str | os.PathLike):
-        file = TableFile(source, Schema({}))
-        source = file.header()
-        if file.csv:
-            return [(name, "") for name in source.column_names]
     frame, names = _frame_of(source)
     if frame is None:
         raise TypeError("source: must be a frame with named columns, or the path of a file")

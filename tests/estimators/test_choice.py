@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from privlearn.tables import Boolean, Category, Number, Schema, read
 
 pd: Any = pytest.importorskip("pandas")
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "choices_of_cars.py"
 N, MOST = 1500, 5
 BUDGET = ApproxDP(4, 1e-5)
 SCHEMA = Schema(
@@ -100,6 +103,9 @@ def test_nothing_may_be_chosen() -> None:
     assert set(marks) == {0, 1}
     assert found.score(new) > -np.log(1 + new.groupby("visit").size()).mean() + 0.2
     assert found.private_counts_.null < 0.05 * N
+    single = new.drop_duplicates("visit")
+    bought = model(outside_option=True, max_items=1).fit(single)
+    assert bought.coef_[0] < -1, "to buy or not to buy"
 
 
 def test_the_guarantee_is_for_a_situation_and_stands_in_the_ledger(tmp_path: Path) -> None:
@@ -172,6 +178,7 @@ def test_what_is_not_declared_is_named_before_anything_is_spent(tmp_path: Path) 
         ({"n_situations": None}, "n_situations: state the number"),
         ({"n_situations": 0}, "n_situations"),
         ({"schema": few}, "max_items = 1: state the most items"),
+        ({"schema": few, "outside_option": True}, "max_items = 1: state the most items"),
         ({"schema": brand}, "whether it was chosen"),
         ({"schema": nobody, "max_items": 3}, "people: give the id"),
     ):
@@ -194,3 +201,11 @@ def test_every_line_has_an_answer() -> None:
     assert chances[[1, 3]].tolist() == [1, 1], "a line without an id is alone"
     assert chances[0] + chances[2] == pytest.approx(1)
     assert read(lines, SCHEMA.without_target()).column("price")[3] == 99
+
+
+def test_the_example_of_cars_keeps_much_of_what_a_fit_without_privacy_learns(capsys: Any) -> None:
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    told = capsys.readouterr().out
+    uniform, private, free = map(float, re.findall(r"-\d\.\d{3}", told.splitlines()[-1]))
+    assert 0.5 < (private - uniform) / (free - uniform) < 1
+    assert "ε = 1 at δ = 1e-05" in told

@@ -86,6 +86,8 @@ def test_each_situation_is_one_record_wherever_its_lines_are() -> None:
     found = gather(ids, inputs, chosen)
     places = places_of_ids(ids, BATCHES)
     assert len({int(place) for place in places} - {NOBODY}) == 10
+    later = [range(batch.start + 7, batch.stop + 7) for batch in BATCHES]
+    assert np.array_equal(places_of_ids(ids, later), places)
     for k in range(10):
         lines = [line for line, name in enumerate(ids) if name == f"s{k}"]
         place = int(places[lines[0]])
