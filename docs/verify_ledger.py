@@ -39,9 +39,10 @@ sampling_probability:exact ; loss.may-fail loss:loss failure:exact ; loss.compos
 part loss:loss count:int ; loss.by-arrival parts:[stretch ; stretch users:int loss:loss ;
 loss.objective-perturbation difference:real trace:real ridge:real noise_std:real rank:int
 directions:int dimension:int? ; loss.visits loss:loss most:count apart:count ; loss.least
-losses:[loss ; loss.declared of:object loss:loss distribution:text? ; noise.gaussian family std:real
-; domain.ball kind radius:real size:count norm:norm ; drawn sampler tables:hash grid:grid?
-bound:object? ; grid scale:double bits:int"""
+losses:[loss ; loss.declared of:object loss:loss distribution:text? ; loss.repeat-and-select
+mu_squared:exact delta:exact gamma:exact eta:exact ; noise.gaussian family std:real ; domain.ball
+kind radius:real size:count norm:norm ; drawn sampler tables:hash grid:grid? bound:object? ; grid
+scale:double bits:int"""
 FORMS = {name: ({"kind": "text", "adjacency": "relation"} if name[:5] == "loss." else {})
          | dict([*field.split(":"), "text"][:2] for field in fields)
          for name, *fields in map(str.split, FORMS.split(";"))}

@@ -5,10 +5,13 @@ from .displays import CalibrationDisplay, CoefficientsDisplay, GuaranteeDisplay,
 from .linear import PrivateLinearRegression
 from .logistic import PrivateLogisticRegression
 from .models import PublicModel, load_model
+from .search import Chosen, PrivateSearchCV, select_best
+from .search_plan import SearchPlan
 from .sparse import PrivateSparseRegression
 
 __all__ = [
     "CalibrationDisplay",
+    "Chosen",
     "Coefficient",
     "CoefficientTable",
     "CoefficientsDisplay",
@@ -17,8 +20,11 @@ __all__ = [
     "PrivateChoiceModel",
     "PrivateLinearRegression",
     "PrivateLogisticRegression",
+    "PrivateSearchCV",
     "PrivateSparseRegression",
     "PublicChoiceModel",
     "PublicModel",
+    "SearchPlan",
     "load_model",
+    "select_best",
 ]

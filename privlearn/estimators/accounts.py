@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Self, final
 
 from privlearn.accountants import CentralAccountant, Certificate, Delegated
+from privlearn.accountants.audit import certify
 from privlearn.errors import BudgetError, LedgerError, PrivlearnError
 from privlearn.estimators.methods import Fitter
 from privlearn.ledger import Ledger
@@ -126,7 +127,7 @@ class Account:
         rule: Participation | None,
         side_information: Sequence[str],
     ) -> None:
-        self.path: Path | None = None
+        self.path: str | None = None
         self._shared = terms.accountant
         if self._shared is not None:
             self._owner: Any = self._part(terms, users, rule)
@@ -170,23 +171,16 @@ class Account:
         """Starts the learner, after one that shows that it can be started."""
         if self._owner is None:
             terms = self._terms
-            path = terms.ledger
-            if isinstance(path, str | os.PathLike):
-                rehearsal.start(self._made(Ledger.memory(), NoiseSource.simulation(0)))
-                self.path = _dated(terms.name) if path == "auto" else Path(path)
-                book = Ledger.create(self.path)
-            else:
-                book = path if isinstance(path, Ledger) else Ledger.memory()
-            seed = terms.simulate_noise
-            noise = NoiseSource.secure() if seed is None else NoiseSource.simulation(seed)
-            self._owner = self._made(book, noise)
+            if isinstance(terms.ledger, str | os.PathLike):
+                rehearsal.start(self._opened(Book(None, 0, terms.name)))
+            book = Book(terms.ledger, terms.simulate_noise, terms.name)
+            self._owner = self._opened(book)
+            self.path = book.path
         learner.start(self._owner)
 
-    def _made(self, ledger: Ledger, noise: NoiseSource) -> CentralAccountant[Any]:
+    def _opened(self, book: Book) -> CentralAccountant[Any]:
         people = None if self._rule is None else People.memory(self._rule)
-        return CentralAccountant(
-            self._terms.budget, ledger=ledger, noise=noise, people=people, **self._options
-        )
+        return book.account(self._terms.budget, people=people, **self._options)
 
     @property
     def users(self) -> int:
@@ -227,6 +221,61 @@ class Account:
         """The last hash of its own ledger; None of a part."""
         ledger = getattr(self._owner, "ledger", None)
         return None if ledger is None else str(ledger.head)
+
+
+@final
+class Book:
+    """One ledger for several accounts, made with the first of them.
+
+    Args:
+        ledger: as of an estimator.
+        simulate_noise: as of an estimator.
+        name: of a dated file.
+
+    Attributes:
+        path: of the file, once it is made; None in memory, and of a ledger that was handed over.
+
+    Raises:
+        LedgerError: the file of the ledger is there already.
+    """
+
+    path: str | None = None
+
+    def __init__(self, ledger: Any, simulate_noise: int | None, name: str) -> None:
+        if isinstance(ledger, str | os.PathLike) and ledger != "auto":
+            check_new(Path(ledger))
+        self._given, self._seed, self._of = ledger, simulate_noise, name
+        self._book: Ledger | None = None
+
+    def account(self, cap: Any, *, users: range, **given: Any) -> CentralAccountant[Any]:
+        """Opens an account beside those that are there; arguments are those of an accountant."""
+        first, source = self._book is None, self._given
+        if self._book is None:
+            if isinstance(source, str | os.PathLike):
+                path = _dated(self._of) if source == "auto" else Path(source)
+                self._book, self.path = Ledger.create(path), str(path)
+            else:
+                self._book = source if isinstance(source, Ledger) else Ledger.memory()
+            seed = self._seed
+            self._noise = NoiseSource.secure() if seed is None else NoiseSource.simulation(seed)
+        return CentralAccountant(
+            cap, users=users, ledger=self._book, noise=self._noise, shared=not first, **given
+        )
+
+    def certificate(self, delta: float | None) -> Certificate:
+        """What all accounts promise together."""
+        assert self._book is not None
+        return certify(self._book.iterate(), delta=delta)
+
+    def close(self) -> None:
+        """Ends it for this process; accounts that are open stay open in the file."""
+        if self._book is not None:
+            self._book.close()
+
+    @property
+    def head(self) -> str | None:
+        """The last hash of the ledger."""
+        return None if self._book is None else str(self._book.head)
 
 
 class _Bar:

@@ -130,11 +130,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
 
     def _learner(self, encoding: Encoding, n: int) -> Fitter:
         """A learner that has not started; may be called twice."""
-        loss = self._loss(encoding.schema)
-        classes = encoding.schema.classes or ()
-        return self._chosen(encoding).make(
-            Task(loss, encoding.dim, len(classes), encoding.row_norm)
+        schema = encoding.schema
+        classes = len(schema.classes or ())
+        task = Task(
+            self._loss(schema), encoding.dim, classes, encoding.row_norm, schema.rows_per_person
         )
+        return self._chosen(encoding).make(task)
 
     def _currency(self, encoding: Encoding) -> type[Currency]:
         """What a promise of (ε, δ) is counted in."""
@@ -192,7 +193,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         except ValidationError as error:
             raise ValueError(plain_message(error)) from None
         self._loss(schema)
-        target = column_or_1d(y, warn=True)
+        target = column_or_1d(_own_cells(y), warn=True)
         encoding = Encoding(schema)
         return Given(encoding, read_encoded(X, encoding, target=target, people=people))
 
@@ -218,6 +219,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         return given
 
     def _features(self, X: Any, *, reset: bool) -> Any:
+        X = _own_cells(X)
         frame = hasattr(X, "columns") or hasattr(X, "column_names")
         form: dict[str, Any] = {"dtype": None, "ensure_all_finite": False}
         X = validate_data(self, X, reset=reset, skip_check_array=frame, **form)
@@ -290,8 +292,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         self.method_ = self.method
         self._head = account.head
         self.certificate_ = account.close()
-        self.ledger_ = None if account.path is None else str(account.path)
-        self.guarantee_ = _told(self.certificate_, self.ledger_, shared=self.accountant is not None)
+        self.ledger_ = account.path
+        self.guarantee_ = told(self.certificate_, self.ledger_, shared=self.accountant is not None)
         self._private_counts = given.counts
         self._log("ends: %s", self.guarantee_)
         return self
@@ -447,6 +449,22 @@ class TableScore:
         return float(measure(truth, found, sample_weight=sample_weight))
 
 
+def _own_cells(values: Any) -> Any:
+    """A list as an array of objects: one cell must not decide the type of others.
+
+    A row of another length than most is as many missing cells.
+    """
+    if not isinstance(values, list | tuple) or not values:
+        return values
+    widths = [len(row) if isinstance(row, list | tuple | np.ndarray) else -1 for row in values]
+    width = max(set(widths), key=widths.count)
+    found = np.full((len(values), width) if width >= 0 else len(values), None, dtype=object)
+    for i, row in enumerate(values):
+        if widths[i] == width:
+            found[i] = row
+    return found
+
+
 def side_information(schema: Schema) -> list[str]:
     """What a certificate says of a schema."""
     told = [
@@ -456,7 +474,7 @@ def side_information(schema: Schema) -> list[str]:
     return [*told, _LOOKED] if schema.looked_at_data else told
 
 
-def _told(certificate: Certificate | None, ledger: str | None, *, shared: bool) -> str:
+def told(certificate: Certificate | None, ledger: str | None, *, shared: bool) -> str:
     """The guarantee in one line."""
     if certificate is None:
         return "part of an account, whose certificate states the guarantee"

@@ -43,6 +43,8 @@ class Task(NamedTuple):
     classes: int
     row_norm: float
     """Bound on ‖x‖₂."""
+    rows_per_person: int = 1
+    """Usual; of use where the rows of a person are one."""
 
     @property
     def longest(self) -> float:
@@ -132,7 +134,7 @@ class PerturbedObjective:
         scalar = HuberObjective() if task.loss == "squared" else LogisticObjective()
         self._objective = LinearObjective(scalar, task.dim + 1, task.bound)
         self._radius = _RADIUS[task.loss]
-        self._parts: list[tuple[Array, Array]] = []
+        self._parts: list[Rows[tuple[Array, Array]]] = []
         self._theta = np.zeros(task.dim + 1)
 
     def start(self, accountant: Any) -> None:
@@ -153,21 +155,23 @@ class PerturbedObjective:
 
     def partial_fit(self, x: Array, y: Array, *, people: Any = None) -> None:
         rows = np.concatenate([x, np.full((len(x), 1), CONSTANT)], axis=1)
-        self._take(rows, y)
+        self._take(Rows.seal((rows, y), users=self._next(len(y))))
 
     def skip(self, n: int) -> None:
-        self._take(np.full((n, self._objective.dim), np.nan), np.full(n, np.nan))
+        self._take(Rows.null(self._next(n)))
 
-    def _take(self, rows: Array, y: Array) -> None:
-        self._parts.append((rows, y))
+    def _next(self, n: int) -> range:
+        start = self._parts[-1].users.stop if self._parts else self._accountant.users.start
+        return range(start, start + n)
+
+    def _take(self, rows: Rows[tuple[Array, Array]]) -> None:
+        self._parts.append(rows)
         users = self._accountant.users
-        if sum(len(part) for _, part in self._parts) < len(users):
+        if rows.users.stop < users.stop:
             return
-        rows, y = (np.concatenate(parts) for parts in zip(*self._parts, strict=True))
-        self._parts = []
-        mechanism = self._mechanism
+        mechanism, everybody = self._mechanism, Rows.concat(self._parts)
         token = self._accountant.issue(mechanism.loss(), users=users, label=self._LABEL)
-        self._theta = mechanism.release(Rows.seal((rows, y), users=users), token).value
+        self._theta = mechanism.release(everybody, token).value
 
     @property
     def coef_(self) -> Array:
@@ -195,7 +199,13 @@ class Method:
 
 def _whitened(task: Task) -> Fitter:
     classes = max(task.classes, 2)
-    return WhitenedDescent(task.dim, task.loss, row_norm=task.row_norm, classes=classes)
+    return WhitenedDescent(
+        task.dim,
+        task.loss,
+        row_norm=task.row_norm,
+        classes=classes,
+        rows_per_person=task.rows_per_person,
+    )
 
 
 def _descent(task: Task) -> Fitter:

@@ -34,6 +34,7 @@ from privlearn.losses.pure import BoundedRangeLoss as BoundedRangeLoss
 from privlearn.losses.pure import LaplaceLoss as LaplaceLoss
 from privlearn.losses.pure import PureLoss as PureLoss
 from privlearn.losses.pure import RandomizedResponse as RandomizedResponse
+from privlearn.losses.selection import RepeatAndSelect as RepeatAndSelect
 from privlearn.losses.stated import ApproxLoss as ApproxLoss
 from privlearn.losses.stated import RenyiCurve as RenyiCurve
 from privlearn.losses.stated import ZCDPLoss as ZCDPLoss

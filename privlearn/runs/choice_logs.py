@@ -135,7 +135,7 @@ def _by_place(config: ChoiceConfig, table: Table, whose: Sequence[str | None] | 
     lines = min(len(table), horizon * items)
     users = -(-lines // items)
     table = table.padded(users * items)
-    told, people = dict(table.messages), list[str | None]()
+    told, people, ids = dict(table.messages), list[str | None](), table.people or ()
     for user in range(users):
         part = slice(user * items, min((user + 1) * items, lines))
         persons = set((whose or ())[part])
@@ -144,7 +144,7 @@ def _by_place(config: ChoiceConfig, table: Table, whose: Sequence[str | None] | 
             told[part.start] = f"{part.stop - part.start} lines instead of {items}"
         elif persons:
             told[part.start] = "different persons in the lines of one user"
-        elif len(set((table.people or ())[part])) > 1:
+        elif len(set(ids[part])) > 1:
             told[part.start] = (
                 f"different users in the {items} lines that --items gives to each user"
             )

@@ -173,11 +173,19 @@ def test_a_sorted_table_is_shuffled_where_its_order_matters() -> None:
     assert learned[0].sum() == y.sum()
 
 
+def test_a_cell_of_a_list_decides_the_type_of_no_other() -> None:
+    rows: list[Any] = [[0.1, 0.2], [0.3, "x"], [0.4], [0.5, None], [0.6, 0.7]]
+    model = PrivateLinearRegression(BUDGET, bounds=(0, 1), target_bounds=(0, 1), method="one-pass")
+    model.fit(rows, [0.1, 0.2, 0.3, 0.4, "x"])
+    assert (model.private_counts_.rows, model.private_counts_.null) == (5, 4)
+    assert np.isfinite(model.predict(rows)).all()
+
+
 def test_a_person_with_many_rows_pays_as_one() -> None:
     frame = _frame().with_columns((pl.int_range(N) // 10).alias("who"))
     schema = Schema(dict(SCHEMA.columns), target="affair", person="who", rows_per_person=10)
-    models = [_classifier(schema=schema, method="one-pass").fit(frame)]
-    models.append(_classifier(method="one-pass").fit(frame, people=frame["who"]))
+    models = [_classifier(schema=schema).fit(frame)]
+    models.append(_classifier().fit(frame, people=frame["who"]))
     for model in models:
         assert model.certificate_.guarantees[0].rule.pooled
         assert "all records of one person" in model.guarantee_
