@@ -72,8 +72,15 @@ _MEAN_FROM, _FOLLOWS_FROM = 60.0, 120.0
 their noise says too little."""
 _OF_A_PERSON: Final = 0.75
 """Rows of one person are alike, but not all the same: k of them have a gradient of this power."""
-_MANY: Final = 250.0
-"""r from which half of the steps lose nothing, as there is hardly any noise to average."""
+_MANY, _VERY_MANY, _FEWEST = 250.0, 1000.0, 24
+"""r from which half of the steps, and for the squared loss so few, lose next to nothing: there is
+hardly any noise to average."""
+
+
+def _few(squared: bool, ratio: float, steps: int) -> int:
+    if ratio < _MANY:
+        return steps
+    return _FEWEST if squared and ratio >= _VERY_MANY else steps // 2
 
 
 def usual_sum(rows: float) -> float:
@@ -108,5 +115,5 @@ def rule_for(loss: str, users: float, dim: int, mu: float, curvature: float) -> 
         line.longest / curvature,
         line.lifted,
         line.floor,
-        steps // 2 if ratio >= _MANY else steps,
+        _few(squared, ratio, steps),
     )

@@ -31,6 +31,7 @@ from privlearn.learners.clip_follower import (
     RADIUS,
     ClipFollower,
     clipped_with_extra,
+    few_steps,
     with_extra,
 )
 from privlearn.learners.convex import SealedEpochs
@@ -324,7 +325,9 @@ class WhitenedDescent(StreamLearner):
         rule, curved = self._made_of.rule, self._loss.curvature
         users = len(self._everybody.all[0])
         horizon = min(rule.per_noise * self._strength * users / (clip * length), rule.longest)
-        largest = _LARGEST_STEP if self.loss == "squared" else 2 / (curved * length**2)
+        largest = 2 / (curved * length**2)
+        if self.loss == "squared":  # few steps are longer
+            largest = _LARGEST_STEP * (few_steps(rule.steps) if rule.follows else 1.0)
         return min(horizon / rule.steps, largest)
 
     def _first_averaged(self, steps: int) -> int:
