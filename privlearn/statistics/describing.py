@@ -384,4 +384,9 @@ def _table(data: Any, schema: Schema) -> Table:
         return read(data, schema)
     if data.schema != schema:
         raise ValueError("schema: is not the one that the table was read with, table.schema")
+    if data.people is not None:
+        raise ValueError(
+            "people: statistics take one row for one person, and the table says whose each row is; "
+            "make one row of each person's, or read it without people="
+        )
     return data

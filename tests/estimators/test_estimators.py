@@ -196,6 +196,13 @@ def test_a_person_with_many_rows_pays_as_one() -> None:
     assert accountant.spent().is_zero
 
 
+def test_a_table_of_another_schema_is_refused_as_its_persons_and_places_are_others() -> None:
+    frame = _frame(60).with_columns((pl.int_range(60) // 10).alias("who"))
+    schema = Schema(dict(SCHEMA.columns), target="affair", person="who", rows_per_person=10)
+    with pytest.raises(ValueError, match="not the one that the table was read with"):
+        _classifier(schema=schema).fit(read(frame, SCHEMA))
+
+
 def test_a_second_fit_pays_again_and_never_from_a_finished_ledger(
     tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 import privlearn.statistics as private
 from privlearn import ApproxDP, GaussianDP, PureDP
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.errors import BudgetError, DataError, LedgerError
+from privlearn.errors import AdjacencyError, BudgetError, DataError, LedgerError
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import Currency
 from privlearn.noise import NoiseSource
@@ -20,7 +20,8 @@ from privlearn.statistics.accounts import Terms, plan_for
 from privlearn.statistics.columns import Groups, cell_column, number_column
 from privlearn.statistics.quantile_queries import QuantilesQuery
 from privlearn.statistics.queries import HistogramQuery, MomentsQuery, Query
-from privlearn.tables import Boolean, Category, Date, Ignored, Number, Schema
+from privlearn.tables import Boolean, Category, Date, Ignored, Number, Schema, read
+from privlearn.values.adjacency import Adjacency
 
 BUDGET = ApproxDP(1, "1e-6")
 SCHEMA = Schema(
@@ -199,6 +200,20 @@ def test_what_is_wrong_is_said_before_anything_is_spent(
     with pytest.raises(error, match=words):
         private.mean(**(given | keywords))
     assert not path.exists()
+
+
+def test_neither_persons_with_many_rows_nor_a_secret_number_of_rows_is_described() -> None:
+    table = read(frame(), SCHEMA, people=np.arange(200) // 4)
+    with pytest.raises(ValueError, match="one row for one person"):
+        private.mean(table, "age", BUDGET, schema=SCHEMA)
+    book = CentralAccountant(
+        PureDP(1),
+        users=range(200),
+        adjacency=Adjacency.ADD_REMOVE,
+        noise=NoiseSource.simulation(0),
+    )
+    with pytest.raises(AdjacencyError, match="hides the number of rows"):
+        private.histogram(frame(), "job", schema=SCHEMA, accountant=book)
 
 
 @pytest.mark.parametrize("bins", [0, [1], [3, 2], True, [0, np.nan]])
