@@ -362,8 +362,9 @@ def _declared(data: Any, column: Any, schema: Any, bounds: Any) -> tuple[Schema,
         return schema, column, data
     kind = _number_of(bounds)
     if column is None:
-        values = np.asarray(data)
-        if values.ndim != 1:
+        # of a list no element decides the form or type of others
+        values = data if isinstance(data, list | tuple) else np.asarray(data)
+        if isinstance(values, np.ndarray) and values.ndim != 1:
             raise ValueError(
                 f"data of shape {values.shape}: must be one column (n,), or name one with column="
             )

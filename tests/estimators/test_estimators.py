@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -260,6 +262,11 @@ def test_a_saved_model_predicts_without_its_ledger_and_holds_nothing_private(
         *("coef", "intercept", "noise_std", "guarantee", "ledger_head"),
     }
     assert read(frame, SCHEMA).usable.sum() == N - 1  # which the file does not tell
+    for copied in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert not {name for name in vars(copied) if "counts" in name}
+        with pytest.raises(AttributeError, match="only where the estimator was fitted"):
+            copied.private_counts_  # noqa: B018  # raises
+    assert "private_counts_" not in dir(model)
 
 
 @pytest.mark.parametrize(
