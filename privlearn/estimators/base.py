@@ -56,7 +56,13 @@ class Given(NamedTuple):
 
     @classmethod
     def of(cls, encoding: Encoding, table: Table) -> Self:
-        """Those of a table that was read."""
+        """Those of a table that was read.
+
+        Raises:
+            ValueError: by another schema, whose persons and categories would be others.
+        """
+        if table.schema != encoding.schema:
+            raise ValueError("schema: is not the one that the table was read with, table.schema")
         inputs, targets = encoding.inputs(table), encoding.targets(table)
         records = Encoded(inputs, targets, table.people, table.messages)
         return cls(encoding, records, table.absent)
@@ -166,7 +172,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
         given = self._given(X, y, people)
         with self._open_account(given) as account:
             learner = self._started(account, given)
-            self._log("begins with %d records", given.rows)
+            self._log("begins with %d records", account.users)
             with account.progress(type(self).__name__):
                 self._learn(given, account, learner)
             return self._finish(given, account, learner)

@@ -43,6 +43,10 @@ ESTIMATORS: Final[dict[str, type[PrivateEstimator]]] = {
 }
 
 
+_LEAST_SCORED: Final = 2
+"""Usable rows, below which there is no R²."""
+
+
 class FitOptions(NamedTuple):
     """What ``privlearn fit`` is asked for."""
 
@@ -115,8 +119,11 @@ def _write_public(folders: Folders, estimator: PrivateEstimator, certificate: Ce
 def _scored(folders: Folders, estimator: PrivateEstimator, held_out: Table | None) -> list[str]:
     if held_out is None:
         return []
-    score = estimator.score(held_out)
     rows = int(held_out.usable.sum())
+    if rows < _LEAST_SCORED:  # the exit code must not tell of it
+        write_json(folders.private / "score.json", {"rows": rows, "score": None})
+        return [f"{rows} rows that were held out at random can be used: too few for a score"]
+    score = estimator.score(held_out)
     write_json(folders.private / "score.json", {"rows": rows, "score": score})
     regression = isinstance(estimator, PrivateLinearRegression)
     display = HeldOutDisplay if regression else CalibrationDisplay

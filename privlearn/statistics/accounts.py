@@ -15,12 +15,13 @@ from privlearn.accountants import Certificate, in_gaussian, in_zcdp
 from privlearn.accountants.books import Book, check_new, guarantee_line
 from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.tight_composition import QUICK
-from privlearn.errors import BudgetError
+from privlearn.errors import AdjacencyError, BudgetError
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP
 from privlearn.rows import Rows, merge
 from privlearn.rows.domains import Array
 from privlearn.statistics.queries import InGroup, Query, Records
 from privlearn.tables import Schema, Table
+from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import float_down
 
 _SPARE: Final = 1.002  # Of ε, for what a numerical composition adds
@@ -55,6 +56,7 @@ class Terms:
         """All that can be wrong before a row is read.
 
         Raises:
+            AdjacencyError: an accountant for add-remove.
             BudgetError: no budget.  TypeError, ValueError: not one, or two places to pay from.
             LedgerError: the file is there already.
         """
@@ -67,6 +69,11 @@ class Terms:
             for name in ("ledger", "simulate_noise"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name}: is the accountant's; leave it out with accountant=")
+            if self.accountant.adjacency is Adjacency.ADD_REMOVE:
+                raise AdjacencyError(
+                    "accountant: is for add-remove, which hides the number of rows; statistics "
+                    "tell it, and take replace-one or zero-out"
+                )
             if self.budget is not None and type(self.budget) is not type(self.accountant.budget):
                 raise BudgetError(
                     f"budget = {self.budget}: must be a part of the accountant's, such as "

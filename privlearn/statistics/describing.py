@@ -362,8 +362,9 @@ def _declared(data: Any, column: Any, schema: Any, bounds: Any) -> tuple[Schema,
         return schema, column, data
     kind = _number_of(bounds)
     if column is None:
-        values = np.asarray(data)
-        if values.ndim != 1:
+        # of a list no element decides the form or type of others
+        values = data if isinstance(data, list | tuple) else np.asarray(data)
+        if isinstance(values, np.ndarray) and values.ndim != 1:
             raise ValueError(
                 f"data of shape {values.shape}: must be one column (n,), or name one with column="
             )
@@ -384,4 +385,9 @@ def _table(data: Any, schema: Schema) -> Table:
         return read(data, schema)
     if data.schema != schema:
         raise ValueError("schema: is not the one that the table was read with, table.schema")
+    if data.people is not None:
+        raise ValueError(
+            "people: statistics take one row for one person, and the table says whose each row is; "
+            "make one row of each person's, or read it without people="
+        )
     return data

@@ -143,6 +143,16 @@ def test_the_lines_of_one_situation_move_only_their_own_batch() -> None:
     assert np.allclose(shuffled.coef_, reference.coef_, atol=1e-9)
 
 
+def test_how_many_lines_a_situation_has_is_not_logged(caplog: Any) -> None:
+    whole, told = frame(n=60), []
+    for lines in (whole, whole[whole.visit != 17]):
+        caplog.clear()
+        with caplog.at_level("INFO", "privlearn"):
+            model(n_situations=60).fit(lines)
+        told.append(caplog.text)
+    assert told[0] == told[1]
+
+
 def test_arrays_with_the_ids_of_their_lines() -> None:
     table = frame()
     X, y = table[["price", "eco"]].to_numpy(dtype=float), table.bought.to_numpy()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import pickle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -196,6 +198,13 @@ def test_a_person_with_many_rows_pays_as_one() -> None:
     assert accountant.spent().is_zero
 
 
+def test_a_table_of_another_schema_is_refused_as_its_persons_and_places_are_others() -> None:
+    frame = _frame(60).with_columns((pl.int_range(60) // 10).alias("who"))
+    schema = Schema(dict(SCHEMA.columns), target="affair", person="who", rows_per_person=10)
+    with pytest.raises(ValueError, match="not the one that the table was read with"):
+        _classifier(schema=schema).fit(read(frame, SCHEMA))
+
+
 def test_a_second_fit_pays_again_and_never_from_a_finished_ledger(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -253,6 +262,11 @@ def test_a_saved_model_predicts_without_its_ledger_and_holds_nothing_private(
         *("coef", "intercept", "noise_std", "guarantee", "ledger_head"),
     }
     assert read(frame, SCHEMA).usable.sum() == N - 1  # which the file does not tell
+    for copied in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert not {name for name in vars(copied) if "counts" in name}
+        with pytest.raises(AttributeError, match="only where the estimator was fitted"):
+            copied.private_counts_  # noqa: B018  # raises
+    assert "private_counts_" not in dir(model)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import logging
 import sqlite3
 import subprocess
 import sys
+import warnings
 from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,6 +35,7 @@ from privlearn.losses.budgets import ApproxDP, PureDP
 from privlearn.noise import NoiseSource
 from privlearn.tables.encoding import Encoding
 from privlearn.tables.schema import Schema
+from privlearn.tables.table import public_split
 
 VERIFIER = Path(__file__).parents[2] / "docs" / "verify_ledger.py"
 BUDGET = ApproxDP(1, "1e-5")
@@ -166,6 +168,13 @@ def test_the_better_candidate_is_chosen(method: str) -> None:
     assert not hasattr(search, "cv_results_")
 
 
+def test_the_choice_is_made_by_rows_that_were_held_out() -> None:
+    _, held = public_split(N, 0.2, seed=1)
+    other = Y.copy()
+    other[held] = 1 - other[held]  # where the better candidate is the other one
+    assert turned(1, turned=[0, 1], method="all").fit(X, other).best_params_ == {"turned": 1}
+
+
 # Stopping ---------------------------------------------------------------------------------------
 
 
@@ -248,6 +257,19 @@ def test_tries_follow_the_law_and_see_what_was_sealed() -> None:
     assert max(numbers) > 18
 
 
+def test_a_warning_of_a_try_stays_inside() -> None:
+    def loud(which: int, part: Any, rows: Opened) -> int:
+        warnings.warn("a row", stacklevel=1)
+        return int(np.float64(which) / np.float64(0) > 0)
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("error")
+        ran(mechanism(loud), 0)[1]()
+        warnings.simplefilter("always")
+        ran(mechanism(loud), 0)[1]()
+    assert not heard
+
+
 def test_a_try_that_would_cost_more_is_stopped_and_the_charge_stays() -> None:
     tries = stopping(2, BUDGET)
 
@@ -273,6 +295,8 @@ def test_one_row_moves_a_score_by_mu_standard_deviations() -> None:
     stop = mechanism(lambda *_: 0)
     none: Any = SimpleNamespace(draw_variates=lambda n: SimpleNamespace(floors=[0] * n))
     assert stop._noisy(2**10, none) == tries.mu * 2**40
+    noise: Any = SimpleNamespace(draw_variates=lambda n: SimpleNamespace(floors=[-7] * n))
+    assert stop._noisy(2**10, noise) == tries.mu * 2**40 - 7
     assert stop.spend().noise.to_dict()["std"] == 1 / tries.mu
 
 

@@ -15,7 +15,7 @@ from privlearn.errors import AdjacencyError
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP
 from privlearn.losses.conversion import gaussian_delta
 from privlearn.mechanisms import ReportQuantiles
-from privlearn.mechanisms.quantiles import mass_of_range, missed_ranks, rounds_of
+from privlearn.mechanisms.quantiles import _round_loss, mass_of_range, missed_ranks, rounds_of
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
 from privlearn.values.adjacency import Adjacency
@@ -119,6 +119,36 @@ def test_values_that_a_pick_divides_may_not_count_on_both_sides() -> None:
 
     one, other = [0] * 40 + [3] * 40, [0] * 39 + [1] + [3] * 40
     assert sum(np.abs(logs(one, q) - logs(other, q)).max() for q in sevens) > price
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "groups", "q", "other"),
+    [
+        ((Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)), 1, Fraction(1, 5), Fraction(4, 5)),
+        ((Fraction(1, 10),), 2, Fraction(1, 10), Fraction(1, 10)),
+    ],
+)
+def test_a_value_that_goes_from_one_part_to_another_moves_both_picks(
+    probabilities: tuple[Fraction, ...], groups: int, q: Fraction, other: Fraction
+) -> None:
+    """Two parts of one round, or the same part of two groups: one value leaves, one comes."""
+    scale, parts = 1.5, rounds_of(probabilities)[-1]
+    assert {part.within for part in parts} == {q, other}
+
+    def moved(q: Fraction) -> float:
+        cells = [1, 0, 28, 1] if q < Fraction(1, 2) else [1, 28, 0, 1]
+        fewer = [0, 0, 28, 1] if q < Fraction(1, 2) else [1, 28, 0, 0]
+        one, two = (np.concatenate([[0], np.cumsum(held)]) for held in (cells, fewer))
+        return float(np.ptp(missed_ranks(one, q) - missed_ranks(two, q))) / q.denominator / scale
+
+    prices = [
+        _round_loss(parts, scale, groups, Adjacency.REPLACE_ONE, gaussian)
+        for gaussian in (False, True)
+    ]
+    both = Fraction(moved(q)) + Fraction(moved(other))
+    assert both == pytest.approx(float(prices[0].pure() or 0))
+    masses = mass_of_range(Fraction(moved(q))) + mass_of_range(Fraction(moved(other)))
+    assert float(prices[1].gaussian() or 0) >= float(masses) * (1 - 1e-12)
 
 
 @pytest.mark.parametrize("eta", ["0.01", "0.5", "3"])

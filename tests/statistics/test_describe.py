@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,19 @@ import pytest
 import privlearn.statistics as private
 from privlearn import ApproxDP, GaussianDP, PureDP
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.errors import BudgetError, DataError, LedgerError
+from privlearn.errors import AdjacencyError, BudgetError, DataError, LedgerError
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import Currency
 from privlearn.noise import NoiseSource
+from privlearn.rows import Rows
 from privlearn.statistics.accounts import Terms, plan_for
+from privlearn.statistics.choices import FirstAboveQuery, TopQuery
 from privlearn.statistics.columns import Groups, cell_column, number_column
+from privlearn.statistics.covariances import CovarianceQuery
 from privlearn.statistics.quantile_queries import QuantilesQuery
-from privlearn.statistics.queries import HistogramQuery, MomentsQuery, Query
-from privlearn.tables import Boolean, Category, Date, Ignored, Number, Schema
+from privlearn.statistics.queries import HistogramQuery, MomentsQuery, Query, TotalQuery
+from privlearn.tables import Boolean, Category, Date, Ignored, Number, Schema, read
+from privlearn.values.adjacency import Adjacency
 
 BUDGET = ApproxDP(1, "1e-6")
 SCHEMA = Schema(
@@ -152,6 +157,13 @@ def test_choices_and_second_moments_are_calls_like_the_others() -> None:
         private.top_k(data, "age", 1, PureDP(1), schema=SCHEMA, by="job")
 
 
+def test_one_element_of_a_list_decides_neither_form_nor_type_of_the_others() -> None:
+    for odd in ("x", [1, 2], 1j, None, "0.5"):
+        found = private.mean([True] * 199 + [odd], budget=PureDP(500), bounds=(0, 1))
+        assert float(found["mean"]) == pytest.approx(1, abs=0.01)
+        assert float(found["count"]) == pytest.approx(199, abs=1.2)
+
+
 def test_bins_are_declared() -> None:
     found = private.histogram(frame(), "age", PureDP(9), schema=SCHEMA, bins=[0, 30, 100])
     assert list(found.histogram) == ["0 – 30", "30 – 100", "missing"]
@@ -201,10 +213,50 @@ def test_what_is_wrong_is_said_before_anything_is_spent(
     assert not path.exists()
 
 
+def test_neither_persons_with_many_rows_nor_a_secret_number_of_rows_is_described() -> None:
+    table = read(frame(), SCHEMA, people=np.arange(200) // 4)
+    with pytest.raises(ValueError, match="one row for one person"):
+        private.mean(table, "age", BUDGET, schema=SCHEMA)
+    book = CentralAccountant(
+        PureDP(1),
+        users=range(200),
+        adjacency=Adjacency.ADD_REMOVE,
+        noise=NoiseSource.simulation(0),
+    )
+    with pytest.raises(AdjacencyError, match="hides the number of rows"):
+        private.histogram(frame(), "job", schema=SCHEMA, accountant=book)
+
+
 @pytest.mark.parametrize("bins", [0, [1], [3, 2], True, [0, np.nan]])
 def test_bins_that_are_none_are_refused(bins: Any) -> None:
     with pytest.raises(ValueError, match="bins"):
         private.histogram(frame(), "age", BUDGET, schema=SCHEMA, bins=bins)
+
+
+def test_what_is_found_depends_on_what_was_released_alone() -> None:
+    """Asked of other rows with the same releases, every query finds the same."""
+    others = frame(400).iloc[200:].assign(age=33.0, job="nurse", ill=None)
+    tables = [read(each, SCHEMA) for each in (frame(), others)]
+    age, since = (number_column(SCHEMA, name, what="test") for name in ("age", "since"))
+    job, bins = cell_column(SCHEMA, "job"), cell_column(SCHEMA, "age", 7)
+    queries: list[Query] = [FirstAboveQuery(job, 50.0), TopQuery(bins, 2)]
+    for groups in (Groups(), Groups(job)):
+        queries.append(MomentsQuery(age, groups, 1.0, ("count", "missing", "mean", "sd")))
+        queries.append(QuantilesQuery(age, groups, (Fraction(1, 4), Fraction(1, 2)), 200))
+        queries += [TotalQuery(age, groups, "sum"), TotalQuery(bins, groups, "count")]
+        queries += [HistogramQuery(bins, groups), CovarianceQuery((age, since), groups, False)]
+    for query in queries:
+        made, released = query.mechanisms(PureDP(3)), {}
+        book = CentralAccountant(PureDP(3), users=range(200), noise=NoiseSource.simulation(2))
+        book.commit(**made)
+
+        def release(label: str, records: Any, *, book: Any = book, kept: Any = released) -> Any:
+            given = Rows.seal(records, users=range(200))
+            return kept.setdefault(label, book.release(label, given).value)
+
+        once = query.ask(tables[0], made, release)
+        again = query.ask(tables[1], made, lambda label, _, kept=released: kept[label])
+        assert [str(each) for each in once] == [str(each) for each in again], query.label
 
 
 def test_contents_never_raise_and_null_cells_change_no_form() -> None:
