@@ -54,6 +54,9 @@ class Given(NamedTuple):
     absent: int = 0
     """So many of the last stand for records that did not come."""
 
+    def __repr__(self) -> str:
+        return f"<Given: {self.rows} rows>"
+
     @classmethod
     def of(cls, encoding: Encoding, table: Table) -> Self:
         """Those of a table that was read.
@@ -98,6 +101,9 @@ class HeldOut(NamedTuple):
     scores: Array
     known: NDArray[np.bool_]
     """Which rows these are, shape (n,)."""
+
+    def __repr__(self) -> str:
+        return "<HeldOut>"
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types

@@ -15,6 +15,7 @@ from typing import Any, Final, Self, cast, final
 import numpy as np
 from numpy.typing import NDArray
 
+from privlearn.errors import AdjacencyError
 from privlearn.estimators.accounts import Account
 from privlearn.estimators.base import Given, HeldOut, PrivateEstimator, side_information
 from privlearn.estimators.choice_models import (
@@ -36,6 +37,7 @@ from privlearn.tables.encoding import Encoding
 from privlearn.tables.readers import read
 from privlearn.tables.schema import Schema
 from privlearn.tables.table import Table
+from privlearn.values.adjacency import Adjacency
 from privlearn.values.validate import count
 
 _UNIT: Final = 0.75
@@ -109,6 +111,7 @@ class PrivateChoiceModel(PrivateEstimator):
         Raises:
             BudgetError, DataError, ValueError, TypeError, LedgerError: as there; ``n_situations``
                 or the most items are not stated.
+            AdjacencyError: an accountant for another neighbour relation than replace-one.
         """
         return super().fit(X, y, people=people)
 
@@ -130,6 +133,11 @@ class PrivateChoiceModel(PrivateEstimator):
                 "is known of the survey or market"
             )
         count(n_situations=self.n_situations)
+        if self.accountant is not None and self.accountant.adjacency is not Adjacency.REPLACE_ONE:
+            raise AdjacencyError(
+                f"accountant: is for {self.accountant.adjacency.value}; a situation that is gone "
+                "leaves its place to another, which is a replaced record: take replace-one"
+            )
         given = super()._given(X, y, people)
         self._most(given.encoding.schema)
         if given.records.people is None:

@@ -36,6 +36,9 @@ class Situated(NamedTuple):
     groups: Items
     """Of each line, from 0 on, shape (lines,)."""
 
+    def __repr__(self) -> str:
+        return "<Situated>"
+
 
 class ChoiceModel(NamedTuple):
     """A multinomial logit of encoded items; public."""

@@ -399,6 +399,8 @@ def _row_scores(model: LinearModel, rows: Opened) -> RowScores:
 
 def _public_model(candidate: object) -> LinearModel:
     model = candidate._model if isinstance(candidate, PublicModel) else None
+    if isinstance(candidate, PrivateChoiceModel):
+        raise TypeError("candidates: rows are scored singly, and choices are among several items")
     if isinstance(candidate, PrivateEstimator):
         model = candidate._fitted()
     if isinstance(model, LinearModel):

@@ -71,7 +71,7 @@ def _key(name: str) -> int:
     return int.from_bytes(blake2b(text, digest_size=8, key=_KEY).digest(), "big")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Situations:
     """Choices as `OnePassNewtonMNL.partial_fit` takes them; private.
 

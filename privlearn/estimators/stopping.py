@@ -54,6 +54,9 @@ class Opened(NamedTuple):
     x: Array
     y: Array
 
+    def __repr__(self) -> str:
+        return f"<Opened: {len(self.y)} rows>"
+
     def part(self, users: range) -> Opened:
         """Of some of the users."""
         return Opened(self.x[users.start : users.stop], self.y[users.start : users.stop])

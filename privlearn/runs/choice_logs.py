@@ -22,7 +22,7 @@ _USER: Final = "user"
 _ANY: Final = 1e300  # Numbers of a file without a schema are not bounded; each item is clipped
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Log:
     """Logged choices, before it is known which users the learner sums together; private.
 

@@ -39,6 +39,9 @@ class InGroup(NamedTuple):
     record: Array
     group: Array
 
+    def __repr__(self) -> str:
+        return "<InGroup>"
+
 
 Records = Array | InGroup
 Release = Callable[[str, Any], Array]

@@ -78,6 +78,9 @@ class Encoded(NamedTuple):
     people: tuple[str | None, ...] | None
     messages: list[tuple[int, str]]
 
+    def __repr__(self) -> str:
+        return f"<Encoded: {len(self.inputs)} rows>"
+
 
 def read_encoded(
     source: Any, encoding: Encoding, *, target: Any = None, people: Any = None

@@ -14,12 +14,14 @@ from sklearn.base import clone
 from privlearn import ApproxDP
 from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import audit
-from privlearn.errors import BudgetError, DataError
+from privlearn.errors import AdjacencyError, BudgetError, DataError
 from privlearn.estimators import PrivateChoiceModel, load_model
+from privlearn.estimators.situations import NOBODY, places_of_ids
 from privlearn.losses.budgets import GaussianDP
 from privlearn.noise import NoiseSource
 from privlearn.runs.fits import run_predict
 from privlearn.tables import Boolean, Category, Number, Schema, read
+from privlearn.values.adjacency import Adjacency
 
 pd: Any = pytest.importorskip("pandas")
 
@@ -165,6 +167,25 @@ def test_arrays_with_the_ids_of_their_lines() -> None:
     assert found.score(X, y, people=table.visit.to_numpy()) > -1.2
     with pytest.raises(ValueError, match="people: give the id"):
         found.predict(X)
+
+
+def test_a_place_that_is_free_goes_to_another_so_that_a_situation_is_replaced() -> None:
+    """More ids than places: without one of them another has its place."""
+    batches, ids = [range(40)], [str(number) for number in range(60)]
+    places = dict(zip(ids, places_of_ids(ids, batches).tolist(), strict=True))
+    gone = next(name for name in ids if places[name] != NOBODY)
+    rest = [name for name in ids if name != gone]
+    after = dict(zip(rest, places_of_ids(rest, batches).tolist(), strict=True))
+    came = [name for name in rest if (places[name] == NOBODY) is not (after[name] == NOBODY)]
+    assert len(came) == 1
+    accountant = CentralAccountant(
+        GaussianDP(1),
+        users=range(N),
+        adjacency=Adjacency.ZERO_OUT,
+        noise=NoiseSource.simulation(1),
+    )
+    with pytest.raises(AdjacencyError, match="a replaced record: take replace-one"):
+        model(accountant=accountant, simulate_noise=None).fit(frame())
 
 
 def test_several_fits_share_an_accountant() -> None:

@@ -18,6 +18,9 @@ from privlearn import ApproxDP, GaussianDP, Ledger
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.errors import BudgetError, DataError, LedgerError
 from privlearn.estimators import PrivateLinearRegression, PrivateLogisticRegression, load_model
+from privlearn.estimators.choice_models import Situated
+from privlearn.estimators.stopping import Opened
+from privlearn.statistics.queries import InGroup
 from privlearn.tables import Category, Number, Schema, read
 
 BUDGET: Final = ApproxDP(1, "1e-5")
@@ -298,3 +301,15 @@ def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
             load_model(path)
     with pytest.raises(DataError, match="cannot be read"):
         load_model(tmp_path / "none.json")
+
+
+def test_what_holds_rows_shows_none_of_them() -> None:
+    frame = _frame(30).with_columns(age=pl.lit(0.123456))
+    given = _classifier()._given(frame, None, None)
+    held = _classifier(simulate_noise=0).fit(frame)._held_out(frame, None)
+    cell = f"{given.records.inputs[0, 0]:.5f}"[:6]
+    lines = Situated(given.records.inputs, np.arange(30))
+    opened = Opened(given.records.inputs, np.zeros(30))
+    for holder in (given, given.records, held, lines, opened, InGroup(opened.x, opened.y)):
+        assert cell not in repr(holder)
+        assert len(repr(holder)) < 40

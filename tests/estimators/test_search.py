@@ -21,6 +21,7 @@ from sklearn.preprocessing import StandardScaler
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.errors import BudgetError, LedgerError, TokenError
 from privlearn.estimators import (
+    PrivateChoiceModel,
     PrivateLinearRegression,
     PrivateLogisticRegression,
     PrivateSearchCV,
@@ -367,6 +368,7 @@ def test_a_choice_among_models_of_one_schema_pays_its_epsilon(tmp_path: Path) ->
         (models[:1], "at least 2"),
         ([models[0], narrow], "one schema"),
         ([models[0], "model"], "fitted private"),
+        ([models[0], PrivateChoiceModel()], "scored singly"),
     ]
     for wrong, message in lists:
         with pytest.raises((ValueError, TypeError), match=message):

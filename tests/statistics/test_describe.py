@@ -246,16 +246,18 @@ def test_what_is_found_depends_on_what_was_released_alone() -> None:
         queries += [TotalQuery(age, groups, "sum"), TotalQuery(bins, groups, "count")]
         queries += [HistogramQuery(bins, groups), CovarianceQuery((age, since), groups, False)]
     for query in queries:
-        made, released = query.mechanisms(PureDP(3)), {}
+        made = query.mechanisms(PureDP(3))
+        released: dict[str, Any] = {}
         book = CentralAccountant(PureDP(3), users=range(200), noise=NoiseSource.simulation(2))
         book.commit(**made)
 
         def release(label: str, records: Any, *, book: Any = book, kept: Any = released) -> Any:
-            given = Rows.seal(records, users=range(200))
-            return kept.setdefault(label, book.release(label, given).value)
+            if label not in kept:
+                kept[label] = book.release(label, Rows.seal(records, users=range(200))).value
+            return kept[label]
 
         once = query.ask(tables[0], made, release)
-        again = query.ask(tables[1], made, lambda label, _, kept=released: kept[label])
+        again = query.ask(tables[1], made, release)
         assert [str(each) for each in once] == [str(each) for each in again], query.label
 
 

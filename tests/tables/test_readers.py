@@ -236,3 +236,13 @@ def test_text_in_frames_is_written_as_the_schema_says() -> None:
     schema = Schema({"x": Number(0, 9)}, decimal=",")
     frame = pd.DataFrame({"x": ["1,5", "1.5", 2.5]})
     np.testing.assert_array_equal(read(frame, schema).column("x"), [1.5, np.nan, 2.5])
+
+
+def test_rows_are_taken_in_order_whether_all_came_or_not() -> None:
+    schema = Schema({"a": Number(0, 1)})
+    for rows in (4, 6):  # as many as came, and two who did not
+        table = read({"a": np.arange(4) / 4}, schema, rows=rows)
+        assert len(table.take([0, 2, 3])) == 3
+        for wrong in ([2, 0], [1, 1]):
+            with pytest.raises(ValueError, match="must ascend"):
+                table.take(wrong)
