@@ -67,7 +67,7 @@ _LINES: Final[dict[str, tuple[_Line, ...]]] = {
 LOSSES: Final = tuple(_LINES)
 _LEAST_STEPS: Final = 16
 _MEAN: Final = Fraction(1, 50)  # Share for the mean of labels
-_MEAN_FROM, _FOLLOWS_FROM = 60.0, 120.0
+_MEAN_FROM, _FOLLOWS_FROM = 150.0, 250.0
 """μ·n from which the mean label is released, and from which the clip follows the gradients: below,
 their noise says too little."""
 _OF_A_PERSON: Final = 0.75
