@@ -72,6 +72,8 @@ class ClipFollower:
         self._records, self._least, self._seen = records, least, 0
         self._std = noise / (records * _BEYOND)
         self._mean = self._variance = 0.0
+        self.inside = _PART
+        """About the part of records that is inside, lately."""
 
     @property
     def clip(self) -> float:
@@ -80,6 +82,7 @@ class ClipFollower:
     def see(self, sums: Array) -> None:
         """Moves the clip by the last two numbers of a noisy sum."""
         inside = 0.5 + float(sums[-2]) / (_INSIDE * self._records)
+        self.inside += _MEMORY * (min(max(inside, 0.0), 1.0) - self.inside)
         beyond = float(sums[-1]) / (_BEYOND * self._records)
         self._mean += _MEMORY * (beyond - self._mean)
         self._variance = (1 - _MEMORY) ** 2 * self._variance + (_MEMORY * self._std) ** 2
