@@ -53,8 +53,6 @@ _LONGEST: Final = 1.25
 """Clip of ‖z‖², in units of row_norm²: with g = row_norm/2 no row within the norm is shortened."""
 _ROWS_AT_ONCE: Final = 2**13
 _LEFT_OUT, _LEFT_OUT_SQUARED = 0.5, 0.4  # The part of a path that is not in its mean
-_LARGEST_STEP: Final = 0.25
-"""Of the squared loss, whose curvature in white coordinates is about 1."""
 _USUALLY_INSIDE: Final = 0.5  # The part of gradients that a clip that does not follow leaves
 _USUAL_COEF, _USUAL_COEF_OF_SCORES = 0.25, 1.0  # Of columns in [−1, 1]
 _USUAL_MEAN: Final = 0.1  # The usual square of the mean of labels in [−1, 1]
@@ -356,8 +354,8 @@ class WhitenedDescent(StreamLearner):
         rule, curved = self._made_of.rule, self._loss.curvature
         users = len(self._everybody.all[0])
         horizon = min(rule.per_noise * self._strength * users / (clip * length), rule.longest)
-        largest = _LARGEST_STEP if self.loss == "squared" else 2 / (curved * length**2)
-        return min(horizon / rule.steps, largest)
+        safe = 0.0 if self.loss == "squared" else 2 / length**2
+        return min(horizon / rule.steps, max(safe, rule.largest) / curved)
 
     def _first_averaged(self, steps: int) -> int:
         """Of a path of so many steps, the first θ that the mean is of."""
