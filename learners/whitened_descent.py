@@ -51,7 +51,7 @@ from privlearn.values.validate import count, positive
 
 _LONGEST: Final = 1.25
 """Clip of ‖z‖², in units of row_norm²: with g = row_norm/2 no row within the norm is shortened."""
-_ROWS_AT_ONCE: Final = 2**13
+_ROWS_AT_ONCE: Final = 2**14
 _LEFT_OUT, _LEFT_OUT_SQUARED = 0.5, 0.4  # The part of a path that is not in its mean
 _USUALLY_INSIDE: Final = 0.5  # The part of gradients that a clip that does not follow leaves
 _USUAL_COEF, _USUAL_COEF_OF_SCORES = 0.25, 1.0  # Of columns in [−1, 1]
