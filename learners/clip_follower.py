@@ -29,12 +29,6 @@ _PUSH, _LARGEST_PUSH = 20.0, 0.3  # Per clip that is cut off on one side
 _DEVIATIONS: Final = 3.0  # Of the noise, below which nothing is one-sided
 _MEMORY: Final = 0.1  # Weight of the last step in the running mean of what is cut off
 _LEAST, _LARGEST = 0.01, 1.0
-_USUAL_STEPS: Final = 64
-
-
-def few_steps(steps: int) -> float:
-    """How much faster everything goes where there are fewer than the usual 64 steps."""
-    return max(math.sqrt(_USUAL_STEPS / steps), 1.0)
 
 
 def with_extra(block: Array) -> Array:
@@ -75,10 +69,11 @@ class ClipFollower:
         self, clip: float, *, steps: int, records: float, noise: float, least: float
     ) -> None:
         self._log, self._early = math.log(clip), _EARLY * steps
-        self._speed = _SPEED * few_steps(steps)
         self._records, self._least, self._seen = records, least, 0
         self._std = noise / (records * _BEYOND)
         self._mean = self._variance = 0.0
+        self.inside = _PART
+        """About the part of records that is inside, lately."""
 
     @property
     def clip(self) -> float:
@@ -87,12 +82,13 @@ class ClipFollower:
     def see(self, sums: Array) -> None:
         """Moves the clip by the last two numbers of a noisy sum."""
         inside = 0.5 + float(sums[-2]) / (_INSIDE * self._records)
+        self.inside += _MEMORY * (min(max(inside, 0.0), 1.0) - self.inside)
         beyond = float(sums[-1]) / (_BEYOND * self._records)
         self._mean += _MEMORY * (beyond - self._mean)
         self._variance = (1 - _MEMORY) ** 2 * self._variance + (_MEMORY * self._std) ** 2
         clear = abs(self._mean) - _DEVIATIONS * math.sqrt(self._variance)
         push = _PUSH * max(0.0, _REACH * max(clear, 0.0) - self._least)
-        speed = self._speed if self._seen < self._early else _LATER_SPEED
+        speed = _SPEED if self._seen < self._early else _LATER_SPEED
         self._log += speed * (_PART - min(max(inside, 0.0), 1.0)) + min(push, _LARGEST_PUSH)
         self._log = min(max(self._log, math.log(_LEAST)), math.log(_LARGEST))
         self._seen += 1

@@ -1,9 +1,10 @@
 """Public constants of `WhitenedDescent`: what they are for a size of problem, and where from.
 
 They were chosen on the simulated tables of ``benchmarks/tables.py`` (other seeds than its own), on
-the squared cells of ``benchmarks/convex.py`` (seeds 100 and on), and on public tables, four of the
-six that docs/benchmarks.md shows and parts of diabetes, randhie and star98; all at δ from 1e-5 to
-1e-3.  They are judged there on seeds and tables that none of them was chosen on.
+the cells of ``benchmarks/convex.py`` (seeds 100 and on), for r above 250 on simulated rows, and on
+public tables, four of the six that docs/benchmarks.md shows and parts of diabetes, randhie and
+star98; all at δ from 1e-5 to 1e-3.  They are judged there on seeds and tables that none of them was
+chosen on.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ class DescentRule(NamedTuple):
     """What eigenvalues of a correlation matrix are lifted by in any case."""
     steps: int
     """T: all of them public."""
+    largest: float
+    """Of the size of a step, times the curvature; no less than 2/(mean ‖u‖²) for a bounded loss."""
 
 
 class _Line(NamedTuple):
@@ -46,41 +49,43 @@ class _Line(NamedTuple):
     lifted: float
     floor: float
     most_steps: int
+    largest: float = 0.0
 
+
+_MANY: Final = 250.0
+"""r from which noise hides so little of Σzzᵀ that few long steps get as far as many."""
 
 _LINES: Final[dict[str, tuple[_Line, ...]]] = {
     "squared": (
-        _Line(1.0, "0.1", 0.3, 0.1, 60, 1.0, 0.1, 64),
-        _Line(8.0, "0.2", 0.3, 0.1, 60, 1.0, 0.1, 64),
-        _Line(math.inf, "0.2", 0.3, 0.12, 60, 1.0, 0.03, 64),
+        _Line(1.0, "0.1", 0.3, 0.1, 60, 1.0, 0.1, 64, 0.25),
+        _Line(8.0, "0.2", 0.3, 0.1, 60, 1.0, 0.1, 64, 0.25),
+        _Line(_MANY, "0.2", 0.3, 0.12, 60, 1.0, 0.03, 64, 0.25),
+        _Line(4 * _MANY, "0.2", 0.3, 0.12, 60, 1.0, 0.03, 32, 1.0),
+        _Line(math.inf, "0.2", 0.3, 0.12, 60, 1.0, 0.03, 16, 1.0),
     ),
     "logistic": (
         _Line(8.0, "0.1", 0.4, 0.8, 10, 0.3, 0.1, 64),
-        _Line(math.inf, "0.2", 0.7, 0.8, 250, 1.0, 0.03, 128),
+        _Line(40.0, "0.2", 0.7, 0.8, 250, 1.0, 0.03, 128),
+        _Line(_MANY, "0.2", 0.85, 0.8, 250, 1.0, 0.03, 128),
+        _Line(4 * _MANY, "0.2", 1.2, 0.8, 250, 1.0, 0.03, 64, 1.0),
+        _Line(math.inf, "0.2", 1.2, 0.8, 250, 1.0, 0.03, 32, 1.0),
     ),
     "softmax": (
         _Line(2.0, "0.1", 0.3, 0.5, 10, 1.0, 0.2, 64),
         _Line(8.0, "0.3", 0.5, 0.5, 10, 0.5, 0.05, 64),
-        _Line(math.inf, "0.2", 0.7, 0.5, 250, 1.0, 0.03, 128),
+        _Line(_MANY, "0.2", 0.7, 0.5, 250, 1.0, 0.03, 128),
+        _Line(4 * _MANY, "0.2", 1.2, 0.5, 250, 1.0, 0.03, 64, 1.0),
+        _Line(math.inf, "0.2", 1.2, 0.5, 250, 1.0, 0.03, 32, 1.0),
     ),
 }
 LOSSES: Final = tuple(_LINES)
 _LEAST_STEPS: Final = 16
 _MEAN: Final = Fraction(1, 50)  # Share for the mean of labels
-_MEAN_FROM, _FOLLOWS_FROM = 60.0, 120.0
+_MEAN_FROM, _FOLLOWS_FROM = 150.0, 250.0
 """μ·n from which the mean label is released, and from which the clip follows the gradients: below,
 their noise says too little."""
 _OF_A_PERSON: Final = 0.75
 """Rows of one person are alike, but not all the same: k of them have a gradient of this power."""
-_MANY, _VERY_MANY, _FEWEST = 250.0, 1000.0, 24
-"""r from which half of the steps, and for the squared loss so few, lose next to nothing: there is
-hardly any noise to average."""
-
-
-def _few(squared: bool, ratio: float, steps: int) -> int:
-    if ratio < _MANY:
-        return steps
-    return _FEWEST if squared and ratio >= _VERY_MANY else steps // 2
 
 
 def usual_sum(rows: float) -> float:
@@ -115,5 +120,6 @@ def rule_for(loss: str, users: float, dim: int, mu: float, curvature: float) -> 
         line.longest / curvature,
         line.lifted,
         line.floor,
-        _few(squared, ratio, steps),
+        steps,
+        line.largest,
     )

@@ -12,11 +12,16 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn.rows.domains import Array
 
 _USUAL = 0.15
 """The usual variance of a column that was scaled into [−1, 1] by its bounds."""
+_SEEN = 3.0
+"""Standard deviations of noise, below which the variance of a column may be none."""
+_LITTLE = 0.03
+"""A variance that a column that says something mostly has."""
 _LEAST_WEIGHT = 0.3
 """Of the rows, the part that are thought to be whole at least, whatever the noisy count says."""
 
@@ -36,6 +41,14 @@ class WhiteCoordinates(NamedTuple):
     """About E u², shape (d' + 1,)."""
     weight: float
     """About the part of all rows that is not null."""
+    least_moments: Array
+    """A low estimate of the second moments of x − mean, shape (d', d')."""
+    hidden: NDArray[np.bool_]
+    """Columns that hardly vary: less than noise may hide, and that is little; shape (d',)."""
+
+    @property
+    def width(self) -> int:
+        return len(self.mean)
 
     @property
     def energy(self) -> float:
@@ -46,14 +59,6 @@ class WhiteCoordinates(NamedTuple):
         """Coefficients of x, shape (K, d'), and intercepts, (K,), of θ of u, (K, d' + 1)."""
         coef = theta[:, :-1] @ self.forward.T
         return coef, self.constant * theta[:, -1] - coef @ self.mean
-
-    def spread(self, variances: Array) -> Array:
-        """Standard deviations of coefficients of x, shape (d',).
-
-        Args:
-            variances: of independent noise on one row of θ, shape (d' + 1,).
-        """
-        return np.asarray(np.sqrt((self.forward * self.forward) @ variances[:-1]))
 
 
 def white_coordinates(
@@ -92,7 +97,21 @@ def white_coordinates(
         constant,
         np.append(white, constant**2),
         weight,
+        _least(moments, noise),
+        (np.diag(moments) <= _SEEN * noise) & (_SEEN * noise < _LITTLE),
     )
+
+
+def _least(moments: Array, noise: float) -> Array:
+    """What is left of noisy second moments without what their noise may have added."""
+    seen = np.diag(moments) > _SEEN * noise
+    values, vectors = np.linalg.eigh(np.where(np.outer(seen, seen), moments, 0.0))
+    # Eigenvalues of noise are below the edge, and it adds edge²/4 per λ to an eigenvalue λ beyond.
+    edge = noise * math.sqrt(2 * max(int(seen.sum()), 1))
+    beyond = np.maximum(values, edge)
+    true = (beyond + np.sqrt(beyond * beyond - edge * edge)) / 2
+    kept = np.where(values > edge, np.maximum(true - noise, 0.0), 0.0)
+    return np.asarray((vectors * kept) @ vectors.T)
 
 
 def _correlations(moments: Array, variances: Array, noise: float) -> tuple[Array, float]:

@@ -31,10 +31,10 @@ from privlearn.learners.clip_follower import (
     RADIUS,
     ClipFollower,
     clipped_with_extra,
-    few_steps,
     with_extra,
 )
 from privlearn.learners.convex import SealedEpochs
+from privlearn.learners.descent_noise import Step, curvature_of_scores, shrunk_answer
 from privlearn.learners.descent_rules import LOSSES, DescentRule, rule_for, usual_sum
 from privlearn.learners.inputs import numbers_from
 from privlearn.learners.person_budgets import PersonBudgets
@@ -51,10 +51,10 @@ from privlearn.values.validate import count, positive
 
 _LONGEST: Final = 1.25
 """Clip of ‖z‖², in units of row_norm²: with g = row_norm/2 no row within the norm is shortened."""
-_ROWS_AT_ONCE: Final = 2**13
+_ROWS_AT_ONCE: Final = 2**14
 _LEFT_OUT, _LEFT_OUT_SQUARED = 0.5, 0.4  # The part of a path that is not in its mean
-_LARGEST_STEP: Final = 0.25
-"""Of the squared loss, whose curvature in white coordinates is about 1."""
+_USUALLY_INSIDE: Final = 0.5  # The part of gradients that a clip that does not follow leaves
+_USUAL_COEF, _USUAL_COEF_OF_SCORES = 0.25, 1.0  # Of columns in [−1, 1]
 _USUAL_MEAN: Final = 0.1  # The usual square of the mean of labels in [−1, 1]
 
 
@@ -79,6 +79,9 @@ class SoftmaxObjective(NamedTuple):
 
     def to_dict(self) -> dict[str, Any]:
         return {"kind": "softmax", "classes": self.classes}
+
+
+_Redrawn = Callable[[Any], WhiteCoordinates]
 
 
 class _Mechanisms(NamedTuple):
@@ -238,8 +241,9 @@ class WhitenedDescent(StreamLearner):
         # A process that died before has lost the rows of what was not released yet.
         if kept is None or not self._accountant.left("moments", kept.users):
             return
-        space = self._white(kept)
-        self._descend(kept.map_rows(_in(space)), space)
+        made = self._white(kept)
+        space = made(0.0)
+        self._descend(kept.map_rows(_in(space)), space, made)
 
     def _examples(self, block: Example) -> Example:
         """Rows; one without a label has no number, so that it adds nothing to any sum."""
@@ -249,7 +253,8 @@ class WhitenedDescent(StreamLearner):
             values = np.where(unknown[:, None], np.nan, values)
         return values, labels
 
-    def _white(self, rows: Rows[Example]) -> WhiteCoordinates:
+    def _white(self, rows: Rows[Example]) -> _Redrawn:
+        """The coordinates, as a function of what is added to the noise of Σzzᵀ, in its units."""
         sums, rule = self._made_of.moments, self._made_of.rule
         added = self._bound / 2
 
@@ -258,9 +263,14 @@ class WhitenedDescent(StreamLearner):
             return np.hstack([values, np.full((len(values), 1), added)])[:, None, :]
 
         gram = self._summed(sums, rows, extended, "moments", "moments", pooled=_stacked)
-        return white_coordinates(
-            gram, len(rows), added, sums.error_std(), lifted=rule.lifted, floor=rule.floor
-        )
+        noise, users = sums.error_std(), len(rows)
+
+        def made(draw: Array | float) -> WhiteCoordinates:
+            return white_coordinates(
+                gram + noise * draw, users, added, noise, lifted=rule.lifted, floor=rule.floor
+            )
+
+        return made
 
     def _start(self, rows: Rows[Example], space: WhiteCoordinates) -> Array:
         """θ₀: the shrunk noisy mean of labels where there is one, else 0; shape (K, d + 1)."""
@@ -272,7 +282,7 @@ class WhitenedDescent(StreamLearner):
             theta[0, -1] = min(max(mean * _USUAL_MEAN / (_USUAL_MEAN + noise**2), -1.0), 1.0)
         return theta / space.constant
 
-    def _descend(self, rows: Rows[Example], space: WhiteCoordinates) -> None:
+    def _descend(self, rows: Rows[Example], space: WhiteCoordinates, made: _Redrawn) -> None:
         """T noisy steps, of which the later part is averaged; the answer is public after each."""
         sums, rule = self._made_of.steps, self._made_of.rule
         users, length = len(rows), math.sqrt(space.energy)
@@ -280,7 +290,7 @@ class WhitenedDescent(StreamLearner):
         self._answer(space, [theta])
         follower = self._follower(rows, space)
         path: list[Array] = []
-        noise = _NoiseOfPath(self._usual_curvature * space.moments)
+        steps: list[Step] = []
         for step in range(rule.steps):
             if not self._accountant.left("step", rows.users):
                 break
@@ -296,9 +306,28 @@ class WhitenedDescent(StreamLearner):
             theta = theta - eta * clip / users * moved
             path.append(theta)
             self._answer(space, path[self._first_averaged(len(path)) :])
-            noise.add(eta, eta * clip / users * sums.error_std())
-        variances = noise.of_mean(self._first_averaged(len(path)))
-        self._noise = np.tile(space.spread(variances), (self._outputs, 1))
+            steps.append(Step(eta, eta * clip / users * sums.error_std()))
+        if steps:
+            curvatures = space.weight * self._curvatures(space, follower)
+            first, usual = self._first_averaged(len(steps)), self._usual_coef
+            before = self._theta
+            self._theta, self._noise = shrunk_answer(
+                before, steps, first, space, made, curvatures, usual
+            )
+            self._intercepts = self._intercepts + (before - self._theta) @ space.mean
+
+    def _curvatures(self, space: WhiteCoordinates, follower: ClipFollower | None) -> Array:
+        """Of the loss at the answer, where gradients are not clipped, (K, 2)."""
+        if self.loss == "squared":
+            inside = _USUALLY_INSIDE if follower is None else follower.inside
+            return np.array([[inside, inside]])
+        center = self._intercepts + self._theta @ space.mean
+        spread = self._theta @ space.least_moments @ self._theta.T
+        return curvature_of_scores(center, spread, self._made_of.rule.clip, self.dim)
+
+    @property
+    def _usual_coef(self) -> float:
+        return _USUAL_COEF if self.loss == "squared" else _USUAL_COEF_OF_SCORES
 
     def _follower(self, rows: Rows[Example], space: WhiteCoordinates) -> ClipFollower | None:
         sums, rule = self._made_of.steps, self._made_of.rule
@@ -325,17 +354,18 @@ class WhitenedDescent(StreamLearner):
         rule, curved = self._made_of.rule, self._loss.curvature
         users = len(self._everybody.all[0])
         horizon = min(rule.per_noise * self._strength * users / (clip * length), rule.longest)
-        largest = 2 / (curved * length**2)
-        if self.loss == "squared":  # few steps are longer
-            largest = _LARGEST_STEP * (few_steps(rule.steps) if rule.follows else 1.0)
-        return min(horizon / rule.steps, largest)
+        safe = 0.0 if self.loss == "squared" else 2 / length**2
+        return min(horizon / rule.steps, max(safe, rule.largest) / curved)
 
     def _first_averaged(self, steps: int) -> int:
         """Of a path of so many steps, the first θ that the mean is of."""
         return int((_LEFT_OUT_SQUARED if self.loss == "squared" else _LEFT_OUT) * steps)
 
     def _answer(self, space: WhiteCoordinates, late: Sequence[Array]) -> None:
-        self._theta, self._intercepts = space.answer(np.mean(late, axis=0))
+        theta = np.mean(late, axis=0)
+        if len(theta) > 1:  # What all classes have in common is noise: residuals add up to 0.
+            theta = theta - theta.mean(axis=0)
+        self._theta, self._intercepts = space.answer(theta)
 
     def _gradients(self, theta: Array, clip: float) -> Callable[[Example], Array]:
         """What is summed in a step at a public θ, shape (n, …), row by row.
@@ -383,20 +413,17 @@ class WhitenedDescent(StreamLearner):
         found = self._shaped(self._intercepts)
         return found if found.ndim else float(found)
 
-    @property
-    def _usual_curvature(self) -> float:
-        outputs = self._outputs
-        return self._loss.curvature if outputs == 1 else (1 - 1 / outputs) / outputs
-
     def _shaped(self, values: Array) -> Array:
         return values.copy() if self.loss == "softmax" else np.array(values[0])
 
     @property
     def noise_std_(self) -> Array | None:
-        """About the standard deviation of the noise of each coefficient, shaped as ``coef_``.
+        """The standard deviation of the noise of each coefficient, shaped as ``coef_``.
 
-        Of the steps alone, were gradients linear in θ and clipping rare; it knows nothing of the
-        sampling of rows.  None before there is an answer.
+        It is of coefficients around what the same steps would come to on average over the noise,
+        with the noise of the coordinates, and rather too large than too small; it knows nothing of
+        the sampling of rows, nor of how far clipping and a finite number of steps lead away.  From
+        released numbers (`descent_noise`).  None before there is an answer.
         """
         self._check_started()
         return None if self._noise is None else self._shaped(self._noise)
@@ -427,33 +454,6 @@ class WhitenedDescent(StreamLearner):
                 for name, value in made.rule._asdict().items()
             },
         }
-
-
-class _NoiseOfPath:
-    """The variance of independent noise in the mean of the last θ of a path, by coordinate.
-
-    Args:
-        curvature: of each coordinate.
-    """
-
-    def __init__(self, curvature: Array) -> None:
-        self._curvature = curvature
-        self._steps: list[tuple[float, float]] = []
-
-    def add(self, eta: float, std: float) -> None:
-        """One more step of size ``eta``, after which θ has noise of ``std`` more."""
-        self._steps.append((eta, std))
-
-    def of_mean(self, first: int) -> Array:
-        """Of the mean of θ from the ``first`` on."""
-        weight = total = np.zeros_like(self._curvature)  # of one step's noise, in the sum
-        kept = np.ones_like(weight)
-        for number in reversed(range(len(self._steps))):
-            eta, std = self._steps[number]
-            weight = weight * kept + (number >= first)
-            total = total + (weight * std) ** 2
-            kept = 1 - eta * self._curvature
-        return np.asarray(total / max(len(self._steps) - first, 1) ** 2)
 
 
 def _stacked(block: Array) -> Array:

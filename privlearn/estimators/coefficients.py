@@ -1,4 +1,4 @@
-"""Coefficients with intervals that the noise leaves at least."""
+"""Coefficients with intervals of the noise."""
 
 from __future__ import annotations
 
@@ -33,11 +33,10 @@ class Coefficient(NamedTuple):
 class CoefficientTable(Sequence[Coefficient]):
     """Coefficients of a fit, in the scale of its encoding, the intercept last of each class.
 
-    ``low`` and ``high`` are what the noise of the learner's steps leaves open: a least interval.
-    The noise of the coordinates that the steps are taken in is not in it, nor bias, nor sampling of
-    rows.  Measured over repeated fits the spread is 1.2 to 1.6 times as wide for linear fits of
-    columns that fill their bounds, 2 to 6 times for logistic ones, and tens of times for a column
-    that hardly varies, whose coefficient says nothing.
+    ``low`` and ``high`` are an interval of the noise: where the value would be without it, were the
+    same rows learned from in the same way.  It covers the noise of all steps and of the coordinates
+    that they are taken in, and is rather too wide than too narrow; where a column hardly varies, it
+    is wide.  Sampling of rows, and what clipping and a finite number of steps do, are not in it.
 
     Args:
         rows: of one level.
@@ -84,9 +83,7 @@ class CoefficientTable(Sequence[Coefficient]):
         return import_module("pandas").DataFrame(list(self._rows))
 
     def _texts(self) -> list[list[str]]:
-        lines = [
-            ["coefficient", "class", "value", f"{self.level:.0%} of the steps' noise, at least"]
-        ]
+        lines = [["coefficient", "class", "value", f"{self.level:.0%} interval of the noise"]]
         for name, label, value, low, high in self._rows:
             told = "" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
             lines.append([name, label, f"{value:.4g}", told])

@@ -111,20 +111,49 @@ def test_the_clip_rises_where_what_it_cuts_off_is_one_sided() -> None:
     assert clips[1] > 2 * clips[0]
 
 
-def test_it_predicts_and_says_how_noisy_it_is() -> None:
+def rows_of(loss: str, users: int = 3000) -> tuple[Any, Any]:
+    """Two columns, one that hardly varies, and an indicator that never occurs."""
     rng = np.random.default_rng(99)
-    x = rng.uniform(-1, 1, (3000, DIM))
-    y = 0.3 * x[:, 0] - 0.2 * x[:, 1] - 0.5 + 0.1 * rng.normal(size=3000)
-    found = []
-    for seed in range(8):
-        player = learner("squared").start(accountant(3000, GaussianDP("0.3"), seed))
-        player.partial_fit(x, y)
-        errors = player.predict(x) - y
-        assert (errors**2).mean() < 0.35 * y.var()
-        assert player.noise_std_ is not None
-        found.append([player.coef_, player.noise_std_])
-    spread, told = np.std(found, axis=0)[0], np.mean(found, axis=0)[1]
-    assert np.all((0.4 * told < spread) & (spread < 2.5 * told))
+    x = rng.uniform(-1, 1, (users, 4))
+    x[:, 2], x[:, 3] = 0.3 + 0.02 * rng.normal(size=users), 0.0
+    score = 0.3 * x[:, 0] - 0.2 * x[:, 1] - 0.4
+    if loss == "squared":
+        return x, score + 0.1 * rng.normal(size=users)
+    return x, (rng.uniform(size=users) < 1 / (1 + np.exp(-8 * score - 3))).astype(float)
+
+
+def fits_of(loss: str, count: int) -> list[WhitenedDescent]:
+    x, y = rows_of(loss)
+    return [
+        learner(loss, 4).start(accountant(len(y), GaussianDP("0.3"), seed)).partial_fit(x, y)
+        for seed in range(count)
+    ]
+
+
+def test_it_predicts_and_says_how_noisy_it_is() -> None:
+    x, y = rows_of("squared")
+    players = fits_of("squared", 4)
+    for player in players:
+        assert ((player.predict(x) - y) ** 2).mean() < 0.35 * y.var()
+    spread = np.std([player.coef_ for player in players], axis=0)
+    told = np.array([player.noise_std_ for player in players]).mean(axis=0)
+    assert np.all((0.1 * told < spread) & (spread < 1.5 * told))
+    assert told[2:].min() > 5 * told[:2].max()  # nothing is known of them
+
+
+@pytest.mark.calibration
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_stated_intervals_cover_the_mean_of_all_answers(loss: str) -> None:
+    players = fits_of(loss, 40)
+    coefs = np.array([player.coef_ for player in players])
+    told = np.array([player.noise_std_ for player in players])
+    inside = np.abs(coefs - coefs.mean(axis=0)) < 1.96 * told
+    assert inside.mean(axis=0).min() >= 0.9
+
+
+def test_a_column_that_never_varies_has_a_small_coefficient() -> None:
+    (player,) = fits_of("logistic", 1)
+    assert np.abs(player.coef_[3]) < 1.5 < np.abs(player.coef_[0])
 
 
 POOLED = Participation(most=1, pooled=True)
