@@ -40,9 +40,16 @@ EVERY = Schema(
 def test_a_schema_is_the_same_after_a_file(tmp_path: Path, ending: str) -> None:
     EVERY.save(tmp_path / f"schema.{ending}")
     assert Schema.load(tmp_path / f"schema.{ending}") == EVERY
+    assert eval(repr(EVERY)) == EVERY
     assert EVERY.features == ("age", 'odd "name"\t=€𝄞', "job", "grade", "born", "member")
     assert EVERY.classes == ("no", "yes")
     assert EVERY.without_target().features == EVERY.features
+
+
+def test_a_repr_has_what_is_no_default() -> None:
+    assert repr(Number(20, 80)) == "Number(20, 80)"
+    schema = Schema({"d": Date("2020-01-01", "2020-12-31", optional=True)})
+    assert repr(schema) == "Schema({'d': Date('2020-01-01', '2020-12-31', optional=True)})"
 
 
 @pytest.mark.parametrize(
