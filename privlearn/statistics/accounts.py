@@ -26,7 +26,7 @@ from privlearn.rows import Rows, merge
 from privlearn.rows.domains import Array
 from privlearn.statistics.queries import InGroup, Query, Records
 from privlearn.tables import Schema, Table
-from privlearn.values.exact import exact_text, float_down
+from privlearn.values.exact import float_down
 
 _SPARE: Final = 1.002  # Of ε, for what a numerical composition adds
 _AT_ONCE: Final = 2**22  # Numbers of contributions that are opened together
@@ -296,8 +296,8 @@ def _told(certificate: Certificate, terms: Terms, path: Path | None) -> str:
         return f"nothing is certified: {'; '.join(certificate.problems)}"
     found = f"ε = {up(certificate.epsilon)}"
     if isinstance(terms.budget, ApproxDP):
-        found += f" at δ = {exact_text(terms.budget.delta)}"
+        found += f" at δ = {up(float(terms.budget.delta))}"
     elif certificate.delta:
-        found += f" at δ = {certificate.delta:g}"
+        found += f" at δ = {up(certificate.delta)}"
     where = "no file of the ledger was kept" if path is None else f"ledger {path}"
-    return f"{found}, one row replaced; {where}"
+    return f"{found} for changing the record of one person; {where}"
