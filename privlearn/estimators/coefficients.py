@@ -85,7 +85,7 @@ class CoefficientTable(Sequence[Coefficient]):
 
     def _texts(self) -> list[list[str]]:
         lines = [
-            ["coefficient", "class", "value", f"{self.level:.0%} interval of the noise, at least"]
+            ["coefficient", "class", "value", f"{self.level:.0%}, noise of the steps only"]
         ]
         for name, label, value, low, high in self._rows:
             told = "" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"

@@ -114,7 +114,7 @@ class CoefficientsDisplay(_PublicDisplay):
         axes.errorbar(values, places, xerr=half, fmt="o", color=COLORS[0], ecolor=COLORS[2])
         axes.set_yticks(places, [in_plot(name) for name in names], fontsize=8)
         left = len(self.table) - len(rows)
-        title = f"coefficients; {self.table.level:.0%} interval of the noise, at least"
+        title = f"coefficients; {self.table.level:.0%}, noise of the steps only"
         axes.set_title(f"{title}; {left} smaller ones left out" if left else title, fontsize=10)
         axes.set_xlabel("per unit of the encoded input")
 
