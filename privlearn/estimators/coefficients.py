@@ -84,9 +84,7 @@ class CoefficientTable(Sequence[Coefficient]):
         return import_module("pandas").DataFrame(list(self._rows))
 
     def _texts(self) -> list[list[str]]:
-        lines = [
-            ["coefficient", "class", "value", f"{self.level:.0%}, noise of the steps only"]
-        ]
+        lines = [["coefficient", "class", "value", f"{self.level:.0%}, noise of the steps only"]]
         for name, label, value, low, high in self._rows:
             told = "" if math.isnan(low) else f"[{low:.3g}, {high:.3g}]"
             lines.append([name, label, f"{value:.4g}", told])

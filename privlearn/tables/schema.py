@@ -42,6 +42,12 @@ _CONFIG: Final = ConfigDict(extra="forbid")
 _UNKNOWN: Final = "?"
 _ARRAY_TARGET: Final = "y"
 _LINE: Final = 80
+_PLAIN: Final = {
+    "missing": "is missing",
+    "unexpected_keyword_argument": "is no argument",
+    "unexpected_positional_argument": "must be given by name",
+}
+"""Errors of pydantic in other words, by their type."""
 _MOST_DIGITS: Final = 1e15
 
 
@@ -477,7 +483,7 @@ def plain_message(error: Exception, names: Sequence[str] = ()) -> str:
     for one in error.errors(include_url=False):
         loc = [names[part] if isinstance(part, int) and names else part for part in one["loc"]]
         where = ".".join(map(str, loc))
-        message = one["msg"].removeprefix("Value error, ")
+        message = _PLAIN.get(one["type"], one["msg"].removeprefix("Value error, "))
         found.append(f"{where}: {message}" if where else message)
     return "; ".join(found)
 

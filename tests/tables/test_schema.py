@@ -56,6 +56,7 @@ def test_a_repr_has_what_is_no_default() -> None:
     ("make", "says"),
     [
         (lambda: Number(5, 3), "low = 5, high = 3"),
+        (lambda: Number(min=0, high=1), "low: is missing; min: is no argument"),  # type: ignore[call-arg]
         (lambda: Number("1", 3), "finite number"),  # type: ignore[arg-type]  # what is refused
         (lambda: Number(0, 3, log=True), "positive bounds"),
         (lambda: Number(0, float("inf")), "finite"),
