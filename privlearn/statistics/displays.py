@@ -27,6 +27,12 @@ def _number(value: Any, width: float, rounding: str = ROUND_HALF_EVEN) -> str:
     return f"{Decimal(repr(float(value))).quantize(places, rounding):,f}"
 
 
+def value_text(value: Any, low: float, high: float) -> str:
+    """A value and its 95% interval."""
+    width = high - low
+    return f"{_number(value, width)}, 95% interval {_interval(low, high, width)}"
+
+
 def _interval(low: Any, high: Any, width: float) -> str:
     """Its ends, rounded away from each other."""
     return f"{_number(low, width, ROUND_FLOOR)} … {_number(high, width, ROUND_CEILING)}"

@@ -67,13 +67,18 @@ class Found:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Estimate:
     """A number with its intervals."""
 
     statistic: str
     value: Any
-    bounds: Bounds = field(repr=False)
+    bounds: Bounds
+
+    def __repr__(self) -> str:
+        from privlearn.statistics.displays import value_text
+
+        return f"<{self.statistic}: {value_text(self.value, *self.interval())}>"
 
     def interval(self, level: float = LEVEL, *, sampling: bool = False) -> Interval:
         """The ends of an interval.

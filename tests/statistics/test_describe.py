@@ -224,6 +224,7 @@ def test_text_has_few_digits_and_no_codes(monkeypatch: pytest.MonkeyPatch) -> No
     found = private.describe(frame(), SCHEMA, BUDGET, simulate_noise=1)
     assert repr(found) == str(found)
     assert "\x1b" not in str(found)
+    assert repr(found["age"].mean) == "<mean: 35, 95% interval 16 … 53>"
     assert "since (days since 2020-01-01)" in str(found)
     assert not re.search(r"\d\.\d{4}", str(found))
     rows = [
