@@ -23,13 +23,14 @@ LEAST, LARGEST = 1e-100, 1e100  # Of public bounds and scales
 LONGEST_HORIZON: Final = 10**8  # More users than this are refused
 MOST_SIMULATED: Final = 10**6  # Of people who are made up, each of whom takes a few kilobytes
 MOST_ITEMS: Final = 10**5
+_FORMS: Final = "rho=…, mu=… or epsilon=…,delta=… (short: 1,1e-6)"
 
 
 def parse_budget(text: str) -> Currency | ApproxDP:
     """Reads ``rho=1``, ``mu=0.5`` or ``epsilon=2,delta=1e-6``, for which ``2,1e-6`` is short."""
     if "=" not in text and text.count(",") == 1:
         text = "epsilon={},delta={}".format(*text.split(","))
-    parts = _parts(text, "rho=…, mu=… or epsilon=…,delta=…")
+    parts = _parts(text, _FORMS)
     match sorted(parts):
         case ["rho"]:
             return ZCDP(_amount(text, "rho", parts["rho"]))
@@ -38,7 +39,7 @@ def parse_budget(text: str) -> Currency | ApproxDP:
         case ["delta", "epsilon"]:
             epsilon = _amount(text, "epsilon", parts["epsilon"])
             return ApproxDP(epsilon, _delta(text, parts["delta"]))
-    raise ValueError(f"budget = {text!r}: must be rho=…, mu=… or epsilon=…,delta=…")
+    raise ValueError(f"budget = {text!r}: must be {_FORMS}")
 
 
 def parse_local_budget(text: str) -> PureDP | ApproxDP:

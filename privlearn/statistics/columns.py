@@ -16,6 +16,8 @@ from privlearn.tables.table import span
 MISSING = "missing"
 """The label of cells that are missing or cannot be used."""
 
+_MOST_CELLS = 100_000
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -138,12 +140,17 @@ def cell_column(schema: Schema, name: str, bins: int | Sequence[float] | None = 
             raise ValueError(f"bins: {name!r} has declared values, which are its bins")
         if isinstance(kind, Boolean):
             return CellColumn(name, (False, True))
+        if len(kind.values) > _MOST_CELLS:
+            raise ValueError(
+                f"column {name!r}: {len(kind.values):,} values are declared; at most "
+                f"{_MOST_CELLS:,} can be counted: group them, or make the column Ignored()"
+            )
         return CellColumn(name, (*kind.values, *(["other"] if kind.other else [])))
     column = number_column(schema, name, what="a histogram")
     given = 10 if bins is None else bins
     if isinstance(given, int):
-        if isinstance(given, bool) or not 1 <= given <= 100_000:
-            raise ValueError(f"bins = {bins!r}: must be 1 to 100,000, or edges")
+        if isinstance(given, bool) or not 1 <= given <= _MOST_CELLS:
+            raise ValueError(f"bins = {bins!r}: must be 1 to {_MOST_CELLS:,}, or edges")
         edges = np.linspace(column.low, column.high, given + 1)
     else:
         edges = np.asarray(given, dtype=np.float64)

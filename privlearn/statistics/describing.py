@@ -321,8 +321,8 @@ class _Call:
         places = {key: given.pop(key, None) for key in ("ledger", "accountant", "simulate_noise")}
         if given:
             raise TypeError(
-                f"{name}: no keyword {', '.join(given)}; there are budget, schema, bounds, by, "
-                "ledger, accountant and simulate_noise"
+                f"{name}: no keyword {', '.join(given)}; there are budget (such as "
+                "ApproxDP(1, 1e-6)), schema, bounds, by, ledger, accountant and simulate_noise"
             )
         self.schema, self.column, data = _declared(data, column, schema, bounds)
         self._terms = Terms(budget, **places, name=name)

@@ -3,18 +3,39 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal
 from typing import TYPE_CHECKING, Any, Self, final
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _HEIGHT, _MOST_HEIGHT = 0.28, 40.0
+_MOST_DECIMALS = 6
 
 
-def _number(value: Any) -> str:
-    return f"{value:,.6g}" if isinstance(value, float | int) else str(value)
+def _number(value: Any, width: float, rounding: str = ROUND_HALF_EVEN) -> str:
+    """A number with so many digits that two of the interval's width are shown."""
+    if not isinstance(value, float | int) or isinstance(value, bool):
+        return str(value)
+    decimals = 1 - math.floor(math.log10(width)) if 0 < width < math.inf else _MOST_DECIMALS + 1
+    if decimals > _MOST_DECIMALS or not math.isfinite(value):
+        return f"{value:,.4g}"
+    places = Decimal(1).scaleb(-max(decimals, 0))
+    return f"{Decimal(repr(float(value))).quantize(places, rounding):,f}"
+
+
+def value_text(value: Any, low: float, high: float) -> str:
+    """A value and its 95% interval."""
+    width = high - low
+    return f"{_number(value, width)}, 95% interval {_interval(low, high, width)}"
+
+
+def _interval(low: Any, high: Any, width: float) -> str:
+    """Its ends, rounded away from each other."""
+    return f"{_number(low, width, ROUND_FLOOR)} … {_number(high, width, ROUND_CEILING)}"
 
 
 def text_table(rows: Sequence[dict[str, Any]], guarantee: str, level: float) -> str:
@@ -24,7 +45,7 @@ def text_table(rows: Sequence[dict[str, Any]], guarantee: str, level: float) -> 
     from rich.table import Table
 
     grouped = any(row["group"] is not None for row in rows)
-    table = Table(box=box.SIMPLE, pad_edge=False, caption=guarantee, caption_justify="left")
+    table = Table(box=box.SIMPLE, pad_edge=False)
     table.add_column("column")
     if grouped:
         table.add_column("group")
@@ -34,15 +55,28 @@ def text_table(rows: Sequence[dict[str, Any]], guarantee: str, level: float) -> 
     before: tuple[Any, Any] | None = None
     for row in rows:
         at = (row["column"], row["group"])
-        names = [str(row["column"])] + [str(row["group"])] * grouped
+        named = f"{row['column']} ({row['unit']})" if row.get("unit") else str(row["column"])
+        names = [named] + ["all" if row["group"] is None else str(row["group"])] * grouped
         shown = names if at != before else [""] * len(names)
         known = row["low"] is not None
-        interval = f"{_number(row['low'])} … {_number(row['high'])}" if known else ""
-        table.add_row(*shown, row["statistic"], _number(row["value"]), interval)
+        low, value, high = row["low"], row["value"], row["high"]
+        width = high - low if known else 0.0
+        interval = _interval(low, high, width) if known else ""
+        table.add_row(*shown, row["statistic"], _number(value, width), interval)
         before = at
     out = io.StringIO()
-    Console(file=out, width=110, highlight=False, markup=False).print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")
+    # Text, wherever it is made: rich would show it at once in a notebook, or color it.
+    Console(
+        file=out,
+        width=110,
+        highlight=False,
+        markup=False,
+        force_terminal=False,
+        force_jupyter=False,
+        color_system=None,
+    ).print(table)
+    lines = "\n".join(line.rstrip() for line in out.getvalue().splitlines()).strip("\n")
+    return f"{lines}\n\n{guarantee}"
 
 
 @final

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -65,6 +65,21 @@ class NoiseLaw:
             return self.scale * sizes[0] * _two_widths(ratio, round(level, 12))
         shape = Counter(round(w / sizes[0], 6) for w in sizes)
         return self.scale * sizes[0] * _laplace_width(tuple(shape.items()), round(level, 12))
+
+
+@final
+class NoiseSum:
+    """A weighted sum of noise, the widths of which many cells share."""
+
+    def __init__(self, law: NoiseLaw, weights: Sequence[float]) -> None:
+        self._law, self._weights = law, weights
+        self._known: dict[float, float] = {}
+
+    def width(self, level: float) -> float:
+        """As of `NoiseLaw`."""
+        if level not in self._known:
+            self._known[level] = self._law.width(level, *self._weights)
+        return self._known[level]
 
 
 @lru_cache(maxsize=2**14)

@@ -103,7 +103,9 @@ class QuantilesQuery:
                 )
                 for q, place in zip(self.probabilities, line, strict=True)
             }
-            found.append(Summary(self.column.name, label, quantiles=quantiles))
+            found.append(
+                Summary(self.column.name, label, quantiles=quantiles, unit=self.column.unit)
+            )
         return found
 
 

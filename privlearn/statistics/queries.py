@@ -28,7 +28,7 @@ from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.least_noise import Family
 from privlearn.rows.domains import Array, Ball, Box, Counted, Domain, OneOf
 from privlearn.statistics.columns import MISSING, CellColumn, Groups, NumberColumn
-from privlearn.statistics.intervals import Interval, NoiseLaw, NoisyQuotient, normal_width
+from privlearn.statistics.intervals import Interval, NoiseLaw, NoiseSum, NoisyQuotient, normal_width
 from privlearn.statistics.results import Estimate, Summary
 from privlearn.tables import Table
 
@@ -130,7 +130,7 @@ class MomentsQuery:
         for label, line in zip(self.groups.labels, sums, strict=True):
             moments = Moments(self.column, line, law, self.weight, 1 / inner.unit, len(table))
             made = {name: moments.estimate(name) for name in self.wanted}
-            found.append(Summary(self.column.name, label, made))
+            found.append(Summary(self.column.name, label, made, unit=self.column.unit))
         return found
 
 
@@ -236,17 +236,14 @@ def count_bounds(value: float, width: float, n: int) -> Callable[[float, bool], 
 @final
 @dataclass(frozen=True)
 class CountBounds:
-    """Intervals of a count among n, the noise of which has these weights."""
+    """Intervals of a count among n, with its noise."""
 
     value: float
-    law: NoiseLaw
-    weights: tuple[float, ...]
+    noise: NoiseSum
     n: int
 
     def __call__(self, level: float, sampling: bool) -> Interval:
-        return count_bounds(self.value, self.law.width(level, *self.weights), self.n)(
-            level, sampling
-        )
+        return count_bounds(self.value, self.noise.width(level), self.n)(level, sampling)
 
 
 @final
@@ -285,13 +282,13 @@ class HistogramQuery:
         if self.groups.count == 1:  # all cells together are the n that is public
             counts = counts + (n - counts.sum()) / self._cells
             weights = (1 - 1 / self._cells, *[-1 / self._cells] * (self._cells - 1))
-        labels = [*self.column.labels, MISSING]
+        labels, noise = [*self.column.labels, MISSING], NoiseSum(law, weights)
         return [
             Summary(
                 self.column.name,
                 group_label,
                 histogram={
-                    label: _count(label, float(value), law, weights, n)
+                    label: _count(label, float(value), noise, n)
                     for label, value in zip(labels, line, strict=True)
                 },
             )
@@ -299,9 +296,9 @@ class HistogramQuery:
         ]
 
 
-def _count(label: Any, value: float, law: NoiseLaw, weights: Sequence[float], n: int) -> Estimate:
+def _count(label: Any, value: float, noise: NoiseSum, n: int) -> Estimate:
     clipped = min(max(value, 0.0), float(n))
-    return Estimate(f"count of {label}", clipped, CountBounds(value, law, tuple(weights), n))
+    return Estimate(f"count of {label}", clipped, CountBounds(value, noise, n))
 
 
 @final
@@ -343,9 +340,8 @@ class TotalQuery:
         found = []
         for label, total in zip(self.groups.labels, sums.tolist(), strict=True):
             if self.what == "count":
-                estimate = Estimate(
-                    "count", min(max(total, 0.0), float(n)), CountBounds(total, law, (1.0,), n)
-                )
+                bounds = CountBounds(total, NoiseSum(law, (1.0,)), n)
+                estimate = Estimate("count", min(max(total, 0.0), float(n)), bounds)
             else:
                 low, high = self._reach
                 value = min(max(total, n * low), n * high)

@@ -22,7 +22,7 @@ class Bounds(Protocol):
 
 
 class Row(dict[str, Any]):
-    """One line of a table: column, group, statistic, value, low, high."""
+    """One line of a table: column, group, statistic, value, low, high; and unit of most."""
 
 
 class Found:
@@ -58,6 +58,8 @@ class Found:
 
         return text_table(self.rows(), self.guarantee, LEVEL)
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         from html import escape
 
@@ -65,13 +67,18 @@ class Found:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Estimate:
     """A number with its intervals."""
 
     statistic: str
     value: Any
-    bounds: Bounds = field(repr=False)
+    bounds: Bounds
+
+    def __repr__(self) -> str:
+        from privlearn.statistics.displays import value_text
+
+        return f"<{self.statistic}: {value_text(self.value, *self.interval())}>"
 
     def interval(self, level: float = LEVEL, *, sampling: bool = False) -> Interval:
         """The ends of an interval.
@@ -88,7 +95,7 @@ class Estimate:
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Summary(Found):
     """Estimates of one column, of everybody or of one group.
 
@@ -103,6 +110,8 @@ class Summary(Found):
     """By probability."""
     histogram: Mapping[Any, Estimate] = field(default_factory=dict)
     """Counts by label; ``"missing"`` has the cells that are missing or cannot be used."""
+    unit: str = ""
+    """Of the column, such as EUR, or days since a date."""
     guarantee: str = ""
     certificate: Certificate | None = field(default=None, repr=False)
 
@@ -137,7 +146,8 @@ class Summary(Found):
         for one in self._all.values():
             low, high = one.interval(level, sampling=sampling)
             said = {"column": self.column, "group": self.group, "statistic": one.statistic}
-            found.append(Row(said | {"value": one.value, "low": low, "high": high}))
+            told = {"value": one.value, "low": low, "high": high, "unit": self.unit}
+            found.append(Row(said | told))
         return found
 
     def joined(self, other: Summary) -> Summary:
@@ -151,7 +161,7 @@ class Summary(Found):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Matrix(Found):
     """A number for each pair of columns, with intervals; symmetric."""
 
@@ -185,7 +195,7 @@ class Matrix(Found):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Choice(Found):
     """Cells that were chosen by their counts, which are not told.
 
@@ -223,7 +233,7 @@ class Choice(Found):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Several(Found, Mapping[Any, Any]):
     """Findings by name: of columns, or of groups."""
 

@@ -41,6 +41,14 @@ T = TypeVar("T")
 _CONFIG: Final = ConfigDict(extra="forbid")
 _UNKNOWN: Final = "?"
 _ARRAY_TARGET: Final = "y"
+_LINE: Final = 80
+_PLAIN: Final = {
+    "missing": "is missing",
+    "unexpected_keyword_argument": "is no argument",
+    "unexpected_positional_argument": "must be given by name",
+}
+"""Errors of pydantic in other words, by their type."""
+_MOST_DIGITS: Final = 1e15
 
 
 def _declared(cls: type[T]) -> type[T]:
@@ -56,7 +64,28 @@ def _declared(cls: type[T]) -> type[T]:
             raise ValueError(f"{cls.__name__}: {plain_message(error, names)}") from None
 
     cls.__init__ = init  # type: ignore[method-assign]  # of the same signature
+    cls.__repr__ = _call  # type: ignore[method-assign]  # of the same signature
     return cls
+
+
+def _call(value: Any) -> str:
+    """The call that makes it, without what is a default."""
+    changed = _changed(value)
+    placed = [field.name for field in fields(value) if not field.kw_only]
+    parts = [_plain(changed[name]) for name in placed]
+    parts += [f"{name}={_plain(now)}" for name, now in changed.items() if name not in placed]
+    return f"{type(value).__name__}({', '.join(parts)})"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float) and value.is_integer() and abs(value) < _MOST_DIGITS:
+        return str(int(value))
+    if not isinstance(value, dict):
+        return repr(value)
+    text = ", ".join(f"{name!r}: {kind!r}" for name, kind in value.items())
+    if len(text) < _LINE:
+        return f"{{{text}}}"
+    return "{\n" + "".join(f"    {name!r}: {kind!r},\n" for name, kind in value.items()) + "}"
 
 
 def _plain_number(value: Any) -> Any:
@@ -454,7 +483,7 @@ def plain_message(error: Exception, names: Sequence[str] = ()) -> str:
     for one in error.errors(include_url=False):
         loc = [names[part] if isinstance(part, int) and names else part for part in one["loc"]]
         where = ".".join(map(str, loc))
-        message = one["msg"].removeprefix("Value error, ")
+        message = _PLAIN.get(one["type"], one["msg"].removeprefix("Value error, "))
         found.append(f"{where}: {message}" if where else message)
     return "; ".join(found)
 

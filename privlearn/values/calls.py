@@ -35,10 +35,14 @@ _EXAMPLES: Mapping[str, str] = {
 }
 """What could stand for a parameter of this name; of others the name is shown."""
 _INSTEAD: Mapping[str, str] = {
+    "eps": "; an epsilon is that of a budget, PureDP(epsilon) or ApproxDP(epsilon, delta)",
     "epsilon": "; an epsilon is that of a budget, PureDP(epsilon) or ApproxDP(epsilon, delta)",
     "groups": "; whose row it is says people=",
     "random_state": "; noise is drawn securely, simulate_noise=0 repeats a fit and protects nobody",
 }
+
+_BUDGETS = frozenset({"epsilon", "eps"})
+"""What others call a budget."""
 
 
 def explained(public: T, methods: Sequence[str] = ("__init__", "release")) -> T:
@@ -110,6 +114,10 @@ def _message(function: Callable[..., Any], args: Sequence[Any], named: Mapping[s
             value = _EXAMPLES.get(name, name)
             plain = each.kind is Parameter.POSITIONAL_ONLY
             right.append(value if plain else f"{name}={value}")
+    asked = _BUDGETS.intersection(named).difference(takes)
+    optional = "budget" in takes and takes["budget"].default is not Parameter.empty
+    if asked and optional and "budget" not in (*given, *named):
+        right.insert(0, "ApproxDP(1, 1e-5)")
     names = ", ".join([*placed, *["*", *by_name] * bool(by_name)])
     return (
         f"{title}: {'; '.join(problems)}. It takes ({names}); right is, for example, "

@@ -12,6 +12,7 @@ import pytest
 
 import privlearn
 from privlearn.accountants import CentralAccountant
+from privlearn.estimators import PrivateLinearRegression
 from privlearn.learners import DPTOFW
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
@@ -34,6 +35,11 @@ SUM: Any = NoisySum(privlearn.Ball(1.0, 1), GaussianNoise(4.0))
             lambda: CentralAccountant(epsilon=1),  # type: ignore[call-arg]
             "CentralAccountant: epsilon= is no argument",
             "CentralAccountant(budget=ZCDP('1'), users=range(1000))",
+        ),
+        (
+            lambda: PrivateLinearRegression(epsilon=1),  # type: ignore[call-arg]
+            "PrivateLinearRegression: epsilon= is no argument",
+            "PrivateLinearRegression(ApproxDP(1, 1e-5))",
         ),
         (
             lambda: DPTOFW(13, "whitened"),  # type: ignore[call-arg, arg-type]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from privlearn.statistics.accounts import Terms, plan_for
 from privlearn.statistics.choices import FirstAboveQuery, TopQuery
 from privlearn.statistics.columns import Groups, cell_column, number_column
 from privlearn.statistics.covariances import CovarianceQuery
+from privlearn.statistics.displays import text_table
 from privlearn.statistics.quantile_queries import QuantilesQuery
 from privlearn.statistics.queries import HistogramQuery, MomentsQuery, Query, TotalQuery
 from privlearn.tables import Boolean, Category, Date, Ignored, Number, Schema, read
@@ -62,6 +64,7 @@ def test_one_plan_pays_for_all_that_is_asked(tmp_path: Path) -> None:
     assert certificate.closed
     assert 0.9 < certificate.epsilon <= 1
     assert found.guarantee.startswith("ε = ")
+    assert "at δ = 1e-06 for changing the record of one person" in found.guarantee
     assert str(path) in found.guarantee
     assert set(found["age"].estimates) == {"count", "missing", "mean", "sd"}
     assert list(found["age"].quantiles) == [0.25, 0.5, 0.75]
@@ -268,3 +271,29 @@ def test_contents_never_raise_and_null_cells_change_no_form() -> None:
     assert float(found["job"].histogram["missing"]) == pytest.approx(200, abs=5)
     low, high = found["age"]["a"]["mean"].interval()
     assert (low, high) == (0, 100)
+
+
+def test_text_has_few_digits_and_no_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    found = private.describe(frame(), SCHEMA, BUDGET, simulate_noise=1)
+    assert repr(found) == str(found)
+    assert "\x1b" not in str(found)
+    assert repr(found["age"].mean) == "<mean: 35, 95% interval 16 … 53>"
+    assert "since (days since 2020-01-01)" in str(found)
+    assert not re.search(r"\d\.\d{4}", str(found))
+    rows = [
+        {"column": "x", "group": None, "statistic": "mean"} | ends
+        for ends in (
+            {"value": 1234.5678, "low": 1234.561, "high": 1234.5999},
+            {"value": 0.0, "low": 0.0, "high": 0.0},
+        )
+    ]
+    assert "1,234.568   1,234.561 … 1,234.600" in text_table(rows, "", 0.95)
+
+
+def test_as_many_cells_as_can_be_counted() -> None:
+    many = Schema({"x": Category([str(i) for i in range(20_000)])})
+    found = private.histogram({"x": ["1"] * 50}, "x", BUDGET, schema=many)
+    assert len(found.rows()) == 20_001
+    with pytest.raises(ValueError, match=r"column 'x': 100,001 values .*Ignored"):
+        private.describe({"x": ["1"]}, Schema({"x": Category(range(100_001))}), BUDGET)

@@ -40,15 +40,23 @@ EVERY = Schema(
 def test_a_schema_is_the_same_after_a_file(tmp_path: Path, ending: str) -> None:
     EVERY.save(tmp_path / f"schema.{ending}")
     assert Schema.load(tmp_path / f"schema.{ending}") == EVERY
+    assert eval(repr(EVERY)) == EVERY
     assert EVERY.features == ("age", 'odd "name"\t=€𝄞', "job", "grade", "born", "member")
     assert EVERY.classes == ("no", "yes")
     assert EVERY.without_target().features == EVERY.features
+
+
+def test_a_repr_has_what_is_no_default() -> None:
+    assert repr(Number(20, 80)) == "Number(20, 80)"
+    schema = Schema({"d": Date("2020-01-01", "2020-12-31", optional=True)})
+    assert repr(schema) == "Schema({'d': Date('2020-01-01', '2020-12-31', optional=True)})"
 
 
 @pytest.mark.parametrize(
     ("make", "says"),
     [
         (lambda: Number(5, 3), "low = 5, high = 3"),
+        (lambda: Number(min=0, high=1), "low: is missing; min: is no argument"),  # type: ignore[call-arg]
         (lambda: Number("1", 3), "finite number"),  # type: ignore[arg-type]  # what is refused
         (lambda: Number(0, 3, log=True), "positive bounds"),
         (lambda: Number(0, float("inf")), "finite"),
