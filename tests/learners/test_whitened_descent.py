@@ -139,6 +139,7 @@ def test_it_predicts_and_says_how_noisy_it_is() -> None:
     told = np.array([player.noise_std_ for player in players]).mean(axis=0)
     assert np.all((0.1 * told < spread) & (spread < 1.5 * told))
     assert told[2:].min() > 5 * told[:2].max()  # nothing is known of them
+    assert told[2:].min() > 2 * spread[2:].max()  # nor of how far second moments hold them
 
 
 @pytest.mark.calibration
