@@ -23,6 +23,7 @@ _DRAWS, _LEAST_DRAWS = 24, 3  # Of the noise of Σzzᵀ
 _MANY_NUMBERS: Final = 4000  # Of coefficients in all draws, beyond which there are fewer draws
 _POINTS: Final = 512  # Of the law of scores
 _CAUTION: Final = 0.75  # What a curvature may be less, as scores are not normal
+_MANY_CLASSES: Final = 24  # Beyond which no curvature is worked out, as it takes K³: h is then 0
 _TINY: Final = 1e-12
 _LENGTHS: Final = 0.25  # Standard deviation of log ‖u‖
 
@@ -133,6 +134,8 @@ def curvature_of_scores(center: Array, spread: Array, clip: float, dim: int) -> 
         dim: of rows.
     """
     classes = len(center)
+    if classes > _MANY_CLASSES:
+        return np.zeros((classes, 2))
     points = np.random.default_rng(0).standard_normal((_POINTS, classes + 1))  # fixed ones
     values, vectors = np.linalg.eigh(spread)
     apart = points[:, :-1] * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
