@@ -79,10 +79,16 @@ def text_table(rows: Sequence[dict[str, Any]], guarantee: str, level: float) -> 
     return f"{lines}\n\n{guarantee}"
 
 
+def _panel_of(row: dict[str, Any]) -> str:
+    """Counts and values of one column have scales of their own."""
+    counts = row["statistic"].startswith(("count", "missing"))
+    return f"{row['column']}, records" if counts else str(row["column"])
+
+
 @final
 @dataclass(eq=False)
 class IntervalDisplay:
-    """Values with their intervals, one panel for each column; made of what was paid for.
+    """Values with their intervals, by column, counts apart; made of what was paid for.
 
     After `draw`, ``figure_`` is a matplotlib figure.
     """
@@ -100,15 +106,13 @@ class IntervalDisplay:
         """
         from privlearn.reporting.figures import COLORS, new_figure, tidy
 
-        columns = list(dict.fromkeys(row["column"] for row in self.rows))
-        sizes = [sum(row["column"] == name for row in self.rows) for name in columns]
-        height = min(_HEIGHT * sum(sizes) + 0.6 * len(columns) + 0.6, _MOST_HEIGHT)
+        panels = list(dict.fromkeys(map(_panel_of, self.rows)))
+        sizes = [sum(_panel_of(row) == title for row in self.rows) for title in panels]
+        height = min(_HEIGHT * sum(sizes) + 0.6 * len(panels) + 0.6, _MOST_HEIGHT)
         figure = new_figure(8, height)
-        axes = figure.subplots(
-            len(columns), 1, squeeze=False, gridspec_kw={"height_ratios": sizes}
-        )[:, 0]
-        for name, panel in zip(columns, axes, strict=True):
-            own = [row for row in self.rows if row["column"] == name]
+        axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=sizes)[:, 0]
+        for title, panel in zip(panels, axes, strict=True):
+            own = [row for row in self.rows if _panel_of(row) == title]
             groups = list(dict.fromkeys(row["group"] for row in own))
             for place, row in enumerate(own):
                 color = COLORS[groups.index(row["group"]) % len(COLORS)]
@@ -119,7 +123,7 @@ class IntervalDisplay:
                 for row in own
             ]
             panel.set_yticks(range(len(own)), labels, fontsize=8)
-            panel.set_title(str(name), fontsize=10, loc="left")
+            panel.set_title(title, fontsize=10, loc="left")
             panel.invert_yaxis()
             tidy(panel)
         figure.supxlabel(
