@@ -198,8 +198,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None"
             )
+        columns = getattr(X, "columns", None)
         X = self._features(X, reset=True)
         names = getattr(self, "feature_names_in_", None)
+        if names is None and columns is not None:  # scikit-learn keeps names that are text only
+            names = [str(name) for name in columns]
         try:
             schema = self._declared(self.n_features_in_, names)
         except ValidationError as error:

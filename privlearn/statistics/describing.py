@@ -102,7 +102,7 @@ def describe(
     return Several({name: grouped(each, *told) for name, each in parts.items()}, *told)
 
 
-def count(data: Any, column: str | None = None, budget: Any = None, **keywords: Any) -> Any:
+def count(data: Any, column: str | int | None = None, budget: Any = None, **keywords: Any) -> Any:
     """How many cells of a column are present.
 
     Args:
@@ -122,19 +122,21 @@ def count(data: Any, column: str | None = None, budget: Any = None, **keywords: 
     return ask.single(TotalQuery(ask.numbers("count"), ask.groups, "count"))
 
 
-def sum(data: Any, column: str | None = None, budget: Any = None, **keywords: Any) -> Any:
+def sum(data: Any, column: str | int | None = None, budget: Any = None, **keywords: Any) -> Any:
     """The sum of the present cells; arguments and errors as of `count`."""
     ask = _Call("sum", data, column, budget, keywords)
     return ask.single(TotalQuery(ask.numbers("sum"), ask.groups, "sum"))
 
 
-def mean(data: Any, column: str | None = None, budget: Any = None, **keywords: Any) -> Any:
+def mean(data: Any, column: str | int | None = None, budget: Any = None, **keywords: Any) -> Any:
     """The mean of the present cells, and their count; arguments and errors as of `count`."""
     ask = _Call("mean", data, column, budget, keywords)
     return ask.single(MomentsQuery(ask.numbers("mean"), ask.groups, 0.0, ("mean", "count")))
 
 
-def variance(data: Any, column: str | None = None, budget: Any = None, **keywords: Any) -> Any:
+def variance(
+    data: Any, column: str | int | None = None, budget: Any = None, **keywords: Any
+) -> Any:
     """Variance, sd, mean and count of the present cells; arguments and errors as of `count`."""
     ask = _Call("variance", data, column, budget, keywords)
     wanted = ("variance", "sd", "mean", "count")
@@ -143,7 +145,7 @@ def variance(data: Any, column: str | None = None, budget: Any = None, **keyword
 
 def histogram(
     data: Any,
-    column: str | None = None,
+    column: str | int | None = None,
     budget: Any = None,
     *,
     bins: int | Sequence[float] | None = None,
@@ -168,7 +170,7 @@ def histogram(
 
 def quantiles(
     data: Any,
-    column: str | None = None,
+    column: str | int | None = None,
     probabilities: Sequence[float] = (0.25, 0.5, 0.75),
     budget: Any = None,
     *,
@@ -198,7 +200,7 @@ def quantiles(
 
 def quantile(
     data: Any,
-    column: str | None = None,
+    column: str | int | None = None,
     probability: float = 0.5,
     budget: Any = None,
     **keywords: Any,
@@ -249,7 +251,7 @@ def _second_moments(
 
 def top_k(
     data: Any,
-    column: str | None = None,
+    column: str | int | None = None,
     k: int = 1,
     budget: Any = None,
     *,
@@ -275,7 +277,7 @@ def top_k(
 
 def above_threshold(
     data: Any,
-    column: str | None = None,
+    column: str | int | None = None,
     threshold: float = 0.0,
     budget: Any = None,
     *,
@@ -349,6 +351,8 @@ class _Call:
 
 def _declared(data: Any, column: Any, schema: Any, bounds: Any) -> tuple[Schema, str, Any]:
     """The schema, the name of the column, and the data as a table."""
+    if isinstance(column, int):  # as frames may name columns
+        column = str(column)
     if (schema is None) == (bounds is None):
         raise ValueError(
             "schema or bounds: state one of them, such as bounds=(0, 120), from what is known of "

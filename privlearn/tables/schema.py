@@ -490,6 +490,7 @@ def plain_message(error: Exception, names: Sequence[str] = ()) -> str:
 
 def _numbers(names: Sequence[str], bounds: Any) -> list[Number]:
     if isinstance(bounds, Mapping):
+        bounds = {str(name): pair for name, pair in bounds.items()}  # frames may name by numbers
         missing = [name for name in names if name not in bounds]
         if missing:
             raise ValueError(f"bounds: none declared for {_shown(missing)}")

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -20,6 +21,7 @@ from privlearn.errors import BudgetError, DataError, LedgerError
 from privlearn.estimators import PrivateLinearRegression, PrivateLogisticRegression, load_model
 from privlearn.estimators.choice_models import Situated
 from privlearn.estimators.stopping import Opened
+from privlearn.statistics import mean
 from privlearn.statistics.queries import InGroup
 from privlearn.tables import Category, Number, Schema, read
 
@@ -313,3 +315,16 @@ def test_what_holds_rows_shows_none_of_them() -> None:
     for holder in (given, given.records, held, lines, opened, InGroup(opened.x, opened.y)):
         assert cell not in repr(holder)
         assert len(repr(holder)) < 40
+
+
+def test_columns_of_a_frame_may_be_numbers() -> None:
+    frame = pd.DataFrame(np.random.default_rng(1).uniform(0, 1, (50, 2)), columns=[7, 8])
+    bounds = {7: (0, 1), 8: (0, 2)}
+    model = PrivateLinearRegression(
+        ApproxDP(1, 1e-5), bounds=bounds, target_bounds=(0, 1), simulate_noise=0
+    ).fit(frame, frame[7])
+    assert [row.name for row in model.coef_table_][:2] == ["7", "8"]
+    assert model.schema_.columns["8"] == Number(0, 2)
+    np.testing.assert_array_equal(model.predict(frame), model.predict(frame.to_numpy()))
+    whole = mean(frame, 7, bounds=(0, 1), budget=ApproxDP(100, 1e-5), simulate_noise=0)
+    assert whole["mean"].value == pytest.approx(frame[7].mean(), abs=0.05)
