@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -149,6 +150,9 @@ def test_a_value_that_goes_from_one_part_to_another_moves_both_picks(
     assert both == pytest.approx(float(prices[0].pure() or 0))
     masses = mass_of_range(Fraction(moved(q))) + mass_of_range(Fraction(moved(other)))
     assert float(prices[1].gaussian() or 0) >= float(masses) * (1 - 1e-12)
+    odds = [eta / math.expm1(eta) for eta in (moved(q), moved(other))]
+    rho = sum(ratio - 1 - math.log(ratio) for ratio in odds)  # of two bounded ranges
+    assert float(prices[0].zcdp() or 0) == pytest.approx(rho)
 
 
 @pytest.mark.parametrize("eta", ["0.01", "0.5", "3"])
