@@ -159,7 +159,7 @@ class Account:
     def __init__(self, body):
         self.body, self.unchecked, self.adds_up, self.closed = body, set(), True, False
         self.tokens, self.items, self.begun, self.learned = {}, None, False, False
-        self.charges, self.common, self.left = [], 1, []
+        self.charges, self.common, self.waits = [], 1, []
         need(body["trust"] == "central" or body["adjacency"] != "add-remove", "users shift")
         need(body["trust"] == "local" or not body.get("attested"), "attested is for local trust")
         self.cap, self.common = self.amount(body["cap"]), 1
@@ -339,10 +339,11 @@ class Account:
         token, stop = self.publish(body), body["stop"]
         need(token["phase"] == token["upto"] < stop <= token["users"][1], "no next phase")
         first = token["phase"] if token["phase"] == token["users"][0] else -1
-        left = [one for one in self.left if one[0] == token["of"] and one[1] <= first < one[2]]
-        same = [one for one in left if one[2] == stop][:1]
+        left = [one for one in self.waits if one[0] == token["of"] and one[1] <= first < one[2]]
+        same = [one for one in left if one[2] == stop]
         need(same or not left, "another end than where it was to end before")
-        token["phase"], self.left = stop, [one for one in self.left if one is not (same or [0])[0]]
+        if same: self.waits.remove(same[0])
+        token["phase"] = stop
     def retire(self, body):
         token, outcome = self.tokens[body["token"]], body["outcome"]
         need((outcome == "unused") == ("loss" not in token), "no such end for this token")
@@ -353,7 +354,7 @@ class Account:
         good = "kept" not in body and (outcome != "released" or token["upto"] == token["users"][1])
         need(good or token["phase"] is None, "released is one whose last phase has a value")
         if outcome == "lost" and token["reach"] < (token["phase"] or 0):
-            self.left.append([token["of"], token["reach"], token["phase"]])
+            self.waits.append([token["of"], token["reach"], token["phase"]])
         token["outcome"], item, users = outcome, token["item"], token["users"]
         stop = users[0] if outcome == "unused" else self.kept_until(token)
         if item and outcome == "unused" and users == item["users"]: item["left"] += 1
