@@ -207,10 +207,7 @@ class HeldPolicy(PhaseLearner):
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         super()._prepare(accountant)
-        # rounded before, as noise on a grid may have a little more than its formula says
-        self._hold = self._fixed(
-            "hold", lambda: self.hold or max(1, math.ceil(round(math.sqrt(2) * self._noise_std, 3)))
-        )
+        self._hold = self._fixed("hold", lambda: self.hold or self._users_for(math.sqrt(2)))
         self._check_horizon(self._hold)
         self._check_same_choices()
         self._own = _Heard(self.policy, self.n_arms)
