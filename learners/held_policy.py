@@ -18,6 +18,7 @@ import math
 import reprlib
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from operator import index
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -130,11 +131,14 @@ class _Heard:
             arm = self._made.choose()
         except Exception as error:
             raise self._failed(self._to_choose, error) from error
-        index = None if isinstance(arm, bool | np.bool_) else getattr(arm, "__index__", None)
-        if index is None or not 0 <= (found := int(index())) < self._n_arms:
+        try:
+            found = -1 if isinstance(arm, bool | np.bool_) else int(index(arm))
+        except TypeError:
+            found = -1
+        if not 0 <= found < self._n_arms:
             raise PolicyError(
-                f"policy: {self._kind}.{self._to_choose} returned {reprlib.repr(arm)}: must be "
-                f"an integer from 0 to {self._n_arms - 1}"
+                f"policy: {self._kind}.{self._to_choose} returned {reprlib.repr(arm)}: must be an "
+                f"integer from 0 to {self._n_arms - 1}"
             )
         return found
 
