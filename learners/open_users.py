@@ -205,7 +205,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
 
     def _delivered(self, users: range) -> tuple[Rows[Heard], Mask]:
         learner, first = self._learner, users.start
-        heard = np.full((len(users), *learner._answer_shape), np.nan)
+        heard = np.full((len(users), *learner.answer_shape), np.nan)
         for place, user in enumerate(users):
             heard[place] = self._heard.get(user, np.nan)
         came = np.array([user in self._heard for user in users], dtype=np.bool_)

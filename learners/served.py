@@ -99,8 +99,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
         """An answer as one number, or an array of them; one that cannot be used as its like."""
 
     @property
-    def _answer_shape(self) -> tuple[int, ...]:
-        """Of what `_heard` returns."""
+    def answer_shape(self) -> tuple[int, ...]:
+        """Of what one user answers."""
         return ()
 
     @abstractmethod

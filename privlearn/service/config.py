@@ -200,6 +200,17 @@ class LearnerTable(_Table):
         return found
 
     @cached_property
+    def answer_shape(self) -> tuple[int, ...]:
+        """Of one user's answer."""
+        found: tuple[int, ...] = self.make().answer_shape
+        return found
+
+    @cached_property
+    def serves_ahead(self) -> bool:
+        """Whether users may be served while a full batch waits for late answers."""
+        return bool(self.make()._serves_ahead)
+
+    @cached_property
     def exchange(self) -> Exchange:
         """What callers send and receive."""
         kind = served_class(self.name)
@@ -310,6 +321,13 @@ class ServiceConfig(_Table):
             raise ValueError(
                 "people.key_file: for a registry beside a ledger in PostgreSQL; give people.path"
             )
+        if self.batches.late_offers and not self.learner.serves_ahead:
+            raise ValueError(
+                f"batches.late_offers = {self.batches.late_offers}: {self.learner.name} learns of "
+                "each phase from those who were shown its arms; leave it out, and give learner."
+                f"delay = {self.batches.late_offers}: so many visitors at the end of each phase "
+                "are shown its arms and not counted, while the others answer"
+            )
         told, least = self.http.largest_request, self._numbers + _BESIDE
         if told is not None and told < least:
             raise ValueError(
@@ -337,7 +355,9 @@ class ServiceConfig(_Table):
 
     @property
     def _numbers(self) -> int:
-        return _NUMBER * sum(map(math.prod, self.learner.shapes.values()))
+        learner = self.learner
+        sent = sum(map(math.prod, learner.shapes.values()))
+        return _NUMBER * max(sent, math.prod(learner.answer_shape))
 
 
 def read_config(path: Path) -> ServiceConfig:

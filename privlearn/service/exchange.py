@@ -1,5 +1,5 @@
 """What callers send and receive, by what kind of learner is served: items and choices, arms and
-rewards.
+rewards, experts and losses.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ from privlearn.service.messages import (
 class Exchange(NamedTuple):
     """The forms of one kind of learner.
 
-    `recommend` has a field for each of the learner's ``data_shapes``.
+    `recommend` has a field for each of the learner's ``data_shapes``; `results` is None where a
+    service tells none.
     """
 
     recommend: type[Recommend]
     offered: type[Offered]
     observe: type[Observe]
+    results: type[Results] | None = None
 
 
 EXCHANGES: Final[dict[Any, Exchange]] = {
