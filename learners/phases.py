@@ -115,6 +115,7 @@ class PhaseLearner(Served[Arms, Arms, Array]):
             ),
         )
         self._noise_std = mechanism.error_std()
+        self._shown = np.zeros(self.n_arms, dtype=np.int64)
         self._phases = PlannedPhases(accountant, "rewards", users, mechanism)
         self._prepare_serving(accountant)
 
@@ -145,11 +146,28 @@ class PhaseLearner(Served[Arms, Arms, Array]):
 
     def _learn(self, rows: Rows[Array]) -> None:
         users, signs = self._phase, self._signs(self._phase)
+        self._shown += self._counts(users)
         released = self._phases.end(rows)
         if released is not None:
             entered = len(users) if signs is None else np.sum(signs, axis=0)
             self._learned(users, self._board.post("rewards", released) + self.missing * entered)
         self._begin_phase(users.stop)
+
+    def _counts(self, users: range) -> Arms:
+        arms = self._arms_of(np.arange(users.start, users.stop))
+        return np.bincount(arms, minlength=self.n_arms).astype(np.int64)
+
+    @property
+    def shown_(self) -> Arms:
+        """How many of the users before ``clock_`` were shown each arm, shape (K,); public."""
+        self._check_started()
+        return self._shown + self._counts(range(self._phase.start, self.clock_))
+
+    @property
+    def coming_(self) -> Arms:
+        """What the further users of the open phase will be shown, shape (n,); public."""
+        self._check_started()
+        return self._arms_of(np.arange(self.clock_, self._phase.stop)).copy()
 
     # One user, or many ---------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from privlearn.losses.budget_texts import (
 )
 from privlearn.losses.budgets import ApproxDP, Currency, GaussianDP
 from privlearn.runs.configs import LowHigh, Names
-from privlearn.runs.persons import PersonConfig
+from privlearn.runs.persons import VisitConfig
 
 SIMULATED: Final = "simulated"
 _OF_A_LOG: Final = ("arm", "reward", "reward_range", "people")
@@ -51,7 +51,7 @@ Means = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
 """Numbers, or a text with commas between them."""
 
 
-class LogConfig(PersonConfig):
+class LogConfig(VisitConfig):
     """Settings of one run on rewards of arms."""
 
     data: str = SIMULATED
@@ -84,11 +84,6 @@ class LogConfig(PersonConfig):
             raise ValueError("arms: each once, and none blank")
         if self.arms is not None and len(self.arms) < 2:
             raise ValueError(f"arms = {','.join(self.arms)!r}: name at least two")
-        if self.pooled or self.per_batch is not None:
-            raise ValueError(
-                "pooled, per_batch: count within public batches, and how long a phase is follows "
-                "from what was released; give most, and apart"
-            )
         parse_budget(self.budget, pure=True)
         return self
 
@@ -150,8 +145,6 @@ class LogConfig(PersonConfig):
 class ArmConfig(LogConfig):
     """Settings of one run that looks for the best arm."""
 
-    policy: Literal["imed", "thompson"] = "imed"
-    """How the next arm is chosen."""
     memory: Annotated[int, Field(ge=1)] | None = None
     """Visitors after which what was learned fades, where means drift; default: nothing fades."""
 

@@ -8,9 +8,9 @@ an error.  Rewards are protected: one that cannot be used makes its own record n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,30 +39,15 @@ class Visitors:
 
     Attributes:
         rewards: shape (n,); NaN where there is none that can be used.
+        rows: of the log, counted from 0, shape (n,).
         people: None where each visitor is a person.
-        rows: lines of the log, shape (n,).
+        messages: (place, what makes a reward null).
     """
 
     rewards: Array
+    rows: NDArray[np.int64]
     people: list[str | None] | None = None
-    rows: NDArray[np.int64] | None = None
-
-
-class Source(Protocol):
-    """Where visitors come from."""
-
-    names: Sequence[str]
-    """Of the arms."""
-
-    @property
-    def visitors(self) -> int:
-        """How many there are at most; public."""
-
-    def runs_out_of(self, arms: Arms) -> str | None:
-        """The arm of which fewer visitors are left than are to be shown it; public."""
-
-    def take(self, arms: Arms) -> Visitors:
-        """Visitors for the next arms, in order."""
+    messages: list[tuple[int, str]] = field(default_factory=list)
 
 
 @dataclass(slots=True, repr=False)
@@ -73,14 +58,14 @@ class ArmLog:
         names: of the arms.
         arms: of each line, shape (n,); public.
         rewards: shape (n,), NaN where it cannot be used; private.
-        messages: (line, what makes it null).
+        messages: what makes a line null, by line.
         people: whose each line is; None where each is a person.
     """
 
     names: Sequence[str]
     arms: Arms
     rewards: Array
-    messages: Sequence[tuple[int, str]]
+    messages: Mapping[int, str]
     people: Sequence[str | None] | None = None
     _lines: list[NDArray[np.int64]] = field(init=False)
     _used: list[int] = field(init=False)
@@ -89,11 +74,17 @@ class ArmLog:
         self._lines = [np.flatnonzero(self.arms == arm) for arm in range(len(self.names))]
         self._used = [0] * len(self.names)
 
+    def begin(self, shown: Arms) -> None:
+        """Passes over the lines of visitors who came before, of each arm."""
+        self._used = shown.tolist()
+
     @property
     def visitors(self) -> int:
+        """How many there are at most; public."""
         return len(self.arms)
 
     def runs_out_of(self, arms: Arms) -> str | None:
+        """The arm that more visitors are to be shown than are left; public."""
         wanted = np.bincount(arms, minlength=len(self.names)).tolist()
         for name, lines, used, more in zip(
             self.names, self._lines, self._used, wanted, strict=True
@@ -103,6 +94,7 @@ class ArmLog:
         return None
 
     def take(self, arms: Arms) -> Visitors:
+        """Visitors for the next arms, in order."""
         rows = np.empty(len(arms), dtype=np.int64)
         for arm, lines in enumerate(self._lines):
             shown = arms == arm
@@ -110,11 +102,22 @@ class ArmLog:
             self._used[arm] += int(np.count_nonzero(shown))
             rows[shown] = lines[start : self._used[arm]]
         whose = None if self.people is None else [self.people[row] for row in rows.tolist()]
-        return Visitors(self.rewards[rows], whose, rows)
+        told = [
+            (place, self.messages[row])
+            for place, row in enumerate(rows.tolist())
+            if row in self.messages
+        ]
+        return Visitors(self.rewards[rows], rows, whose, told)
 
-    def counts(self) -> list[int]:
-        """Lines of each arm; public."""
-        return [len(lines) for lines in self._lines]
+    def by_arm(self) -> dict[str, Array]:
+        """Rewards of each arm's lines, NaN where there is none that can be used; private."""
+        parts = [self.rewards[lines] for lines in self._lines]
+        return dict(zip(self.names, parts, strict=True))
+
+    def means(self) -> Array:
+        """Of the usable rewards of each arm, shape (K,); private."""
+        there = [rewards[np.isfinite(rewards)] for rewards in self.by_arm().values()]
+        return np.array([part.mean() if len(part) else np.nan for part in there])
 
 
 @dataclass(slots=True, repr=False)
@@ -122,7 +125,7 @@ class SimulatedVisitors:
     """Made-up visitors with the reward 1 or 0, by chances that are public."""
 
     names: Sequence[str]
-    means: Array
+    chances: Array
     uniforms: Array
     _next: int = 0
 
@@ -132,17 +135,29 @@ class SimulatedVisitors:
         uniforms = np.random.default_rng(seed).random(horizon)
         return cls(config.names(), np.array(config.simulated_means()), uniforms)
 
+    def begin(self, shown: Arms) -> None:
+        """As `ArmLog.begin`."""
+        self._next = int(shown.sum())
+
     @property
     def visitors(self) -> int:
+        """How many there are."""
         return len(self.uniforms)
 
     def runs_out_of(self, arms: Arms) -> str | None:
+        """None: each visitor has a reward for every arm."""
         return None
 
     def take(self, arms: Arms) -> Visitors:
-        drawn = self.uniforms[self._next : self._next + len(arms)]
-        self._next += len(arms)
-        return Visitors((drawn < self.means[arms]).astype(np.float64))
+        """As `ArmLog.take`."""
+        first, self._next = self._next, self._next + len(arms)
+        drawn = self.uniforms[first : self._next]
+        rewards = (drawn < self.chances[arms]).astype(np.float64)
+        return Visitors(rewards, np.arange(first, self._next))
+
+    def means(self) -> Array:
+        """Of each arm, shape (K,); public."""
+        return self.chances
 
 
 def source_of(config: LogConfig) -> ArmLog | SimulatedVisitors:
@@ -151,10 +166,15 @@ def source_of(config: LogConfig) -> ArmLog | SimulatedVisitors:
     Raises:
         DataError: the file cannot be read, lacks a column, or has an arm that is not declared.
     """
-    return SimulatedVisitors.of(config) if config.data == SIMULATED else _log(config)
+    return SimulatedVisitors.of(config) if config.data == SIMULATED else log_of(config)
 
 
-def _log(config: LogConfig) -> ArmLog:
+def log_of(config: LogConfig) -> ArmLog:
+    """The log that a run with these settings plays again.
+
+    Raises:
+        DataError: as `source_of`.
+    """
     assert config.arm is not None
     assert config.reward is not None
     names, (low, high) = config.names(), config.range()
@@ -171,7 +191,7 @@ def _log(config: LogConfig) -> ArmLog:
         yes = read(config.data, Schema({config.reward: Boolean()})).column(config.reward)
         rewards = np.where(np.isnan(rewards), yes, rewards)
         messages = {row: text for row, text in messages.items() if np.isnan(yes[row])}
-    return ArmLog(names, places.astype(np.int64), rewards, sorted(messages.items()), table.people)
+    return ArmLog(names, places.astype(np.int64), rewards, messages, table.people)
 
 
 def _check_columns(config: LogConfig) -> None:
@@ -179,6 +199,8 @@ def _check_columns(config: LogConfig) -> None:
     names = list(file.header().column_names)
     wanted = {"arm": config.arm, "reward": config.reward, "people": config.people}
     given = {what: name for what, name in wanted.items() if name is not None}
+    if not any(names):
+        raise DataError(f"{config.data}: is empty; its first line must name the columns")
     if any(name not in names for name in given.values()) and file.may_be_a_row(names):
         raise DataError(f"{config.data}: the first line must name every column; {_ODD}")
     for what, name in given.items():

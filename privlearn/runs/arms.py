@@ -1,34 +1,26 @@
 """Whole runs on arms: from a log or simulated visitors and a budget to two folders.
 
-``arms`` looks for the arm with the largest mean reward while it serves; ``test`` compares arms with
-a control, and may be looked at as often as somebody likes.  Which arm a visitor is shown follows
-from releases and public coins, so that it is known before who comes: a log is played again, see
-`privlearn.runs.arm_logs`.
+Which arm a visitor is shown follows from releases and public coins, so that it is known before who
+comes: a log is played again, see `privlearn.runs.arm_logs`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from privlearn.accountants import JointAccountant
-from privlearn.learners.phases import PhaseLearner
+from privlearn.learners.phases import PhaseLearner, RespondToArms
 from privlearn.learners.private_arms import PrivateArms
-from privlearn.learners.private_test import PrivateTest
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.rows.domains import Array
-from privlearn.runs.arm_configs import SIMULATED, ABTestConfig, ArmConfig, LogConfig
-from privlearn.runs.arm_logs import (
-    RANDOMISED,
-    ArmLog,
-    SimulatedVisitors,
-    source_of,
-)
+from privlearn.runs.arm_configs import SIMULATED, ArmConfig, LogConfig
+from privlearn.runs.arm_logs import RANDOMISED, ArmLog, SimulatedVisitors, source_of
 from privlearn.runs.common import (
     LOOK,
     CutOff,
@@ -38,6 +30,7 @@ from privlearn.runs.common import (
     accountant_of,
     finish,
     kept_rows,
+    write_csv,
     write_json,
     write_public,
 )
@@ -46,60 +39,67 @@ from privlearn.runs.persons import check_registry, registry_of, told
 
 _PUBLISHED: Final = "ledger, billboard, certificate, results"
 
-
-def run_arms(config: ArmConfig, out: Path, progress: Progress, *, resume: bool = False) -> Outcome:
-    """Looks for the best arm within a budget; leaves a public and a private folder.
-
-    With ``resume`` a run with the same settings that was cut off goes on.
-    """
-    return _run(config, out, progress, _arms(config), _found_of_arms, resume=resume)
-
-
-def run_test(
-    config: ABTestConfig, out: Path, progress: Progress, *, resume: bool = False
-) -> Outcome:
-    """Compares arms with a control within a budget; leaves a public and a private folder.
-
-    With ``resume`` a run with the same settings that was cut off goes on.
-    """
-    return _run(config, out, progress, _test(config), _found_of_test, resume=resume)
-
-
-def _arms(config: ArmConfig) -> Callable[[], PhaseLearner]:
-    return lambda: PrivateArms(
-        len(config.names()), memory=config.memory, reward_range=config.range()
-    )
-
-
-def _test(config: ABTestConfig) -> Callable[[], PhaseLearner]:
-    return lambda: PrivateTest(
-        len(config.names()),
-        alpha=config.alpha,
-        rate_at_most=config.rate_at_most,
-        min_effect=config.min_effect,
-        assume=config.assume,
-        reward_range=config.range(),
-        random_state=config.seed if config.data == SIMULATED else None,
-    )
+Source = ArmLog | SimulatedVisitors
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class Found:
     """What was learned: lines for people, and values for a file; public."""
 
     lines: list[str]
     values: dict[str, Any]
 
 
-def _run(
+def run_arms(config: ArmConfig, out: Path, progress: Progress, *, resume: bool = False) -> Outcome:
+    """Looks for the best arm within a budget; leaves a public and a private folder.
+
+    With ``resume`` a run with the same settings that was cut off goes on.
+    """
+
+    def make() -> PrivateArms:
+        arms, reward_range = len(config.names()), config.range()
+        return PrivateArms(arms, memory=config.memory, reward_range=reward_range)
+
+    return run_on_log(config, out, progress, make, _best, resume=resume)
+
+
+def _best(learner: Any, config: LogConfig) -> Found:
+    names, means = config.names(), learner.means_
+    order = np.argsort(-np.nan_to_num(means, nan=-np.inf), kind="stable").tolist()
+    width = max(map(len, names))
+    rows = [
+        f"  {names[arm]:{width}}  mean {means[arm]:.4g} ± {2 * learner.stds_[arm]:.2g}, "
+        f"from {learner.pulls_[arm]:,} visitors"
+        for arm in order
+        if learner.pulls_[arm]
+    ]
+    rows += [f"  {names[arm]:{width}}  nothing known" for arm in order if not learner.pulls_[arm]]
+    values = {
+        "best": names[learner.best_arm_],
+        "arms": [
+            {
+                "arm": names[arm],
+                "mean": finite(means[arm]),
+                "std": finite(learner.stds_[arm]),
+                "visitors": int(learner.pulls_[arm]),
+            }
+            for arm in range(len(names))
+        ],
+    }
+    head = f"best arm: {names[learner.best_arm_]} (± is two standard errors, noise included)"
+    return Found([head, *rows], values)
+
+
+def run_on_log(
     config: LogConfig,
     out: Path,
     progress: Progress,
-    make: Callable[[], Any],
-    found_of: Callable[[Any, LogConfig], _Found],
+    make: Callable[[], PhaseLearner],
+    found_of: Callable[[Any, LogConfig], Found],
     *,
     resume: bool,
 ) -> Outcome:
+    """Serves the visitors of a log, or simulated ones, by a learner in phases."""
     source = source_of(config)
     users = config.horizon or source.visitors
     check_registry(config, out, resume=resume)
@@ -115,21 +115,21 @@ def _run(
         side_information=_side_information(config, folders),
     )
     learner, cut_off = make(), CutOff(accountant)
+    messages = messages_of(learner)
     learner.start(accountant, store=store)
     cut_off.goes_on(learner)
-    messages = messages_of(learner)
     source.begin(learner.shown_)
     served = _serve(learner, source, users, progress("private", users))
     cut_off.check_learned(learner)
     found = found_of(learner, config)
-    _write_public(folders, learner, config, found)
-    told_of_lines = [*messages, *served.messages, *cut_off.messages()]
-    nulls = NullRecords.of(learner.clock_, told_of_lines)
+    results = {"learner": type(learner).__name__, **found.values, "state": learner.public_state()}
+    write_public(
+        folders, {"billboard.json": learner.billboard_.history(), "results.json": results}
+    )
+    nulls = NullRecords.of(learner.clock_, served.messages, messages, cut_off.messages())
     nulls.write(folders.private)
     lines = [*nulls.lines(rule=config.people is not None), *_scored(folders, source, served)]
-    released = [*cut_off.lines(), *_about(config), *told(config), *found.lines]
-    if served.ended is not None:
-        released.append(served.ended)
+    released = [*cut_off.lines(), *_about(config), *told(config), *found.lines, *served.ended]
     return Outcome(finish(folders, accountant, store), released, lines, folders, _PUBLISHED)
 
 
@@ -159,48 +159,70 @@ def _side_information(config: LogConfig, folders: Folders) -> list[str]:
 def _about(config: LogConfig) -> list[str]:
     if config.data != SIMULATED:
         return []
-    means = ", ".join(
-        f"{name} {mean:g}"
-        for name, mean in zip(config.names(), config.simulated_means(), strict=True)
-    )
-    return [f"SIMULATED VISITORS, who have the reward 1 with the chances {means}"]
+    chances = zip(config.names(), config.simulated_means(), strict=True)
+    told = ", ".join(f"{name} {mean:g}" for name, mean in chances)
+    return [f"SIMULATED VISITORS, whose reward is 1 with the chance: {told}"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Served:
-    """Who was served from this process on."""
+    """Who was served by this process."""
 
-    rewards: Array
-    messages: list[tuple[int, str]]
-    ended: str | None
+    visitors: list[tuple[int, int, int]] = field(default_factory=list)
+    """Each one's place, arm, and row of the log."""
+    rewards: list[Array] = field(default_factory=list)
+    messages: list[tuple[int, str]] = field(default_factory=list)
+    ended: list[str] = field(default_factory=list)
     """Why it was not everybody; public."""
 
 
 def _serve(
-    learner: PhaseLearner,
-    source: ArmLog | SimulatedVisitors,
-    users: int,
-    advance: Callable[[int], None],
+    learner: PhaseLearner, source: Source, users: int, advance: Callable[[int], None]
 ) -> _Served:
-    rewards, messages, ended = [np.zeros(0)], list[tuple[int, str]](), None
+    served = _Served()
     advance(learner.clock_)
     while learner.clock_ < users:
         first, arms = learner.clock_, learner.coming_
         short = source.runs_out_of(arms)
         if short is not None:
-            ended = (
+            served.ended.append(
                 f"the log has too few lines of {short!r} left for the next phase: the run ends "
                 f"after {first:,} of {users:,} visitors, and what was learned until then stands"
             )
             break
         visitors = source.take(arms)
-        left = iter(visitors.rewards)
-        learner.play(
-            len(arms),
-            lambda shown, left=left: np.array([next(left) for _ in shown]),
-            people=visitors.people,
-        )
-        rewards.append(visitors.rewards)
-        messages += [(first + place, text) for place, text in visitors.messages]
+        learner.play(len(arms), _answering(visitors.rewards), people=visitors.people)
+        each = zip(range(first, learner.clock_), arms.tolist(), visitors.rows.tolist(), strict=True)
+        served.visitors += each
+        served.rewards.append(visitors.rewards)
+        served.messages += [(first + place, text) for place, text in visitors.messages]
         advance(len(arms))
-    return _Served(np.concatenate(rewards), messages, ended)
+    return served
+
+
+def _answering(rewards: Array) -> RespondToArms:
+    return lambda shown: rewards
+
+
+def _scored(folders: Folders, source: Source, served: _Served) -> list[str]:
+    """What visitors were worth beside what others would have been; for the operator."""
+    write_csv(folders.private / "visitors.csv", ["visitor", "arm", "row"], served.visitors)
+    rewards = np.concatenate([*served.rewards, np.zeros(0)])
+    means = source.means()
+    got, best = _mean(rewards), means[np.nanargmax(means)] if np.isfinite(means).any() else np.nan
+    table = {"mean reward": finite(got), "arms": [finite(mean) for mean in means]}
+    write_json(folders.private / "rewards.json", table)
+    return [
+        f"mean reward of the visitors served: {got:.4g}; of all arms alike {np.nanmean(means):.4g}, "
+        f"of the best in hindsight {best:.4g}"
+    ]
+
+
+def _mean(values: Array) -> float:
+    there = values[np.isfinite(values)]
+    return float(there.mean()) if len(there) else np.nan
+
+
+def finite(value: float) -> float | None:
+    """As JSON has it."""
+    return float(value) if np.isfinite(value) else None

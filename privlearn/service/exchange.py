@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from pydantic import TypeAdapter
+
 from privlearn.learners.contextual import ServedBandit
+from privlearn.learners.private_arms import PrivateArms
 from privlearn.learners.served import ServedMNL
 from privlearn.service.messages import (
+    ArmResults,
     Observe,
     ObserveChoice,
     ObserveReward,
@@ -18,6 +22,8 @@ from privlearn.service.messages import (
     Recommend,
     RecommendArm,
     RecommendItems,
+    RecommendNext,
+    Results,
 )
 
 
@@ -37,6 +43,7 @@ class Exchange(NamedTuple):
 EXCHANGES: Final[dict[Any, Exchange]] = {
     ServedMNL: Exchange(RecommendItems, OfferedItems, ObserveChoice),
     ServedBandit: Exchange(RecommendArm, OfferedArm, ObserveReward),
+    PrivateArms: Exchange(RecommendNext, OfferedArm, ObserveReward, ArmResults),
 }
 """By the base of learners; a class of learners is served if it has one of these."""
 
@@ -44,3 +51,15 @@ EXCHANGES: Final[dict[Any, Exchange]] = {
 def exchange_of(kind: type[Any]) -> Exchange | None:
     """The forms of a class of learners; None if none fits."""
     return next((each for base, each in EXCHANGES.items() if issubclass(kind, base)), None)
+
+
+_RESULTS: Final[TypeAdapter[ArmResults]] = TypeAdapter(ArmResults)
+
+
+def results_in(told: Any) -> Results:
+    """What a service tells of its learner, in the form that it has.
+
+    Raises:
+        ValidationError: it has none of them.
+    """
+    return _RESULTS.validate_python(told)
