@@ -13,6 +13,7 @@ from .offers import Offer, Offers
 from .one_pass_newton import OnePassNewtonMNL
 from .pofw import DPPOFW
 from .private_arms import PrivateArms
+from .private_test import PrivateTest
 from .served import ServedMNL
 from .streaming import StreamLearner
 from .tofw import DPTOFW
@@ -34,6 +35,7 @@ __all__ = [
     "OnePassNewtonMNL",
     "PrivateArms",
     "PrivateLeastSquares",
+    "PrivateTest",
     "ServedBandit",
     "ServedMNL",
     "StreamLearner",

@@ -116,9 +116,13 @@ class BlockNoise:
         return np.asarray(rounding + tilt**2 * self.variance / 2)
 
 
-def pairs_of_block(number: int, pairs: Pairs, noise: BlockNoise) -> int:
-    """How many pairs block ``number`` = 0, 1, … has: at first max(50, v/q), 5% more in each."""
-    first = max(FIRST_PAIRS, math.ceil(noise.variance / pairs.variance))
+def first_pairs(pairs: Pairs, noise: BlockNoise) -> int:
+    """How many pairs the first block has: as many as tell as much as the noise hides, or 50."""
+    return max(FIRST_PAIRS, math.ceil(noise.variance / pairs.variance))
+
+
+def pairs_of_block(number: int, first: int) -> int:
+    """How many pairs block ``number`` = 0, 1, … has: ``first``, and 5% more in each."""
     return math.ceil(first * GROWTH**number)
 
 

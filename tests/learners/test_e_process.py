@@ -18,6 +18,7 @@ from privlearn.learners.e_process import (
     Pairs,
     block_tilts,
     closed,
+    first_pairs,
     log_mean,
     pairs_of_block,
     passes,
@@ -191,7 +192,7 @@ def test_numbers_stay_finite_where_tests_end() -> None:
         pairs = Pairs(1e-6)
         process = EProcess(pairs, noise, tilts(pairs, 10, 1e-12), (3,))
         for number in (0, 1, 400):
-            n = pairs_of_block(number, pairs, noise)
+            n = pairs_of_block(number, first_pairs(pairs, noise))
             process.add(np.array([-n, 0.0, n]), n)
         assert np.isfinite(process.log_sides).all()
         assert abs(block_tilts(process.grid, pairs, noise, 10**12)).max() <= noise.steepest
@@ -205,7 +206,8 @@ def simulated(
     blocks: int,
 ) -> tuple[Any, Any]:
     """Released sums (blocks, *runs), and pairs in each block."""
-    sizes = np.array([pairs_of_block(k, process.pairs, process.noise) for k in range(blocks)])
+    first = first_pairs(process.pairs, process.noise)
+    sizes = np.array([pairs_of_block(k, first) for k in range(blocks)])
     shape, law = process.runs, process.noise.law
     sums = []
     for n in sizes:
@@ -263,5 +265,6 @@ def test_intervals_cover_at_all_times() -> None:
 
 def test_constants_are_those_of_the_documents() -> None:
     assert (e_process.FIRST_PAIRS, e_process.GROWTH, e_process.NEAREST_POLE) == (50, 1.05, 0.9)
-    assert [pairs_of_block(k, Pairs(), LAPLACE) for k in (0, 1, 14)] == [50, 53, 99]
-    assert pairs_of_block(0, Pairs(0.04), LAPLACE) == math.ceil(8 / 0.0384)
+    assert [pairs_of_block(k, 50) for k in (0, 1, 14)] == [50, 53, 99]
+    assert first_pairs(Pairs(), LAPLACE) == 50
+    assert first_pairs(Pairs(0.04), LAPLACE) == math.ceil(8 / 0.0384)
