@@ -24,7 +24,7 @@ from privlearn.cli.output import (
     progress_bars,
     say_error,
 )
-from privlearn.runs.arm_configs import ArmConfig
+from privlearn.runs.arm_configs import ABTestConfig, ArmConfig
 from privlearn.runs.configs import ChoiceConfig, RunConfig, TableConfig
 from privlearn.runs.persons import PersonConfig, VisitConfig
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
@@ -124,7 +124,9 @@ def add_run(app: typer.Typer, name: str, run: Runnable) -> None:
 
 
 def _in_order(form: type[RunConfig]) -> list[str]:
-    of_persons = next((kind for kind in (PersonConfig, VisitConfig) if issubclass(form, kind)), None)
+    of_persons = next(
+        (kind for kind in (PersonConfig, VisitConfig) if issubclass(form, kind)), None
+    )
     shared = [] if of_persons is None else [*of_persons.model_fields]
     own = [name for name in form.model_fields if name not in {*shared, *RunConfig.model_fields}]
     persons = [name for name in shared if name not in RunConfig.model_fields]
@@ -163,6 +165,13 @@ ARMS: Final = Runnable(
     "A log is played again: who is to be shown an arm is the next line of that arm. Its arms must "
     "have been drawn at random, and are public; its rewards are protected.",
 )
+TEST: Final = Runnable(
+    ABTestConfig,
+    "privlearn.runs.ab_tests:run_test",
+    "Did the new page help? Compare arms with a control (the first of them), privately; the test "
+    "may be looked at, and stopped, at any time. A log is played again as by run arms: its arms "
+    "must have been drawn at random, and are public; its rewards are protected.",
+)
 _TABLES: Final = {
     "tofw": "Learn a linear model from a table, privately.",
     "pofw": "Learn a sparse linear model from a table, privately; columns should be centred on the "
@@ -173,6 +182,7 @@ _TABLES: Final = {
 
 add_run(run_app, "mnl", CHOICES)
 add_run(run_app, "arms", ARMS)
+add_run(run_app, "test", TEST)
 for _name, _help in _TABLES.items():
     add_run(run_app, _name, Runnable(TableConfig, "privlearn.runs.tables:run_table", _help))
 

@@ -160,14 +160,12 @@ class ABTestConfig(LogConfig):
 
     alpha: Annotated[float, Field(gt=0, lt=1)] = 0.05
     """Chance of a false alarm, however often somebody looks."""
-    rate_at_most: Annotated[float, Field(gt=0, le=0.5)] | None = None
-    """Public bound on the mean of all arms, as a share of the range; a small one needs fewer
-    visitors.  Default: none."""
-    min_effect: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Least difference that matters, as a share of the range; public."""
+    rate_at_most: float | None = None
+    """Public: the control's mean reward is at most this; no higher than the middle of the range.
+    Where rates are low, it saves a third of the visitors and more.  Default: nothing is known."""
     assume: Literal["iid", "coin"] = "iid"
-    """'iid': visitors of a pair are alike but for the arm; 'coin': only that arms were drawn at
-    random."""
+    """'iid': new visitors, of whom those who are compared would have the same mean with the same
+    arm; 'coin': only that arms were drawn at random, which takes twice the visitors and more."""
 
     def simulated_means(self) -> Sequence[float]:
         return (0.5, 0.55) if self.means is None else self.means

@@ -109,6 +109,13 @@ class ArmLog:
         ]
         return Visitors(self.rewards[rows], rows, whose, told)
 
+    @property
+    def apart(self) -> float:
+        """How far lines of different arms in the same place are apart, of the log; public."""
+        most = min(map(len, self._lines))
+        places = np.array([lines[:most] for lines in self._lines])
+        return float(np.ptp(places, axis=0).max()) / len(self.arms)
+
     def by_arm(self) -> dict[str, Array]:
         """Rewards of each arm's lines, NaN where there is none that can be used; private."""
         parts = [self.rewards[lines] for lines in self._lines]
@@ -134,6 +141,11 @@ class SimulatedVisitors:
         horizon, seed = config.horizon or 10_000, [config.seed, 79]
         uniforms = np.random.default_rng(seed).random(horizon)
         return cls(config.names(), np.array(config.simulated_means()), uniforms)
+
+    @property
+    def apart(self) -> float:
+        """0: they are all alike."""
+        return 0.0
 
     def begin(self, shown: Arms) -> None:
         """As `ArmLog.begin`."""

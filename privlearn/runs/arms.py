@@ -6,6 +6,7 @@ comes: a log is played again, see `privlearn.runs.arm_logs`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,17 +64,11 @@ def run_arms(config: ArmConfig, out: Path, progress: Progress, *, resume: bool =
     return run_on_log(config, out, progress, make, _best, resume=resume)
 
 
-def _best(learner: Any, config: LogConfig) -> Found:
-    names, means = config.names(), learner.means_
-    order = np.argsort(-np.nan_to_num(means, nan=-np.inf), kind="stable").tolist()
+def _best(learner: Any, source: Source) -> Found:
+    names, means = source.names, learner.means_
+    order = np.argsort(np.where(np.isnan(means), np.inf, -means), kind="stable").tolist()
     width = max(map(len, names))
-    rows = [
-        f"  {names[arm]:{width}}  mean {means[arm]:.4g} ± {2 * learner.stds_[arm]:.2g}, "
-        f"from {learner.pulls_[arm]:,} visitors"
-        for arm in order
-        if learner.pulls_[arm]
-    ]
-    rows += [f"  {names[arm]:{width}}  nothing known" for arm in order if not learner.pulls_[arm]]
+    rows = [f"  {names[arm]:{width}}  {_mean_of(learner, arm)}" for arm in order]
     values = {
         "best": names[learner.best_arm_],
         "arms": [
@@ -90,12 +85,21 @@ def _best(learner: Any, config: LogConfig) -> Found:
     return Found([head, *rows], values)
 
 
+def _mean_of(learner: Any, arm: int) -> str:
+    if not learner.pulls_[arm]:
+        return "nothing is known"
+    around = 2 * learner.stds_[arm]
+    digits = max(1 - math.floor(math.log10(around)), 0)
+    mean = f"mean {learner.means_[arm]:.{digits}f} ± {around:.{digits}f}"
+    return f"{mean}, from {learner.pulls_[arm]:,} visitors"
+
+
 def run_on_log(
     config: LogConfig,
     out: Path,
     progress: Progress,
     make: Callable[[], PhaseLearner],
-    found_of: Callable[[Any, LogConfig], Found],
+    found_of: Callable[[Any, Source], Found],
     *,
     resume: bool,
 ) -> Outcome:
@@ -121,11 +125,9 @@ def run_on_log(
     source.begin(learner.shown_)
     served = _serve(learner, source, users, progress("private", users))
     cut_off.check_learned(learner)
-    found = found_of(learner, config)
+    found = found_of(learner, source)
     results = {"learner": type(learner).__name__, **found.values, "state": learner.public_state()}
-    write_public(
-        folders, {"billboard.json": learner.billboard_.history(), "results.json": results}
-    )
+    write_public(folders, {"billboard.json": learner.billboard_.history(), "results.json": results})
     nulls = NullRecords.of(learner.clock_, served.messages, messages, cut_off.messages())
     nulls.write(folders.private)
     lines = [*nulls.lines(rule=config.people is not None), *_scored(folders, source, served)]
@@ -213,8 +215,8 @@ def _scored(folders: Folders, source: Source, served: _Served) -> list[str]:
     table = {"mean reward": finite(got), "arms": [finite(mean) for mean in means]}
     write_json(folders.private / "rewards.json", table)
     return [
-        f"mean reward of the visitors served: {got:.4g}; of all arms alike {np.nanmean(means):.4g}, "
-        f"of the best in hindsight {best:.4g}"
+        f"mean reward of the visitors served: {got:.4g}; of all arms alike "
+        f"{np.nanmean(means):.4g}, of the best in hindsight {best:.4g}"
     ]
 
 

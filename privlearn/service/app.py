@@ -276,7 +276,7 @@ class _Front:
                 "/v1/results", response_model=self._learner.exchange.results, responses=_REFUSALS
             )
             async def results(caller: watching) -> dict[str, Any]:
-                """Returns what was learned so far; whoever looks, and how often, changes nothing."""
+                """Returns what was learned so far; to look changes nothing, however often."""
                 return await ask("results", {"caller": caller.name})
 
         @app.get("/metrics", response_class=PlainTextResponse, responses=_REFUSALS)

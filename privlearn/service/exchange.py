@@ -9,9 +9,12 @@ from typing import Any, Final, NamedTuple
 from pydantic import TypeAdapter
 
 from privlearn.learners.contextual import ServedBandit
+from privlearn.learners.phases import PhaseLearner
 from privlearn.learners.private_arms import PrivateArms
+from privlearn.learners.private_test import PrivateTest
 from privlearn.learners.served import ServedMNL
 from privlearn.service.messages import (
+    ABTestResults,
     ArmResults,
     Observe,
     ObserveChoice,
@@ -44,8 +47,10 @@ EXCHANGES: Final[dict[Any, Exchange]] = {
     ServedMNL: Exchange(RecommendItems, OfferedItems, ObserveChoice),
     ServedBandit: Exchange(RecommendArm, OfferedArm, ObserveReward),
     PrivateArms: Exchange(RecommendNext, OfferedArm, ObserveReward, ArmResults),
+    PrivateTest: Exchange(RecommendNext, OfferedArm, ObserveReward, ABTestResults),
+    PhaseLearner: Exchange(RecommendNext, OfferedArm, ObserveReward),
 }
-"""By the base of learners; a class of learners is served if it has one of these."""
+"""By the base of learners, the nearest first; a class of learners is served if it has one."""
 
 
 def exchange_of(kind: type[Any]) -> Exchange | None:
@@ -53,7 +58,7 @@ def exchange_of(kind: type[Any]) -> Exchange | None:
     return next((each for base, each in EXCHANGES.items() if issubclass(kind, base)), None)
 
 
-_RESULTS: Final[TypeAdapter[ArmResults]] = TypeAdapter(ArmResults)
+_RESULTS: Final[TypeAdapter[Results]] = TypeAdapter(ArmResults | ABTestResults)
 
 
 def results_in(told: Any) -> Results:

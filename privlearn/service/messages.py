@@ -236,11 +236,18 @@ class Results(_Form, ABC):
     """What was learned so far, which is public: it follows from what was released."""
 
     learner: str
+    visitors: int
+    """Of those who were served, the first ones, which it rests on."""
 
     @classmethod
     @abstractmethod
     def of(cls, learner: Any) -> Self:
         """Of a learner of this kind, started."""
+
+    @staticmethod
+    def _begin(learner: Any) -> dict[str, Any]:
+        ended = learner.public_state()["phase"][0]
+        return {"learner": type(learner).__name__, "visitors": ended}
 
 
 class ArmResults(Results):
@@ -258,11 +265,49 @@ class ArmResults(Results):
     @classmethod
     def of(cls, learner: Any) -> Self:
         return cls(
-            learner=type(learner).__name__,
+            **cls._begin(learner),
             means=_finite(learner.means_),
             stds=_finite(learner.stds_),
             pulls=tuple(learner.pulls_.tolist()),
             best_arm=learner.best_arm_,
+        )
+
+
+class ABTestResults(Results):
+    """What is known of arms 1, 2, … beside arm 0, in their order; valid at every look."""
+
+    e_values: tuple[float, ...]
+    """Evidence that the arm differs from arm 0, corrected for the number of arms."""
+    p_values: tuple[float, ...]
+    """At any time, corrected for the number of arms."""
+    wins: tuple[int, ...]
+    """Arms that are better than arm 0."""
+    loses: tuple[int, ...]
+    """Arms that are worse than arm 0."""
+    alpha: float
+    """Probability that any of this is ever false, if the hypothesis holds."""
+    intervals: tuple[tuple[float | None, float | None], ...] | None
+    """Where the difference of mean rewards lies, arm minus arm 0, with probability 1 − alpha; null
+    where none has a meaning."""
+    hypothesis: str
+    """What is taken for granted."""
+
+    @classmethod
+    def of(cls, learner: Any) -> Self:
+        said = learner.decision_
+        intervals = None
+        if learner.assume == "iid":
+            ends = np.reshape(learner.interval(), (-1, 2))
+            intervals = tuple((low, high) for low, high in map(_finite, ends))
+        return cls(
+            **cls._begin(learner),
+            e_values=tuple(np.atleast_1d(learner.e_value_).tolist()),
+            p_values=tuple(np.atleast_1d(learner.p_value_).tolist()),
+            wins=() if said is None else said.wins,
+            loses=() if said is None else said.loses,
+            alpha=learner.alpha,
+            intervals=intervals,
+            hypothesis=learner.hypothesis_,
         )
 
 
