@@ -255,7 +255,7 @@ def test_no_more_false_positives_than_alpha(mean: float, rate: float | None) -> 
 
 @pytest.mark.calibration
 def test_intervals_cover_at_all_times() -> None:
-    pairs, runs = Pairs(0.2), 1_000
+    pairs, runs = Pairs(0.2), 400
     process = EProcess(pairs, BlockNoise(LaplaceNoise(1.0)), tilts(pairs, 50_000, 0.05), (runs,))
     sums, sizes = simulated(np.random.default_rng(8), (0.2, 0.23), process, 80)
     low, high = (shift_bound(s, sums, sizes, process=process, alpha=0.025) for s in (1, -1))

@@ -56,7 +56,9 @@ def test_blocks_hold_whole_groups_in_which_each_arm_comes_once() -> None:
             assert (np.sort(block, axis=1) == np.arange(n_arms)).all()
             assert len({tuple(group) for group in block}) == math.factorial(n_arms)
             at += groups * n_arms
-        assert 1_000 - at < n_arms  # who is left makes no group, and was in no sum
+        assert 1_000 - at < n_arms
+        entered = np.abs(test._signs(range(900, 911))).sum(axis=1)  # who is left is in no sum
+        assert entered.tolist() == [1] * (11 // n_arms * n_arms) + [0] * (11 % n_arms)
 
 
 def test_the_e_process_is_that_of_what_was_released() -> None:
@@ -143,7 +145,11 @@ def test_coins_come_from_the_operating_system_unless_a_seed_is_given() -> None:
     seeds = [begun(PrivateTest()).public_state()["coins"] for _ in range(2)]
     assert seeds[0] != seeds[1]
     assert min(seeds) > 2**64
-    assert begun(PrivateTest(random_state=7)).public_state()["coins"] == 7
+    for seed in range(5):  # users simulated with the seed of the coins earn independently of them
+        test = begun(PrivateTest(random_state=seed))
+        assert test.public_state()["coins"] == seed
+        test.play(100, earning(0.5, 0.5, seed=seed))
+        assert test.p_value_ == 1 or test.e_value_ < 10
 
 
 @pytest.mark.parametrize(
