@@ -181,6 +181,14 @@ def test_closed_testing_takes_the_smallest_mean_of_all_sets() -> None:
     assert closed(two).max() == pytest.approx(log_mean(two).item())
 
 
+def test_rounding_is_paid_for_each_user_and_each_noise() -> None:
+    tilt = np.array([-0.2, 0.1])
+    for sums in (1, 2):
+        exact, rounded = (BlockNoise(LAPLACE.law, sums, grid) for grid in (0.0, 0.01))
+        paid = rounded.log_moment(tilt, 5) - exact.log_moment(tilt, 5)
+        assert paid == pytest.approx(abs(tilt) * 0.01 * (10 + sums))
+
+
 def test_numbers_stay_finite_where_tests_end() -> None:
     for noise in (
         NONE,

@@ -67,7 +67,9 @@ def test_the_e_process_is_that_of_what_was_released() -> None:
         (3, ZCDP("0.02"), GaussianNoise(5.0)),
     )
     for n_arms, budget, law in cases:
-        test = begun(PrivateTest(n_arms, rate_at_most=0.3, alpha=0.1), 4_000, budget)
+        test = begun(
+            PrivateTest(n_arms, rate_at_most=0.3, alpha=0.1, random_state=1), 4_000, budget
+        )
         test.play(4_000, earning(*[0.2] * n_arms))
         releases = [np.array(item["value"]) for item in test.billboard_.history()]
         pairs, noise = Pairs(0.3), BlockNoise(law, 1 if n_arms == 2 else 2, 0.0)
@@ -85,7 +87,7 @@ def test_it_decides_in_either_direction_and_for_several_arms() -> None:
         ((0.6, 0.4), (), (1,)),
         ((0.5, 0.8, 0.5, 0.2), (1,), (3,)),
     ):
-        test = begun(PrivateTest(len(means)), 4_000)
+        test = begun(PrivateTest(len(means), random_state=1), 4_000)
         assert test.decision_ is None
         assert np.all(test.p_value_ == 1)
         test.play(4_000, earning(*means))
@@ -100,6 +102,16 @@ def test_it_decides_in_either_direction_and_for_several_arms() -> None:
         narrow, wide = test.interval(0.5), test.interval(0.999)
         assert (np.diff(narrow) < np.diff(wide)).all()
     assert begun(PrivateTest()).interval().tolist() == [-1.0, 1.0]
+    assert begun(PrivateTest(3, reward_range=(-1, 2))).interval().tolist() == [[-3.0, 3.0]] * 2
+
+
+def test_what_was_decided_stays() -> None:
+    test = begun(PrivateTest())
+    for total in (40.0, *[-50.0] * 9):
+        test._learned(range(100), np.array([total]))
+        assert test.decision_ is not None
+        assert test.decision_[:2] == ((1,), ())
+    assert test.interval()[1] < 0 or np.isnan(test.interval()).all()
 
 
 def test_one_by_one_is_the_same_as_many_and_null_counts_as_the_lowest_reward() -> None:
@@ -127,12 +139,17 @@ def test_one_by_one_is_the_same_as_many_and_null_counts_as_the_lowest_reward() -
 
 def test_a_resumed_test_has_the_same_coins_and_the_same_evidence(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    accountant = JointAccountant(PureDP(1), users=range(2_000), ledger=Ledger.create(path))
-    test = PrivateTest(3).start(accountant)
+    accountant = JointAccountant(
+        PureDP(1),
+        users=range(2_000),
+        ledger=Ledger.create(path),
+        noise=NoiseSource.simulation(5),
+    )
+    test = PrivateTest(3, random_state=1).start(accountant)
     test.play(1_000, earning(0.2, 0.5, 0.2))
     before = test.public_state()
     die(accountant)
-    again = PrivateTest.resume(JointAccountant.resume(path))
+    again = PrivateTest.resume(JointAccountant.resume(path, noise=NoiseSource.simulation(6)))
     assert again.public_state() | {"clock": 0} == before | {"clock": 0}
     assert again.clock_ == before["phase"][0]
     again.play(2_000 - again.clock_, earning(0.2, 0.5, 0.2))
@@ -180,7 +197,7 @@ def test_persons_who_return_need_the_coin_and_pay_for_their_visits() -> None:
     rule = Participation(3, apart=100)
     with pytest.raises(ProvenanceError, match="assume = 'iid'"):
         begun(PrivateTest(), people=People.memory(rule))
-    test = begun(PrivateTest(assume="coin"), people=People.memory(rule))
+    test = begun(PrivateTest(assume="coin", random_state=1), people=People.memory(rule))
     test.play(1_500, earning(0.2, 0.9), people=[str(user % 500) for user in range(1_500)])
     noise = test._process.noise.law  # three times that of one visit
     assert isinstance(noise, LaplaceNoise)
@@ -196,7 +213,7 @@ def test_gaussian_budgets_and_central_accountants_do() -> None:
         accountant = CentralAccountant(
             budget, users=range(2_000), ledger=Ledger.memory(), noise=NoiseSource.simulation(1)
         )
-        test = PrivateTest(rate_at_most=0.5).start(accountant)
+        test = PrivateTest(rate_at_most=0.5, random_state=1).start(accountant)
         test.play(2_000, earning(0.3, 0.6))
         assert test.decision_ is not None
         assert test.decision_.wins == (1,)
