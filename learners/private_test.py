@@ -35,8 +35,8 @@ from privlearn.values.validate import count, finite, probability
 
 _HYPOTHESES = {
     "iid": (
-        "users are new ones, who come in an order that does not depend on the coins, and earn "
-        "independently of each other; the mean reward may change, but not between users of one "
+        "users are new ones, come in an order that does not depend on the coins, and earn "
+        "independently of each other; mean rewards may change, but not between the users of one "
         "group; and whether a user gives a reward at all does not depend on the arm"
     ),
     "coin": (
@@ -44,6 +44,11 @@ _HYPOTHESES = {
         "does not depend on any arm that was shown"
     ),
 }
+
+
+_COINS = 0x7E57
+"""Keeps coins apart from what a simulation draws with the same seed: rewards that go with the coin
+would be an effect."""
 
 
 class Decision(NamedTuple):
@@ -177,7 +182,8 @@ class PrivateTest(PhaseLearner):
     def _arms_in(self, users: range) -> Arms:
         """All orders of a group's arms are alike; made again from the seed and the first user."""
         if self._order[0] != users:
-            coins = np.random.default_rng([self._coin, users.start])
+            seed = np.random.SeedSequence(self._coin, spawn_key=(_COINS, users.start))
+            coins = np.random.default_rng(seed)
             groups = -(-len(users) // self.n_arms)
             order = coins.random((groups, self.n_arms)).argsort(axis=1)
             self._order = users, order.ravel()[: len(users)].astype(np.int64)
