@@ -195,7 +195,7 @@ class HeldPolicy(PhaseLearner):
             is told the same, or than the one that the run was begun with.
     """
 
-    policy: Any
+    policy: object
     _: KW_ONLY
     n_arms: int
     hold: int | None = None
