@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations_with_replacement, product
+from itertools import combinations_with_replacement, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ def rho(eta: float) -> float:
 
 
 def moves(mechanism: Made, pattern: tuple[int, ...]) -> list[float]:
-    """η of each pick for a person with rows in these batches; ∞-ball to ℓ1, so a spread of 2·2·clip.
+    """η of each pick for a person with rows in these batches, at a spread of 2·2·clip.
 
     Replace-one moves a row by 2·clip in every coordinate, and two corners are 2 apart in ℓ1.
     """
@@ -89,7 +89,8 @@ def test_batches_may_come_in_parts() -> None:
     assert whole.next_end == 2
     parts = [Rows.seal(rows[a:b], users=range(a, b)) for a, b in ((0, 2), (2, 5), (5, 9))]
     picks = [released.value[0] for part in parts if (released := whole.append(part)) is not None]
-    assert picks == fed(opened(SMALL), rows) and whole.closed
+    assert picks == fed(opened(SMALL), rows)
+    assert whole.closed
 
 
 @given(st.data())
@@ -123,7 +124,7 @@ def admissible(rule: Participation, sizes: tuple[int, ...]) -> list[tuple[int, .
     slots = [b for b, size in enumerate(sizes) for _ in range(size)]
     found = set()
     for visits in combinations_with_replacement(range(len(slots)), rule.most):
-        apart = all(b - a >= rule.apart for a, b in zip(visits, visits[1:], strict=False))
+        apart = all(b - a >= rule.apart for a, b in pairwise(visits))
         within = [slots[t] for t in visits]
         room = rule.in_a_batch or rule.most
         if apart and all(within.count(b) <= room for b in set(within)):
@@ -167,7 +168,8 @@ def test_calibrated_noise_uses_the_budget_up(budget: Any, rule: Participation | 
     price = budget.price(made.loss())
     assert budget.covers(price)
     assert not budget.share("0.9999").covers(price)
-    assert made.weights == (1, 1, 1) and made.scale_at(3) == made.scale
+    assert made.weights == (1, 1, 1)
+    assert made.scale_at(3) == made.scale
 
 
 def test_the_rest_of_a_stream_costs_no_more_and_keeps_its_ends() -> None:
