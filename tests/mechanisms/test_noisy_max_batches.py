@@ -36,7 +36,7 @@ def opened(mechanism: Made, seed: int = 0) -> BatchPicks:
 
 def fed(stream: BatchPicks, rows: Any) -> list[int]:
     """All picks, rows handed in one by one."""
-    picks = []
+    picks: list[int] = []
     for at, row in enumerate(rows):
         released = stream.append(Rows.seal(np.array([row]), users=range(at, at + 1)))
         picks += [] if released is None else released.value.tolist()
