@@ -5,6 +5,7 @@ from .batches import BatchLearner
 from .contextual import ServedBandit
 from .dpmnl import DPMNL
 from .hdb import DPHDB
+from .held_policy import HeldPolicy
 from .ldp_ols import LDPOLS
 from .ldp_sgd import LDPSGD
 from .least_squares import PrivateLeastSquares
@@ -12,6 +13,7 @@ from .noisy_sgd import NoisySGD
 from .offers import Offer, Offers
 from .one_pass_newton import OnePassNewtonMNL
 from .pofw import DPPOFW
+from .private_arms import PrivateArms
 from .served import ServedMNL
 from .streaming import StreamLearner
 from .tofw import DPTOFW
@@ -26,11 +28,13 @@ __all__ = [
     "LDPSGD",
     "AsyncOffers",
     "BatchLearner",
+    "HeldPolicy",
     "Learner",
     "NoisySGD",
     "Offer",
     "Offers",
     "OnePassNewtonMNL",
+    "PrivateArms",
     "PrivateLeastSquares",
     "ServedBandit",
     "ServedMNL",

@@ -54,6 +54,7 @@ _HOMES = {
     "mechanisms.objective_perturbation": "ObjectivePerturbation",
     "mechanisms.one_of_k": "OneOfK",
     "mechanisms.one_of_k_reports": "OneOfKReport",
+    "mechanisms.phase_sums": "PhaseSum",
     "mechanisms.prefix_sums": "PrefixSum",
     "mechanisms.projected_reports": "ProjectedReport",
     "mechanisms.published": "Tilt",
@@ -144,7 +145,7 @@ def stored(value: Any) -> Any:
             return {"array": form}
         case np.generic() if value.dtype.kind in "biuf":
             return stored(value.item())
-    raise TypeError(f"{value!r:.200}: a {kind.__name__} cannot be written to a ledger")
+    raise TypeError(f"{reprlib.repr(value)}: a {kind.__name__} cannot be written to a ledger")
 
 
 def _fields(kind: type[Any]) -> list[str]:
