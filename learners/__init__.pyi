@@ -14,6 +14,7 @@ from .offers import Offer, Offers
 from .one_pass_newton import OnePassNewtonMNL
 from .pofw import DPPOFW
 from .private_arms import PrivateArms
+from .private_experts import PrivateExperts
 from .served import ServedMNL
 from .streaming import StreamLearner
 from .tofw import DPTOFW
@@ -35,6 +36,7 @@ __all__ = [
     "Offers",
     "OnePassNewtonMNL",
     "PrivateArms",
+    "PrivateExperts",
     "PrivateLeastSquares",
     "ServedBandit",
     "ServedMNL",
