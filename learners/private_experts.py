@@ -53,7 +53,7 @@ class Losses(NamedTuple):
     """Rows to learn from; arrays of one user, or of a block with a leading axis."""
 
     context: Array
-    """As sent, shape (d,); NaN for a null record."""
+    """As sent, shape (d,)."""
     losses: Array
     """In units of ``loss_range``, shape (N,) or (n_actions,); NaN for a null record."""
 
@@ -369,7 +369,7 @@ class PrivateExperts(BatchLearner):
         return cast(Array, block_of("losses", [answer], (self._wide,))[0])
 
     def _replying(self, heard: Array) -> Callable[[Visitor, Arms], Losses]:
-        return self._hearing(lambda own, shown: heard)
+        return lambda own, shown: self._scaled(own.context, heard)
 
     def _hearing(
         self, respond: Callable[[Visitor, Arms], Any]
@@ -382,13 +382,11 @@ class PrivateExperts(BatchLearner):
 
     @np.errstate(all="ignore")  # a warning would tell of sealed data
     def _scaled(self, context: Array, losses: Array) -> Losses:
-        good = ((losses >= self._low) & (losses <= self._high)).all(axis=1)
-        good &= usable_contexts(context)
+        good = np.logical_and.reduce((losses >= self._low) & (losses <= self._high), axis=1)
+        if self._code is not None:
+            good &= usable_contexts(context)
         scaled = (losses - self._low) / (self._high - self._low)
-        return Losses(
-            context=np.where(good[:, None], context, np.nan),
-            losses=np.where(good[:, None], scaled, np.nan),
-        )
+        return Losses(context, scaled if good.all() else np.where(good[:, None], scaled, np.nan))
 
     def _usable_answers(self, answer: Losses) -> Mask:
         return np.isfinite(answer.losses[:, 0])
