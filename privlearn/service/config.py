@@ -25,7 +25,7 @@ from pydantic import (
 
 from privlearn.errors import DataError
 from privlearn.losses.budget_texts import Horizon, parse_budget
-from privlearn.losses.budgets import ApproxDP, Currency, GaussianDP
+from privlearn.losses.budgets import ApproxDP, Currency
 from privlearn.service.exchange import Exchange, exchange_of
 from privlearn.service.learner_forms import (
     Parameters,
@@ -155,11 +155,6 @@ class Guarantee(_Table):
     def _is_budget(cls, text: str) -> str:
         parse_budget(text, pure=True)
         return text
-
-    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
-        """The budget, and the currency to count an (ε, δ) promise in (all losses are Gaussian)."""
-        budget = parse_budget(self.budget, pure=True)
-        return budget, GaussianDP if isinstance(budget, ApproxDP) else None
 
 
 class LearnerTable(_Table):
@@ -342,6 +337,11 @@ class ServiceConfig(_Table):
                 "name a shorter one"
             )
         return self
+
+    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
+        """The budget, and the currency to count an (ε, δ) promise in."""
+        budget = parse_budget(self.guarantee.budget, pure=True)
+        return budget, self.learner.exchange.currency if isinstance(budget, ApproxDP) else None
 
     def at(self, path: Path) -> Path:
         return self.folder / path

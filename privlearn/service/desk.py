@@ -263,7 +263,7 @@ class Desk:
 
     def _budget_now(self) -> dict[str, Any]:
         account = self._accountant
-        told, _ = self._config.guarantee.cap()
+        told, _ = self._config.cap()
         delta = float(getattr(told, "delta", _LEAST_DELTA))
         return Budget(
             cap=account.budget.to_dict(),

@@ -11,16 +11,21 @@ from pydantic import TypeAdapter
 from privlearn.learners.contextual import ServedBandit
 from privlearn.learners.phases import PhaseLearner
 from privlearn.learners.private_arms import PrivateArms
+from privlearn.learners.private_experts import PrivateExperts
 from privlearn.learners.private_test import PrivateTest
 from privlearn.learners.served import ServedMNL
+from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
 from privlearn.service.messages import (
     ABTestResults,
     ArmResults,
+    ExpertResults,
     Observe,
     ObserveChoice,
+    ObserveLosses,
     ObserveReward,
     Offered,
     OfferedArm,
+    OfferedExpert,
     OfferedItems,
     Recommend,
     RecommendArm,
@@ -41,6 +46,8 @@ class Exchange(NamedTuple):
     offered: type[Offered]
     observe: type[Observe]
     results: type[Results] | None = None
+    currency: type[Currency] = GaussianDP
+    """That an (ε, δ) promise is counted in."""
 
 
 EXCHANGES: Final[dict[Any, Exchange]] = {
@@ -49,6 +56,7 @@ EXCHANGES: Final[dict[Any, Exchange]] = {
     PrivateArms: Exchange(RecommendNext, OfferedArm, ObserveReward, ArmResults),
     PrivateTest: Exchange(RecommendNext, OfferedArm, ObserveReward, ABTestResults),
     PhaseLearner: Exchange(RecommendNext, OfferedArm, ObserveReward),
+    PrivateExperts: Exchange(RecommendNext, OfferedExpert, ObserveLosses, ExpertResults, ZCDP),
 }
 """By the base of learners, the nearest first; a class of learners is served if it has one."""
 
@@ -58,7 +66,7 @@ def exchange_of(kind: type[Any]) -> Exchange | None:
     return next((each for base, each in EXCHANGES.items() if issubclass(kind, base)), None)
 
 
-_RESULTS: Final[TypeAdapter[Results]] = TypeAdapter(ArmResults | ABTestResults)
+_RESULTS: Final[TypeAdapter[Results]] = TypeAdapter(ArmResults | ABTestResults | ExpertResults)
 
 
 def results_in(told: Any) -> Results:

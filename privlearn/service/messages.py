@@ -246,6 +246,7 @@ class Results(_Form, ABC):
 
     @staticmethod
     def _begin(learner: Any) -> dict[str, Any]:
+        """Of learners in phases."""
         ended = learner.public_state()["phase"][0]
         return {"learner": type(learner).__name__, "visitors": ended}
 
@@ -308,6 +309,26 @@ class ABTestResults(Results):
             alpha=learner.alpha,
             intervals=intervals,
             hypothesis=learner.hypothesis_,
+        )
+
+
+class ExpertResults(Results):
+    """Which expert is followed now."""
+
+    expert: int | None
+    """Null in the first block, in which all are followed in turn."""
+    redraws: int
+    """How often one was drawn; another may have been the same."""
+
+    @classmethod
+    def of(cls, learner: Any) -> Self:
+        state = learner.public_state()
+        blocks = learner.batches_[: state["batch"]]
+        return cls(
+            learner=type(learner).__name__,
+            visitors=sum(map(len, blocks)),
+            expert=state["expert"],
+            redraws=learner.redraws_,
         )
 
 
