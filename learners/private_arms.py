@@ -99,7 +99,10 @@ class PrivateArms(PhaseLearner):
         self._information[arm] += information
         self._weighed[arm] += information * float(total[0]) / m
         self._pulls[arm] += m
-        self._arm = imed_arm(self._means(), _VARIANCE * self._information)
+        left = self._board.users.stop - users.stop
+        if self.memory is not None:
+            left = min(left, self.memory)
+        self._arm = imed_arm(self._means(), _VARIANCE * self._information, left)
 
     def _means(self) -> Array:
         """In units where rewards lie in [0, 1]; NaN of arms of which nothing is known."""
