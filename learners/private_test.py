@@ -98,8 +98,9 @@ class PrivateTest(PhaseLearner):
             the users and more.  A rate that is exceeded makes the test invalid.  "iid" only.
         assume: see above.
         reward_range: public ends of rewards; a reward outside is unusable.
-        random_state: seed of the public coins; default: drawn from the operating system at the
-            start, as it is in the ledger.  Whoever chooses when users come must not read it.
+        random_state: seed of the coins; default: drawn from the operating system at the start.  It
+            is in the ledger, and no secret from the users' data; but whoever chooses when users
+            come must not read it, or the order of users depends on the coins.
 
     Raises:
         ValueError: at `start`: fewer users than the first block has; a rate above the middle of the
@@ -119,7 +120,7 @@ class PrivateTest(PhaseLearner):
     def _check_params(self) -> None:
         super()._check_params()
         probability(alpha=self.alpha)
-        if self.assume not in _HYPOTHESES:
+        if self.assume not in tuple(_HYPOTHESES):
             raise ValueError(f"assume = {self.assume!r:.80}: must be 'iid' or 'coin'")
         if self.random_state is not None:
             count(random_state=self.random_state, at_least=0)
@@ -300,7 +301,6 @@ class PrivateTest(PhaseLearner):
             "params": self.get_params(),
             "clock": self.clock_,
             "phase": [self._phase.start, self._phase.stop],
-            "coins": self._coin,
             "sums": [sums.tolist() for sums in self._sums],
             "pairs": list(self._pairs),
             "most": self._most.tolist(),
