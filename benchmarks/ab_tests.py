@@ -270,7 +270,12 @@ def dp_sprt(
 
 
 def sprt(runs: int, jobs: int) -> tuple[list[Table], dict[str, Any]]:
-    """DP-SPRT decides between two known means of one stream; an A/B test is none, so twice."""
+    """DP-SPRT decides between two means of one stream, which it is told; for A/B it is run twice.
+
+    It is ε-DP for one stop, however often it looks, in real arithmetic: what leaves is when it
+    stops and for which mean.  Its noise is drawn in doubles.  "Pairs" has its error guarantees for
+    an effect of the size and sign that it is told; "all users see B" knows the base rate as well.
+    """
     if find_spec("dpsprt") is None:
         return [], {}
     rows, numbers, n = [], {}, min(runs, 400)
