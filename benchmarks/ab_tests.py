@@ -26,7 +26,7 @@ from privlearn.learners.e_process import (
     BlockNoise,
     EProcess,
     Pairs,
-    closed,
+    corrected,
     first_pairs,
     pairs_of_block,
     passes,
@@ -117,7 +117,7 @@ def decided(case: Case, epsilon: float | None, runs: int, seed: int) -> tuple[Ar
     when, said = np.full(runs, case.horizon), np.zeros((runs, arms - 1))
     for users, n, sums in blocks(case, noise, pairs, runs, seed):
         process.add(sums, n)
-        made = passes(closed(process.log_sides), ALPHA)
+        made = passes(corrected(process.log_sides), ALPHA)
         new = made.any(axis=(1, 2)) & (when == case.horizon)
         when[new] = users
         said = np.where(said == 0, made @ np.array([1.0, -1.0]), said)
