@@ -81,7 +81,7 @@ def test_each_learner_is_served_with_what_its_class_says(tmp_path: Path, name: s
                 for key, shape in service.config.learner.shapes.items()
             }
             offer = (await service.post("/v1/recommend", body)).json()
-            answers = {
+            answers: dict[str, dict[str, Any]] = {
                 "items": {"choice": 0},
                 "arm": {"reward": 0.5},
                 "expert": {"losses": [0] * 4},
