@@ -70,6 +70,47 @@ def test_answers_come_in_any_order_or_never(name: str) -> None:
     assert states[0] == states[1]
 
 
+DELAY = 5
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: PrivateArms(3, delay=DELAY),
+        lambda: PrivateTest(delay=DELAY, random_state=1),
+        lambda: PrivateTest(3, delay=DELAY, random_state=1),
+    ],
+)
+def test_with_a_delay_answers_that_come_late_count_and_nobody_else_does(
+    make: Callable[[], Any],
+) -> None:
+    """The last users of a phase answer what they like."""
+    found = []
+    for late, odd in ((0, False), (DELAY, True)):
+        noise = NoiseSource.simulation(2)
+        accountant = JointAccountant(ZCDP(5), users=range(USERS), noise=noise)
+        offers = Offers(make().start(accountant))
+        made, arms = [], []
+        for user in range(USERS):
+            made.append(offers.select())
+            arms.append(made[-1].items)
+            if user >= late:
+                offer, batch = made[user - late], offers.open_batch
+                if offers.is_open(offer):
+                    told = odd and user - late >= batch.stop - DELAY
+                    offers.observe(offer.id, 7.0 if told else (user - late) % 3 / 2)
+        offers.close_batch()
+        learner = offers.learner
+        found.append((arms, learner.public_state()))
+    assert found[0] == found[1]
+    assert found[0][1]["phase"] == [USERS, USERS]
+    phases = [entry for entry in accountant.ledger.entries if entry.entry == "phase"]
+    counted = USERS - DELAY * len(phases)
+    pulls = [learner.pulls_.sum()] if isinstance(learner, PrivateArms) else []
+    assert pulls in ([], [counted])
+    assert learner.shown_.sum() == USERS
+
+
 def test_coroutines_serve_them_too() -> None:
     async def work() -> list[int]:
         async with AsyncOffers(Offers(started("test"))) as offers:
@@ -84,8 +125,8 @@ def test_mistakes_are_named() -> None:
     arms = Offers(started("arms"))
     with pytest.raises(TypeError, match=r"PrivateArms.select: takes no data of the user"):
         arms.select([1.0])
-    with pytest.raises(ValueError, match="wait = 1: a PrivateArms shows something else"):
-        Offers(started("arms"), wait=1)
+    with pytest.raises(ValueError, match="wait = 2: a PrivateArms shows .* make it with delay=2"):
+        Offers(started("arms"), wait=2)
     with pytest.raises(TypeError, match=r"arms \(PrivateArms, PrivateTest, .*experts \(PrivateExp"):
         Offers(object())  # type: ignore[type-var]
     contexts = PrivateExperts(2, policies=[_first, _first], n_actions=2, dim=2, first_block=5)
