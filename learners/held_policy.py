@@ -182,6 +182,7 @@ class HeldPolicy(PhaseLearner):
         reward_range: public ends of rewards; a reward outside is unusable.  The policy is told
             means in units in which they are 0 and 1.
         missing: what a user without a usable reward counts as, in these units.
+        delay: as of `PrivateArms`.
 
     Before anything is spent the policy is rehearsed on public numbers.  If it fails later, that
     call raises PolicyError, and the learner stops: what was released stands in the ledger, and
@@ -196,13 +197,14 @@ class HeldPolicy(PhaseLearner):
             is told the same, or than the one that the run was begun with.
     """
 
-    policy: Any
+    policy: object
     _: KW_ONLY
     n_arms: int
     hold: int | None = None
     clip: tuple[float, float] = (-1.0, 2.0)
     reward_range: tuple[float, float] = (0.0, 1.0)
     missing: float = 0.5
+    delay: int = 0
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -254,7 +256,7 @@ class HeldPolicy(PhaseLearner):
         self._pulls[arm] += weight
         low, high = self._clip
         self._own.learn(arm, min(max(float(total[0]) / weight, low), high), weight)
-        if users.stop < self._board.users.stop:
+        if self._phase.stop < self._board.users.stop:
             self._arm = self._own.choose()
 
     @property
