@@ -132,7 +132,7 @@ class _Heard:
         except Exception as error:
             raise self._failed(self._to_choose, error) from error
         try:
-            found = -1 if isinstance(arm, bool | np.bool_) else int(index(arm))
+            found = -1 if isinstance(arm, bool) else int(index(arm))
         except TypeError:
             found = -1
         if not 0 <= found < self._n_arms:
