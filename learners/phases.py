@@ -92,11 +92,12 @@ class PhaseLearner(Served[Arms, Arms, Array]):
     def _learned(self, users: range, total: Array) -> None:
         """Learns from the noisy sums, shape (outputs,), of the rewards in [0, 1] of a phase.
 
-        ``users`` are those who count, one at least.  A phase whose sums are lost, as what paid for them died, is passed over.
+        ``users`` are those who count, one at least.  A phase whose sums are lost, as what paid for
+        them died, is passed over.
         """
 
     def _signs(self, users: range) -> NDArray[np.int8] | None:
-        """How rewards of users who count enter the sums, see `PhaseStream.begin`; None: into one."""
+        """How users who count enter the sums, see `PhaseStream.begin`; None: all into one."""
         return None
 
     def _all_signs(self) -> NDArray[np.int8] | None:
