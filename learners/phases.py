@@ -307,12 +307,12 @@ class PhaseLearner(Served[Arms, Arms, Array]):
 
         return Calls(hear, (respond,))
 
-    @np.errstate(all="ignore")  # a warning would tell of sealed data
     def _scaled(self, rewards: Array) -> Array:
         """What users contribute, shape (n, 1); NaN where a reward is no number in the range."""
         good = (rewards >= self._low) & (rewards <= self._high)
         scaled = (rewards - self._low) / (self._high - self._low) - self.missing
-        return np.where(good, scaled, np.nan)[:, None]
+        scaled[~good] = np.nan
+        return cast(Array, scaled[:, None])
 
     def _usable_answers(self, answer: Array) -> Mask:
         return np.isfinite(answer[:, 0])
