@@ -403,10 +403,8 @@ class PrivateExperts(BatchLearner):
     def _complaint(self, *, data: bool) -> str:
         if data:
             return f"the context must be ({self.dim},) finite numbers"
-        return (
-            f"the losses must be {self._wide} numbers from {self._low!r} to {self._high!r}, and "
-            "every policy must name an action"
-        )
+        every = "" if self._code is None else ", and every policy must name an action"
+        return f"the losses must be {self._wide} numbers from {self._low!r} to {self._high!r}{every}"
 
 
 def _code_of(policies: Sequence[Policy] | Policy | None, experts: int) -> Sequence[Policy] | None:
