@@ -184,18 +184,21 @@ def examples(size: int = 1, *, people: bool = False) -> InteractionProtocol:
     return protocol
 
 
-def pulled(size: int | None = None, *, people: bool = False) -> InteractionProtocol:
-    """A contextual bandit: `select` and `observe`, or `play` in blocks of so many users.
+def pulled(
+    size: int | None = None, *, people: bool = False, contexts: bool = True
+) -> InteractionProtocol:
+    """A bandit: `select` and `observe`, or `play` in blocks of so many users.
 
     The context is the user's array as one vector.  An item is an arm: the reward is 1 if it is the
     user's answer to an offer of all, 0 for another one, and the answer itself if that is no item.
-    ``people``: hand the ids on.
+    ``people``: hand the ids on.  ``contexts``: whether the bandit takes any; one without is shown
+    nothing of a user but the reward.
     """
 
     def one_by_one(learner: Any, users: Iterable[Any]) -> Iterator[int]:
         for user in users:
             who = {"person": user.id} if people else {}
-            arm = learner.select(as_vector(user.features), **who)
+            arm = learner.select(*([as_vector(user.features)] if contexts else []), **who)
             yield arm
             with muted():
                 reward = reward_of(user, arm)
@@ -205,12 +208,16 @@ def pulled(size: int | None = None, *, people: bool = False) -> InteractionProto
         rest = iter(users)
         while block := list(islice(rest, size)):
             received: list[int | None] = [None] * len(block)
-            learner.play(
-                [as_vector(user.features) for user in block],
-                _rewarding(block, received),
-                np.arange(len(block), dtype=np.float64)[:, None],
-                **_ids(block, people),
-            )
+            ids = _ids(block, people)
+            if contexts:
+                learner.play(
+                    [as_vector(user.features) for user in block],
+                    _rewarding(block, received),
+                    np.arange(len(block), dtype=np.float64)[:, None],
+                    **ids,
+                )
+            else:
+                learner.play(len(block), _rewarding_in_turn(block, received), **ids)
             yield from received
 
     if size is None:
@@ -221,16 +228,32 @@ def pulled(size: int | None = None, *, people: bool = False) -> InteractionProto
 
 def _rewarding(block: list[User], received: list[int | None]) -> Callable[[Any, Any], list[Any]]:
     def respond(own: Any, arms: Any) -> list[Any]:
-        rewards: list[Any] = []
-        for number, arm in zip(own.private[:, 0], arms, strict=True):
-            place = int(number)
-            if received[place] is None:
-                received[place] = int(arm)
-            with muted():
-                rewards.append(reward_of(block[place], int(arm)))
-        return rewards
+        places = own.private[:, 0].astype(int).tolist()
+        return _rewards(block, places, arms, received)
 
     return respond
+
+
+def _rewarding_in_turn(block: list[User], received: list[int | None]) -> Callable[[Any], list[Any]]:
+    """Users without a context are told apart by their turn only."""
+    turns = iter(range(len(block)))
+
+    def respond(arms: Any) -> list[Any]:
+        return _rewards(block, list(islice(turns, len(arms))), arms, received)
+
+    return respond
+
+
+def _rewards(
+    block: list[User], places: list[int], arms: Any, received: list[int | None]
+) -> list[Any]:
+    rewards: list[Any] = []
+    for place, arm in zip(places, arms, strict=True):
+        if received[place] is None:
+            received[place] = int(arm)
+        with muted():
+            rewards.append(reward_of(block[place], int(arm)))
+    return rewards
 
 
 def reward_of(user: User, arm: int) -> Any:

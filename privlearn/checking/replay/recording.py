@@ -25,7 +25,7 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """A spend, an opening of rows, or a release."""
+    """A spend, the beginning of a phase, an opening of rows, or a release."""
 
     what: str
     at: int
@@ -111,6 +111,9 @@ class Recorder:
         self._spends[token.id] = spend
         entry = self._ledger.entries[-1].model_dump_json()
         self._note("spend", token, token.users, self.nameless(entry))
+
+    def begun(self, token: Token[Any], users: range) -> None:
+        self._note("begin", token, users, "")
 
     def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
         self._note("open", token, users, "", np.array(rows))

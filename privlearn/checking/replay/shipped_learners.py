@@ -51,6 +51,7 @@ class LearnerCase:
         options: further arguments of `assert_noninterference`.
         arrays: whether users must send arrays of the right shape.
         n_items: rows of the users' arrays, and the number of proper answers.
+        dim: columns of the users' arrays.
         cost: how many times slower a replay is than others; so many fewer are done.
     """
 
@@ -61,6 +62,7 @@ class LearnerCase:
     options: Mapping[str, Any] = field(default_factory=dict)
     arrays: bool = False
     n_items: int = N_ITEMS
+    dim: int = DIM
     cost: int = 1
 
     def __str__(self) -> str:
@@ -75,6 +77,8 @@ class Replays:
     moved: int
     runs: int
     seconds: float
+    operator_only: frozenset[str] = frozenset()
+    """Attributes that were not compared, see `Replay`."""
 
 
 def _newton(accountant: Any) -> OnePassNewtonMNL:
@@ -251,10 +255,10 @@ def replay_people(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
     """
     public = case.options["rule"].pattern == "public"
     people = (
-        returning_pair(seed, number, n_items=case.n_items, dim=DIM, users=USERS, public=public)
+        returning_pair(seed, number, n_items=case.n_items, dim=case.dim, users=USERS, public=public)
         for number in range(count(n=n))
     )
-    return _replayed(case, people, seed)
+    return replayed(case, people, seed)
 
 
 def replay_pairs(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
@@ -268,16 +272,23 @@ def replay_pairs(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
         count(n=n),
         seed,
         n_items=case.n_items,
-        dim=DIM,
+        dim=case.dim,
         users=USERS,
         positions=(FIRST - 1, FIRST),
         arrays=case.arrays,
     )
-    return _replayed(case, people, seed)
+    return replayed(case, people, seed)
 
 
-def _replayed(case: LearnerCase, people: Iterable[Pair], seed: int) -> Replays:
+def replayed(case: LearnerCase, people: Iterable[Pair], seed: int) -> Replays:
+    """Checks a learner on pairs of neighbours.
+
+    Raises:
+        InterferenceError, CheckError: as `assert_noninterference`, for the first pair that fails;
+            its number in the message is of ``seed``.
+    """
     start, pairs, moved, runs = time.perf_counter(), 0, 0, 0
+    hidden = set[str]()
     for number, (data, neighbour) in enumerate(people):
         try:
             result = assert_noninterference(
@@ -289,4 +300,5 @@ def _replayed(case: LearnerCase, people: Iterable[Pair], seed: int) -> Replays:
         pairs += 1
         moved += result.moved > 0
         runs += result.runs
-    return Replays(pairs, moved, runs, time.perf_counter() - start)
+        hidden |= set(result.operator_only)
+    return Replays(pairs, moved, runs, time.perf_counter() - start, frozenset(hidden))
