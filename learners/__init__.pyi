@@ -12,6 +12,7 @@ from .noisy_sgd import NoisySGD
 from .offers import Offer, Offers
 from .one_pass_newton import OnePassNewtonMNL
 from .pofw import DPPOFW
+from .private_arms import PrivateArms
 from .served import ServedMNL
 from .streaming import StreamLearner
 from .tofw import DPTOFW
@@ -31,6 +32,7 @@ __all__ = [
     "Offer",
     "Offers",
     "OnePassNewtonMNL",
+    "PrivateArms",
     "PrivateLeastSquares",
     "ServedBandit",
     "ServedMNL",
