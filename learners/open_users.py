@@ -71,7 +71,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
         self.forgetting = False
         self._shown: list[Shown[tuple[Own, Items], Act]] = []
         self._loose = 0  # how many of the last ones stand by themselves
-        self._heard: dict[int, float] = {}
+        self._heard: dict[int, Any] = {}
         self._null_answers: set[int] = set()  # whose rows are null whatever they answer
         learner._open_users = self
 
@@ -139,7 +139,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
         """Whether an open user has."""
         return user in self._heard
 
-    def answer(self, heard: Mapping[int, float]) -> None:
+    def answer(self, heard: Mapping[int, Any]) -> None:
         """Takes first answers of open users, by index; returns when on disk, with a store."""
         learner = self._learner
         self._heard.update(heard)
@@ -211,7 +211,9 @@ class OpenUsers(Generic[Own, Act, Heard]):
 
     def _delivered(self, users: range) -> tuple[Rows[Heard], Mask]:
         learner, first = self._learner, users.start
-        heard = np.array([self._heard.get(user, np.nan) for user in users], dtype=np.float64)
+        heard = np.full((len(users), *learner._answer_shape), np.nan)
+        for place, user in enumerate(users):
+            heard[place] = self._heard.get(user, np.nan)
         came = np.array([user in self._heard for user in users], dtype=np.bool_)
         usable = np.zeros(len(users), dtype=np.bool_)
 

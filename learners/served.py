@@ -100,12 +100,17 @@ class Served(Learner, Generic[Own, Act, Heard]):
         """The next users' own data as a block in arrays of our own, and whose are unusable."""
 
     @abstractmethod
-    def _heard(self, answer: Any) -> float:
-        """An answer as one number; one that cannot be used as a number that stands for that."""
+    def _heard(self, answer: Any) -> Any:
+        """An answer as one number, or an array of them; one that cannot be used as its like."""
+
+    @property
+    def _answer_shape(self) -> tuple[int, ...]:
+        """Of what `_heard` returns."""
+        return ()
 
     @abstractmethod
     def _replying(self, heard: Array) -> Callable[[Own, Act], Heard]:
-        """The users' side: rows to learn from, of answers that `_heard` read, shape (n,)."""
+        """The users' side: rows to learn from, of answers that `_heard` read, shape (n, ...)."""
 
     @abstractmethod
     def _to_show(self, action: Any, user: int) -> Any:

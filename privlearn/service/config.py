@@ -27,7 +27,13 @@ from privlearn.errors import DataError
 from privlearn.losses.budget_texts import Horizon, parse_budget
 from privlearn.losses.budgets import ApproxDP, Currency, GaussianDP
 from privlearn.service.exchange import Exchange, exchange_of
-from privlearn.service.learner_forms import Parameters, parameters_of, served_class, served_names
+from privlearn.service.learner_forms import (
+    Parameters,
+    parameters_of,
+    refusal_of,
+    served_class,
+    served_names,
+)
 from privlearn.service.quantities import Duration, Size
 from privlearn.storage.addresses import LONGEST_PATH
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
@@ -136,7 +142,7 @@ class Guarantee(_Table):
     """What every user, or every person, is promised."""
 
     budget: str
-    """rho=…, mu=… or epsilon=…,delta=…"""
+    """rho=…, mu=…, epsilon=…,delta=… or, for learners with Laplace noise or choices, epsilon=…"""
     users: Horizon
     """Arrival indices that are given out in all, public; under a rule visits, or slots of time."""
     side_information: tuple[str, ...] = ()
@@ -147,12 +153,12 @@ class Guarantee(_Table):
     @field_validator("budget")
     @classmethod
     def _is_budget(cls, text: str) -> str:
-        parse_budget(text)
+        parse_budget(text, pure=True)
         return text
 
     def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
         """The budget, and the currency to count an (ε, δ) promise in (all losses are Gaussian)."""
-        budget = parse_budget(self.budget)
+        budget = parse_budget(self.budget, pure=True)
         return budget, GaussianDP if isinstance(budget, ApproxDP) else None
 
 
@@ -179,7 +185,7 @@ class LearnerTable(_Table):
     @classmethod
     def _is_served(cls, name: str) -> str:
         if served_class(name) is None:
-            raise ValueError(_known(name, served_names()))
+            raise ValueError(refusal_of(name) or _known(name, served_names()))
         return name
 
     @model_validator(mode="after")
