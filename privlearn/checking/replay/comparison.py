@@ -138,7 +138,7 @@ def _compare_events(
 
 
 def check_phases(run: RecordedRun) -> None:
-    """Checks that every phase was begun before the first of its users came.
+    """Checks that every phase was begun before the first of its users was served.
 
     Raises:
         InterferenceError: one was not, so that whoever has seen rows may have chosen its end.
@@ -150,8 +150,8 @@ def check_phases(run: RecordedRun) -> None:
         phase = event.label, event.users.stop
         if event.at > event.users.start and phase not in begun:
             raise InterferenceError(
-                f"{_named(event)}: {event.at - event.users.start} of its users had come, whose "
-                "rows may have chosen where it ends"
+                f"{_named(event)}: {event.at - event.users.start} of its users had been "
+                "served, whose rows may have chosen where it ends"
             )
         begun.add(phase)
 

@@ -29,7 +29,8 @@ class TokenEvent:
 
     what: str
     at: int
-    """Number of users who had arrived; the public clock."""
+    """Number of users who had arrived, the public clock; when a phase begins, who had received
+    something, as a block of users is there before the first of them is served."""
     token: str
     """Its number; the whole id has the accountant's in it, which is random."""
     label: str
@@ -134,7 +135,7 @@ class Recorder:
         self.run.events.append(
             TokenEvent(
                 what,
-                self.clock,
+                len(self.run.outputs) if what == "begin" else self.clock,
                 token.id.rpartition("/")[2],
                 token.label,
                 users,

@@ -9,7 +9,7 @@ from faults import Fault, phases_leaking
 
 FOUND = {
     "ClockReadsRewards": "begin of 'rewards' .* then begin of 'rewards'",
-    "EndIsNotAnnounced": "3 of its users had come, whose rows may have chosen where it ends",
+    "EndIsNotAnnounced": "3 of its users had been served, whose rows may have chosen where it ends",
     "NullUsersDoNotCount": "begin of 'rewards' .* then begin of 'rewards'",
     "NullUsersAreSkipped": "open of 'rewards' .* then open of 'rewards'",
     "MeanOverUsableRewards": r"the public state depends on data .*: means_\n",
