@@ -5,6 +5,7 @@ from .batches import BatchLearner
 from .contextual import ServedBandit
 from .dpmnl import DPMNL
 from .hdb import DPHDB
+from .held_policy import HeldPolicy
 from .ldp_ols import LDPOLS
 from .ldp_sgd import LDPSGD
 from .least_squares import PrivateLeastSquares
@@ -27,6 +28,7 @@ __all__ = [
     "LDPSGD",
     "AsyncOffers",
     "BatchLearner",
+    "HeldPolicy",
     "Learner",
     "NoisySGD",
     "Offer",
