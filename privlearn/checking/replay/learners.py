@@ -113,9 +113,8 @@ def check_learner(
 
 
 def _people(way: LearnerCase, pairs: int, users: int, seed: int) -> Iterable[Any]:
-    sizes = {"n_items": way.n_items, "dim": way.dim, "users": users}
-    make = late_pairs if way.how == _LATE else generated_pairs
-    return make(pairs, seed, **sizes)
+    make: Callable[..., Iterable[Any]] = late_pairs if way.how == _LATE else generated_pairs
+    return make(pairs, seed, n_items=way.n_items, dim=way.dim, users=users)
 
 
 def _ways(learner: Learner, budget: Currency, users: int) -> list[LearnerCase]:
