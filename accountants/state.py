@@ -110,8 +110,8 @@ class AccountState:
         """Tokens that ended and whose history was dropped, by `fold`."""
         self.interactive = self.interleaved = False
         self._running = 0
-        self.open_phases: dict[tuple[str, int | None], list[range]] = {}
-        """Phases that began, and ended before their rows were opened; by label and plan item."""
+        self.open_phases: list[tuple[str, int | None, range]] = []
+        """Phases whose token ended before their rows were opened, with its label and plan item."""
         self.claims = Claims()
         self.resumable = is_resumable(opened)
         """Whether streams say how far they come, and are charged no further."""
@@ -327,20 +327,19 @@ class AccountState:
         self._check_resumable(entry.entry)
         account = self._account(entry.token)
         account.check_phase(entry)
-        left = self._phase_left(account)
-        if left is not None and left.stop != entry.stop:
+        left = [phase.stop for _, _, phase in self._phases_left(account)]
+        if left and entry.stop not in left:
             raise UsersError(
                 f"token {entry.token}: a phase to {entry.stop}, which began before as one to "
-                f"{left.stop}: an end stays where it was declared"
+                f"{left[0]}: an end stays where it was declared"
             )
 
-    def _phase_left(self, account: Account) -> range | None:
-        """The phase that a token's first one is the rest of."""
-        stream = account.stream
+    def _phases_left(self, account: Account) -> list[tuple[str, int | None, range]]:
+        """Open phases that a token's first one is the rest of."""
+        stream, of = account.stream, (account.label, account.planned)
         if stream is None or stream.phase != stream.users.start:
-            return None
-        left = self.open_phases.get((account.label, account.planned), [])
-        return next((phase for phase in left if stream.phase in phase), None)
+            return []
+        return [one for one in self.open_phases if one[:2] == of and stream.phase in one[2]]
 
     def _check_reach(self, entry: ReachEntry) -> None:
         self._check_resumable(entry.entry)
@@ -404,9 +403,10 @@ class AccountState:
 
     def _record_phase(self, checked: Checked[PhaseEntry]) -> None:
         account = self._account(checked.entry.token)
-        left = self._phase_left(account)
-        if left is not None:
-            self.open_phases[account.label, account.planned].remove(left)
+        for left in self._phases_left(account):
+            if left[2].stop == checked.entry.stop:
+                self.open_phases.remove(left)
+                break
         if account.stream is not None:
             account.stream.phase = checked.entry.stop
 
@@ -509,8 +509,8 @@ class AccountState:
         stream.freed = tuple(freed_after(stop, pieces_of(stream.loss, stream.users)))
         self.charged.end_early(account, stream)
         if stream.phase is not None and stream.reach < stream.phase:
-            left = self.open_phases.setdefault((account.label, account.planned), [])
-            left.append(range(stream.reach, stream.phase))
+            left = range(stream.reach, stream.phase)
+            self.open_phases.append((account.label, account.planned, left))
         item = self._item(account)
         if stream.freed and item is not None and not by_arrival(stream.loss):
             item.end_early(stop)
