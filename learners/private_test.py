@@ -35,8 +35,8 @@ from privlearn.values.validate import count, finite, probability
 
 _HYPOTHESES = {
     "iid": (
-        "users are new ones, who come in an order that does not depend on the coins, and earn "
-        "independently of each other; the mean reward may change, but not between users of one "
+        "users are new ones, come in an order that does not depend on the coins, and earn "
+        "independently of each other; mean rewards may change, but not between the users of one "
         "group; and whether a user gives a reward at all does not depend on the arm"
     ),
     "coin": (
@@ -44,6 +44,11 @@ _HYPOTHESES = {
         "does not depend on any arm that was shown"
     ),
 }
+
+
+_COINS = 0x7E57
+"""Keeps coins apart from what a simulation draws with the same seed: rewards that go with the coin
+would be an effect."""
 
 
 class Decision(NamedTuple):
@@ -93,8 +98,9 @@ class PrivateTest(PhaseLearner):
             the users and more.  A rate that is exceeded makes the test invalid.  "iid" only.
         assume: see above.
         reward_range: public ends of rewards; a reward outside is unusable.
-        random_state: seed of the public coins; default: drawn from the operating system at the
-            start, as it is in the ledger.  Whoever chooses when users come must not read it.
+        random_state: seed of the coins; default: drawn from the operating system at the start.  It
+            is in the ledger, and no secret from the users' data; but whoever chooses when users
+            come must not read it, or the order of users depends on the coins.
 
     Raises:
         ValueError: at `start`: fewer users than the first block has; a rate above the middle of the
@@ -114,7 +120,7 @@ class PrivateTest(PhaseLearner):
     def _check_params(self) -> None:
         super()._check_params()
         probability(alpha=self.alpha)
-        if self.assume not in _HYPOTHESES:
+        if self.assume not in tuple(_HYPOTHESES):
             raise ValueError(f"assume = {self.assume!r:.80}: must be 'iid' or 'coin'")
         if self.random_state is not None:
             count(random_state=self.random_state, at_least=0)
@@ -177,7 +183,8 @@ class PrivateTest(PhaseLearner):
     def _arms_in(self, users: range) -> Arms:
         """All orders of a group's arms are alike; made again from the seed and the first user."""
         if self._order[0] != users:
-            coins = np.random.default_rng([self._coin, users.start])
+            seed = np.random.SeedSequence(self._coin, spawn_key=(_COINS, users.start))
+            coins = np.random.default_rng(seed)
             groups = -(-len(users) // self.n_arms)
             order = coins.random((groups, self.n_arms)).argsort(axis=1)
             self._order = users, order.ravel()[: len(users)].astype(np.int64)
@@ -294,7 +301,6 @@ class PrivateTest(PhaseLearner):
             "params": self.get_params(),
             "clock": self.clock_,
             "phase": [self._phase.start, self._phase.stop],
-            "coins": self._coin,
             "sums": [sums.tolist() for sums in self._sums],
             "pairs": list(self._pairs),
             "most": self._most.tolist(),

@@ -181,6 +181,14 @@ def test_closed_testing_takes_the_smallest_mean_of_all_sets() -> None:
     assert closed(two).max() == pytest.approx(log_mean(two).item())
 
 
+def test_rounding_is_paid_for_each_user_and_each_noise() -> None:
+    tilt = np.array([-0.2, 0.1])
+    for sums in (1, 2):
+        exact, rounded = (BlockNoise(LAPLACE.law, sums, grid) for grid in (0.0, 0.01))
+        paid = rounded.log_moment(tilt, 5) - exact.log_moment(tilt, 5)
+        assert paid == pytest.approx(abs(tilt) * 0.01 * (10 + sums))
+
+
 def test_numbers_stay_finite_where_tests_end() -> None:
     for noise in (
         NONE,
@@ -255,7 +263,7 @@ def test_no_more_false_positives_than_alpha(mean: float, rate: float | None) -> 
 
 @pytest.mark.calibration
 def test_intervals_cover_at_all_times() -> None:
-    pairs, runs = Pairs(0.2), 1_000
+    pairs, runs = Pairs(0.2), 400
     process = EProcess(pairs, BlockNoise(LaplaceNoise(1.0)), tilts(pairs, 50_000, 0.05), (runs,))
     sums, sizes = simulated(np.random.default_rng(8), (0.2, 0.23), process, 80)
     low, high = (shift_bound(s, sums, sizes, process=process, alpha=0.025) for s in (1, -1))
