@@ -55,7 +55,8 @@ from privlearn.values.validate import Positive, assign, check_fields, count
 
 GROWTH_UNIT = 1024
 """`NoisyMaxBatches.growth` counts in so many parts of the scale, so that noise is exact."""
-_LARGEST_WEIGHT = 2**40
+LARGEST_WEIGHT = 2**40
+"""Of the whole numbers in `NoisyMaxBatches`."""
 _MOST_BATCHES = 2_000
 _LARGEST_EPSILON = 700  # that a `PureLoss` takes
 
@@ -235,8 +236,8 @@ def _check_batches(
             raise ValueError(f"{name}: has {len(numbers)} entries for {len(sizes)} batches")
         for number in numbers:
             count(**{name: number})
-            if number > _LARGEST_WEIGHT:
-                raise ValueError(f"{name} = {number}: must be at most {_LARGEST_WEIGHT}")
+            if number > LARGEST_WEIGHT:
+                raise ValueError(f"{name} = {number}: must be at most {LARGEST_WEIGHT}")
     if min(growth) < GROWTH_UNIT:
         raise ValueError(f"growth = {min(growth)}: must be at least {GROWTH_UNIT}, no growth")
 
