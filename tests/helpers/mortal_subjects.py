@@ -31,6 +31,7 @@ from privlearn.learners import (
     Offers,
     OnePassNewtonMNL,
     PrivateArms,
+    PrivateExperts,
     PrivateTest,
 )
 from privlearn.learners.least_squares import PrivateLeastSquares
@@ -127,7 +128,17 @@ def _steps(learner: Any, users: int, step: Callable[[slice], None]) -> Iterator[
 
 # Learners -----------------------------------------------------------------------------------------
 
-_ESTIMATES = ("theta_", "precision_", "gram_", "coef_", "means_", "stds_", "pulls_", "e_value_")
+_ESTIMATES = (
+    "theta_",
+    "precision_",
+    "gram_",
+    "coef_",
+    "means_",
+    "stds_",
+    "pulls_",
+    "e_value_",
+    "redraws_",
+)
 
 
 def _estimates(learner: Any) -> tuple[Array, ...]:
@@ -211,6 +222,20 @@ def _arms(learner: Any, part: slice) -> None:
         return np.asarray(np.clip(own.context[:, 0] * (arms - 1), -1, 1))
 
     learner.play(_numbers(3, 2000, 3)[part] / 3, reward)
+
+
+def _losses(learner: Any, part: slice) -> None:
+    """Losses of three experts; every eleventh user gives none that can be used."""
+    luck = np.abs(_numbers(7, 2000, 3)[part]) / 4 * [1.0, 0.5, 0.8]
+    luck[np.arange(part.start, part.stop) % 11 == 0] = np.nan
+    at = [0]
+
+    def respond(experts: Any) -> Array:
+        here = slice(at[0], at[0] + len(experts))
+        at[0] = here.stop
+        return luck[here]
+
+    learner.play(part.stop - part.start, respond)
 
 
 def _phases(learner: Any, part: slice) -> None:
@@ -441,6 +466,7 @@ SUBJECTS: dict[str, Subject] = {
         budget=PureDP("0.5"),
     ),
     "PrivateTest": _joint(partial(PrivateTest, random_state=5), _phases, 600, 250),
+    "PrivateExperts": _joint(partial(PrivateExperts, 3), _losses, 600, 60),
     "DPTOFW whitened": _central(partial(DPTOFW, dim=3, method="whitened"), 600, 500),
     "DPPOFW thresholds": _central(partial(DPPOFW, _BALL, method="thresholds"), 600, 250),
     "DPPOFW choices": _central(partial(DPPOFW, _BALL, method="choices"), 600, 250),

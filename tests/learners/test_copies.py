@@ -36,6 +36,7 @@ from privlearn.learners import (
     Offers,
     OnePassNewtonMNL,
     PrivateArms,
+    PrivateExperts,
     PrivateTest,
     WhitenedDescent,
 )
@@ -107,6 +108,12 @@ class Leader:
         self.means[arm] = mean
 
 
+EXPERTS: Market = {"n_experts": ARMS, "first_block": 6, "loss_range": (-1, 1)}
+POLICIES: Market = {
+    "policies": lambda contexts: np.stack([contexts[:, 0] > 0, contexts[:, 1] > 0], axis=1),
+    "n_actions": ARMS,
+    "dim": DIM,
+}
 PHASES: Market = {"n_arms": ARMS, "reward_range": (-1, 1)}
 
 LEARNERS: dict[type, list[Callable[[], Any]]] = {
@@ -118,6 +125,10 @@ LEARNERS: dict[type, list[Callable[[], Any]]] = {
     PrivateArms: [joint(PrivateArms, first_phase=2, **PHASES)],
     HeldPolicy: [joint(HeldPolicy, policy=Leader(), hold=3, **PHASES)],
     PrivateTest: [joint(PrivateTest, users=130, random_state=1, **PHASES)],
+    PrivateExperts: [
+        joint(PrivateExperts, **EXPERTS),
+        joint(PrivateExperts, **EXPERTS, **POLICIES),
+    ],
     DPPOFW: [central(DPPOFW, LpBall(DIM, 1, 2.0), method=how) for how in ("thresholds", "choices")],
     DPTOFW: [central(DPTOFW, DIM, method=how) for how in ("plain", "buffered", "whitened")],
     NoisySFW: [central(NoisySFW, DIM)],
@@ -242,6 +253,30 @@ def blocks_of_phases(learner: Any, hands: Hands) -> None:
         hands.after()
 
 
+def one_by_one_losses(learner: Any, hands: Hands) -> None:
+    for t in range(USERS):
+        learner.select(*([] if learner.dim is None else [hands.hand("context", CONTEXTS[t])]))
+        hands.after()
+        learner.observe(hands.hand("losses", CONTEXTS[t][:ARMS]))
+        hands.after()
+
+
+def blocks_of_losses(learner: Any, hands: Hands) -> None:
+    def respond(*given: Any) -> Any:
+        *own, shown = given
+        found = hands.hand("answers", np.cos(np.arange(ARMS) + np.array(shown)[:, None]))
+        if isinstance(hands, Reused):
+            hands.lent += [*(own[0] if own else ()), shown]
+            found = found.copy()
+            hands.after()
+        return found
+
+    for start, stop in ((0, 9), (9, USERS)):
+        contexts = hands.hand("block", CONTEXTS[start:stop])
+        learner.play(stop - start if learner.dim is None else contexts, respond)
+        hands.after()
+
+
 def played(features: Any, answer: Callable[[Any, Any], Any]) -> Callable[[Any, Hands], None]:
     """In blocks of users; the users' side writes to all that it gets, and to what it gave."""
 
@@ -347,6 +382,8 @@ def ways(kind: type) -> list[Callable[[Any, Hands], None]]:
         return [one_by_one_items, *ITEMS_WAYS]
     if kind in (DPHDB, PrivateLeastSquares, DPUCB):
         return [one_by_one_arms, *ARMS_WAYS]
+    if kind is PrivateExperts:
+        return [one_by_one_losses, blocks_of_losses]
     if issubclass(kind, PhaseLearner):
         return [one_by_one_phases, blocks_of_phases]
     if kind in (RandomAssortments, NonPrivateMNL):

@@ -22,6 +22,7 @@ from privlearn.errors import CheckError
 from privlearn.learners.base import Learner
 from privlearn.learners.contextual import ServedBandit
 from privlearn.learners.phases import PhaseLearner
+from privlearn.learners.private_experts import PrivateExperts
 from privlearn.learners.served import ServedMNL
 from privlearn.learners.streaming import StreamLearner
 from privlearn.losses.budgets import ZCDP, Currency
@@ -154,6 +155,11 @@ def _kind(learner: Learner) -> _Kind:
         case PhaseLearner():
             one, block = pulled(contexts=False), pulled(_BLOCK, contexts=False)
             return _Kind(one, block, offered(arms=True, contexts=False), (learner.n_arms, 1))
+        case PrivateExperts():
+            wide = learner.n_experts if learner.n_actions is None else learner.n_actions
+            how: dict[str, Any] = {"contexts": learner.dim is not None, "losses": wide}
+            one, block = pulled(**how), pulled(_BLOCK, **how)
+            return _Kind(one, block, offered(_WAIT, arms=True, **how), (learner.dim or wide, 1))
         case StreamLearner():
             sizes = learner._dim, 1
             return _Kind(examples(), examples(_BLOCK), None, sizes, CentralAccountant)

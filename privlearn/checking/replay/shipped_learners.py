@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from privlearn.accountants import CentralAccountant
 from privlearn.checking.replay.check import assert_noninterference
 from privlearn.checking.replay.populations import Person, generated_pairs, returning_pair
@@ -27,6 +29,7 @@ from privlearn.learners import (
     NoisySGD,
     OnePassNewtonMNL,
     PrivateArms,
+    PrivateExperts,
     PrivateLeastSquares,
     PrivateTest,
     WhitenedDescent,
@@ -162,7 +165,24 @@ def _without_context(kind: Any, **options: Any) -> Callable[[Any], Any]:
     return lambda accountant: kind(**options).start(accountant)
 
 
+def _experts(**options: Any) -> Callable[[Any], Any]:
+    return _without_context(PrivateExperts, n_experts=CLASSES, first_block=FIRST, **options)
+
+
+def _first_number(contexts: Any) -> Any:
+    """A policy: one action for positive first numbers, the other for all else."""
+    return (contexts[:, 0] > 0).astype(int)
+
+
+def _by_size(contexts: Any) -> Any:
+    """A policy that names no action for contexts that are too large."""
+    return np.round(np.abs(contexts).max(axis=1))
+
+
+_policies = _experts(policies=[_first_number, _by_size], n_actions=CLASSES, dim=INPUTS)
+_ACTIONS = pulled(3, losses=CLASSES)
 _pulled = partial(pulled, contexts=False)
+_advised = partial(pulled, contexts=False, losses=CLASSES)
 _HELD = _without_context(HeldPolicy, policy=_Leader(), n_arms=CLASSES, hold=2)
 
 _CORNERS = Polytope([[1.0, 0, 0, 0], [0, 2.0, 0, 0], [0, 0, -1.0, 1.0], [-1.0, -1.0, 0, 0]])
@@ -241,6 +261,10 @@ LEARNER_CASES = (
             ("PrivateTest", "one by one", _test(), _pulled(), _PURE, 110),
             ("PrivateTest", "coins alone, in blocks", _test(assume="coin"), _pulled(40), {}, 110),
             ("PrivateTest", "three arms", _test(3), _pulled(70), _PURE, 160),
+            ("PrivateExperts", "one by one", _experts(), _advised(), {}, 16),
+            ("PrivateExperts", "central", _experts(), _advised(3), _PURE | _CENTRAL, 16),
+            ("PrivateExperts", "policies", _policies, pulled(losses=CLASSES), {}, 16),
+            ("PrivateExperts", "policies, in blocks", _policies, _ACTIONS, _PURE, 16),
         )
     ),
 )
@@ -288,6 +312,7 @@ PEOPLE_CASES = (
         for learner, how, factory, protocol, rule, users in (
             ("PrivateArms", "people", _arms(), _pulled(people=True), _once(most=2), USERS),
             ("HeldPolicy", "people", _HELD, _pulled(3, people=True), _PUBLIC, USERS),
+            ("PrivateExperts", "people", _experts(), _advised(people=True), _POOLED, 16),
             (
                 "PrivateTest",
                 "people",

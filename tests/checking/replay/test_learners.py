@@ -32,7 +32,9 @@ USERS, N_ITEMS, DIM = 10, 6, 2
 PAIRS = 80
 """Per learner that serves items; shared by the ways of running it, at least 7 for each."""
 OTHER_PAIRS = 60
-"""Per learner of rows or rewards; fewer where a run has more users."""
+"""Per learner of rows or rewards."""
+DECIDING = {"PrivateArms", "HeldPolicy", "PrivateTest", "PrivateExperts"}
+"""A third as many pairs, and fewer where a run has more users."""
 ASSORTING = {"OnePassNewtonMNL", "DPMNL"}
 
 
@@ -70,8 +72,9 @@ DPMNL_CASES = (
 def share_of(way: LearnerCase) -> int:
     """How many pairs of its learner's a way of running it gets."""
     ways = sum(other.learner == way.learner for other in (*LEARNER_CASES, *DPMNL_CASES))
-    pairs = PAIRS if way.learner in ASSORTING else OTHER_PAIRS * USERS // way.users
-    return max(pairs // ways, 4)
+    if way.learner in DECIDING:
+        return max(OTHER_PAIRS // 3 * USERS // way.users // ways, 5)
+    return (PAIRS if way.learner in ASSORTING else OTHER_PAIRS) // ways
 
 
 def newton(accountant: Any) -> OnePassNewtonMNL:
@@ -82,8 +85,7 @@ def newton(accountant: Any) -> OnePassNewtonMNL:
 def test_all_learners_are_there() -> None:
     names = {way.learner for way in LEARNER_CASES}
     others = {"DPTOFW", "DPPOFW", "DPHDB", "PrivateLeastSquares", "NoisySGD", "WhitenedDescent"}
-    in_phases = {"PrivateArms", "HeldPolicy", "PrivateTest"}
-    assert names == ASSORTING | others | in_phases
+    assert names == ASSORTING | others | DECIDING
     kinds = {name: getattr(privlearn.learners, name) for name in privlearn.learners.__all__}
     shipped = {
         name
