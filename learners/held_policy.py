@@ -165,6 +165,7 @@ class HeldPolicy(PhaseLearner):
 
     ``HeldPolicy(MAB([0, 1, 2], LearningPolicy.UCB1()), n_arms=3)`` is all that MABWiser needs.  A
     `PrivateArms` has two to four times less regret: it knows how much noise is in which mean.
+    Policies that count successes, as those with Beta posteriors do, do not learn from means.
 
     Privacy: as of `PrivateArms`.
 
