@@ -26,7 +26,7 @@ from privlearn.learners.e_process import (
     BlockNoise,
     EProcess,
     Pairs,
-    closed,
+    corrected,
     first_pairs,
     pairs_of_block,
     passes,
@@ -117,7 +117,7 @@ def decided(case: Case, epsilon: float | None, runs: int, seed: int) -> tuple[Ar
     when, said = np.full(runs, case.horizon), np.zeros((runs, arms - 1))
     for users, n, sums in blocks(case, noise, pairs, runs, seed):
         process.add(sums, n)
-        made = passes(closed(process.log_sides), ALPHA)
+        made = passes(corrected(process.log_sides), ALPHA)
         new = made.any(axis=(1, 2)) & (when == case.horizon)
         when[new] = users
         said = np.where(said == 0, made @ np.array([1.0, -1.0]), said)
@@ -270,7 +270,12 @@ def dp_sprt(
 
 
 def sprt(runs: int, jobs: int) -> tuple[list[Table], dict[str, Any]]:
-    """DP-SPRT decides between two known means of one stream; an A/B test is none, so twice."""
+    """DP-SPRT decides between two means of one stream, which it is told; for A/B it is run twice.
+
+    It is ε-DP for one stop, however often it looks, in real arithmetic: what leaves is when it
+    stops and for which mean.  Its noise is drawn in doubles.  "Pairs" has its error guarantees for
+    an effect of the size and sign that it is told; "all users see B" knows the base rate as well.
+    """
     if find_spec("dpsprt") is None:
         return [], {}
     rows, numbers, n = [], {}, min(runs, 400)

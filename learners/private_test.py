@@ -21,7 +21,7 @@ from privlearn.learners.e_process import (
     BlockNoise,
     EProcess,
     Pairs,
-    closed,
+    corrected,
     first_pairs,
     pairs_of_block,
     passes,
@@ -211,10 +211,11 @@ class PrivateTest(PhaseLearner):
         self._sums.append(np.array(sums, dtype=float))
         self._pairs.append(self._groups_of(users))
         self._process.add(sums, self._pairs[-1])
-        evidence = closed(self._process.log_sides)
-        self._most = np.maximum(self._most, evidence.max(axis=-1))
+        evidence = corrected(self._process.log_sides)
+        best = evidence.max(axis=-1)
+        self._most = np.maximum(self._most, best)
         way = np.sign(evidence[:, 0] - evidence[:, 1])
-        self._said = np.where((self._said == 0) & passes(self._most, self.alpha), way, self._said)
+        self._said = np.where((self._said == 0) & passes(best, self.alpha), way, self._said)
 
     # What is known ------------------------------------------------------------------------------
 
@@ -231,18 +232,16 @@ class PrivateTest(PhaseLearner):
 
     @property
     def e_value_(self) -> float | Array:
-        """Evidence now that the arm differs from the control, corrected for all arms.
+        """Evidence now that the arm is better, or that it is worse, than the control.
 
-        1 at first; of two arms a number, of more an array of shape (K−1,), for arms 1..K−1.
+        Corrected for both directions and all arms: 1/(2K − 2) at first, and 1/alpha decides.  Of
+        two arms a number, of more an array of shape (K−1,), for arms 1..K−1.
         """
-        return self._shaped(_exp(closed(self._process.log_sides).max(axis=-1)))
+        return self._shaped(_exp(corrected(self._process.log_sides).max(axis=-1)))
 
     @property
     def p_value_(self) -> float | Array:
-        """min(1, 1/largest e-value so far), a p-value at any time, corrected for all arms.
-
-        Shape as of ``e_value_``.
-        """
+        """min(1, 1/largest e-value so far), a p-value at any time; shape as of ``e_value_``."""
         return self._shaped(1 / _exp(self._most))
 
     def _shaped(self, values: Array) -> float | Array:
@@ -264,10 +263,12 @@ class PrivateTest(PhaseLearner):
     def interval(self, level: float | None = None) -> Array:
         """Where the difference of mean rewards lies, arm minus control, if it is constant.
 
-        The true difference is in it at all times together with probability at least ``level``, for
-        all arms together.  With a declared rate the control's mean is at most that; users without a
-        reward count as the lowest.  All that can be before any block has ended; nan if the data
-        leave no difference, as they do with probability 1 − level or if the hypothesis is wrong.
+        The true differences of all arms are in theirs at all times with probability at least
+        ``level``.  With the default level that holds together with all that ``decision_`` says, and
+        an arm is said to be better, or worse, when its interval leaves 0.  With a declared rate the
+        control's mean is at most that; users without a reward count as the lowest.  All that can be
+        before any block has ended; nan if the data leave no difference, as they do with probability
+        1 − level or if the hypothesis is wrong.
 
         Args:
             level: default 1 − alpha.

@@ -13,7 +13,7 @@ from resuming import die
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.errors import ProvenanceError
 from privlearn.learners import PrivateTest
-from privlearn.learners.e_process import BlockNoise, EProcess, Pairs, closed, tilts
+from privlearn.learners.e_process import BlockNoise, EProcess, Pairs, tilts
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
@@ -76,7 +76,7 @@ def test_the_e_process_is_that_of_what_was_released() -> None:
         process = EProcess(pairs, noise, tilts(pairs, 4_000 // n_arms, 0.1), (n_arms - 1,))
         for released, groups in zip(releases, test.public_state()["pairs"], strict=True):
             process.add(released if n_arms == 2 else released[1:] - released[0], groups)
-        expected = np.exp(closed(process.log_sides).max(axis=-1))
+        expected = np.exp(process.log_sides.max(axis=-1)) / (2 * n_arms - 2)
         assert np.atleast_1d(test.e_value_) == pytest.approx(expected, rel=1e-5)
         assert (np.atleast_1d(test.p_value_) <= 1 / expected * (1 + 1e-5)).all()
 
@@ -99,6 +99,8 @@ def test_it_decides_in_either_direction_and_for_several_arms() -> None:
         shift = np.array(means[1:]) - means[0]
         assert ((low <= shift) & (shift <= high)).all()
         assert (high - low < 0.25).all()
+        assert ((low > 0) == np.isin(np.arange(1, len(means)), wins)).all()
+        assert ((high < 0) == np.isin(np.arange(1, len(means)), loses)).all()
         narrow, wide = test.interval(0.5), test.interval(0.999)
         assert (np.diff(narrow) < np.diff(wide)).all()
     assert begun(PrivateTest()).interval().tolist() == [-1.0, 1.0]
