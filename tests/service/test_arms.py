@@ -90,7 +90,8 @@ def test_bodies_and_rewards_that_are_none(tmp_path: Path) -> None:
 def test_a_test_tells_its_evidence(tmp_path: Path) -> None:
     async def work(service: Local) -> None:
         told = await results(service)
-        assert (told["e_values"], told["p_values"], told["intervals"]) == ([1], [1], [[-1, 1]])
+        assert (told["p_values"], told["intervals"]) == ([1], [[-1, 1]])
+        assert told["e_values"][0] <= 1
         for _ in range(207):  # blocks of 100 and 106, and one visitor after them
             offer = service.books.offers.select()
             service.books.offers.observe(offer.id, offer.items)
