@@ -44,6 +44,7 @@ def test_arms_need_no_body_and_tell_results(tmp_path: Path) -> None:
     async def work(service: Local) -> None:
         told = await results(service)
         assert (told["means"], told["pulls"], told["visitors"]) == ([None] * 3, [0] * 3, 0)
+        assert told["best_arm"] is None
         headers = service.json_of("serve")
         for _ in range(30):
             answer = await service.http.post("/v1/recommend", content=b"", headers=headers)
