@@ -274,7 +274,7 @@ class HeldPolicy(PhaseLearner):
 
     @property
     def pulls_(self) -> Arms:
-        """How many users had each arm in the phases that were learned from, shape (K,)."""
+        """How many users of each arm were counted in the phases that were learned, shape (K,)."""
         return copied(self._pulls)
 
     def public_state(self) -> dict[str, Any]:

@@ -312,7 +312,7 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         good = (rewards >= self._low) & (rewards <= self._high)
         scaled = (rewards - self._low) / (self._high - self._low) - self.missing
         scaled[~good] = np.nan
-        return cast(Array, scaled[:, None])
+        return scaled[:, None]
 
     def _usable_answers(self, answer: Array) -> Mask:
         return np.isfinite(answer[:, 0])

@@ -103,7 +103,7 @@ class PrivateArms(PhaseLearner):
         self._information[arm] += information
         self._weighed[arm] += information * float(total[0]) / m
         self._pulls[arm] += m
-        left = self._board.users.stop - users.stop
+        left = self._board.users.stop - self._phase.stop
         if self.memory is not None:
             left = min(left, self.memory)
         self._arm = imed_arm(self._means(), _VARIANCE * self._information, left)
@@ -126,7 +126,7 @@ class PrivateArms(PhaseLearner):
 
     @property
     def pulls_(self) -> Arms:
-        """How many users had each arm in the phases that were learned from, shape (K,)."""
+        """How many users of each arm were counted in the phases that were learned, shape (K,)."""
         return copied(self._pulls)
 
     @property
