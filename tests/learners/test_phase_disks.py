@@ -84,7 +84,7 @@ def life(path: Path) -> None:
     if before:
         if before[-1]["entry"] == "close":
             return
-        accountant = JointAccountant.resume(path, noise=noise)
+        accountant: Any = JointAccountant.resume(path, noise=noise)
     else:
         Path(path).unlink(missing_ok=True)
         accountant = JointAccountant(
