@@ -98,6 +98,8 @@ class PrivateTest(PhaseLearner):
             the users and more.  A rate that is exceeded makes the test invalid.  "iid" only.
         assume: see above.
         reward_range: public ends of rewards; a reward outside is unusable.
+        delay: users at the end of each block who are shown its arms and not counted, while those
+            before them answer: about as many as come while one decides, where users overlap.
         random_state: seed of the coins; default: drawn from the operating system at the start.  It
             is in the ledger, and no secret from the users' data; but whoever chooses when users
             come must not read it, or the order of users depends on the coins.
@@ -114,6 +116,7 @@ class PrivateTest(PhaseLearner):
     rate_at_most: float | None = None
     assume: Assume = "iid"
     reward_range: tuple[float, float] = (0.0, 1.0)
+    delay: int = 0
     random_state: int | None = None  # type: ignore[assignment]  # the base's is a number
     missing = 0.0  # 1/2 would raise the mean above a declared rate: no supermartingale
 
@@ -153,7 +156,7 @@ class PrivateTest(PhaseLearner):
         pairs = Pairs(self._scaled_rate, self.assume)
         noise = BlockNoise(law, 1 if self.n_arms == 2 else 2, grid.step)
         self._first = self._fixed("first_pairs", lambda: first_pairs(pairs, noise))
-        users, needed = len(accountant.users), self.n_arms * self._first
+        users, needed = len(accountant.users), self.n_arms * self._first + self.delay
         if needed > users:
             raise ValueError(
                 f"the first block has {needed} users, and the accountant {users}: more users, a "
