@@ -177,6 +177,8 @@ def assert_answers_in_any_order(
     offers: Callable[..., Any] = Offers,
     rule: Participation | None = None,
     arms: bool = False,
+    contexts: bool = True,
+    losses: int | None = None,
     seconds: float = 60.0,
 ) -> None:
     """Serves users in several orders of their answers; raises if anything else is not the same.
@@ -194,7 +196,7 @@ def assert_answers_in_any_order(
         seed: of the noise, which is the same in all of them, and of the orders.
         offers: makes what serves, `Offers` if not given.
         rule: of participation; users then have an ``id``.
-        arms: the learner pulls arms.
+        arms, contexts, losses: as for `offered`.
         seconds: for everything together.
 
     Raises:
@@ -204,7 +206,15 @@ def assert_answers_in_any_order(
     n, who = len(users), "the learner"
 
     def run(order: int, limit: TimeLimit) -> Any:
-        protocol = offered(wait, order=order, offers=offers, people=rule is not None, arms=arms)
+        protocol = offered(
+            wait,
+            order=order,
+            offers=offers,
+            people=rule is not None,
+            arms=arms,
+            contexts=contexts,
+            losses=losses,
+        )
 
         def body(accountant: Any, on: Sequence[Any], observer: Recorder, note: Note) -> None:
             canonical = CanonicalForm({"accountant": accountant}, objects=True)
