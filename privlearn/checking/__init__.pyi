@@ -7,6 +7,7 @@ from .laws.row_maps import check_row_local
 from .leased import UnderLease
 from .replay.check import Replay, assert_noninterference, assert_pipeline_noninterference
 from .replay.interleavings import Tardy, assert_answers_in_any_order, offered
+from .replay.learners import LearnerReport, check_learner
 from .replay.populations import Person, generated_pairs, returning_pair
 from .replay.protocols import AssortmentLearner, InteractionProtocol, User, serve_people
 from .sampling.check import black_box
@@ -18,6 +19,7 @@ __all__ = [
     "Evidence",
     "ExactResult",
     "InteractionProtocol",
+    "LearnerReport",
     "Person",
     "Replay",
     "SamplingTarget",
@@ -33,6 +35,7 @@ __all__ = [
     "assert_survives",
     "black_box",
     "check_domain",
+    "check_learner",
     "check_loss",
     "check_mechanism",
     "check_row_local",

@@ -48,23 +48,49 @@ def released_by(mechanism: Any, rows: Rows[Any], token: Token[Any]) -> tuple[Any
         released = mechanism.release(rows, token)
         return released, getattr(released, "value", released)
     with mechanism.open(token) as stream:
-        return appended_to(stream, rows)
+        if not (has_phases(stream) or hasattr(stream, "next_end")):
+            released = stream.append(rows)
+            return released, getattr(released, "value", released)
+        return _part_by_part(mechanism, stream, rows)
 
 
-def appended_to(stream: Any, rows: Rows[Any]) -> tuple[Any, Any]:
-    """The same for a stream that is open; one with public batches takes one after the other."""
-    if not hasattr(stream, "next_end"):
-        released = stream.append(rows)
-        return released, getattr(released, "value", released)
-    at, stop, parts = rows.users.start, rows.users.stop, []
-    while at < stop:
-        end = min(stream.next_end, stop)
-        released = stream.append(rows.slice(range(at, end)))
+def _part_by_part(mechanism: Any, stream: Any, rows: Rows[Any]) -> tuple[Any, Any]:
+    """In its public batches, or in phases of one user, two, three, …"""
+    at, parts = rows.users.start, list[Any]()
+    while at < rows.users.stop:
+        end = at + 1 + len(parts) if has_phases(stream) else stream.next_end
+        users = range(at, min(end, rows.users.stop))
+        released = appended(mechanism, stream, rows.slice(users))
         parts += [] if released is None else [released]
-        at = end
+        at = users.stop
     if not parts:
         raise CheckError(f"{len(rows)} rows do not complete the first batch: nothing is let out")
     return parts[-1], np.stack([part.value for part in parts])
+
+
+def has_phases(stream: Any) -> bool:
+    """Whether an open stream takes phases, which are declared before their rows come."""
+    return hasattr(stream, "begin") and hasattr(stream, "end")
+
+
+def appended(mechanism: Any, stream: Any, rows: Rows[Any]) -> Any:
+    """What an open stream releases of the next rows, in a phase of their own if it takes phases."""
+    if not has_phases(stream):
+        return stream.append(rows)
+    begin_phase(mechanism, stream, rows.users)
+    return stream.end(rows)
+
+
+def begin_phase(mechanism: Any, stream: Any, users: range) -> None:
+    """Declares a phase; of several sums each user is in one, added or taken away, in turn."""
+    outputs = getattr(mechanism, "outputs", 1)
+    if outputs == 1:
+        stream.begin(users.stop)
+        return
+    signs = np.zeros((len(users), outputs), dtype=np.int8)
+    for place, user in enumerate(users):
+        signs[place, user % outputs] = -1 if user // outputs % 2 else 1
+    stream.begin(users.stop, signs)
 
 
 def accepted_users(mechanism: Any, adjacency: Adjacency, most: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from privlearn.contract.partial_sums import partial_sum as partial_sum
 from privlearn.contract.spends import Arithmetic as Arithmetic
@@ -32,6 +32,14 @@ class ReleaseObserver(Protocol):
 
     def released(self, token: Token[Any], value: Array) -> Array:
         """A value is about to leave; what is returned leaves instead."""
+
+
+@runtime_checkable
+class PhaseObserver(ReleaseObserver, Protocol):
+    """A check that sees when phases begin, too."""
+
+    def begun(self, token: Token[Any], users: range) -> None:
+        """A phase of these users began."""
 
 
 class RecordedToken(Protocol):

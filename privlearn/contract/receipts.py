@@ -20,6 +20,7 @@ from privlearn.contract.issuing import (
     Mint,
     Outcome,
     Past,
+    PhaseObserver,
     RecordedToken,
     ReleasedValue,
 )
@@ -382,7 +383,9 @@ class Receipt(_Spent):
                     f"stop = {stop!r}: must lie in {self._phase + 1}..{self._token.users.stop}"
                 )
             self._recording(self._issuer.record_phase, self._token, stop)
-            self._phase = stop
+            phase, self._phase = range(self._phase, stop), stop
+        if self._past is None and isinstance(self._issuer.observer, PhaseObserver):
+            self._issuer.observer.begun(self._token, phase)
 
     def open(self, rows: Rows[Any]) -> Array:
         """Contributions of the rows, clipped by the stated domain; shape (n, domain.size).

@@ -20,6 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cache, wraps
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
@@ -342,6 +343,7 @@ class _Checks:
         ended = {body["token"] for body in bodies if body["entry"] == "retire"}
         self._open = [b for b in bodies if b["entry"] == "spend" and b["token"] not in ended]
         self._bodies = bodies
+        found.problems += phase_problems(bodies, done=life.done)
         self._state = None
         if life.states:
             done, self._clock, state = life.states[-1]
@@ -431,6 +433,39 @@ class _Checks:
             first = max(spend["users"][0], self._released(spend))
             lost.update(range(first, self._reached(spend)))
         return len(lost)
+
+
+def phase_problems(bodies: list[dict[str, Any]], *, done: bool) -> list[str]:
+    """Whether phases cover their users, in order, each in one that ends where it was declared."""
+    tokens = {b["token"]: b for b in bodies if b["entry"] == "issue"}
+    at = {token: int(b["users"][0]) for token, b in tokens.items()}
+    ends: dict[str, dict[int, int]] = {}  # of the phase that a user is in, by label
+    problems, labels = [], {token: b["label"] for token, b in tokens.items()}
+    released: dict[str, list[range]] = {}
+    opened = dict(at)
+    for body in bodies:
+        if body["entry"] == "phase":
+            token, stop = body["token"], int(body["stop"])
+            known = ends.setdefault(labels[token], {})
+            for user in range(at[token], stop):
+                if known.setdefault(user, stop) != stop:
+                    problems.append(f"user {user} was in a phase to {known[user]}, then to {stop}")
+            at[token] = stop
+        elif body.get("upto") is not None and labels.get(body.get("token"), "") in ends:
+            token, upto = body["token"], int(body["upto"])
+            part = range(opened[token], upto)
+            if ends[labels[token]].get(part.start) != upto:
+                problems.append(f"a phase of {part} was released, which was not declared")
+            released.setdefault(labels[token], []).append(part)
+            opened[token] = upto
+    for label, parts in released.items():
+        if any(b.start < a.stop for a, b in pairwise(parts)):
+            problems.append(f"phases of {label!r} overlap: {parts}")
+    for label, known in ends.items():
+        users = [range(*map(int, b["users"])) for b in tokens.values() if b["label"] == label]
+        if done and set(known) != set(users[0]):
+            problems.append(f"phases of {label!r} do not cover {users[0]}")
+    return problems
 
 
 Kind = Literal["mixed", "row", "power"]

@@ -23,7 +23,13 @@ from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable
 from privlearn.checking.neighbours import each_float, with_leaf
 from privlearn.checking.power import noted
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.stream_runs import fixed_users, released_by
+from privlearn.checking.stream_runs import (
+    appended,
+    begin_phase,
+    fixed_users,
+    has_phases,
+    released_by,
+)
 from privlearn.checking.targets import SamplingTarget, has_own_equality, sampling_target
 from privlearn.contract.receipts import Released
 from privlearn.errors import CheckError, HorizonError, LossExceedsTokenError, TokenSpentError
@@ -509,13 +515,44 @@ def check_stream_takes_users_in_order(case: Case) -> LawFinding:
     return "in order, each once"
 
 
-def _accepts(case: Case, rows: Rows[Any], order: list[range]) -> bool:
+def check_phases_end_where_declared(case: Case) -> LawFinding:
+    """Rows of a stream in phases are opened in a phase that was begun, which takes them all."""
+    n = len(case.users)
+    wrong: dict[str, list[tuple[str, range]]] = {
+        "opens rows of no phase": [("end", range(2))],
+        "ends a phase early": [("begin", range(3)), ("end", range(2))],
+        "ends a phase late": [("begin", range(2)), ("end", range(3))],
+        "ends a phase twice": [("begin", range(2)), ("end", range(2)), ("end", range(2))],
+        "begins a phase within another": [("begin", range(3)), ("begin", range(2))],
+        "begins a phase of nobody": [("begin", range(0))],
+        "begins a phase beyond its last user": [("begin", range(n + 1))],
+    }
+    if not case.stream or n < 3 or not has_phases(_opened(case)):
+        raise NotApplicable("no stream of phases")
+    for what, steps in wrong.items():
+        stream = _opened(case)
+        try:
+            for step, users in steps:
+                if step == "begin":
+                    begin_phase(case.mechanism, stream, users)
+                else:
+                    stream.end(case.rows.slice(users))
+        except Exception:
+            continue
+        raise Broken(f"it {what}")
+    return f"{len(wrong)} mistakes are refused"
+
+
+def _opened(case: Case) -> Any:
     book, _ = case.account(case.users)
-    token = book.issue(case.loss, users=case.users, label="law")
+    return case.mechanism.open(book.issue(case.loss, users=case.users, label="law"))
+
+
+def _accepts(case: Case, rows: Rows[Any], order: list[range]) -> bool:
     try:
-        with case.mechanism.open(token) as stream:
+        with _opened(case) as stream:
             for users in order:
-                stream.append(rows.slice(users))
+                appended(case.mechanism, stream, rows.slice(users))
     except Exception:
         return False
     return True
@@ -600,6 +637,7 @@ MECHANISM_CHECKS: tuple[Callable[[Case], LawFinding], ...] = (
     check_grid_is_public,
     check_says_the_same_of_everybody,
     check_stream_takes_users_in_order,
+    check_phases_end_where_declared,
     check_domain_laws,
     check_exact_divergence,
     check_samples_do_not_refute,

@@ -46,7 +46,7 @@ from privlearn.checking.replay.canonical import (
     operator_only,
     public_parts,
 )
-from privlearn.checking.replay.comparison import compare, named
+from privlearn.checking.replay.comparison import check_phases, compare, named
 from privlearn.checking.replay.protocols import InteractionProtocol, serve, serve_people
 from privlearn.checking.replay.recording import (
     PublicState,
@@ -455,6 +455,7 @@ def _check(
         except InterferenceError as difference:
             _check_reproducible(replayed, data, Replayer(limit, first), difference, who)
             raise
+    check_phases(first)
     spends, releases = (sum(e.what == w for e in first.events) for w in ("spend", "release"))
     if first.error:
         raise CheckError(

@@ -137,6 +137,25 @@ def _compare_events(
     return [spends[token] for token, rows in moved.items() if rows]
 
 
+def check_phases(run: RecordedRun) -> None:
+    """Checks that every phase was begun before the first of its users was served.
+
+    Raises:
+        InterferenceError: one was not, so that whoever has seen rows may have chosen its end.
+    """
+    begun: set[tuple[str, int]] = set()  # after a restart they are begun again
+    for event in run.events:
+        if event.what != "begin":
+            continue
+        phase = event.label, event.users.stop
+        if event.at > event.users.start and phase not in begun:
+            raise InterferenceError(
+                f"{_named(event)}: {event.at - event.users.start} of its users had been "
+                "served, whose rows may have chosen where it ends"
+            )
+        begun.add(phase)
+
+
 def named(replaced: Collection[int]) -> str:
     """Who differs, for messages."""
     slots = sorted(replaced)
@@ -155,8 +174,8 @@ def _named(event: TokenEvent | None) -> str:
     if event is None:
         return "nothing"
     users = f"users {event.users.start}..{event.users.stop - 1}"
-    said = "" if event.what == "spend" else event.said
-    return f"{event.what} of {event.label!r} {said} (token {event.token}, {users}, at {event.at})"
+    said = "" if event.what == "spend" or not event.said else f" {event.said}"
+    return f"{event.what} of {event.label!r}{said} (token {event.token}, {users}, at {event.at})"
 
 
 def _change(a: TokenEvent, b: TokenEvent) -> Array:

@@ -23,7 +23,8 @@ from privlearn.checking.isolation import TimeLimit, is_output, muted
 from privlearn.checking.replay.canonical import CanonicalForm
 from privlearn.checking.replay.check import Note, Setup
 from privlearn.checking.replay.comparison import compare
-from privlearn.checking.replay.protocols import InteractionProtocol, as_vector, reward_of
+from privlearn.checking.replay.populations import generated_pairs
+from privlearn.checking.replay.protocols import InteractionProtocol, answering, as_vector
 from privlearn.checking.replay.recording import Recorder
 from privlearn.errors import CheckError, HorizonError, InterferenceError
 from privlearn.learners import Offers
@@ -74,6 +75,8 @@ def offered(
     offers: Callable[..., Any] = Offers,
     people: bool = False,
     arms: bool = False,
+    contexts: bool = True,
+    losses: int | None = None,
 ) -> InteractionProtocol:
     """`Offers` over a learner, to users that answer when `Tardy` says, and others at once.
 
@@ -88,6 +91,8 @@ def offered(
         offers: makes what takes the learner and ``wait``.
         people: hand the ids on.
         arms: of a bandit, see `protocols.pulled`.
+        contexts: whether the bandit takes any.
+        losses: of experts, see there.
     """
     count(wait=wait, at_least=0)
 
@@ -104,12 +109,14 @@ def offered(
 
         for number, user in enumerate(users):
             who = {"person": user.id} if people else {}
-            offer = served.select(as_vector(user.features) if arms else user.features, **who)
+            sent = as_vector(user.features) if arms else user.features
+            offer = served.select(*([sent] if contexts else []), **who)
             received.append([offer.items])
             if (late := getattr(user, "late", 0)) is not None:
                 late = late if order is None else int(rng.integers(wait + 1))
                 place = float(number) if order is None else float(rng.random())
-                answer = _answering(served, user, offer, received[-1], arms)
+                to_answer = answering(losses) if arms else _choice
+                answer = _answering(served, user, offer, received[-1], to_answer)
                 due.append((number + late, place, number, answer))
             answer_until(number)
         if first + len(received) == learner.billboard_.users.stop:  # and not the end of a process
@@ -122,12 +129,16 @@ def offered(
     return protocol
 
 
+def _choice(user: Any, items: Any) -> Any:
+    return user.respond(items)
+
+
 def _answering(
-    served: Any, user: Any, offer: Any, told: list[Any], arms: bool
+    served: Any, user: Any, offer: Any, told: list[Any], to_answer: Callable[[Any, Any], Any]
 ) -> Callable[[], None]:
     def answer() -> None:
         with muted():
-            choice = reward_of(user, offer.items) if arms else user.respond(offer.items)
+            choice = to_answer(user, offer.items)
         for _ in range(1 + getattr(user, "twice", False)):
             try:
                 told.append(served.observe(offer.id, choice))
@@ -137,6 +148,22 @@ def _answering(
                 told.append(f"{type(error).__name__}: {error}".replace(offer.id, "the offer"))
 
     return answer
+
+
+def late_pairs(
+    n: int, seed: int = 0, *, most: int = 3, **population: Any
+) -> Iterator[tuple[list[Tardy], list[Tardy]]]:
+    """As `generated_pairs`, of users who answer after up to ``most`` further offers, or never."""
+    rng = np.random.default_rng([seed, 2])
+
+    def tardy(user: Any) -> Tardy:
+        late = None if rng.random() < 0.2 else int(rng.integers(most + 1))
+        return Tardy(user, late, bool(rng.random() < 0.2))
+
+    for data, neighbour in generated_pairs(n, seed, **population):
+        here = [tardy(user) for user in data]
+        pairs = zip(here, data, neighbour, strict=True)
+        yield here, [one if a is b else tardy(b) for one, a, b in pairs]
 
 
 def assert_answers_in_any_order(
@@ -150,6 +177,8 @@ def assert_answers_in_any_order(
     offers: Callable[..., Any] = Offers,
     rule: Participation | None = None,
     arms: bool = False,
+    contexts: bool = True,
+    losses: int | None = None,
     seconds: float = 60.0,
 ) -> None:
     """Serves users in several orders of their answers; raises if anything else is not the same.
@@ -167,7 +196,7 @@ def assert_answers_in_any_order(
         seed: of the noise, which is the same in all of them, and of the orders.
         offers: makes what serves, `Offers` if not given.
         rule: of participation; users then have an ``id``.
-        arms: the learner pulls arms.
+        arms, contexts, losses: as for `offered`.
         seconds: for everything together.
 
     Raises:
@@ -177,7 +206,15 @@ def assert_answers_in_any_order(
     n, who = len(users), "the learner"
 
     def run(order: int, limit: TimeLimit) -> Any:
-        protocol = offered(wait, order=order, offers=offers, people=rule is not None, arms=arms)
+        protocol = offered(
+            wait,
+            order=order,
+            offers=offers,
+            people=rule is not None,
+            arms=arms,
+            contexts=contexts,
+            losses=losses,
+        )
 
         def body(accountant: Any, on: Sequence[Any], observer: Recorder, note: Note) -> None:
             canonical = CanonicalForm({"accountant": accountant}, objects=True)

@@ -25,11 +25,12 @@ U = TypeVar("U")
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """A spend, an opening of rows, or a release."""
+    """A spend, the beginning of a phase, an opening of rows, or a release."""
 
     what: str
     at: int
-    """Number of users who had arrived; the public clock."""
+    """Number of users who had arrived, the public clock; when a phase begins, who had received
+    something, as a block of users is there before the first of them is served."""
     token: str
     """Its number; the whole id has the accountant's in it, which is random."""
     label: str
@@ -112,6 +113,9 @@ class Recorder:
         entry = self._ledger.entries[-1].model_dump_json()
         self._note("spend", token, token.users, self.nameless(entry))
 
+    def begun(self, token: Token[Any], users: range) -> None:
+        self._note("begin", token, users, "")
+
     def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
         self._note("open", token, users, "", np.array(rows))
 
@@ -131,7 +135,7 @@ class Recorder:
         self.run.events.append(
             TokenEvent(
                 what,
-                self.clock,
+                len(self.run.outputs) if what == "begin" else self.clock,
                 token.id.rpartition("/")[2],
                 token.label,
                 users,

@@ -12,6 +12,8 @@ from faults import (
     missing_noise,
     offers_leaking,
     partials,
+    phase_sums,
+    phases_leaking,
     prefix_sums,
     selection,
     sparse_vector,
@@ -55,6 +57,8 @@ FAULTS: tuple[Fault, ...] = (
     *leases.FAULTS,
     *third_party.FAULTS,
     *partials.FAULTS,
+    *phase_sums.FAULTS,
+    *phases_leaking.FAULTS,
 )
 """Every broken mechanism and learner, with its control."""
 

@@ -13,7 +13,7 @@ from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import white_box
 from privlearn.checking.laws.row_maps import check_row_local
 from privlearn.checking.replay.check import assert_noninterference
-from privlearn.checking.replay.protocols import AssortmentLearner, InteractionProtocol, User
+from privlearn.checking.replay.protocols import InteractionProtocol, User
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import Claimable, sampling_target
 from privlearn.contract.protocols import Accountant
@@ -95,7 +95,7 @@ def sampling_case(
 class ReplayCase:
     """A learner for record / freeze / replay, in both directions."""
 
-    factory: Callable[[Accountant[Any]], AssortmentLearner]
+    factory: Callable[[Accountant[Any]], Any]
     data: Sequence[User]
     neighbour: Sequence[User]
     protocol: InteractionProtocol | None = None
