@@ -5,6 +5,7 @@ from .batches import BatchLearner
 from .contextual import ServedBandit
 from .dpmnl import DPMNL
 from .hdb import DPHDB
+from .ldp_arms import LDPArms
 from .ldp_ols import LDPOLS
 from .ldp_sgd import LDPSGD
 from .least_squares import PrivateLeastSquares
@@ -26,6 +27,7 @@ __all__ = [
     "LDPSGD",
     "AsyncOffers",
     "BatchLearner",
+    "LDPArms",
     "Learner",
     "NoisySGD",
     "Offer",
