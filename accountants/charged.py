@@ -40,6 +40,7 @@ from privlearn.ledger.entries import (
     SHA256,
     FunctionsEntry,
     IssueEntry,
+    PhaseEntry,
     PublishEntry,
     ReachEntry,
     RetireEntry,
@@ -122,6 +123,19 @@ class Account:
             state = "unspent" if self.spend is None else "retired"
             raise TokenError(f"token {self.token} is {state}: no rows are opened for it")
 
+    def check_phase(self, entry: PhaseEntry) -> None:
+        """Raises unless the phase before is over, and this one ends among the users left."""
+        self.check_running()
+        if self.stream is None or self.stream.phase is None:
+            raise TokenError(f"token {self.token} is not in phases")
+        before = self.stream.phase
+        if max(self.upto, self.users[0]) < before:
+            raise TokenError(f"token {self.token}: the phase up to {before} has not been released")
+        if not before < entry.stop <= self.users[1]:
+            raise UsersError(
+                f"token {self.token}: a phase from {before} to {entry.stop}, of users {self.users}"
+            )
+
     def check_reach(self, entry: ReachEntry) -> None:
         """Raises unless the stream can come so far."""
         self.check_running()
@@ -132,11 +146,22 @@ class Account:
             raise UsersError(
                 f"token {self.token}: reach {entry.stop} after {before}, of users {self.users}"
             )
+        if self.stream.phase not in (None, entry.stop):
+            raise UsersError(
+                f"token {self.token}: reach {entry.stop} in a phase up to {self.stream.phase}, "
+                "whose rows are opened together"
+            )
 
     def check_publish(self, entry: PublishEntry) -> None:
         """Raises unless a value can leave now, of these rows."""
         self.check_running()
         self._check_upto(entry.upto)
+        phase = None if self.stream is None else self.stream.phase
+        if phase is not None and not self.upto < entry.upto == phase:
+            raise TokenError(
+                f"token {self.token}: a value with rows up to {entry.upto}, in a phase up to "
+                f"{phase}: one leaves at its end"
+            )
 
     def check_functions(self, entry: FunctionsEntry) -> None:
         """Raises unless these functions are new."""
@@ -151,6 +176,8 @@ class Account:
         if (entry.outcome == "unused") is not (self.spend is None):
             state = "unspent" if self.spend is None else "spent"
             raise TokenError(f"token {self.token} is {state}: it cannot end as {entry.outcome}")
+        if self.stream is not None and self.stream.phase is not None:
+            self._check_end_in_phases(entry)
         if entry.value is None:
             return
         said = entry.value
@@ -159,6 +186,14 @@ class Account:
         if entry.outcome not in ("released", "uncovered"):
             raise LedgerError(f"token {self.token}: it ended {entry.outcome}, with a value")
         self._check_upto(said["upto"])
+
+    def _check_end_in_phases(self, entry: RetireEntry) -> None:
+        whole = self.upto == self.users[1]
+        if entry.value is not None or (entry.outcome == "released" and not whole):
+            raise TokenError(
+                f"token {self.token}: it ended {entry.outcome} at user {self.upto} of {self.users}:"
+                " in phases it is released with the value of the last one"
+            )
 
     def _check_upto(self, upto: object) -> None:
         """Rows that a value is made of must have been within the reach when they were opened."""

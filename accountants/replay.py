@@ -18,6 +18,7 @@ from privlearn.ledger import Ledger
 from privlearn.ledger.entries import (
     Entry,
     IssueEntry,
+    PhaseEntry,
     PublishEntry,
     ReachEntry,
     RetireEntry,
@@ -39,6 +40,8 @@ class PastToken:
     reach: int = 0
     digests: deque[tuple[str, int]] = field(default_factory=deque)
     """Of the values that left, with one past the last user of each; those that are left to do."""
+    phases: deque[int] = field(default_factory=deque)
+    """Where its phases end, of those that did not begin again."""
     taken: bool = False
 
     @property
@@ -109,6 +112,8 @@ class Replay:
                 tokens[entry.token].spend = entry
             case ReachEntry():
                 tokens[entry.token].reach = entry.stop
+            case PhaseEntry():
+                tokens[entry.token].phases.append(entry.stop)
             case PublishEntry():
                 tokens[entry.token].digests.append((entry.digest, entry.upto))
             case RetireEntry():
@@ -222,6 +227,21 @@ class Replay:
                     "of privlearn and NumPy that the run was begun with; in a learner of your own, "
                     "_pass_again must take null records as real ones are taken, releases included"
                 )
+
+    def begun_again(self, token: str, stop: int) -> None:
+        """Compares the end of a phase with that of the phase that began there.
+
+        Raises:
+            LedgerError: it ended elsewhere, or none began.
+        """
+        phases = self._taken[token].phases
+        if not phases or phases[0] != stop:
+            then = f"the phase ended at {phases[0]}" if phases else "no phase began here"
+            raise LedgerError(
+                f"token {token}: {then}, and now one would at {stop}: resume with the parameters "
+                "that the run began with, and with ends that follow from releases alone"
+            )
+        phases.popleft()
 
     def spent(self, entry: SpendEntry) -> PastToken:
         """The token that a spend was made with, and is made with again.

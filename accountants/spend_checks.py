@@ -17,12 +17,12 @@ from privlearn.accountants.loss_structure import (
     of_visits,
     over,
 )
-from privlearn.accountants.opening_checks import rule_in
+from privlearn.accountants.opening_checks import is_resumable, rule_in
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.prices import flat, read_domain, read_loss, read_noise
-from privlearn.contract.spends import LEASE
+from privlearn.contract.spends import LEASE, PHASES
 from privlearn.errors import AdjacencyError, BudgetError, UsersError
-from privlearn.ledger.entries import PARTICIPATION, Entry, OpenEntry, SpendEntry
+from privlearn.ledger.entries import PARTICIPATION, RESUME, Entry, OpenEntry, SpendEntry
 from privlearn.losses import (
     Loss,
     MinimizerLoss,
@@ -71,6 +71,7 @@ def stated(entry: SpendEntry, opened: OpenEntry, visits: Visits | None) -> State
     _check_devices(entry)
     _check_stated_rule(visits, entry)
     _check_timetable(visits, entry)
+    _check_phases(visits, entry, opened)
     runs = runs_of(entry)
     clock = (entry.admitted or {}).get("clock", entry.users[1])
     if is_lease(entry) and clock < entry.users[1]:
@@ -170,6 +171,11 @@ def _check_kind(entry: SpendEntry, loss: Loss) -> None:
             f"{entry.mechanism}: bounded range is a statement about one release; state a "
             "stream of them as a PureLoss"
         )
+    if PHASES in entry.parameters and (has_visits(loss) or loss.failure()):
+        raise BudgetError(
+            f"{entry.mechanism}: the loss of a spend in phases is that of one row, and holds "
+            "without exception"
+        )
     if entry.interactive and may_fail(loss):
         raise BudgetError(
             f"{entry.mechanism}: no theorem is known for a stream whose loss holds only apart "
@@ -203,6 +209,36 @@ def _check_timetable(visits: Visits | None, entry: SpendEntry) -> None:
         raise BudgetError(
             f"{entry.mechanism}: on a timetable the null contribution must be zero, and "
             f"that of {domain!r} is not"
+        )
+
+
+def _check_phases(visits: Visits | None, entry: SpendEntry, opened: OpenEntry) -> None:
+    """A spend in phases, whose price is that of one of its releases, is of what can tell them."""
+    if PHASES not in entry.parameters:
+        return
+    said, users = entry.parameters[PHASES], entry.users[1] - entry.users[0]
+    named = isinstance(said, dict) and set(said) == {"horizon", "outputs"}
+    counts = [n for n in said.values() if type(n) is int] if named else []
+    if len(counts) < 2 or said["horizon"] < users or said["outputs"] < 1:
+        raise BudgetError(
+            f"{entry.mechanism}: {PHASES} = {said!r:.80}: must be an object with horizon, at least "
+            f"{users}, and outputs, at least 1"
+        )
+    if not entry.interactive or entry.arithmetic != "own" or entry.profile or entry.gain != 1:
+        raise BudgetError(
+            f"{entry.mechanism}: a spend in phases is a stream of sums with arithmetic 'own', gain "
+            "1 and no profile"
+        )
+    recorded = is_resumable(opened) or not opened.durable
+    if entry.adjacency is Adjacency.ADD_REMOVE or not recorded:
+        raise BudgetError(
+            f"{entry.mechanism}: a spend in phases is for replace-one or zero-out, and in a file "
+            f"it needs {RESUME!r}, which has entries for its phases"
+        )
+    if visits is not None and (visits.rule.batched or visits.rule.clock != "arrivals"):
+        raise BudgetError(
+            f"{entry.mechanism}: under {visits.rule}: phases are not known when batches are "
+            "declared; use a rule with most and apart alone"
         )
 
 

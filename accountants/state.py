@@ -27,7 +27,7 @@ from privlearn.accountants.persons import Visits, check_starts
 from privlearn.accountants.prices import MOST_ORDERS, LossPrice, Prices, read_loss
 from privlearn.accountants.spend_checks import check_clock, own_loss, stated
 from privlearn.accountants.streams import Stream, ends_early, freed_after, frees, kept_until
-from privlearn.contract.spends import LEASE
+from privlearn.contract.spends import LEASE, PHASES
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
@@ -35,6 +35,7 @@ from privlearn.errors import (
     LedgerError,
     TokenError,
     TokenSpentError,
+    UsersError,
 )
 from privlearn.ledger.entries import (
     PARTICIPATION,
@@ -48,6 +49,7 @@ from privlearn.ledger.entries import (
     IssueEntry,
     LearnerEntry,
     OpenEntry,
+    PhaseEntry,
     PlanEntry,
     PublishEntry,
     ReachEntry,
@@ -108,6 +110,8 @@ class AccountState:
         """Tokens that ended and whose history was dropped, by `fold`."""
         self.interactive = self.interleaved = False
         self._running = 0
+        self.open_phases: dict[tuple[str, int | None], list[range]] = {}
+        """Phases that began, and ended before their rows were opened; by label and plan item."""
         self.claims = Claims()
         self.resumable = is_resumable(opened)
         """Whether streams say how far they come, and are charged no further."""
@@ -319,6 +323,25 @@ class AccountState:
         self._check_resumable(entry.entry)
         self.claims.check_sums(entry)
 
+    def _check_phase(self, entry: PhaseEntry) -> None:
+        self._check_resumable(entry.entry)
+        account = self._account(entry.token)
+        account.check_phase(entry)
+        left = self._phase_left(account)
+        if left is not None and left.stop != entry.stop:
+            raise UsersError(
+                f"token {entry.token}: a phase to {entry.stop}, which began before as one to "
+                f"{left.stop}: an end stays where it was declared"
+            )
+
+    def _phase_left(self, account: Account) -> range | None:
+        """The phase that a token's first one is the rest of."""
+        stream = account.stream
+        if stream is None or stream.phase != stream.users.start:
+            return None
+        left = self.open_phases.get((account.label, account.planned), [])
+        return next((phase for phase in left if stream.phase in phase), None)
+
     def _check_reach(self, entry: ReachEntry) -> None:
         self._check_resumable(entry.entry)
         self._account(entry.token).check_reach(entry)
@@ -378,6 +401,14 @@ class AccountState:
 
     def _record_resume(self, _: Checked[ResumeEntry]) -> None:
         self.unknown_heads += 1
+
+    def _record_phase(self, checked: Checked[PhaseEntry]) -> None:
+        account = self._account(checked.entry.token)
+        left = self._phase_left(account)
+        if left is not None:
+            self.open_phases[account.label, account.planned].remove(left)
+        if account.stream is not None:
+            account.stream.phase = checked.entry.stop
 
     def _record_reach(self, checked: Checked[ReachEntry]) -> None:
         stream = self._account(checked.entry.token).stream
@@ -448,6 +479,8 @@ class AccountState:
         if early and not account.wrong:
             each = entry.arithmetic == "each"
             account.stream = Stream(entry.mechanism, loss, entry.derived, users, users.start, each)
+            if PHASES in entry.parameters:
+                account.stream.phase = users.start
         self.charged.spend(account, users, loss, checked.price)
 
     def _record_retire(self, checked: Checked[RetireEntry]) -> None:
@@ -475,6 +508,9 @@ class AccountState:
         stop = kept_until(stream, self.visits)
         stream.freed = tuple(freed_after(stop, pieces_of(stream.loss, stream.users)))
         self.charged.end_early(account, stream)
+        if stream.phase is not None and stream.reach < stream.phase:
+            left = self.open_phases.setdefault((account.label, account.planned), [])
+            left.append(range(stream.reach, stream.phase))
         item = self._item(account)
         if stream.freed and item is not None and not by_arrival(stream.loss):
             item.end_early(stop)
@@ -519,6 +555,7 @@ _CHECKS: dict[type[Any], Callable[[AccountState, Any], Checked[Any] | None]] = {
     BatchesEntry: AccountState._check_batches,
     LearnerEntry: AccountState._check_learner,
     ResumeEntry: lambda state, entry: state._check_resumable(entry.entry),
+    PhaseEntry: AccountState._check_phase,
     ReachEntry: AccountState._check_reach,
     PublishEntry: AccountState._check_publish,
     PlanEntry: AccountState._check_plan,
@@ -537,6 +574,7 @@ _RECORDS: dict[type[Any], Callable[[AccountState, Checked[Any]], None]] = {
     BatchesEntry: AccountState._record_batches,
     LearnerEntry: AccountState._record_learner,
     ResumeEntry: AccountState._record_resume,
+    PhaseEntry: AccountState._record_phase,
     ReachEntry: AccountState._record_reach,
     PublishEntry: AccountState._record_publish,
     PlanEntry: AccountState._record_plan,

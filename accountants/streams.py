@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from privlearn.accountants.persons import Visits
+from privlearn.contract.spends import PHASES
 from privlearn.ledger.entries import OpenEntry, SpendEntry
 from privlearn.losses import Loss
 from privlearn.values.adjacency import Adjacency
@@ -38,6 +39,8 @@ class Stream:
     """One past the last user whose row it may have taken."""
     each: bool = False
     """Whether every user has a report of their own."""
+    phase: int | None = None
+    """One past the last user of the phase that began last; None where it is not in phases."""
     freed: tuple[Freed, ...] = ()
     """Once it has ended: whose charges were taken off."""
 
@@ -54,6 +57,8 @@ class Stream:
         """
         if self.each:
             return max(stop, self.reach + SEGMENT)
+        if self.phase is not None:  # whose rows are opened together
+            return stop
         if stop - self.reach >= _LARGE:
             return stop
         return stop + min(SEGMENT, (stop - self.users.start) // _SHARE)
@@ -76,12 +81,12 @@ def ends_early(opened: OpenEntry, visits: Visits | None, entry: SpendEntry, loss
     """Whether a spend is charged as far as it comes, under an account that declares `RESUME`.
 
     Not under add-remove, where an index is no person that stays.  Of persons with several visits
-    some could be in it, and some in the stream that follows; and what (ε, δ) says of a whole stream
-    does not hold of its rest, given what left before.
+    some could be in it, and some in the stream that follows, which costs no more only in phases;
+    and what (ε, δ) says of a whole stream does not hold of its rest, given what left before.
     """
     if not entry.interactive or opened.adjacency is Adjacency.ADD_REMOVE:
         return False
-    if visits is not None and visits.rule.most > 1:
+    if visits is not None and visits.rule.most > 1 and PHASES not in entry.parameters:
         return False
     return not loss.failure()
 

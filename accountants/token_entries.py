@@ -14,6 +14,7 @@ from privlearn.errors import BudgetError
 from privlearn.ledger.entries import (
     EXACT,
     FunctionsEntry,
+    PhaseEntry,
     PublishEntry,
     ReachEntry,
     RetireEntry,
@@ -146,6 +147,22 @@ class TokenEntries:
                 log.append(FunctionsEntry(accountant=self.id, token=token.id, names=new))
             else:
                 log.ledger.keep_head_again()
+
+    def record_phase(self, token: Token[Any], stop: int) -> None:
+        """Where the next phase of a spend in phases ends."""
+        log = self._log
+        if self.past is not None and self.past.holds(token.id):
+            self.past.begun_again(token.id, stop)
+            return
+        if not log.state.resumable:
+            log.ledger.check_own()
+            return
+        with log.lock:
+            stream = log.state.accounts[token.id].stream
+            if stream is not None and stream.phase == stop:  # it stands, without its head
+                log.ledger.keep_head_again()
+            else:
+                log.append(PhaseEntry(accountant=self.id, token=token.id, stop=stop))
 
     def record_reach(self, token: Token[Any], stop: int) -> int:
         """How far a stream comes, at least ``stop``."""

@@ -13,6 +13,7 @@ from .noisy_sgd import NoisySGD
 from .offers import Offer, Offers
 from .one_pass_newton import OnePassNewtonMNL
 from .pofw import DPPOFW
+from .private_arms import PrivateArms
 from .served import ServedMNL
 from .streaming import StreamLearner
 from .tofw import DPTOFW
@@ -33,6 +34,7 @@ __all__ = [
     "Offer",
     "Offers",
     "OnePassNewtonMNL",
+    "PrivateArms",
     "PrivateLeastSquares",
     "ServedBandit",
     "ServedMNL",

@@ -47,6 +47,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
         RuntimeError: the learner was not started, or has open users already.
         UsersError: the last user has not answered.
         ProvenanceError: the accountant is not joint, or has a timetable.
+        ValueError: ``wait``, where the learner serves nobody ahead.
     """
 
     def __init__(self, learner: Served[Own, Act, Heard], wait: int) -> None:
@@ -54,6 +55,11 @@ class OpenUsers(Generic[Own, Act, Heard]):
         learner._check_not_failed()
         learner._check_nobody_waits()
         learner._check_joint()
+        if wait and not learner._serves_ahead:
+            raise ValueError(
+                f"wait = {wait}: a {type(learner).__name__} shows something else from the end of "
+                "each phase on, and what it learns is of what it shows then; must be 0"
+            )
         if learner._timed:
             raise ProvenanceError(
                 "clock = 'timetable': a slot may hold any number of visits, and offers are closed "
@@ -111,7 +117,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
         learner._failed = True  # until it is on disk
         learner._kept.served(users.stop)
         learner._failed = False
-        actions = shown.reveal_each()
+        actions = learner._revealed(shown)
         return [self._told(action, user) for user, action in zip(users, actions, strict=True)]
 
     def _told(self, action: Any, user: int) -> Any:

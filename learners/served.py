@@ -65,6 +65,11 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
     random_state: int
     _pending_state: ClassVar[str]  # What the last user was served, while no answer has come
+    _public_actions: ClassVar[bool] = False
+    """Whether what users are shown follows from releases and arrival numbers alone: `_to_show` of
+    None is it, and a central guarantee holds for it as a joint one does."""
+    _serves_ahead: ClassVar[bool] = True
+    """Whether users may be served from the public state of before the end of a batch."""
 
     @abstractmethod
     def _policy(self, visit: tuple[Own, Items]) -> Act:
@@ -131,7 +136,10 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._asked, self._null_answers = self._served(
             [sent], ids, nobody, np.ones(1, dtype=np.int64)
         )
-        return self._to_show(self._asked.reveal(), user)
+        return self._to_show(self._revealed(self._asked)[0], user)
+
+    def _revealed(self, shown: Shown[tuple[Own, Items], Act]) -> Sequence[Act | None]:
+        return [None] * len(shown.users) if self._public_actions else shown.reveal_each()
 
     def _served(
         self, sent: Sequence[Any], ids: list[Any] | None, nobody: Mask, numbers: Items
@@ -378,7 +386,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._check_joint()
 
     def _check_joint(self) -> None:
-        if self._accountant.trust is not Trust.JOINT:
+        trust = self._accountant.trust
+        if trust is not Trust.JOINT and not (trust is Trust.CENTRAL and self._public_actions):
             raise ProvenanceError(
                 "serving users needs a JointAccountant; this one takes logged rows"
             )

@@ -53,6 +53,7 @@ _HOMES = {
     "mechanisms.objective_perturbation": "ObjectivePerturbation",
     "mechanisms.one_of_k": "OneOfK",
     "mechanisms.one_of_k_reports": "OneOfKReport",
+    "mechanisms.phase_sums": "PhaseSum",
     "mechanisms.prefix_sums": "PrefixSum",
     "mechanisms.projected_reports": "ProjectedReport",
     "mechanisms.published": "Tilt",

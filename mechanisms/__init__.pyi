@@ -19,6 +19,7 @@ from .objective_perturbation import ObjectivePerturbation
 from .objectives import Objective
 from .one_of_k import OneOfK, local_one_of_k
 from .one_of_k_reports import OneOfKReport, report_from_dict
+from .phase_sums import PhaseStream, PhaseSum
 from .prefix_sums import PrefixSum, PrefixSumStream
 from .projected_reports import ProjectedReport
 from .quantiles import ReportQuantiles
@@ -61,6 +62,8 @@ __all__ = [
     "ObjectivePerturbation",
     "OneOfK",
     "OneOfKReport",
+    "PhaseStream",
+    "PhaseSum",
     "PoissonObjective",
     "Polytope",
     "PrefixSum",

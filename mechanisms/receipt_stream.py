@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Callable
 from types import TracebackType
 from typing import Annotated, Any, Generic, Self, TypeVar
 
-from privlearn.contract.receipts import Receipt, Released
+from privlearn.contract.receipts import Receipt
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
 from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
@@ -34,7 +34,10 @@ StreamAdjacency = Annotated[Adjacency, _of_stream]
 class ReceiptStream(ABC, Generic[X]):
     """An open stream; close it (or leave its ``with`` block) to retire the token.
 
-    ``append`` works inside ``with self._lock, self._receipt.round():`` and takes rows by `_opened`.
+    What adds rows works inside ``with self._lock, self._receipt.round():`` and takes them by
+    `_opened`: ``append`` of most streams, which adds the next rows and releases what follows.  It
+    raises UsersError for others, and DataError for a form that the domain cannot use; then nothing
+    is opened, and the stream goes on.
     """
 
     __slots__ = ("__weakref__", "_in_step", "_lock", "_next", "_receipt")
@@ -50,15 +53,6 @@ class ReceiptStream(ABC, Generic[X]):
     def in_child(self) -> None:
         """Overwrites what it keeps of rows and noise, in a forked child."""
         wipe(self)
-
-    @abstractmethod
-    def append(self, rows: Rows[X]) -> Released[Any] | None:
-        """Adds the next rows, and releases what follows from them.
-
-        Raises:
-            UsersError: these are others.
-            DataError: of a form that the domain cannot use; nothing is opened, the stream goes on.
-        """
 
     def _opened(self, rows: Rows[X]) -> Array:
         return self._next_rows(rows, self._receipt.open)

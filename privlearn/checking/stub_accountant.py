@@ -168,6 +168,9 @@ class StubAccountant:
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         pass
 
+    def record_phase(self, token: Token[Any], stop: int) -> None:
+        pass
+
     def record_reach(self, token: Token[Any], stop: int) -> int:
         return token.users.stop
 

@@ -90,6 +90,9 @@ class Issuer(Protocol):
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """Returns only when the names of user code stand durably in the ledger."""
 
+    def record_phase(self, token: Token[Any], stop: int) -> None:
+        """Returns when it stands durably that the next users, up to ``stop``, are one phase."""
+
     def record_reach(self, token: Token[Any], stop: int) -> int:
         """Returns how far a stream may open rows, at least ``stop``, when that is durable."""
 

@@ -333,6 +333,9 @@ class _Run:
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         self._lease._name(names)
 
+    def record_phase(self, token: Token[Any], stop: int) -> None:
+        """No run of a lease is in phases."""
+
     def record_reach(self, token: Token[Any], stop: int) -> int:
         return token.users.stop
 

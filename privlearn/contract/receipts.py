@@ -26,6 +26,7 @@ from privlearn.contract.issuing import (
 from privlearn.contract.openings import check_partitions, check_rows, check_total
 from privlearn.contract.partial_sums import check_terms
 from privlearn.contract.partial_sums import partial_sum as partial_sum
+from privlearn.contract.spends import PHASES
 from privlearn.contract.spends import Arithmetic as Arithmetic
 from privlearn.contract.spends import Spend as Spend
 from privlearn.errors import (
@@ -34,6 +35,7 @@ from privlearn.errors import (
     TokenCopyError,
     TokenError,
     TokenSpentError,
+    UsersError,
 )
 from privlearn.ledger.values import digest_of
 from privlearn.noise import ExactNoise, ReportNoise
@@ -70,6 +72,7 @@ class _Spent:
         "_next",
         "_outcome",
         "_past",
+        "_phase",
         "_pool",
         "_reached",
         "_refused",
@@ -91,6 +94,8 @@ class _Spent:
         self._next = token.users.start
         # up to where the ledger says that rows may be opened
         self._reached = token.users.start if spend.interactive else token.users.stop
+        # of a spend in phases: one past the last user of the phase that began last
+        self._phase = token.users.start if PHASES in spend.parameters else None
         # users opened since the last output, and before it; rows of noise
         self._due = self._served = self._drawn = 0
         self._digest = hashlib.sha256()
@@ -355,6 +360,30 @@ class Receipt(_Spent):
             self._end("uncovered")
             raise
 
+    def begin_phase(self, stop: int) -> None:
+        """Says, on disk, that the next users, up to ``stop``, are one phase.
+
+        For spends that say that they are in phases.
+
+        Raises:
+            TokenError: it did not, or the phase before has not ended.
+            UsersError: it would not end among the token's users that are left, or not where it was
+                to end before a restart.
+            TokenSpentError: retired.
+        """
+        if self._phase is None:
+            raise TokenError(f"{self._spend.mechanism} did not say that it is in phases")
+        with self._token._lock:
+            self._check_open()
+            if self._phase != self._next or (self._opened_rows and not self._left):
+                raise TokenError(f"the phase of users up to {self._phase} has not ended")
+            if not self._phase < stop <= self._token.users.stop:
+                raise UsersError(
+                    f"stop = {stop!r}: must lie in {self._phase + 1}..{self._token.users.stop}"
+                )
+            self._recording(self._issuer.record_phase, self._token, stop)
+            self._phase = stop
+
     def open(self, rows: Rows[Any]) -> Array:
         """Contributions of the rows, clipped by the stated domain; shape (n, domain.size).
 
@@ -434,6 +463,8 @@ class Receipt(_Spent):
             raise TokenSpentError(
                 f"token {self._token.label!r}: what it released before a restart is all that it did"
             )
+        if self._phase not in (None, stop):
+            raise UsersError(f"rows up to {stop}: those of the phase up to {self._phase} are due")
         if stop > self._reached:
             self._reached = self._recording(self._issuer.record_reach, self._token, stop)
 
@@ -534,6 +565,8 @@ class Receipt(_Spent):
                 f"{self._spend.mechanism} lets out one value: only a spend with interactive=True "
                 "stays open after a first one"
             )
+        if self._phase is not None and (self._left or self._phase != self._next):
+            raise TokenError(f"{self._spend.mechanism}: one value leaves at the end of a phase")
         return self._released(value, last=False)
 
     def release(self, value: Array, *, keep: bool = True) -> Released[Array]:

@@ -21,6 +21,11 @@ LEASE = "lease"
 """The parameter of a spend, in the ledger, by which it pays for several runs: an object with their
 number, ``runs``.  The loss of such a spend is that of all of them."""
 
+PHASES = "phases"
+"""The parameter of a spend, in the ledger, by which every user is in one of its releases: its users
+come in phases, whose ends stand in the ledger before.  An object with the most users, ``horizon``,
+and the sums of a release, ``outputs``."""
+
 Arithmetic = Literal["sum", "own", "each"]
 """What computes, and for whom; see `Spend.arithmetic`."""
 

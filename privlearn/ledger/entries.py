@@ -221,6 +221,18 @@ class ReachEntry(_Entry):
     stop: AtLeastOne
 
 
+class PhaseEntry(_Entry):
+    """A phase begins, of the next users of a spend in phases, up to ``stop``.
+
+    Durable before the first of them is served.  Their rows are opened together, and one value
+    leaves for them.
+    """
+
+    entry: Literal["phase"] = "phase"
+    token: str
+    stop: AtLeastOne
+
+
 class PublishEntry(_Entry):
     """A value of a spend that stays open; written before the value leaves."""
 
@@ -327,6 +339,7 @@ Entry = (
     | IssueEntry
     | SpendEntry
     | FunctionsEntry
+    | PhaseEntry
     | ReachEntry
     | PublishEntry
     | RetireEntry

@@ -1,0 +1,250 @@
+"""What all learners share that learn in phases: what a user is shown follows from public numbers.
+
+Which arm the user with arrival number t is shown is a function of releases, of t and of public
+coins, so that arms, and how many users each had, are public and exact; only rewards are protected.
+Users come in phases.  Where a phase ends follows from releases, and stands in the ledger before its
+first user is served; at its end the noisy sums of its rewards are released (`PhaseSum`), each user
+is in one of them, and all of them together cost what one costs (docs/proofs.md, "Sums over
+phases").
+
+A reward counts as (reward − low)/(high − low) − `missing`, which is 0 for a user who never came or
+whose reward is unusable: such a user keeps the place, and counts as a reward of `missing`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from privlearn.contract.protocols import Accountant, Plan
+from privlearn.learners.inputs import block_of
+from privlearn.learners.participation import (
+    NOT_GIVEN,
+    PersonId,
+    given,
+    one_row_budget,
+    rule_of,
+)
+from privlearn.learners.planned_phases import PlannedPhases
+from privlearn.learners.served import Mask, Served
+from privlearn.mechanisms import PhaseSum
+from privlearn.rows import Rows
+from privlearn.rows.domains import Array, Box
+from privlearn.rows.functions import Calls
+from privlearn.values.validate import count, finite, within
+
+Arms = NDArray[np.int64]
+"""Arms of users, or arrival numbers, shape (n,)."""
+
+RespondToArms = Callable[[Arms], ArrayLike]
+"""The users' side: what each was shown, shape (n,), to the users' rewards, shape (n,)."""
+
+
+class PhaseLearner(Served[Arms, Arms, Array]):
+    """Shows each user one of K arms, and learns from noisy sums of rewards over public phases.
+
+    Attributes:
+        n_arms: K.
+        reward_range: public ends of the range of rewards.
+        missing: what a record without a usable reward counts as, in [0, 1]: 0 and 1 are the ends.
+    """
+
+    n_arms: int
+    reward_range: tuple[float, float]
+    missing: float
+    random_state = 0
+    _outputs: int = 1
+    """Sums of a release."""
+    _pending_state = "was shown an arm"
+    _public_actions = True
+    _serves_ahead = False
+
+    @abstractmethod
+    def _arms_of(self, turn: Arms) -> Arms:
+        """What users with these arrival numbers are shown, shape (n,), from public state."""
+
+    @abstractmethod
+    def _phase_length(self) -> int:
+        """How many users the next phase has, >= 1, from public state; cut at the last user."""
+
+    @abstractmethod
+    def _learned(self, users: range, total: Array) -> None:
+        """Learns from the noisy sums, shape (outputs,), of the rewards in [0, 1] of a phase.
+
+        A phase whose sums are lost, as what paid for them died, is passed over.
+        """
+
+    def _signs(self, users: range) -> NDArray[np.int8] | None:
+        """How the users' rewards enter the sums, see `PhaseStream.begin`; None: all into one."""
+        return None
+
+    def _check_params(self) -> None:
+        """Raises what is wrong with the parameters."""
+        if count(n_arms=self.n_arms) < 2:
+            raise ValueError(f"n_arms = {self.n_arms}: must be an integer >= 2")
+        within("[0, 1]", missing=self.missing)
+        ends = self.reward_range
+        if not isinstance(ends, tuple | list) or len(ends) != 2:
+            raise TypeError(f"reward_range = {ends!r:.80}: must be two numbers, low and high")
+        low, high = (finite(reward_range=end) for end in ends)
+        if not low < high or not np.isfinite(high - low):
+            raise ValueError(f"reward_range = {ends!r}: must be two numbers, low below high")
+
+    def _prepare(self, accountant: Accountant[Any]) -> None:
+        self._check_params()
+        self._low, self._high = (float(end) for end in self.reward_range)
+        users, rule = accountant.users, rule_of(accountant)
+        if rule is not None and rule.batched:
+            raise ValueError(
+                f"{rule}: counts visits within public batches, and where a phase ends is not known "
+                "beforehand; leave per_batch and pooled out"
+            )
+        domain = Box(-self.missing, 1 - self.missing, 1)
+        mechanism = self._fixed(
+            "sum",
+            lambda: PhaseSum.calibrated(
+                domain,
+                one_row_budget(accountant, [users]),
+                horizon=len(users),
+                outputs=self._outputs,
+                adjacency=accountant.adjacency,
+            ),
+        )
+        self._noise_std = mechanism.error_std()
+        self._phases = PlannedPhases(accountant, "rewards", users, mechanism)
+        self._prepare_serving(accountant)
+
+    def _plan(self) -> list[Plan]:
+        return [self._phases.plan()]
+
+    @property
+    def _rule_batches(self) -> Sequence[int]:
+        return [self._board.users.start]
+
+    def _begin(self, accountant: Accountant[Any]) -> None:
+        super()._begin(accountant)
+        self._begin_phase(accountant.users.start)
+
+    def _go_on(self) -> None:
+        self._phases.go_on()
+        super()._go_on()
+
+    def _begin_phase(self, first: int) -> None:
+        users = self._board.users
+        self._phase = range(first, first)
+        if first < users.stop:
+            self._phase = range(first, min(first + max(self._phase_length(), 1), users.stop))
+            self._phases.begin(self._phase, self._signs(self._phase))
+
+    def _next_change(self) -> int:
+        return self._phase.stop
+
+    def _learn(self, rows: Rows[Array]) -> None:
+        users, signs = self._phase, self._signs(self._phase)
+        released = self._phases.end(rows)
+        if released is not None:
+            entered = len(users) if signs is None else np.sum(signs, axis=0)
+            self._learned(users, self._board.post("rewards", released) + self.missing * entered)
+        self._begin_phase(users.stop)
+
+    # One user, or many ---------------------------------------------------------------------------
+
+    @property
+    def data_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of what one user sends on arrival: nothing."""
+        return {}
+
+    def select(self, *, person: PersonId = NOT_GIVEN) -> int:
+        """Returns the arm to show the next user, 0..K−1.
+
+        Args:
+            person: under a rule of participation, and only then, who it is; None, an empty one or
+                nan: nobody who can be told apart, whose visit is served and counts as null.
+
+        Raises:
+            HorizonError: all users were served.
+            UsersError: the last user's reward is missing.
+            ProvenanceError: the accountant is local; a person without a rule, or none with one.
+            RuntimeError: a release failed before.
+            TypeError: an id of another kind.
+        """
+        return cast(int, self._select((), person))
+
+    def observe(self, reward: float | None) -> None:
+        """Takes the reward of the user who was shown an arm last.
+
+        One that is no number within ``reward_range`` counts as `missing`, as None does; only
+        ``private_messages_`` and ``private_counts_`` tell.
+
+        Raises:
+            UsersError: nobody was shown an arm.
+        """
+        self._observe(reward)
+
+    def play(self, n: int, respond: RespondToArms, *, people: Sequence[Any] | None = None) -> None:
+        """Serves the next n users at once; the same as `select` and `observe` one after the other.
+
+        Args:
+            n: how many users.
+            respond: the users' rewards, row by row: arms (m,) of some of the next users, in order
+                of arrival, to rewards (m,); NaN for none.
+            people: under a rule of participation, and only then, n ids, as `select` takes them.
+
+        Raises:
+            HorizonError: more users than are left.
+            ValueError, TypeError: n is no count, not n ids, or ids of another kind.
+            ProvenanceError: people without a rule, or none with one.
+        """
+        self._check_serving()
+        self._next_users(count(n=n))
+        who = self._who("people", people, given(people), n)
+        first = self.clock_
+
+        def arrive(part: slice) -> Arms:
+            return np.arange(first + part.start, first + part.stop)
+
+        answer = Calls(lambda turn, arms: respond(arms), (respond,))
+        self._play(arrive, np.zeros(n, dtype=bool), self._hearing(answer), who)
+
+    def _policy(self, visit: tuple[Arms, Arms]) -> Arms:
+        return self._arms_of(visit[0])
+
+    def _sent(self, *data: Any) -> None:
+        if any(one is not None for one in data):
+            raise TypeError(f"{type(self).__name__}.select: takes no data of the user")
+
+    def _arriving(self, sent: Sequence[Any], ids: Sequence[Any] | None) -> tuple[Arms, Mask]:
+        n = len(sent)
+        return np.arange(self.clock_, self.clock_ + n), np.zeros(n, dtype=bool)
+
+    def _to_show(self, action: Arms | None, user: int) -> int:
+        return int(self._arms_of(np.array([user]))[0])
+
+    def _heard(self, answer: Any) -> float:
+        return float(block_of("rewards", [answer], ())[0])
+
+    def _replying(self, heard: Array) -> Callable[[Arms, Arms], Array]:
+        return self._hearing(lambda turn, arms: heard)
+
+    def _hearing(self, respond: Callable[[Arms, Arms], Any]) -> Callable[[Arms, Arms], Array]:
+        def hear(turn: Arms, arms: Arms) -> Array:
+            return self._scaled(block_of("rewards", respond(turn, arms), (), len(arms)))
+
+        return Calls(hear, (respond,))
+
+    @np.errstate(all="ignore")  # a warning would tell of sealed data
+    def _scaled(self, rewards: Array) -> Array:
+        """What users contribute, shape (n, 1); NaN where a reward is no number in the range."""
+        good = (rewards >= self._low) & (rewards <= self._high)
+        scaled = (rewards - self._low) / (self._high - self._low) - self.missing
+        return np.where(good, scaled, np.nan)[:, None]
+
+    def _usable_answers(self, answer: Array) -> Mask:
+        return np.isfinite(answer[:, 0])
+
+    def _complaint(self, *, data: bool) -> str:
+        return f"the reward must be a number from {self._low!r} to {self._high!r}"

@@ -1,0 +1,145 @@
+"""Which of K arms is best? Rewards are private, and what is shown is learned meanwhile.
+
+Every phase shows one arm; the next arm is the one with the least index of IMED
+(`privlearn.learners.arm_policies`).  A phase of m users gives the arm's mean with variance at most
+¼/m + σ²/m², σ the standard deviation of the noise on a sum; an arm's phases are weighed by the
+inverse of that, which adds up to the information J, and count as n = J/4 rewards.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, final
+
+import numpy as np
+
+from privlearn.contract.protocols import Accountant
+from privlearn.learners.arm_policies import imed_arm
+from privlearn.learners.phases import Arms, PhaseLearner
+from privlearn.rows.domains import Array
+from privlearn.values.records import copied
+from privlearn.values.validate import count, finite
+
+_VARIANCE = 0.25
+"""The largest variance of a reward in [0, 1]."""
+_PHASES_OF_MEMORY = 40
+"""A phase has at most that part of the users that are remembered."""
+
+
+@final
+@dataclass(eq=False, repr=False)
+class PrivateArms(PhaseLearner):
+    """Shows the arm that may be best, and learns from the rewards without telling anybody's.
+
+    Privacy: that of one noisy sum, whatever the number of phases: ε with ``PureDP(ε)`` (Laplace
+    noise), ρ with ``ZCDP(ρ)`` (Gaussian); also for the arms that are shown, which follow from the
+    sums (docs/proofs.md, "Sums over phases").
+
+    Args:
+        n_arms: K >= 2.
+        growth: how many times as many users an arm has after a phase as before it, > 1; a phase is
+            never shorter than the first.
+        first_phase: users of each arm's first phase; default ⌈2σ⌉, at which noise tells as much as
+            the variance of rewards does, σ as for a range of [0, 1]: 3/ε under pure ε-DP.
+        memory: for rewards whose means change: about how many users it takes until they do.  What
+            was learned fades by a factor 1 − 1/memory with every user, and no phase is longer than
+            memory/40 or the first.  Default: nothing fades, which costs less where means stay.
+        reward_range: public ends of rewards; a reward outside is unusable.
+        missing: what a user without a usable reward counts as, in [0, 1]: 0 and 1 are the ends.
+
+    After `start`, by arm: ``means_``, ``stds_`` and ``pulls_``, and ``best_arm_``.
+    """
+
+    n_arms: int
+    _: KW_ONLY
+    growth: float = 1.5
+    first_phase: int | None = None
+    memory: int | None = None
+    reward_range: tuple[float, float] = (0.0, 1.0)
+    missing: float = 0.5
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if finite(growth=self.growth) <= 1:
+            raise ValueError(f"growth = {self.growth!r}: must be > 1")
+        if self.first_phase is not None:
+            count(first_phase=self.first_phase)
+        if self.memory is not None:
+            count(memory=self.memory)
+
+    def _prepare(self, accountant: Accountant[Any]) -> None:
+        super()._prepare(accountant)
+        self._first = self._fixed(
+            "first_phase", lambda: self.first_phase or max(1, math.ceil(2 * self._noise_std))
+        )
+        needed, users = self.n_arms * self._first, len(accountant.users)
+        if needed > users:
+            raise ValueError(
+                f"n_arms = {self.n_arms}: each is first shown to {self._first} users, {needed} "
+                f"together, and the accountant has {users}; fewer arms, a larger budget or a "
+                "shorter first_phase"
+            )
+        self._longest = None
+        if self.memory is not None:
+            self._longest = max(self._first, self.memory // _PHASES_OF_MEMORY)
+        self._information, self._weighed = np.zeros((2, self.n_arms))
+        self._pulls = np.zeros(self.n_arms, dtype=np.int64)
+        self._arm = 0
+
+    def _arms_of(self, turn: Arms) -> Arms:
+        return np.full(len(turn), self._arm)
+
+    def _phase_length(self) -> int:
+        users = max(self._first, math.floor((self.growth - 1) * int(self._pulls[self._arm])))
+        return users if self._longest is None else min(users, self._longest)
+
+    def _learned(self, users: range, total: Array) -> None:
+        arm, m = self._arm, len(users)
+        if self.memory is not None:
+            kept = (1 - 1 / self.memory) ** m
+            self._information *= kept
+            self._weighed *= kept
+        information = 1 / (_VARIANCE / m + (self._noise_std / m) ** 2)
+        self._information[arm] += information
+        self._weighed[arm] += information * float(total[0]) / m
+        self._pulls[arm] += m
+        self._arm = imed_arm(self._means(), _VARIANCE * self._information)
+
+    def _means(self) -> Array:
+        """In units where rewards lie in [0, 1]; NaN of arms of which nothing is known."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self._weighed / self._information)
+
+    @property
+    def means_(self) -> Array:
+        """Estimates of the mean rewards, shape (K,); NaN of arms that were not learned of."""
+        return self._low + (self._high - self._low) * self._means()
+
+    @property
+    def stds_(self) -> Array:
+        """Standard deviations of ``means_``, no more than these, shape (K,); ∞ before."""
+        with np.errstate(divide="ignore"):
+            return np.asarray((self._high - self._low) / np.sqrt(self._information))
+
+    @property
+    def pulls_(self) -> Arms:
+        """How many users had each arm in the phases that were learned from, shape (K,)."""
+        return copied(self._pulls)
+
+    @property
+    def best_arm_(self) -> int:
+        """The arm with the largest mean; 0 while nothing is known."""
+        means = self._means()
+        return 0 if np.isnan(means).all() else int(np.nanargmax(means))
+
+    def public_state(self) -> dict[str, Any]:
+        return {
+            "params": self.get_params(),
+            "clock": self.clock_,
+            "phase": [self._phase.start, self._phase.stop],
+            "arm": self._arm,
+            "information": self._information.tolist(),
+            "weighed": self._weighed.tolist(),
+            "pulls": self._pulls.tolist(),
+        }
