@@ -4,8 +4,8 @@ Users pull the arm that is published for their batch, so that arm and counts are
 the reward is protected.  It is scaled to x ∈ [−1, 1] and reported by `BallReport` in one
 dimension: a bit that is 1 with probability ½ + ½·μ·x, μ = tanh(ε/2), and ½ without a usable
 reward.  With q = ½ + (p − ½)·μ for a mean reward p ∈ [0, 1] a bit of any rewards of mean p is a
-coin of q: to learn from bits is to play a bandit with coins, on which `imed_indices` is used as
-published (Honda & Takemura 2015).
+coin of q: to learn from bits is to play a bandit with coins, without any noise besides, and
+IMED (`arm_policies`) shows the next arm.
 
 No ε-private report of rewards that are 0 or 1 has a smaller variance than that bit, and its
 variance is the same for all rewards of the same mean (docs/proofs.md, "Local: one reward").  The
@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from privlearn.learners.arm_policies import imed_arm
 from privlearn.learners.local.protocol import Arrays, LocalLearner
 from privlearn.mechanisms import BallReport
 from privlearn.rows.domains import Array
@@ -107,7 +108,7 @@ class LDPArms(LocalLearner):
         ones, messages = state["ones"].copy(), state["messages"].copy()
         ones[arm] += (counts[0] + sums[0, 0] / self.report().scale) / 2
         messages[arm] += counts[0]
-        following = imed_arm(ones, messages)
+        following = imed_arm(ones / np.maximum(messages, 1), messages)
         return {"arm": np.array([float(following)]), "ones": ones, "messages": messages}
 
     def model(self, state: Arrays) -> Arrays:
@@ -126,13 +127,3 @@ class LDPArms(LocalLearner):
 @lru_cache(maxsize=64)
 def _bit(epsilon: float) -> BallReport:
     return BallReport.best(1, 1.0, epsilon)
-
-
-def imed_arm(ones: Array, messages: Array) -> int:
-    """The arm of the least n·kl(mean, largest mean) + log n, of coins; one without any first."""
-    if not messages.all():
-        return int(np.argmin(messages))
-    means = np.clip(ones / messages, 1e-12, 1 - 1e-12)
-    best = means.max()
-    kl = means * np.log(means / best) + (1 - means) * np.log((1 - means) / (1 - best))
-    return int(np.argmin(messages * kl + np.log(messages)))

@@ -11,7 +11,7 @@ import pytest
 
 from privlearn.accountants import LocalAccountant
 from privlearn.learners import LDPArms
-from privlearn.learners.ldp_arms import imed_arm
+from privlearn.learners.arm_policies import imed_arm
 from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer
 from privlearn.ledger import Ledger
 from privlearn.mechanisms import CategoryReport, NoisyReport
@@ -89,17 +89,18 @@ def _levels(report: CategoryReport, p: float) -> tuple[np.ndarray, float]:
     return law, 1 / (true - other)
 
 
-def test_the_next_arm_is_that_of_the_least_index() -> None:
-    def index(ones: float, n: float, best: float) -> float:
-        mean = ones / n
-        ratios = ((mean, best), (1 - mean, 1 - best))
-        return n * sum(a * math.log(a / b) for a, b in ratios) + math.log(n)
-
-    for more in range(0, 400, 20):
-        ones, n = np.array([60 + 0.6 * more, 48, 9]), np.array([100.0 + more, 90, 20])
-        wanted = [index(*each, max(ones / n)) for each in zip(ones, n, strict=True)]
-        assert imed_arm(ones, n) == int(np.argmin(wanted))
-    assert imed_arm(np.array([1.0, 0.0, 0.0]), np.array([1.0, 0.0, 3.0])) == 1
+def test_the_next_arm_is_that_of_imed_on_the_bits() -> None:
+    """Numbers of rewards are those of bits: each tells of a coin's mean what a reward does."""
+    method, rng = arms(), np.random.default_rng(0)
+    state, bits, n = method.start(), np.zeros(3), np.zeros(3)
+    for batch in range(200):
+        arm = method.public_arm(state)
+        assert arm == (batch if batch < 3 else imed_arm(bits / n, n))
+        messages = int(rng.integers(1, 9))
+        ones = int(rng.binomial(messages, 0.5 + 0.5 * (MEANS[arm] - 0.5)))
+        bits[arm], n[arm] = bits[arm] + ones, n[arm] + messages
+        signs = np.array([[(2 * ones - messages) * method.report().scale]])
+        state = method.step(state, batch, signs, np.array([messages]))
 
 
 def test_a_batch_that_nobody_was_heard_of_teaches_nothing() -> None:
