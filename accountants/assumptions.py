@@ -294,6 +294,19 @@ def _of_spends(state: AccountState, totals: SpendTotals) -> list[Assumption]:
                 "a stream came stands in the ledger before it opens rows."
             )
         )
+    if totals.phases:
+        phases = "1 phase" if totals.phases == 1 else f"{totals.phases:,} phases"
+        lines += [
+            checked(
+                f"{phases} began, the last of which ends at user {totals.phased_to - 1:,}: each "
+                "has the users behind the one before, its end stands in the ledger before its rows "
+                "were opened, and at most one value left for it. So each user is in one release."
+            ),
+            trusted(
+                "That the end of a phase follows from what was released, and from no row, is the "
+                "word of the code that began it."
+            ),
+        ]
     if totals.published:
         lines.append(
             paid(

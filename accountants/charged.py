@@ -157,7 +157,7 @@ class Account:
         self.check_running()
         self._check_upto(entry.upto)
         phase = None if self.stream is None else self.stream.phase
-        if phase is not None and not self.upto < entry.upto == phase:
+        if phase is not None and not max(self.upto, self.users[0]) < entry.upto == phase:
             raise TokenError(
                 f"token {self.token}: a value with rows up to {entry.upto}, in a phase up to "
                 f"{phase}: one leaves at its end"

@@ -18,12 +18,14 @@ from privlearn.accountants.prices import read_loss
 from privlearn.accountants.spend_checks import is_lease, runs_of
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.streams import Stream
+from privlearn.contract.spends import PHASES
 from privlearn.errors import BudgetError
 from privlearn.ledger.entries import (
     EXACT,
     AttestEntry,
     Entry,
     FunctionsEntry,
+    PhaseEntry,
     PlanEntry,
     RetireEntry,
     SpendEntry,
@@ -67,6 +69,10 @@ class SpendTotals:
     """Streams that are charged to some of their users only, as they did not come further."""
     freed: int = 0
     """Of those streams, added up: users whose charge was taken off."""
+    phases: int = 0
+    """Phases that began."""
+    phased_to: int = 0
+    """One past the last user of any of them."""
     trusted_code: dict[str, None] = field(default_factory=dict)
     declarations: Declarations = field(default_factory=Declarations)
     """Losses of other packages, which are counted as they were declared."""
@@ -94,6 +100,9 @@ class SpendTotals:
                     self._end_early(
                         state, (account.stream.mechanism, account.label), account.stream
                     )
+            case PhaseEntry():
+                self.phases += 1
+                self.phased_to = max(self.phased_to, entry.stop)
             case PlanEntry():
                 for item in state.plan or []:
                     self._kinds(item.loss, item.users, f"plan {item.label!r}")
@@ -153,6 +162,11 @@ class SpendTotals:
             self.all_derived = self.all_derived and entry.derived
             self.published = self.published or entry.calibration is Calibration.PUBLISHED
         if entry.parameters:
+            if PHASES in entry.parameters and not state.resumable:
+                self.trusted_code[
+                    f"{entry.mechanism}: that each user is in one of its phases, and so in one "
+                    "release, is its code's word: a ledger in memory holds no phases"
+                ] = None
             if is_lease(entry):
                 with suppress(BudgetError):  # of a wrong form, which is a problem of its own
                     more, (leases, before) = runs_of(entry), self.leases.get(group, (0, 0))

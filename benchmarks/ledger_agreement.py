@@ -3,12 +3,12 @@
     python benchmarks/ledger_agreement.py [--ledgers 20000] [--seed 0]
 
 Ledgers are written by central accountants, with plans, allowances or neither, or are made of one
-account or several: of streams that say how far they come, end early and go on, and of persons who
-come back under a rule.  Some are changed as somebody changes a file (bytes, lines), some as
-somebody who rewrites the whole chain: lies, the same tokens again, values of other JSON types,
-unknown names.  All must say the same of each: unreadable, an unknown extension, problems or none;
-and the same head and root.  Where a verifier finds no problem and we do, it must have listed the
-matter as one that it did not check (`UNCHECKED`).  Nobody may say yes to a ledger whose real
+account or several: of streams that say how far they come, end early and go on, of phases, and of
+persons who come back under a rule.  Some are changed as somebody changes a file (bytes, lines),
+some as somebody who rewrites the whole chain: lies, the same tokens again, values of other JSON
+types, unknown names.  All must say the same of each: unreadable, an unknown extension, problems or
+none; and the same head and root.  Where a verifier finds no problem and we do, it must have listed
+the matter as one that it did not check (`UNCHECKED`).  Nobody may say yes to a ledger whose real
 spends, which are added up here by all patterns of visits, exceed a cap, and nobody may accuse an
 honest one.
 """
@@ -38,6 +38,7 @@ from privlearn.accountants import CentralAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.state import AccountState
 from privlearn.contract.protocols import Plan
+from privlearn.contract.spends import PHASES
 from privlearn.contract.tokens import Token
 from privlearn.errors import (
     InsufficientBudgetError,
@@ -58,6 +59,7 @@ from privlearn.ledger.entries import (
     IssueEntry,
     LearnerEntry,
     OpenEntry,
+    PhaseEntry,
     PlanEntry,
     PlanItem,
     PublishEntry,
@@ -182,6 +184,7 @@ class _Draws:
         self.of, self.spend, self.rule, self.rng = of, spend, rule, rng
         self.names: list[str] = []
         self.users: dict[str, tuple[int, int]] = {}
+        self.phases: dict[str, int] = {}
         self.clock, self.planned = 0, bool(rng.random() < 0.5)
         self.edges = sorted({0, 12, *(int(at) for at in rng.integers(1, 12, 3))})
 
@@ -220,18 +223,29 @@ class _Draws:
         return {"kind": "visits", "adjacency": loss["adjacency"], "loss": loss, **visits}
 
     def _next(self) -> Entry:
-        kind, rng = self.rng.integers(6), self.rng
+        kind, rng = self.rng.integers(7), self.rng
         if kind < 1 or not self.names:
             return self._issue()
         name = self.names[-1 - min(int(rng.exponential(1)), len(self.names) - 1)]
         if kind == 1:
             sums = bool(rng.random() < 0.2)
-            how = {"arithmetic": "sum" if sums else "own", "interactive": rng.random() < 0.85}
+            how: dict[str, Any] = {
+                "arithmetic": "sum" if sums else "own",
+                "interactive": rng.random() < 0.85,
+            }
             how["interactive"] = bool(how["interactive"]) and not sums
+            if not sums and rng.random() < 0.5:
+                how["parameters"] = {PHASES: {"horizon": 12, "outputs": 1}}
+                self.phases[name] = self.users[name][0]
             whom = {"token": name, "users": self.users[name], "loss": self._loss()}
             clock = {"admitted": {"clock": self._admitted()}} if self.rule else {}
             return self.spend.model_copy(update={**whom, **how, **clock})
-        stop = int(rng.integers(1, 13))
+        stop, phase = int(rng.integers(1, 13)), self.phases.get(name, 0)
+        if kind == 6:
+            self.phases[name] = stop = min(12, phase + int(rng.integers(1, 5)))
+            return PhaseEntry(accountant=self.of, token=name, stop=stop)
+        if phase and rng.random() < 0.8:
+            stop = phase + int(kind == 3)
         if kind == 2:
             return ReachEntry(accountant=self.of, token=name, stop=stop)
         if kind == 3:
@@ -471,6 +485,16 @@ def _largest(more: str) -> Callable[[Body], None]:
     return apply
 
 
+def _phases(horizon: Any) -> Callable[[Body], None]:
+    """Phases of another horizon, or none."""
+
+    def apply(body: Body) -> None:
+        said = {PHASES: {"horizon": horizon, "outputs": 1}}
+        body["parameters"] = {} if horizon is None else said
+
+    return apply
+
+
 def _put(**changes: Any) -> Callable[[Body], None]:
     return lambda body: body.update(changes)
 
@@ -580,11 +604,14 @@ LIES: tuple[Callable[[list[Body], Rng], object], ...] = (
     _set("retire", lambda b: b.update(ext={"resume/1": None})),
     _set("issue", lambda b: b.update(ext={"resume/1": {}})),
     *[_set("reach", _put(stop=n)) for n in (0, 1, 5, 12, 13)],
+    *[_set("phase", _put(stop=n)) for n in (0, 1, 5, 12, 13)],
+    *[_set("spend", _phases(n)) for n in (0, 11, "12", None)],
+    *[_set("spend", _phases(12))] * 3,
     *[_set("publish", _put(upto=n)) for n in (-1, 0, 5, 12)],
     _set("publish", lambda b: b.update(digest="x")),
     _set("reach", lambda b: b.update(token="another")),
     *[_set("issue", _put(users=[n, 12])) for n in (0, 3, 7)],
-    *[_same_again(kind) for kind in ("reach", "publish", "spend", "learner")],
+    *[_same_again(kind) for kind in ("phase", "reach", "publish", "spend", "learner")],
     _set("learner", lambda b: b.update(name="")),
     _set("open", lambda b: b.update(features={"resume/1": "optional"})),
     _set("open", lambda b: b.update(features={"resume/1": "critical"})),
@@ -709,6 +736,7 @@ UNCHECKED = {
 _FOLLOWS = (
     r"is not open|no accountant was opened|is unspent: it cannot end|never issued here|"
     r"not in the committed plan|does not match plan item|is charged whole: it has no reach|"
+    r"is not in phases|"
     r"budget exceeded for users"
 )
 """Problems that come from one before: an entry was not understood, or is wrong, and nothing of its
@@ -748,7 +776,7 @@ def _most_spent(opened: Record, records: list[Record]) -> Fraction:
     data = opened.ext.get(PARTICIPATION)
     rule = None if data is None else Participation.from_dict(data["rule"])
     starts = [record.body["starts"] for record in records if record.body.get("entry") == "batches"]
-    streams = RESUME in opened.body["features"] and (rule is None or rule.most == 1)
+    resumes, once = RESUME in opened.body["features"], rule is None or rule.most == 1
     reached: dict[str, int] = {}
     for body in (record.body for record in records if record.body.get("entry") == "reach"):
         if isinstance(body["stop"], int):
@@ -759,7 +787,8 @@ def _most_spent(opened: Record, records: list[Record]) -> Fraction:
             whole, (start, stop) = body["loss"]["kind"] == "visits", body["users"]
             loss = body["loss"]["loss"] if whole else body["loss"]
             rho = exact("mu_squared", loss["mu_squared"]) / 2
-            if streams and body["interactive"] is True:
+            early = resumes and (once or PHASES in body["parameters"])
+            if early and body["interactive"] is True:
                 stop = min(stop, reached.get(body["token"], 0))
             spends.append((sum(1 << at for at in range(start, stop)), rho, whole))
         except (AttributeError, LookupError, TypeError, ValueError):

@@ -29,7 +29,7 @@ from privlearn.ledger import Ledger, read_records, write_export
 from privlearn.ledger.chain import chained
 from privlearn.losses import BoundedRangeLoss, FailingLoss, GaussianLoss, LaplaceLoss, PureLoss
 from privlearn.losses.budgets import ZCDP, ApproxDP
-from privlearn.mechanisms import NoisySum, PrefixSum
+from privlearn.mechanisms import NoisySum, PhaseSum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball
@@ -103,17 +103,28 @@ def make_seeds(folder: Path, format_1: Path) -> list[Path]:
 
 
 def _going_on(path: Path) -> Path:
-    """A ledger of a learner and of streams that said how far they came, two of which ended."""
+    """A ledger of a learner, of streams that said how far they came, and of phases."""
     book: CentralAccountant[ZCDP] = CentralAccountant(
         ZCDP(1), users=range(900), ledger=Ledger.create(path.with_suffix(".db"))
     )
     book.record_learner("Learner", {"dim": 2}, {"noise": {"std": 3.0}})
     sums = PrefixSum.calibrated(Ball(1.0, 2), ZCDP("0.3"), horizon=900)
-    book.commit([Plan("sums", sums.loss(), range(900), 3)])
+    phases = PhaseSum.calibrated(Ball(1.0, 2), ZCDP("0.1"), horizon=900)
+    book.commit(
+        [
+            Plan("sums", sums.loss(), range(900), 3),
+            Plan("phases", phases.loss(), range(900)),
+        ]
+    )
     for _ in range(3):
         stream = sums.open(book.issue(sums.loss(), users=range(900), label="sums"))
         stream.append(Rows.null(range(3)))
         stream.advance(Rows.null(range(3, 300)))
+    in_turn = phases.open(book.issue(phases.loss(), users=range(900), label="phases"))
+    for start, stop in ((0, 5), (5, 400)):
+        in_turn.begin(stop)
+        in_turn.end(Rows.null(range(start, stop)))
+    in_turn.begin(900)
     book.close()
     write_export(path, book.ledger.records)
     return path

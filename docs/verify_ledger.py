@@ -1,7 +1,7 @@
 """Verifies a privlearn ledger without privlearn: ``python verify_ledger.py ledger.db``.
 Format 2 of docs/ledger.md: chain, Merkle roots, envelopes, JSON types, the life of tokens, plans,
-streams that end early, a cap in zCDP at every arrival index, that Gaussian noise has its loss, and
-exact noise a grid.  Prints JSON that lists what is left unchecked.
+streams that end early, phases, a cap in zCDP at every arrival index, that Gaussian noise has its
+loss, and exact noise a grid.  Prints JSON that lists what is left unchecked.
 Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension."""
 
 # fmt: off
@@ -22,7 +22,8 @@ allowance:text?~ ; spend token mechanism users:users trust:trust adjacency:relat
 noise:noise simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool
 parameters:object calibration:proved/published interactive:bool? profile:[list? ; retire token
 outcome:released/unused/lost/uncovered digest:text?~ ; kept digest:hash upto:index ; learner
-name:name parameters:object made:object ; reach token stop:count ; publish token digest:hash
+name:name parameters:object made:object ; reach token stop:count ; phase token stop:count ; phases
+horizon:count outputs:count ; publish token digest:hash
 upto:index ; resume head:unknown ; heads heads:elsewhere ; batches starts:[int ; functions token
 names:[name ; delegate allowance label users:users budget:budget failure:chance? ; return allowance
 ; attest by:name mechanism:name label users:users adjacency:relation loss:loss most_messages:count
@@ -66,7 +67,7 @@ HEAD = rb"(privlearn ledger head\nentries (\d{12})\nhash ([0-9a-f]{64})\n)check 
 NUMBER = r"[+-]?(\d{1,400}/\d{1,400}|(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?0*(\d{1,3}))?)"
 UNLOOKED = "delegate", "return", "attest", "sums"  # entries of which only the form is checked
 KINDS = ("open", "plan", "issue", "spend", "retire", "close", "learner", "reach", "publish",
-         "resume", "functions", "batches", *UNLOOKED)
+         "phase", "resume", "functions", "batches", *UNLOOKED)
 KNOWN = {"exact/1", "participation/1", "resume/1"}
 OF = {"exact/1": ["spend"], "resume/1": ["open", "retire"],  # kinds of entries that have such data
       "participation/1": ["open", "issue", "spend", "retire"]}
@@ -159,7 +160,7 @@ class Account:
     def __init__(self, body):
         self.body, self.unchecked, self.adds_up, self.closed = body, set(), True, False
         self.tokens, self.items, self.begun, self.learned = {}, None, False, False
-        self.charges, self.common = [], 1
+        self.charges, self.common, self.begun_phases = [], 1, []
         need(body["trust"] == "central" or body["adjacency"] != "add-remove", "users shift")
         need(body["trust"] == "local" or not body.get("attested"), "attested is for local trust")
         self.cap, self.common = self.amount(body["cap"]), 1
@@ -171,7 +172,7 @@ class Account:
         rule, said = body["told"], features.get("participation/1")
         need(said == (None if rule is None else "critical"), "the rule, or its declaration")
         self.early = self.resumes and body["adjacency"] != "add-remove"
-        self.early = self.early and (rule is None or rule["rule"]["most"] == 1)
+        self.once = rule is None or rule["rule"]["most"] == 1
         if rule is not None: self.of_persons(rule)
         if body["simulated"]: self.unchecked.add("nothing protects anybody: the noise is simulated")
     def of_persons(self, told): self.leave("what a person pays who comes back (verify_persons.py)")
@@ -243,6 +244,7 @@ class Account:
     def issue(self, body):
         users, number, self.begun = body["users"], body.get("planned"), True
         token = {"users": users, "rho": self.amount(body["budget"]), "upto": users[0], "item": None}
+        token |= {"of": [body["label"], number], "phase": None}
         need(body["budget"]["kind"] == self.body["cap"]["kind"], "a budget of another currency")
         if exact(body.get("failure", "0")) or body.get("allowance") is not None:
             self.leave("tokens that may fail, or are of an allowance")
@@ -276,13 +278,25 @@ class Account:
             form = fits("object", lease := body["parameters"]["lease"]) and fits("lease", lease)
             need(form and not body.get("interactive"), "lease")
             self.leave("that leases pay for all of their runs")
+        phased = "phases" in body["parameters"]
+        if phased: self.in_phases(body, body["parameters"]["phases"])
         price, row = self.price(body["loss"], body["users"]), self.stated(body["loss"])
         need(None in (price, token["rho"]) or price <= token["rho"], "more than was reserved")
         self.spent(token, price, body)
         token["rho"], token["loss"], drawn = price, body["loss"], body["drawn"] or {}
         fails = kinds(body["loss"]) & {"approx", "may-fail"}
-        token["reach"] = body["users"][not (self.early and body.get("interactive") and not fails)]
+        early = self.early and (self.once or phased) and body.get("interactive") and not fails
+        token["reach"] = body["users"][not early]
+        token["phase"] = body["users"][0] if phased and self.resumes else None
         self.draws(body, drawn, row)
+    def in_phases(self, body, told):  # each user is in one release, whose price is that of all
+        need(fits("object", told) and fits("phases", told), "phases")
+        need(body["users"][1] - body["users"][0] <= told["horizon"], "more users than its horizon")
+        alone = body["gain"] == 1 and body["arithmetic"] == "own" and not body.get("profile")
+        need(alone and body.get("interactive"), "in phases are streams of sums, of gain 1")
+        need(not kinds(body["loss"]) & {"approx", "may-fail", "visits"}, "no loss of one row")
+        need(self.resumes or not self.body["durable"], "phases without resume/1")
+        need(body["adjacency"] != "add-remove", "phases of users that shift")
     def draws(self, body, drawn, row):  # noise: that it is on a grid, and earns the loss of a row
         noise, domain = body["noise"], body["domain"]
         family, kind = noise.get("family"), domain.get("kind")
@@ -316,11 +330,23 @@ class Account:
         need(self.resumes, "resume/1 was not declared")
         upto = body.get("upto", token["upto"])
         need(token["upto"] <= upto <= token["reach"], "rows beyond the reach")
+        once = token["phase"] is None or token["upto"] < upto == token["phase"]
+        need(once or body.get("entry") != "publish", "no value of a whole phase, or a second one")
         token["upto"] = upto
         return token
     def reach(self, body):
         token, stop = self.publish(body), body["stop"]
+        need(token["phase"] in (None, stop), "the rows of a phase are opened together")
         token["reach"] = need(token["reach"] < stop <= token["users"][1], "stop") or stop
+    def phase(self, body):
+        token, stop = self.publish(body), body["stop"]
+        need(token["phase"] == token["upto"], "in no phases, or the one before has not ended")
+        need(token["phase"] < stop <= token["users"][1], "stop")
+        left = [one for one in self.begun_phases if token["phase"] == token["users"][0] and
+                one[0] == token["of"] and one[1] <= token["phase"] < one[2]]
+        need(not left or stop == left[0][2], "another end than where it was to end before")
+        if left: self.begun_phases.remove(left[0])
+        token["phase"] = stop
     def retire(self, body):
         token, outcome = self.tokens[body["token"]], body["outcome"]
         need((outcome == "unused") == ("loss" not in token), "no such end for this token")
@@ -328,6 +354,11 @@ class Account:
         if "kept" in body:
             need(outcome == "released", "a value of what released none")
             self.publish(fits("kept", body["kept"]) and body["kept"] | {"token": body["token"]})
+        if token["phase"] is not None:
+            whole = outcome != "released" or token["upto"] == token["users"][1]
+            need(whole and "kept" not in body, "released is one whose last phase has a value")
+            if outcome == "lost" and token["reach"] < token["phase"]:
+                self.begun_phases.append([token["of"], token["reach"], token["phase"]])
         token["outcome"], item, users = outcome, token["item"], token["users"]
         stop = users[0] if outcome == "unused" else self.kept_until(token)
         if item and outcome == "unused" and users == item["users"]: item["left"] += 1

@@ -131,6 +131,8 @@ class Persons(verify_ledger.Account):
         over = "lease" not in body["parameters"] or body["told"]["clock"] >= users[1]
         need(over, "a lease is of slots that are over")
         self.sizes(body["parameters"], users)
+        free = self.per_batch is None and self.rule["clock"] == "arrivals"
+        need(free or token["phase"] is None, "phases, and batches or a timetable")
         if self.rule["clock"] == "timetable":
             need(body["arithmetic"] == "sum", "on a timetable rows are added up")
             self.unchecked.add("that null records add nothing on a timetable")
@@ -166,7 +168,10 @@ class Persons(verify_ledger.Account):
         if self.rule is None:
             return super().ended(token, stop)
         (first, _), rho, share = token["charge"]
-        self.change(token, ([first, stop], rho, share))
+        users = [first, stop]
+        if first < stop:
+            rho, share = self.price(token["loss"], users), self.divided(token["loss"], users)
+        self.change(token, (users, rho, share))
 
     def change(self, token, charge):
         if charge != token.get("charge"):

@@ -29,6 +29,8 @@ KINDS = (
     "spend",
     "retire",
     "reach",
+    "phase",
+    "publish",
     "delegate",
     "return",
     "plan",
@@ -164,6 +166,12 @@ class Writer:
             "trust": "central",
         }
         name = random.choice(MECHANISMS)
+        if stream and random.random() < 0.4:
+            said = {"phases": {"horizon": 9, "outputs": 1}}
+            spend |= {"parameters": said}
+            self.write("spend", token=token, users=users, loss=loss, mechanism=name, **spend)
+            self.phases(token, users)
+            return
         self.write("spend", token=token, users=users, loss=loss, mechanism=name, **spend)
         if stream and random.random() < 0.8:
             self.write("reach", token=token, stop=random.randint(users[0] + 1, users[1]))
@@ -171,6 +179,20 @@ class Writer:
             outcomes = ["released", "lost", "uncovered"] if stream else ["released", "lost"]
             outcome = random.choice(outcomes[:2])
             self.write("retire", token=token, outcome=outcome, digest=None)
+
+    def phases(self, token: str, users: list[int]) -> None:
+        """Phases of a token that was spent, and maybe its end."""
+        random, at = self.random, users[0]
+        while at < users[1] and random.random() < 0.8:
+            stop = random.randint(at + 1, users[1])
+            self.write("phase", token=token, stop=stop)
+            if random.random() < 0.2:
+                break
+            self.write("reach", token=token, stop=stop)
+            self.write("publish", token=token, digest="0" * 64, upto=stop)
+            at = stop
+        outcome = "released" if at == users[1] else "lost"
+        self.write("retire", token=token, outcome=outcome, digest=None)
 
     def step(self) -> None:
         """Something that may happen next."""

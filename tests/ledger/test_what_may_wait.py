@@ -50,7 +50,7 @@ class Failing:
         *(
             ({"entry": kind}, False)
             for kind in (
-                *("open", "plan", "batches", "learner", "spend", "functions", "reach"),
+                *("open", "plan", "batches", "learner", "spend", "functions", "phase", "reach"),
                 *("attest", "delegate", "return", "resume", "close"),
             )
         ),
