@@ -14,6 +14,7 @@ from .offers import Offer, Offers
 from .one_pass_newton import OnePassNewtonMNL
 from .pofw import DPPOFW
 from .private_arms import PrivateArms
+from .private_test import PrivateTest
 from .served import ServedMNL
 from .streaming import StreamLearner
 from .tofw import DPTOFW
@@ -36,6 +37,7 @@ __all__ = [
     "OnePassNewtonMNL",
     "PrivateArms",
     "PrivateLeastSquares",
+    "PrivateTest",
     "ServedBandit",
     "ServedMNL",
     "StreamLearner",

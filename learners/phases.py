@@ -104,7 +104,7 @@ class PhaseLearner(Served[Arms, Arms, Array]):
                 "beforehand; leave per_batch and pooled out"
             )
         domain = Box(-self.missing, 1 - self.missing, 1)
-        mechanism = self._fixed(
+        self._mechanism = mechanism = self._fixed(
             "sum",
             lambda: PhaseSum.calibrated(
                 domain,
