@@ -5,6 +5,7 @@ from .batches import BatchLearner
 from .contextual import ServedBandit
 from .dpmnl import DPMNL
 from .hdb import DPHDB
+from .held_policy import HeldPolicy
 from .ldp_arms import LDPArms
 from .ldp_ols import LDPOLS
 from .ldp_sgd import LDPSGD
@@ -29,6 +30,7 @@ __all__ = [
     "LDPSGD",
     "AsyncOffers",
     "BatchLearner",
+    "HeldPolicy",
     "LDPArms",
     "Learner",
     "NoisySGD",

@@ -44,6 +44,17 @@ RespondToArms = Callable[[Arms], ArrayLike]
 """The users' side: what each was shown, shape (n,), to the users' rewards, shape (n,)."""
 
 
+def two_ends(**named: Any) -> tuple[float, float]:
+    """Returns a pair of finite numbers, the lower one first."""
+    [(name, ends)] = named.items()
+    if not isinstance(ends, tuple | list) or len(ends) != 2:
+        raise TypeError(f"{name} = {ends!r:.80}: must be two numbers, low and high")
+    low, high = (finite(**{name: end}) for end in ends)
+    if not low < high or not np.isfinite(high - low):
+        raise ValueError(f"{name} = {ends!r}: must be two numbers, the lower one first")
+    return low, high
+
+
 class PhaseLearner(Served[Arms, Arms, Array]):
     """Shows each user one of K arms, and learns from noisy sums of rewards over public phases.
 
@@ -87,16 +98,10 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         if count(n_arms=self.n_arms) < 2:
             raise ValueError(f"n_arms = {self.n_arms}: must be an integer >= 2")
         within("[0, 1]", missing=self.missing)
-        ends = self.reward_range
-        if not isinstance(ends, tuple | list) or len(ends) != 2:
-            raise TypeError(f"reward_range = {ends!r:.80}: must be two numbers, low and high")
-        low, high = (finite(reward_range=end) for end in ends)
-        if not low < high or not np.isfinite(high - low):
-            raise ValueError(f"reward_range = {ends!r}: must be two numbers, low below high")
+        self._low, self._high = two_ends(reward_range=self.reward_range)
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
-        self._low, self._high = (float(end) for end in self.reward_range)
         users, rule = accountant.users, rule_of(accountant)
         if rule is not None and rule.batched:
             raise ValueError(
@@ -117,6 +122,16 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         self._noise_std = mechanism.error_std()
         self._phases = PlannedPhases(accountant, "rewards", users, mechanism)
         self._prepare_serving(accountant)
+
+    def _check_horizon(self, length: int) -> None:
+        """Raises ValueError unless every arm can have a phase of that length."""
+        needed, users = self.n_arms * length, len(self._board.users)
+        if needed > users:
+            raise ValueError(
+                f"n_arms = {self.n_arms}: each is first shown to {length} users, to {needed} "
+                f"together, and the accountant has {users}; fewer arms, a larger budget or shorter "
+                "phases"
+            )
 
     def _plan(self) -> list[Plan]:
         return [self._phases.plan()]

@@ -73,13 +73,7 @@ class PrivateArms(PhaseLearner):
         self._first = self._fixed(
             "first_phase", lambda: self.first_phase or max(1, math.ceil(2 * self._noise_std))
         )
-        needed, users = self.n_arms * self._first, len(accountant.users)
-        if needed > users:
-            raise ValueError(
-                f"n_arms = {self.n_arms}: each is first shown to {self._first} users, {needed} "
-                f"together, and the accountant has {users}; fewer arms, a larger budget or a "
-                "shorter first_phase"
-            )
+        self._check_horizon(self._first)
         self._longest = None
         if self.memory is not None:
             self._longest = max(self._first, self.memory // _PHASES_OF_MEMORY)

@@ -144,7 +144,7 @@ def stored(value: Any) -> Any:
             return {"array": form}
         case np.generic() if value.dtype.kind in "biuf":
             return stored(value.item())
-    raise TypeError(f"{value!r:.200}: a {kind.__name__} cannot be written to a ledger")
+    raise TypeError(f"{reprlib.repr(value)}: a {kind.__name__} cannot be written to a ledger")
 
 
 def _fields(kind: type[Any]) -> list[str]:

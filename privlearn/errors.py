@@ -24,6 +24,7 @@
     ├── DataError (ValueError)        an input file cannot be read as described
     ├── PartitionError (RuntimeError)  rows in other processes could not be read or added up
     ├── SolverError (RuntimeError)    a minimiser was not certified: the release is lost
+    ├── PolicyError (RuntimeError)    a policy of another library failed, or chose what is no arm
     ├── PeopleError (RuntimeError)    the registry of people is lost, a copy, or another one's
     ├── RowStoreError (RuntimeError)  a store of rows is damaged, older, or another one's
     ├── OfferError (ValueError)       an answer to no open offer, or a second one
@@ -165,6 +166,10 @@ class PartitionError(PrivlearnError, RuntimeError):
 
 class SolverError(PrivlearnError, RuntimeError):
     """A minimiser was not certified; the release is lost and stays charged."""
+
+
+class PolicyError(PrivlearnError, RuntimeError):
+    """A policy of another library failed, chose what is no arm, or is not the one of before."""
 
 
 class PeopleError(PrivlearnError, RuntimeError):

@@ -18,7 +18,7 @@ from participation_oracle import Visits
 
 from privlearn.accountants import JointAccountant
 from privlearn.errors import InsufficientBudgetError, ProvenanceError
-from privlearn.learners import PrivateArms, PrivateTest, phases
+from privlearn.learners import HeldPolicy, PrivateArms, PrivateTest, phases
 from privlearn.losses import LaplaceLoss
 from privlearn.losses.budgets import ZCDP, Currency, PureDP
 from privlearn.noise import LaplaceNoise, NoiseSource
@@ -28,13 +28,30 @@ from privlearn.values.participation import Participation
 
 SLOTS = range(330)
 PRIVATE, PUBLIC = Participation(3), Participation(3, apart=2, pattern="public")
+
+
+class Greedy:
+    """A policy of somebody's own: the arm of the largest mean so far, after each was held once."""
+
+    def __init__(self) -> None:
+        self.means = {0: np.inf, 1: np.inf}
+
+    def choose(self) -> int:
+        return max(self.means, key=lambda arm: self.means[arm])
+
+    def learn(self, arm: int, mean: float, weight: int) -> None:
+        self.means[arm] = mean
+
+
 LEARNERS: dict[str, Callable[[], Any]] = {
     "arms": lambda: PrivateArms(2),
+    "held": lambda: HeldPolicy(Greedy(), n_arms=2, hold=8),
     "pairs": lambda: PrivateTest(assume="coin", random_state=1),
     "groups": lambda: PrivateTest(3, assume="coin", random_state=1),
 }
 WAYS: dict[str, Callable[[int], list[int]]] = {
     "arms": lambda arm: [1],
+    "held": lambda arm: [1],
     "pairs": lambda arm: [2 * arm - 1],
     "groups": lambda arm: [int(arm == each) for each in range(3)],
 }
@@ -124,9 +141,7 @@ def patterns(name: str, cap: Currency, rule: Participation) -> dict[str, list[in
     way = WAYS[name]
     up = [[t for t in users if way(seen.shown[t]) == way(1)] for users in seen.phases]
     long = next(users for users in up if len(users) >= 6)
-    each = [users[0] for users in up if users][-3:]
-    assert each[1] - each[0] > 1
-    assert each[2] - each[1] > 1
+    each = [users[0] for users in up if len(users) > 2][:3]
     last = SLOTS.stop - 1
     return {"one phase": [*long[:6:2], last - 4, last], "three": [*each, last - 2, last]}
 
