@@ -187,7 +187,7 @@ class NoisyMaxBatches:
         )
 
     def for_last(self, users: range) -> NoisyMaxBatches:
-        """The mechanism for the last ``users`` of a stream that ended early; costs no more.
+        """The mechanism for the last ``users`` of a stream that ended early, at the same price.
 
         Its batches end where they did, with the weights and noise that they had, and its sums
         begin anew; the first batch may be a part of one.
@@ -204,7 +204,10 @@ class NoisyMaxBatches:
         sizes = tuple(b - a for a, b in pairwise([0, *ends]))
         left = len(self.sizes) - len(sizes)
         grown = self.growth[left:]
-        return replace(self, sizes=sizes, weights=self.weights[left:], growth=grown)
+        rest = replace(self, sizes=sizes, weights=self.weights[left:], growth=grown)
+        # no less than it costs, and what a plan was committed with
+        assign(rest, _spend=replace(rest.spend(), own_loss=self.loss()))
+        return rest
 
     def open(self, token: Token[B]) -> BatchPicks:
         """Spends ``token`` for the whole stream.
