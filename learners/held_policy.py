@@ -18,6 +18,7 @@ import math
 import reprlib
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from operator import index
 from typing import Any, Protocol, final
 
 import numpy as np
@@ -130,11 +131,14 @@ class _Heard:
             arm = self._made.choose()
         except Exception as error:
             raise self._failed(self._to_choose, error) from error
-        index = None if isinstance(arm, bool | np.bool_) else getattr(arm, "__index__", None)
-        if index is None or not 0 <= (found := int(index())) < self._n_arms:
+        try:
+            found = -1 if isinstance(arm, bool | np.bool_) else int(index(arm))
+        except TypeError:
+            found = -1
+        if not 0 <= found < self._n_arms:
             raise PolicyError(
-                f"policy: {self._kind}.{self._to_choose} returned {reprlib.repr(arm)}: must be "
-                f"an integer from 0 to {self._n_arms - 1}"
+                f"policy: {self._kind}.{self._to_choose} returned {reprlib.repr(arm)}: must be an "
+                f"integer from 0 to {self._n_arms - 1}"
             )
         return found
 
@@ -207,10 +211,7 @@ class HeldPolicy(PhaseLearner):
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         super()._prepare(accountant)
-        # rounded before, as noise on a grid may have a little more than its formula says
-        self._hold = self._fixed(
-            "hold", lambda: self.hold or max(1, math.ceil(round(math.sqrt(2) * self._noise_std, 3)))
-        )
+        self._hold = self._fixed("hold", lambda: self.hold or self._users_for(math.sqrt(2)))
         self._check_horizon(self._hold)
         self._check_same_choices()
         self._own = _Heard(self.policy, self.n_arms)

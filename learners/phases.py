@@ -13,6 +13,7 @@ whose reward is unusable: such a user keeps the place, and counts as a reward of
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privlearn.contract.protocols import Accountant, Plan
+from privlearn.errors import ProvenanceError
 from privlearn.learners.inputs import block_of
 from privlearn.learners.participation import (
     NOT_GIVEN,
@@ -35,6 +37,7 @@ from privlearn.mechanisms import PhaseSum
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Box
 from privlearn.rows.functions import Calls
+from privlearn.values.adjacency import Trust
 from privlearn.values.validate import count, finite, within
 
 Arms = NDArray[np.int64]
@@ -100,6 +103,14 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         within("[0, 1]", missing=self.missing)
         self._low, self._high = two_ends(reward_range=self.reward_range)
 
+    def _check_accountant(self, accountant: Accountant[Any]) -> None:
+        super()._check_accountant(accountant)
+        if accountant.trust is Trust.LOCAL:
+            raise ProvenanceError(
+                f"{type(self).__name__}: adds up rewards as they are, under a JointAccountant or a "
+                "CentralAccountant; a LocalAccountant takes reports that devices made random"
+            )
+
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
         users, rule = accountant.users, rule_of(accountant)
@@ -122,6 +133,11 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         self._noise_std = mechanism.error_std()
         self._phases = PlannedPhases(accountant, "rewards", users, mechanism)
         self._prepare_serving(accountant)
+
+    def _users_for(self, stds: float) -> int:
+        """How many users as many standard deviations of the noise are, rounded up, at least 1."""
+        # noise on a grid has hardly more than its formula says
+        return max(1, math.ceil(round(stds * self._noise_std, 3)))
 
     def _check_horizon(self, length: int) -> None:
         """Raises ValueError unless every arm can have a phase of that length."""
@@ -240,10 +256,13 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         return int(self._arms_of(np.array([user]))[0])
 
     def _heard(self, answer: Any) -> float:
+        kind = type(answer)
+        if kind is float or kind is bool or (kind is int and -(2**53) < answer < 2**53):
+            return float(answer)
         return float(block_of("rewards", [answer], ())[0])
 
     def _replying(self, heard: Array) -> Callable[[Arms, Arms], Array]:
-        return self._hearing(lambda turn, arms: heard)
+        return lambda turn, arms: self._scaled(heard)
 
     def _hearing(self, respond: Callable[[Arms, Arms], Any]) -> Callable[[Arms, Arms], Array]:
         def hear(turn: Arms, arms: Arms) -> Array:

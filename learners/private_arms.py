@@ -23,6 +23,7 @@ from privlearn.values.validate import count, finite
 
 _VARIANCE = 0.25
 """The largest variance of a reward in [0, 1]."""
+_STDS_AT_FIRST = 2.0
 _PHASES_OF_MEMORY = 40
 """A phase has at most that part of the users that are remembered."""
 
@@ -71,7 +72,7 @@ class PrivateArms(PhaseLearner):
     def _prepare(self, accountant: Accountant[Any]) -> None:
         super()._prepare(accountant)
         self._first = self._fixed(
-            "first_phase", lambda: self.first_phase or max(1, math.ceil(2 * self._noise_std))
+            "first_phase", lambda: self.first_phase or self._users_for(_STDS_AT_FIRST)
         )
         self._check_horizon(self._first)
         self._longest = None
@@ -98,7 +99,10 @@ class PrivateArms(PhaseLearner):
         self._information[arm] += information
         self._weighed[arm] += information * float(total[0]) / m
         self._pulls[arm] += m
-        self._arm = imed_arm(self._means(), _VARIANCE * self._information)
+        left = self._board.users.stop - users.stop
+        if self.memory is not None:
+            left = min(left, self.memory)
+        self._arm = imed_arm(self._means(), _VARIANCE * self._information, left)
 
     def _means(self) -> Array:
         """In units where rewards lie in [0, 1]; NaN of arms of which nothing is known."""
