@@ -4,8 +4,8 @@ Users pull the arm that is published for their batch, so that arm and counts are
 the reward is protected.  It is scaled to x ∈ [−1, 1] and reported by `BallReport` in one
 dimension: a bit that is 1 with probability ½ + ½·μ·x, μ = tanh(ε/2), and ½ without a usable
 reward.  With q = ½ + (p − ½)·μ for a mean reward p ∈ [0, 1] a bit of any rewards of mean p is a
-coin of q: to learn from bits is to play a bandit with coins, without any noise besides, and
-IMED (`arm_policies`) shows the next arm.
+coin of q: n bits tell of p about as much as n·μ² rewards would, and with that number IMED
+(`arm_policies`) shows the next arm.
 
 No ε-private report of rewards that are 0 or 1 has a smaller variance than that bit, and its
 variance is the same for all rewards of the same mean (docs/proofs.md, "Local: one reward").  The
@@ -108,9 +108,15 @@ class LDPArms(LocalLearner):
         ones, messages = state["ones"].copy(), state["messages"].copy()
         ones[arm] += (counts[0] + sums[0, 0] / self.report().scale) / 2
         messages[arm] += counts[0]
-        left = self.horizon - self.starts[batch + 1]
-        following = imed_arm(ones / np.maximum(messages, 1), messages, left)
+        # rewards that would tell as much: each by its bit's share of what a reward tells
+        share, left = self.report().scale ** -2, self.horizon - self.starts[batch + 1]
+        following = imed_arm(self._means(ones, messages), share * messages, share * left)
         return {"arm": np.array([float(following)]), "ones": ones, "messages": messages}
+
+    def _means(self, ones: Array, messages: Array) -> Array:
+        """Of rewards in [0, 1], unbiased; ½ without messages."""
+        signs = (2 * ones - messages) / np.maximum(messages, 1)
+        return np.asarray((1 + self.report().scale * signs) / 2)
 
     def model(self, state: Arrays) -> Arrays:
         """The arm of the open batch; mean rewards by arm, (K,), with standard deviations.
@@ -118,11 +124,10 @@ class LDPArms(LocalLearner):
         A mean is unbiased for messages of one batch, and may lie outside of the range of rewards;
         that of an arm without messages is the middle of the range.
         """
-        half, messages = (self.reward_high - self.reward_low) / 2, np.maximum(state["messages"], 1)
-        scale = half * self.report().scale
-        signs = (2 * state["ones"] - state["messages"]) / messages
-        means = self.reward_low + half + scale * signs
-        return {"arm": state["arm"], "means": means, "stds": scale / np.sqrt(messages)}
+        width, messages = self.reward_high - self.reward_low, state["messages"]
+        means = self.reward_low + width * self._means(state["ones"], messages)
+        stds = width * self.report().scale / (2 * np.sqrt(np.maximum(messages, 1)))
+        return {"arm": state["arm"], "means": means, "stds": stds}
 
 
 @lru_cache(maxsize=64)
