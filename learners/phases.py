@@ -160,9 +160,9 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         super()._begin(accountant)
         self._begin_phase(accountant.users.start)
 
-    def _go_on(self) -> None:
-        self._phases.go_on()
-        super()._go_on()
+    def _sealed_next(self, block: Any, n: int) -> Rows[Any]:
+        self._phases.go_on()  # nothing is spent at a restart before somebody comes
+        return super()._sealed_next(block, n)
 
     def _begin_phase(self, first: int) -> None:
         users = self._board.users
