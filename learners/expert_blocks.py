@@ -20,7 +20,7 @@ import numpy as np
 from privlearn.mechanisms.noisy_max_batches import GROWTH_UNIT, LARGEST_WEIGHT
 from privlearn.rows.domains import Array
 
-_STEPS = 2_000
+_STEPS = 200
 _LEAST_WEIGHT = 16
 """Weights are whole numbers; of this size and above rounding says little."""
 _PART = 20

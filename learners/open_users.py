@@ -59,7 +59,8 @@ class OpenUsers(Generic[Own, Act, Heard]):
         if wait and not learner._serves_ahead:
             raise ValueError(
                 f"wait = {wait}: a {type(learner).__name__} shows something else from the end of "
-                "each phase on, and what it learns is of what it shows then; must be 0"
+                f"each phase on, and learns what that is worth; make it with delay={wait}, whose "
+                "last users of each phase are not counted, while those before them answer"
             )
         if learner._timed:
             raise ProvenanceError(

@@ -261,6 +261,11 @@ class PrivateExperts(BatchLearner):
         """Shapes of what one user sends on arrival: of policies a context, else nothing."""
         return {} if self.dim is None else {"context": (count(dim=self.dim),)}
 
+    @property
+    def answer_shape(self) -> tuple[int, ...]:
+        """Shape of one user's losses: of experts, with policies of actions."""
+        return (count(n_experts=self.n_experts) if self.n_actions is None else self.n_actions,)
+
     def select(self, context: ArrayLike | None = None, *, person: PersonId = NOT_GIVEN) -> int:
         """Returns the expert that the next user follows; with policies the action for that user.
 

@@ -110,9 +110,14 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _heard(self, answer: Any) -> float | Array:
         """An answer as a number, or numbers; an unusable one as numbers that stand for that."""
 
+    @property
+    def answer_shape(self) -> tuple[int, ...]:
+        """Of what one user answers."""
+        return ()
+
     @abstractmethod
     def _replying(self, heard: Array) -> Callable[[Own, Act], Heard]:
-        """The users' side: rows to learn from, of answers that `_heard` read, shape (n,)."""
+        """The users' side: rows to learn from, of answers that `_heard` read, shape (n, ...)."""
 
     @abstractmethod
     def _to_show(self, action: Any, user: int) -> Any:
