@@ -27,6 +27,7 @@ from privlearn.learners import (
     LDPOLS,
     LDPSGD,
     HeldPolicy,
+    LDPArms,
     Offer,
     Offers,
     OnePassNewtonMNL,
@@ -371,7 +372,8 @@ def _releases(users: int, size: int) -> Program:
 
 LOCAL_USERS = 600
 _SIZES: dict[str, Any] = {"dim": 2, "n_arms": 4, "horizon": LOCAL_USERS, "shared": True}
-_LEARNERS: dict[str, Callable[[], LDPOLS | LDPSGD]] = {
+_LEARNERS: dict[str, Callable[[], LDPArms | LDPOLS | LDPSGD]] = {
+    "arms": lambda: LDPArms(n_arms=3, horizon=LOCAL_USERS, epsilon=1.0, growth=0.2),
     "ols": lambda: LDPOLS(**_SIZES, epsilon=1.0, delta=0.01, theta_bound=1.0),
     "sgd": lambda: LDPSGD(**_SIZES, epsilon=1.0, delta=0.0),
 }
@@ -404,9 +406,12 @@ def _heard(name: str) -> tuple[list[Model], list[list[bytes]]]:
 
 def _sent(device: LocalClient[Any], model: Model, users: range) -> list[bytes]:
     offers = _numbers(5, LOCAL_USERS, 4, 2)[users.start : users.stop] / 3
-    arms = device.choose_many(offers, model, users=users)
+    with_contexts = device.config.method.dim > 0
+    arms = device.choose_many(offers if with_contexts else None, model, users=users)
     shown = offers[np.arange(len(users)), arms]
-    sent = device.randomize_many(shown, arms, shown[:, 0], users=users, model=model)
+    rewards = shown[:, 0] if with_contexts else np.abs(shown[:, 0])
+    own = shown if with_contexts else None
+    sent = device.randomize_many(own, arms, rewards, users=users, model=model)
     size = len(sent) // len(users)
     return [sent[i : i + size] for i in range(0, len(sent), size)]
 
@@ -551,6 +556,8 @@ RARER: dict[str, Subject] = {
     "LocalMD": _central(partial(LocalMD, dim=3), 600, 600),
     "PublishedTOFW": _central(partial(PublishedTOFW, dim=3), 300, AHEAD + STEP),
     "NoisyMaxStream": _stream_of(_picks, 300),
+    "LDPArms server": _local(_server, "arms", 0, attested=True),
+    "LDPArms gateway": _local(_gateway, "arms", SEGMENT + STEP, attested=False),
     "LDPSGD server": _local(_server, "sgd", 0, attested=True),
     "LDPSGD gateway": _local(_gateway, "sgd", SEGMENT + STEP, attested=False),
 }
