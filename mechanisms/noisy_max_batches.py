@@ -11,9 +11,9 @@ by at most w_b·spread, so pick k is for this row an exponential mechanism of bo
     η_kb = w_b·spread/(scale·g_k)      for k >= b, and 0 before,
 
 and the picks are composed adaptively: ρ = max_b Σ_{k>=b} ρ(η_kb), with ρ(η) that of
-`BoundedRangeLoss`, or η²/8, which is no less, and ε = max_b Σ_{k>=b} η_kb.  Weights that grow with the batches,
-and with them the noise, let every row pay for few picks only: old rows fade, for all of them were
-in many picks (docs/proofs.md, "Choices").
+`BoundedRangeLoss`, or η²/8, which is no less, and ε = max_b Σ_{k>=b} η_kb.  Weights that grow with
+the batches, and with them the noise, let every row pay for few picks only: old rows fade, for all
+of them were in many picks (docs/proofs.md, "Experts").
 
 With a rule of participation a person has n rows at most.  Two bounds hold, and the lesser counts.
 (a) ρ(η) is convex, so ρ(Σ_i η_kb_i) <= mean over i of ρ(n·η_kb_i): n visits anywhere cost no more
