@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privlearn.contract.protocols import Accountant, Plan
-from privlearn.errors import ProvenanceError
 from privlearn.learners.inputs import block_of
 from privlearn.learners.participation import (
     NOT_GIVEN,
@@ -37,7 +36,6 @@ from privlearn.mechanisms import PhaseSum
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Box
 from privlearn.rows.functions import Calls
-from privlearn.values.adjacency import Trust
 from privlearn.values.validate import count, finite, within
 
 Arms = NDArray[np.int64]
@@ -116,14 +114,6 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         within("[0, 1]", missing=self.missing)
         count(delay=self.delay, at_least=0)
         self._low, self._high = two_ends(reward_range=self.reward_range)
-
-    def _check_accountant(self, accountant: Accountant[Any]) -> None:
-        super()._check_accountant(accountant)
-        if accountant.trust is Trust.LOCAL:
-            raise ProvenanceError(
-                f"{type(self).__name__}: adds up rewards as they are, under a JointAccountant or a "
-                "CentralAccountant; from reports that devices made random LDPArms learns"
-            )
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()

@@ -127,6 +127,15 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def public_state(self) -> dict[str, Any]:
         """Everything the learner goes on from, as JSON: a function of releases and the clock."""
 
+    def _check_accountant(self, accountant: Accountant[Any]) -> None:
+        super()._check_accountant(accountant)
+        if accountant.trust is Trust.LOCAL:
+            raise ProvenanceError(
+                f"{type(self).__name__}: learns from answers as they are, under a JointAccountant "
+                "or a CentralAccountant; from reports that devices made random LDPArms, LDPSGD and "
+                "LDPOLS learn"
+            )
+
     def _prepare_serving(self, accountant: Accountant[Any]) -> None:
         self._open_board(accountant)
         self._asked: Shown[tuple[Own, Items], Act] | None = None

@@ -286,7 +286,7 @@ def test_other_accountants_are_refused() -> None:
     with pytest.raises(ProvenanceError, match="takes one row for each slot"):
         PrivateArms(2).start(timed)
     local: Any = LocalAccountant(PureDP(1), users=range(50), noise=NoiseSource.simulation(0))
-    with pytest.raises(ProvenanceError, match="PrivateArms: adds up rewards as they are"):
+    with pytest.raises(ProvenanceError, match="PrivateArms: learns from answers as they are"):
         PrivateArms(2).start(local)
 
 
