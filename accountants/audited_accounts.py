@@ -89,7 +89,10 @@ class AuditedAccount:
         account = self.state.accounts.get(entry.token)
         if account is None:
             return
-        if account.spend is not None and entry.outcome in ("lost", "uncovered"):
+        told = entry.outcome not in ("lost", "uncovered") or (
+            entry.outcome == "lost" and account.all_left  # phases that ended before their last user
+        )
+        if account.spend is not None and not told:
             self.totals.lost += 1
         if entry.outcome == "uncovered":
             self.totals.uncovered.append((entry.token, account.label))

@@ -90,6 +90,15 @@ class Account:
     past: None = None
     """Nothing that it released in another process leaves again."""
 
+    @property
+    def all_left(self) -> bool:
+        """Whether a value left, in phases, of all rows that were opened: nothing else can have."""
+        return (
+            self.stream is not None
+            and self.stream.phase is not None
+            and (max(self.upto, self.users[0]) == self.stream.reach)
+        )
+
     def check_unspent(self, entry: SpendEntry) -> None:
         """Raises unless it can be spent, on these users."""
         if self.spend is not None or self.outcome is not None:

@@ -57,7 +57,7 @@ class PlannedPhases(SuccessiveStreams[PhaseStream[X]], Generic[X]):
         self._phase: range | None = None
         self._signs: Signs | None = None
         self._next = users.start
-        self._declared = self._ended = False
+        self._declared = False
         # In a replay nothing new is begun, and at a restart nothing is spent.
         self._live = not accountant.resumed
 
@@ -77,11 +77,8 @@ class PlannedPhases(SuccessiveStreams[PhaseStream[X]], Generic[X]):
 
         Raises:
             UsersError: others, or a phase is open.
-            RuntimeError: closed.
             As `PhaseStream.begin`.
         """
-        if self._ended:
-            raise RuntimeError(f"stream {self.label!r}: closed")
         if self._phase is not None or users.start != self._next or not users:
             open_one = "" if self._phase is None else f", and the phase of {self._phase!r} is open"
             raise UsersError(f"a phase of {users!r}: the next user is {self._next}{open_one}")
@@ -120,8 +117,3 @@ class PlannedPhases(SuccessiveStreams[PhaseStream[X]], Generic[X]):
         self._phase, self._signs, self._next = None, None, rows.users.stop
         self._declared = False
         return released
-
-    def close(self) -> None:
-        """Ends all phases, also one that is open; nothing more is released."""
-        self._ended, self._phase = True, None
-        super().close()
