@@ -110,8 +110,8 @@ class AccountState:
         """Tokens that ended and whose history was dropped, by `fold`."""
         self.interactive = self.interleaved = False
         self._running = 0
-        self.open_phases: dict[tuple[str, int | None], list[range]] = {}
-        """Phases that began, and ended before their rows were opened; by label and plan item."""
+        self.open_phases: list[tuple[str, int | None, range]] = []
+        """Phases whose token ended before their rows were opened, with its label and plan item."""
         self.claims = Claims()
         self.resumable = is_resumable(opened)
         """Whether streams say how far they come, and are charged no further."""
@@ -328,19 +328,19 @@ class AccountState:
         account = self._account(entry.token)
         account.check_phase(entry)
         left = self._phase_left(account)
-        if left is not None and left.stop != entry.stop:
+        if left is not None and left[2].stop != entry.stop:
             raise UsersError(
                 f"token {entry.token}: a phase to {entry.stop}, which began before as one to "
-                f"{left.stop}: an end stays where it was declared"
+                f"{left[2].stop}: an end stays where it was declared"
             )
 
-    def _phase_left(self, account: Account) -> range | None:
-        """The phase that a token's first one is the rest of."""
-        stream = account.stream
+    def _phase_left(self, account: Account) -> tuple[str, int | None, range] | None:
+        """The open phase that a token's first one is the rest of."""
+        stream, of = account.stream, (account.label, account.planned)
         if stream is None or stream.phase != stream.users.start:
             return None
-        left = self.open_phases.get((account.label, account.planned), [])
-        return next((phase for phase in left if stream.phase in phase), None)
+        found = (one for one in self.open_phases if one[:2] == of and stream.phase in one[2])
+        return next(found, None)
 
     def _check_reach(self, entry: ReachEntry) -> None:
         self._check_resumable(entry.entry)
@@ -406,7 +406,7 @@ class AccountState:
         account = self._account(checked.entry.token)
         left = self._phase_left(account)
         if left is not None:
-            self.open_phases[account.label, account.planned].remove(left)
+            self.open_phases.remove(left)
         if account.stream is not None:
             account.stream.phase = checked.entry.stop
 
@@ -509,8 +509,8 @@ class AccountState:
         stream.freed = tuple(freed_after(stop, pieces_of(stream.loss, stream.users)))
         self.charged.end_early(account, stream)
         if stream.phase is not None and stream.reach < stream.phase:
-            left = self.open_phases.setdefault((account.label, account.planned), [])
-            left.append(range(stream.reach, stream.phase))
+            left = range(stream.reach, stream.phase)
+            self.open_phases.append((account.label, account.planned, left))
         item = self._item(account)
         if stream.freed and item is not None and not by_arrival(stream.loss):
             item.end_early(stop)

@@ -229,11 +229,8 @@ class _Draws:
         name = self.names[-1 - min(int(rng.exponential(1)), len(self.names) - 1)]
         if kind == 1:
             sums = bool(rng.random() < 0.2)
-            how: dict[str, Any] = {
-                "arithmetic": "sum" if sums else "own",
-                "interactive": rng.random() < 0.85,
-            }
-            how["interactive"] = bool(how["interactive"]) and not sums
+            stays = bool(rng.random() < 0.85) and not sums
+            how: dict[str, Any] = {"arithmetic": "sum" if sums else "own", "interactive": stays}
             if not sums and rng.random() < 0.5:
                 how["parameters"] = {PHASES: {"horizon": 12, "outputs": 1}}
                 self.phases[name] = self.users[name][0]

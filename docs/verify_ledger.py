@@ -1,7 +1,7 @@
 """Verifies a privlearn ledger without privlearn: ``python verify_ledger.py ledger.db``.
 Format 2 of docs/ledger.md: chain, Merkle roots, envelopes, JSON types, the life of tokens, plans,
-streams that end early, phases, a cap in zCDP at every arrival index, that Gaussian noise has its
-loss, and exact noise a grid.  Prints JSON that lists what is left unchecked.
+streams that end early, phases, a cap in zCDP or pure epsilon at every arrival index, that Gaussian
+or Laplace noise has its loss, and exact noise a grid.  Prints JSON with what is left unchecked.
 Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension."""
 
 # fmt: off
@@ -41,8 +41,9 @@ part loss:loss count:int ; loss.by-arrival parts:[stretch ; stretch users:int lo
 loss.objective-perturbation difference:real trace:real ridge:real noise_std:real rank:int
 directions:int dimension:int? ; loss.visits loss:loss most:count apart:count ; loss.least
 losses:[loss ; loss.declared of:object loss:loss distribution:text? ; loss.repeat-and-select
-mu_squared:exact delta:exact gamma:exact eta:exact ; noise.gaussian family std:real ; domain.ball
-kind radius:real size:count norm:norm ; drawn sampler tables:hash grid:grid? bound:object? ; grid
+mu_squared:exact delta:exact gamma:exact eta:exact ; noise.gaussian family std:real ; noise.laplace
+family scale:real ; domain.ball kind radius:real size:count norm:norm ; domain.box kind low:real
+high:real size:count ; drawn sampler tables:hash grid:grid? bound:object? ; grid
 scale:double bits:int"""
 FORMS = {name: ({"kind": "text", "adjacency": "relation"} if name[:5] == "loss." else {})
          | dict([*field.split(":"), "text"][:2] for field in fields)
@@ -71,6 +72,10 @@ KINDS = ("open", "plan", "issue", "spend", "retire", "close", "learner", "reach"
 KNOWN = {"exact/1", "participation/1", "resume/1"}
 OF = {"exact/1": ["spend"], "resume/1": ["open", "retire"],  # kinds of entries that have such data
       "participation/1": ["open", "issue", "spend", "retire"]}
+PRICED = {  # what is added up, by the kinds of the cap and of a budget or loss: where, times what
+    ("zcdp", "zcdp"): ("rho", 1), ("zcdp", "gaussian"): ("mu_squared", Fraction(1, 2)),
+    ("pure", "pure"): ("epsilon", 1), ("pure", "laplace"): ("epsilon", 1)}
+NORMS = {("zcdp", "gaussian"): 2, ("pure", "laplace"): 1}  # by which noise has a price in a cap
 WRONG = ValueError, LookupError, TypeError, AttributeError, ArithmeticError
 class Unreadable(Exception): pass  # no ledger of format 2, or torn; code 6: unknown extension
 def need(condition, problem):
@@ -179,17 +184,17 @@ class Account:
     def leave(self, what):
         self.unchecked.add(f"{what}, and sums with them")
         self.adds_up = False
-    def amount(self, value, kind="zcdp", name="rho", part=1):  # None: of another kind
+    def amount(self, value):  # in what the cap is in; None: of another kind
         need(value.get("adjacency") in (None, self.body["adjacency"]), "another relation's loss")
-        if value["kind"] != kind: return self.leave(f"what has the kind {value['kind']}")
+        name, part = PRICED.get((self.body["cap"]["kind"], value["kind"]), (None, 1))
+        if name is None: return self.leave(f"what has the kind {value['kind']}")
         found = exact(value[name]) * part
         common = math.lcm(self.common, found.denominator)
         need(found > 0 and common.bit_length() <= 4096, "zero, or no short common denominator")
         self.common = common
         return found
-    def stated(self, loss):  # in zCDP: of one row, or of all visits of a person if it says so
-        inner = loss["loss"] if loss["kind"] == "visits" else loss
-        return self.amount(inner, "gaussian", "mu_squared", Fraction(1, 2))
+    def stated(self, loss):  # of one row, or of all visits of a person if it says so
+        return self.amount(loss["loss"] if loss["kind"] == "visits" else loss)
     def price(self, loss, users):  # None: of persons, verify_persons.py
         return None if self.body["told"] else self.stated(loss)
     def kept_until(self, token): return token["reach"]
@@ -311,12 +316,21 @@ class Account:
             self.unchecked.add("gains of what is no plain sum, which are a mechanism's word")
         if not body["derived"] or body.get("profile"):
             self.unchecked.add("losses, domains and noise that are a mechanism's word")
-        elif (family, kind, domain.get("norm")) != ("gaussian", "ball", "l2"):
+        elif row is None or not (least := self.earned(family, noise, domain, body["gain"])):
             self.unchecked.add(f"what {family} noise earns in a {kind} domain")
-        elif row is not None:
-            radius, gain, std = map(Fraction, (domain["radius"], body["gain"], noise["std"]))
-            reach = radius * gain * (2 if body["adjacency"] == "replace-one" else 1)
-            need(min(reach, std) > 0 and 2 * row >= (reach / std) ** 2, "it earns a larger loss")
+        else: need(row >= least, "it earns a larger loss")
+    def earned(self, family, noise, domain, gain):  # None: it is left unchecked
+        norm = NORMS.get((self.body["cap"]["kind"], family))
+        box, size = domain.get("kind") == "box", domain.get("size")
+        round = domain.get("kind") == "ball" and (size == 1 or domain["norm"] == f"l{norm}")
+        if norm is None or not (box or round): return None
+        if box: low, high = Fraction(domain["low"]), Fraction(domain["high"])
+        else: low, high = -Fraction(domain["radius"]), Fraction(domain["radius"])
+        both = self.body["adjacency"] == "replace-one"
+        reach = (high - low if both else max(high, -low)) * Fraction(gain)
+        unit = Fraction(noise["std" if norm == 2 else "scale"])
+        need(min(reach, unit) > 0, "no noise, or a domain without a size")
+        return (reach / unit) ** norm * (size if box else 1) / norm
     def running(self, body):
         token = self.tokens[body["token"]]
         need("loss" in token and "outcome" not in token, "no rows are open")

@@ -2,10 +2,10 @@
 
 Only Python's standard library and verify_ledger.py beside it, which checks chain, entries and
 tokens.  This adds what `participation/1` of docs/ledger.md says: the rule, its batches and clock,
-the price of every token for all visits of one person in it, and, for caps in zCDP and Gaussian
-losses, the most that any pattern of visits within the rule adds up to.  How far all visits move a
-stream (loss of the kind `visits`) is taken as it is recorded.  Exit codes as those of
-verify_ledger.py.
+the price of every token for all visits of one person in it, and, for caps in zCDP with Gaussian
+losses and for pure epsilon, the most that any pattern of visits within the rule adds up to.  How
+far all visits move a stream (loss of the kind `visits`) is taken as it is recorded.  Exit codes as
+those of verify_ledger.py.
 """
 
 import math
@@ -32,6 +32,11 @@ class Persons(verify_ledger.Account):
     """An account that may have a rule; without one it is what verify_ledger.py makes of it."""
 
     rule = None
+
+    @property
+    def linear(self):
+        """Whether the losses of visits add up in the kind of the cap, and not their roots."""
+        return self.body["cap"]["kind"] == "pure"
 
     def of_persons(self, told):
         body, self.starts, self.clock, self.left = self.body, [], self.body["users"][0], MOST_STEPS
@@ -65,7 +70,7 @@ class Persons(verify_ledger.Account):
         most, local = self.most(users), self.body["trust"] == "local"
         need("by-arrival" not in kinds(loss), "a loss by arrival of persons")
         if loss["kind"] != "visits":
-            return row and row * (most if local else most**2)
+            return row and row * (most if local or self.linear else most**2)
         self.unchecked.add("how far all visits of a person move streams")
         if local:
             return self.leave("what persons pay for a stream on their devices")
@@ -73,7 +78,7 @@ class Persons(verify_ledger.Account):
         every = -(-loss["apart"] // self.rule["apart"])
         of_every = [len(range(first, most, every)) for first in range(min(every, most))]
         groups = sum(-(-visits // loss["most"]) for visits in of_every)
-        return row and row * groups**2
+        return row and row * (groups if self.linear else groups**2)
 
     def divided(self, loss, users):
         """By how many the price may be divided, one part for each visit; 0 if not at all."""

@@ -6,6 +6,7 @@ from .contextual import ServedBandit
 from .dpmnl import DPMNL
 from .hdb import DPHDB
 from .held_policy import HeldPolicy
+from .ldp_arms import LDPArms
 from .ldp_ols import LDPOLS
 from .ldp_sgd import LDPSGD
 from .least_squares import PrivateLeastSquares
@@ -30,6 +31,7 @@ __all__ = [
     "AsyncOffers",
     "BatchLearner",
     "HeldPolicy",
+    "LDPArms",
     "Learner",
     "NoisySGD",
     "Offer",

@@ -129,7 +129,7 @@ class LocalClient(Generic[B]):
         """The arm to pull for one user; it is the user's secret.
 
         Args:
-            contexts: (n_arms, dim) if theta is shared, else (dim,).
+            contexts: (n_arms, dim) if theta is shared, else (dim,); None if ``dim`` is 0.
             model: what the server published for the user's batch.
             user: the arrival index; may be left out on a device of one user.
 
@@ -138,9 +138,10 @@ class LocalClient(Generic[B]):
                 another batch's; no such user.
         """
         method, index = self.config.method, self._one(user)
+        contexts = self._shown(contexts, *self._offered)
         if type(contexts) is np.ndarray and index.start >= self._warm:
             # what needs no mending, without what blocks need
-            shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
+            shape = (*self._offered, method.dim)
             plain = contexts.shape == shape and contexts.dtype == np.float64
             if plain and math.isfinite(np.vdot(contexts, contexts)):
                 self._take(model, self._batch(index))
@@ -155,8 +156,8 @@ class LocalClient(Generic[B]):
             TypeError, ValueError: contexts of a wrong form, as for `randomize_many`.
         """
         method, batch = self.config.method, self._batch(users)
-        shape = (method.n_arms, method.dim) if method.shared else (method.dim,)
-        values = block_of("contexts", contexts, shape, len(users))
+        contexts = self._shown(contexts, len(users), *self._offered)
+        values = block_of("contexts", contexts, (*self._offered, method.dim), len(users))
         self._take(model, batch)
         if users.start < self._warm:
             return np.arange(users.start, users.stop) % method.n_arms
@@ -181,7 +182,7 @@ class LocalClient(Generic[B]):
         """Spends the user's token and returns the one message of this user.
 
         Args:
-            context: of the pulled arm, (dim,).
+            context: of the pulled arm, (dim,); None if ``dim`` is 0.
             action: the pulled arm.
             reward: what the user answered.
             user: the arrival index; may be left out on a device of one user.
@@ -196,7 +197,7 @@ class LocalClient(Generic[B]):
             InsufficientBudgetError: the account cannot pay.
             ValueError: no such user or model.
         """
-        index = self._one(user)
+        index, context = self._one(user), self._shown(context)
         people = None if person is None else [person]
         form, batch, reports = self._release(
             context, action, reward, index, model, people, single=True
@@ -221,7 +222,8 @@ class LocalClient(Generic[B]):
         """The messages of consecutive users of one batch, back to back; see `randomize`.
 
         Args:
-            contexts: of the pulled arms, (n, dim); arrays, data frames, or lists of rows.
+            contexts: of the pulled arms, (n, dim); arrays, data frames, or lists of rows; None if
+                ``dim`` is 0.
             actions: (n,).
             rewards: (n,).
             people: under a rule of participation, and only then, an id for each user.
@@ -234,11 +236,22 @@ class LocalClient(Generic[B]):
             UsersError: not an id for each user.
         """
         n = len(users)
+        contexts = self._shown(contexts, n)
         contexts = entries_of("contexts", contexts, (self.config.method.dim,), n)
         actions = entries_of("actions", actions, (), n)
         rewards = entries_of("rewards", rewards, (), n)
         form, batch, reports = self._release(contexts, actions, rewards, users, model, people)
         return form.encode(users, batch, reports)
+
+    @property
+    def _offered(self) -> tuple[int, ...]:
+        """The axis of arms in the contexts to choose by, if there is one."""
+        return (self.config.method.n_arms,) if self.config.method.shared else ()
+
+    def _shown(self, contexts: Any, *shape: int) -> Any:
+        """Contexts, or where a learner has none, arrays without numbers in their place."""
+        none = contexts is None and not self.config.method.dim
+        return np.empty((*shape, 0)) if none else contexts
 
     def _release(
         self,
@@ -317,7 +330,9 @@ class LocalClient(Generic[B]):
         if not (context.shape == (method.dim,) and 0 <= action < arms):
             return None
         values = np.array(context[None])  # which is what is looked at, and then reported
-        if warming and action != users.start % arms:
+        assert self._model is not None
+        public = users.start % arms if warming else method.public_arm(self._model.arrays)
+        if public is not None and action != public:
             return None
         if not method.reward_low <= reward <= method.reward_high:
             return None
@@ -326,7 +341,6 @@ class LocalClient(Generic[B]):
             return None
         places = np.array([action], dtype=np.int64)
         answers = np.array([reward], dtype=np.float64)
-        assert self._model is not None
         with np.errstate(all="ignore"):
             record = method.record(self._model.arrays, batch, values, places, answers)
         if not (type(record) is np.ndarray and record.dtype == np.float64):
@@ -345,8 +359,11 @@ class LocalClient(Generic[B]):
         norms = _norms(values)
         good = np.isfinite(norms) & np.isfinite(answers)
         good &= (arms >= 0) & (arms < method.n_arms) & (arms == np.floor(arms))
+        public: Any = method.public_arm(arrays)
         if warming:
-            good &= arms == np.arange(users.start, users.stop) % method.n_arms
+            public = np.arange(users.start, users.stop) % method.n_arms
+        if public is not None:
+            good &= arms == public
         if not good.all():
             self.diagnostics.note("a row that cannot be used", users, ~good)
             values[~good], arms[~good], answers[~good] = 0.0, 0.0, method.reward_low

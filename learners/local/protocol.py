@@ -103,7 +103,7 @@ class LocalLearner(_Configured, ABC):
 
     kind: str
     dim: Annotated[int, Field(ge=1)]
-    """Length of a context."""
+    """Length of a context; a class without contexts has 0, and clients then hand over None."""
     n_arms: Annotated[int, Field(ge=1)]
     horizon: Annotated[int, Field(ge=1, lt=2**32)]
     """The number of users."""
@@ -170,6 +170,13 @@ class LocalLearner(_Configured, ABC):
         return 0
 
     # The client's half: sees the rows of its own users, and the model -----------------------------
+
+    def public_arm(self, model: Arrays) -> int | None:
+        """The one arm that all users of the batch pull; None where each has its own.
+
+        An answer to another arm is no record: it would be counted for this one.
+        """
+        return None
 
     @abstractmethod
     def scores(self, model: Arrays, contexts: Array) -> Array:

@@ -568,8 +568,6 @@ class Receipt(_Spent):
                 f"{self._spend.mechanism} lets out one value: only a spend with interactive=True "
                 "stays open after a first one"
             )
-        if self._phase is not None and (self._left or self._phase != self._next):
-            raise TokenError(f"{self._spend.mechanism}: one value leaves at the end of a phase")
         return self._released(value, last=False)
 
     def release(self, value: Array, *, keep: bool = True) -> Released[Array]:
@@ -597,6 +595,8 @@ class Receipt(_Spent):
         if self._spend.arithmetic == "each":
             with self._token._lock:
                 self._check_each(value)
+        if self._phase is not None and (last or self._left or self._phase != self._next):
+            raise TokenError(f"{self._spend.mechanism}: one value is published for each phase")
         if self._past is not None:
             return self._released_again(self._past, last=last)
         if self._issuer.observer is not None:

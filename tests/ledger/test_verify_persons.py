@@ -263,13 +263,13 @@ def test_what_one_account_left_unchecked_stays_unchecked(
 ) -> None:
     """Its own checks say nothing of another account."""
     bodies = [record.body for record in sound()]
-    cap = {"kind": "pure", "epsilon": "1"}
+    cap = {"kind": "gdp", "mu_squared": "1"}
     other = {**bodies[0], "accountant": "other", "cap": cap}
     data = {record.seq: dict(record.ext) for record in sound()}
     records = chained([*bodies, other], {**data, len(bodies): data[0]})
     found = verifier.verify(exported(tmp_path, records))
     assert found["problems"] == []
-    assert "what has the kind pure, and sums with them" in found["unchecked"]
+    assert "what has the kind gdp, and sums with them" in found["unchecked"]
 
 
 @pytest.mark.parametrize("seed", range(40))
