@@ -222,8 +222,8 @@ def opening_entry(
     index = user_range(users=users)
     if ledger is None and not noise.simulated:
         raise ValueError(
-            "ledger: secure noise needs one that outlives the process: the path of a new file, or a "
-            "Ledger; Ledger.memory(), which forgets what was spent, has to be asked for"
+            "ledger: secure noise needs one that outlives the process, such as the path of a new "
+            "file; Ledger.memory(), which forgets what was spent, has to be asked for"
         )
     check_registry(people)
     new_file = isinstance(ledger, str | os.PathLike)
