@@ -15,6 +15,7 @@ from .offers import Offer, Offers
 from .one_pass_newton import OnePassNewtonMNL
 from .pofw import DPPOFW
 from .private_arms import PrivateArms
+from .private_experts import PrivateExperts
 from .private_test import PrivateTest
 from .served import ServedMNL
 from .streaming import StreamLearner
@@ -38,6 +39,7 @@ __all__ = [
     "Offers",
     "OnePassNewtonMNL",
     "PrivateArms",
+    "PrivateExperts",
     "PrivateLeastSquares",
     "PrivateTest",
     "ServedBandit",

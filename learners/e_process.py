@@ -184,31 +184,22 @@ def _signed(tilt: Array) -> Array:
     return np.stack([tilt, -tilt])
 
 
-def closed(log_sides: Array) -> Array:
-    """Evidence for each statement that holds beside all the others, in logarithms.
+def corrected(log_sides: Array) -> Array:
+    """Evidence for each of 2·arms statements, to be held against log(1/α): log(E/(2·arms)).
 
-    Closed testing with means (Vovk & Wang 2021): the smallest mean of e-values over any set of
-    statements with this one in it.  For one arm: min(E₊, (E₊ + E₋)/2) and the same with E₋.
+    Whatever is true, the probability that a false statement's number ever reaches log(1/α) is at
+    most α, for all arms, both directions and all times together.  (Bonferroni.  Closed testing by
+    means, Vovk & Wang 2021, would save at most a tenth of the users where all arms differ; with
+    this, statements agree with intervals, and all of both hold together.)
 
     Args:
         log_sides: shape (*runs, arms, 2), "arm is better" and "arm is worse" than the control.
-
-    Returns:
-        The same shape.  Whatever is true, the probability that a false statement's number ever
-        reaches log(1/α) is at most α, for all arms, both directions and all times together.
     """
-    flat = log_sides.reshape(*log_sides.shape[:-2], -1)
-    found = np.empty_like(flat)
-    sizes = np.log(np.arange(1, flat.shape[-1] + 1))
-    for one in range(flat.shape[-1]):
-        others = np.sort(np.delete(flat, one, axis=-1), axis=-1)
-        sums = np.logaddexp.accumulate(np.concatenate([flat[..., one, None], others], -1), axis=-1)
-        found[..., one] = (sums - sizes).min(axis=-1)
-    return found.reshape(log_sides.shape)
+    return log_sides - math.log(2 * log_sides.shape[-2])
 
 
 def passes(log_values: Array, alpha: float) -> Mask:
-    """Whether numbers of `closed` or of `log_mean` reach 1/α."""
+    """Whether e-values, in logarithms, reach 1/α."""
     return np.asarray(log_values >= _ROUNDING_OF_DOUBLES - math.log(alpha))
 
 

@@ -29,6 +29,7 @@ from privlearn.learners.participation import (
 )
 from privlearn.learners.served import Mask, Served
 from privlearn.people.identities import hashes, new_key
+from privlearn.rows.domains import Array
 from privlearn.storage.exclusive import Exclusive
 from privlearn.values.user_code import FAILED, attempted
 from privlearn.values.validate import count
@@ -448,7 +449,7 @@ class Offers(Generic[L]):
 
     def _observe_all(self, requests: Sequence[Observing]) -> None:
         answers: dict[int, Observing] = {}
-        heard: dict[int, Any] = {}
+        heard: dict[int, float | Array] = {}
         for request in requests:
             try:
                 self._learner._check_not_failed()

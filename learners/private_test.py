@@ -21,7 +21,7 @@ from privlearn.learners.e_process import (
     BlockNoise,
     EProcess,
     Pairs,
-    closed,
+    corrected,
     first_pairs,
     pairs_of_block,
     passes,
@@ -35,8 +35,8 @@ from privlearn.values.validate import count, finite, probability
 
 _HYPOTHESES = {
     "iid": (
-        "users are new ones, who come in an order that does not depend on the coins, and earn "
-        "independently of each other; the mean reward may change, but not between users of one "
+        "users are new ones, come in an order that does not depend on the coins, and earn "
+        "independently of each other; mean rewards may change, but not between the users of one "
         "group; and whether a user gives a reward at all does not depend on the arm"
     ),
     "coin": (
@@ -44,6 +44,11 @@ _HYPOTHESES = {
         "does not depend on any arm that was shown"
     ),
 }
+
+
+_COINS = 0x7E57
+"""Keeps coins apart from what a simulation draws with the same seed: rewards that go with the coin
+would be an effect."""
 
 
 class Decision(NamedTuple):
@@ -93,8 +98,11 @@ class PrivateTest(PhaseLearner):
             the users and more.  A rate that is exceeded makes the test invalid.  "iid" only.
         assume: see above.
         reward_range: public ends of rewards; a reward outside is unusable.
-        random_state: seed of the public coins; default: drawn from the operating system at the
-            start, as it is in the ledger.  Whoever chooses when users come must not read it.
+        delay: users at the end of each block who are shown its arms and not counted, while those
+            before them answer: about as many as come while one decides, where users overlap.
+        random_state: seed of the coins; default: drawn from the operating system at the start.  It
+            is in the ledger, and no secret from the users' data; but whoever chooses when users
+            come must not read it, or the order of users depends on the coins.
 
     Raises:
         ValueError: at `start`: fewer users than the first block has; a rate above the middle of the
@@ -108,13 +116,14 @@ class PrivateTest(PhaseLearner):
     rate_at_most: float | None = None
     assume: Assume = "iid"
     reward_range: tuple[float, float] = (0.0, 1.0)
+    delay: int = 0
     random_state: int | None = None  # type: ignore[assignment]  # the base's is a number
     missing = 0.0  # 1/2 would raise the mean above a declared rate: no supermartingale
 
     def _check_params(self) -> None:
         super()._check_params()
         probability(alpha=self.alpha)
-        if self.assume not in _HYPOTHESES:
+        if self.assume not in tuple(_HYPOTHESES):
             raise ValueError(f"assume = {self.assume!r:.80}: must be 'iid' or 'coin'")
         if self.random_state is not None:
             count(random_state=self.random_state, at_least=0)
@@ -147,7 +156,7 @@ class PrivateTest(PhaseLearner):
         pairs = Pairs(self._scaled_rate, self.assume)
         noise = BlockNoise(law, 1 if self.n_arms == 2 else 2, grid.step)
         self._first = self._fixed("first_pairs", lambda: first_pairs(pairs, noise))
-        users, needed = len(accountant.users), self.n_arms * self._first
+        users, needed = len(accountant.users), self.n_arms * self._first + self.delay
         if needed > users:
             raise ValueError(
                 f"the first block has {needed} users, and the accountant {users}: more users, a "
@@ -177,7 +186,8 @@ class PrivateTest(PhaseLearner):
     def _arms_in(self, users: range) -> Arms:
         """All orders of a group's arms are alike; made again from the seed and the first user."""
         if self._order[0] != users:
-            coins = np.random.default_rng([self._coin, users.start])
+            seed = np.random.SeedSequence(self._coin, spawn_key=(_COINS, users.start))
+            coins = np.random.default_rng(seed)
             groups = -(-len(users) // self.n_arms)
             order = coins.random((groups, self.n_arms)).argsort(axis=1)
             self._order = users, order.ravel()[: len(users)].astype(np.int64)
@@ -204,10 +214,11 @@ class PrivateTest(PhaseLearner):
         self._sums.append(np.array(sums, dtype=float))
         self._pairs.append(self._groups_of(users))
         self._process.add(sums, self._pairs[-1])
-        evidence = closed(self._process.log_sides)
-        self._most = np.maximum(self._most, evidence.max(axis=-1))
+        evidence = corrected(self._process.log_sides)
+        best = evidence.max(axis=-1)
+        self._most = np.maximum(self._most, best)
         way = np.sign(evidence[:, 0] - evidence[:, 1])
-        self._said = np.where((self._said == 0) & passes(self._most, self.alpha), way, self._said)
+        self._said = np.where((self._said == 0) & passes(best, self.alpha), way, self._said)
 
     # What is known ------------------------------------------------------------------------------
 
@@ -224,18 +235,16 @@ class PrivateTest(PhaseLearner):
 
     @property
     def e_value_(self) -> float | Array:
-        """Evidence now that the arm differs from the control, corrected for all arms.
+        """Evidence now that the arm is better, or that it is worse, than the control.
 
-        1 at first; of two arms a number, of more an array of shape (K−1,), for arms 1..K−1.
+        Corrected for both directions and all arms: 1/(2K − 2) at first, and 1/alpha decides.  Of
+        two arms a number, of more an array of shape (K−1,), for arms 1..K−1.
         """
-        return self._shaped(_exp(closed(self._process.log_sides).max(axis=-1)))
+        return self._shaped(_exp(corrected(self._process.log_sides).max(axis=-1)))
 
     @property
     def p_value_(self) -> float | Array:
-        """min(1, 1/largest e-value so far), a p-value at any time, corrected for all arms.
-
-        Shape as of ``e_value_``.
-        """
+        """min(1, 1/largest e-value so far), a p-value at any time; shape as of ``e_value_``."""
         return self._shaped(1 / _exp(self._most))
 
     def _shaped(self, values: Array) -> float | Array:
@@ -257,10 +266,12 @@ class PrivateTest(PhaseLearner):
     def interval(self, level: float | None = None) -> Array:
         """Where the difference of mean rewards lies, arm minus control, if it is constant.
 
-        The true difference is in it at all times together with probability at least ``level``, for
-        all arms together.  With a declared rate the control's mean is at most that; users without a
-        reward count as the lowest.  All that can be before any block has ended; nan if the data
-        leave no difference, as they do with probability 1 − level or if the hypothesis is wrong.
+        The true differences of all arms are in theirs at all times with probability at least
+        ``level``.  With the default level that holds together with all that ``decision_`` says, and
+        an arm is said to be better, or worse, when its interval leaves 0.  With a declared rate the
+        control's mean is at most that; users without a reward count as the lowest.  All that can be
+        before any block has ended; nan if the data leave no difference, as they do with probability
+        1 − level or if the hypothesis is wrong.
 
         Args:
             level: default 1 − alpha.
@@ -294,7 +305,6 @@ class PrivateTest(PhaseLearner):
             "params": self.get_params(),
             "clock": self.clock_,
             "phase": [self._phase.start, self._phase.stop],
-            "coins": self._coin,
             "sums": [sums.tolist() for sums in self._sums],
             "pairs": list(self._pairs),
             "most": self._most.tolist(),

@@ -55,7 +55,8 @@ from privlearn.values.validate import Positive, assign, check_fields, count
 
 GROWTH_UNIT = 1024
 """`NoisyMaxBatches.growth` counts in so many parts of the scale, so that noise is exact."""
-_LARGEST_WEIGHT = 2**40
+LARGEST_WEIGHT = 2**40
+"""Of the whole numbers in `NoisyMaxBatches`."""
 _MOST_BATCHES = 2_000
 _LARGEST_EPSILON = 700  # that a `PureLoss` takes
 
@@ -186,7 +187,7 @@ class NoisyMaxBatches:
         )
 
     def for_last(self, users: range) -> NoisyMaxBatches:
-        """The mechanism for the last ``users`` of a stream that ended early; costs no more.
+        """The mechanism for the last ``users`` of a stream that ended early, at the same price.
 
         Its batches end where they did, with the weights and noise that they had, and its sums
         begin anew; the first batch may be a part of one.
@@ -203,7 +204,10 @@ class NoisyMaxBatches:
         sizes = tuple(b - a for a, b in pairwise([0, *ends]))
         left = len(self.sizes) - len(sizes)
         grown = self.growth[left:]
-        return replace(self, sizes=sizes, weights=self.weights[left:], growth=grown)
+        rest = replace(self, sizes=sizes, weights=self.weights[left:], growth=grown)
+        # no less than it costs, and what a plan was committed with
+        assign(rest, _spend=replace(rest.spend(), own_loss=self.loss()))
+        return rest
 
     def open(self, token: Token[B]) -> BatchPicks:
         """Spends ``token`` for the whole stream.
@@ -235,8 +239,8 @@ def _check_batches(
             raise ValueError(f"{name}: has {len(numbers)} entries for {len(sizes)} batches")
         for number in numbers:
             count(**{name: number})
-            if number > _LARGEST_WEIGHT:
-                raise ValueError(f"{name} = {number}: must be at most {_LARGEST_WEIGHT}")
+            if number > LARGEST_WEIGHT:
+                raise ValueError(f"{name} = {number}: must be at most {LARGEST_WEIGHT}")
     if min(growth) < GROWTH_UNIT:
         raise ValueError(f"growth = {min(growth)}: must be at least {GROWTH_UNIT}, no growth")
 

@@ -25,7 +25,7 @@ from pydantic import (
 
 from privlearn.errors import DataError
 from privlearn.losses.budget_texts import Horizon, parse_budget
-from privlearn.losses.budgets import ApproxDP, Currency, GaussianDP
+from privlearn.losses.budgets import ApproxDP, Currency
 from privlearn.service.exchange import Exchange, exchange_of
 from privlearn.service.learner_forms import (
     Parameters,
@@ -156,11 +156,6 @@ class Guarantee(_Table):
         parse_budget(text, pure=True)
         return text
 
-    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
-        """The budget, and the currency to count an (ε, δ) promise in (all losses are Gaussian)."""
-        budget = parse_budget(self.budget, pure=True)
-        return budget, GaussianDP if isinstance(budget, ApproxDP) else None
-
 
 class LearnerTable(_Table):
     """Which learner, and its parameters: those that its class is made with."""
@@ -198,6 +193,17 @@ class LearnerTable(_Table):
         """Of one user's data, by their names in a request."""
         found: dict[str, tuple[int, ...]] = self.make().data_shapes
         return found
+
+    @cached_property
+    def answer_shape(self) -> tuple[int, ...]:
+        """Of one user's answer."""
+        found: tuple[int, ...] = self.make().answer_shape
+        return found
+
+    @cached_property
+    def serves_ahead(self) -> bool:
+        """Whether users may be served while a full batch waits for late answers."""
+        return bool(self.make()._serves_ahead)
 
     @cached_property
     def exchange(self) -> Exchange:
@@ -310,6 +316,13 @@ class ServiceConfig(_Table):
             raise ValueError(
                 "people.key_file: for a registry beside a ledger in PostgreSQL; give people.path"
             )
+        if self.batches.late_offers and not self.learner.serves_ahead:
+            raise ValueError(
+                f"batches.late_offers = {self.batches.late_offers}: {self.learner.name} learns of "
+                "each phase from those who were shown its arms; leave it out, and give learner."
+                f"delay = {self.batches.late_offers}: so many visitors at the end of each phase "
+                "are shown its arms and not counted, while the others answer"
+            )
         told, least = self.http.largest_request, self._numbers + _BESIDE
         if told is not None and told < least:
             raise ValueError(
@@ -325,6 +338,11 @@ class ServiceConfig(_Table):
             )
         return self
 
+    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
+        """The budget, and the currency to count an (ε, δ) promise in."""
+        budget = parse_budget(self.guarantee.budget, pure=True)
+        return budget, self.learner.exchange.currency if isinstance(budget, ApproxDP) else None
+
     def at(self, path: Path) -> Path:
         return self.folder / path
 
@@ -337,7 +355,9 @@ class ServiceConfig(_Table):
 
     @property
     def _numbers(self) -> int:
-        return _NUMBER * sum(map(math.prod, self.learner.shapes.values()))
+        learner = self.learner
+        sent = sum(map(math.prod, learner.shapes.values()))
+        return _NUMBER * max(sent, math.prod(learner.answer_shape))
 
 
 def read_config(path: Path) -> ServiceConfig:

@@ -14,7 +14,14 @@ from operator import or_
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 
 from privlearn import learners
 from privlearn.errors import LedgerError, PackageError
@@ -137,13 +144,22 @@ def _written(kind: Any) -> Any:
         return _budget((kind,))
     if get_origin(kind) is tuple:
         whole = all(_written(each) is not _NOTHING for each in get_args(kind) if each is not ...)
-        return Annotated[kind, BeforeValidator(_as_tuple)] if whole else _NOTHING
+        return _tuple(kind) if whole else _NOTHING
     plain = kind in (bool, int, float, str, NoneType, Any) or get_origin(kind) is Literal
     return kind if plain else _NOTHING
 
 
-def _as_tuple(given: Any) -> Any:
-    return tuple(given) if isinstance(given, list) else given
+def _tuple(kind: Any) -> Any:
+    form = TypeAdapter(kind, config=ConfigDict(strict=True))
+    parts = [getattr(each, "__name__", "…") for each in get_args(kind)]
+
+    def read(given: Any) -> Any:
+        try:
+            return form.validate_python(tuple(given) if isinstance(given, list) else given)
+        except ValidationError:
+            raise ValueError(f"must be a list [{', '.join(parts)}]") from None
+
+    return Annotated[Any, PlainValidator(read)]
 
 
 def _object(given: Any) -> Any:

@@ -13,7 +13,7 @@ from resuming import die
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.errors import ProvenanceError
 from privlearn.learners import PrivateTest
-from privlearn.learners.e_process import BlockNoise, EProcess, Pairs, closed, tilts
+from privlearn.learners.e_process import BlockNoise, EProcess, Pairs, tilts
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
@@ -56,7 +56,9 @@ def test_blocks_hold_whole_groups_in_which_each_arm_comes_once() -> None:
             assert (np.sort(block, axis=1) == np.arange(n_arms)).all()
             assert len({tuple(group) for group in block}) == math.factorial(n_arms)
             at += groups * n_arms
-        assert 1_000 - at < n_arms  # who is left makes no group, and was in no sum
+        assert 1_000 - at < n_arms
+        entered = np.abs(test._signs(range(900, 911))).sum(axis=1)  # who is left is in no sum
+        assert entered.tolist() == [1] * (11 // n_arms * n_arms) + [0] * (11 % n_arms)
 
 
 def test_the_e_process_is_that_of_what_was_released() -> None:
@@ -65,14 +67,16 @@ def test_the_e_process_is_that_of_what_was_released() -> None:
         (3, ZCDP("0.02"), GaussianNoise(5.0)),
     )
     for n_arms, budget, law in cases:
-        test = begun(PrivateTest(n_arms, rate_at_most=0.3, alpha=0.1), 4_000, budget)
+        test = begun(
+            PrivateTest(n_arms, rate_at_most=0.3, alpha=0.1, random_state=1), 4_000, budget
+        )
         test.play(4_000, earning(*[0.2] * n_arms))
         releases = [np.array(item["value"]) for item in test.billboard_.history()]
         pairs, noise = Pairs(0.3), BlockNoise(law, 1 if n_arms == 2 else 2, 0.0)
         process = EProcess(pairs, noise, tilts(pairs, 4_000 // n_arms, 0.1), (n_arms - 1,))
         for released, groups in zip(releases, test.public_state()["pairs"], strict=True):
             process.add(released if n_arms == 2 else released[1:] - released[0], groups)
-        expected = np.exp(closed(process.log_sides).max(axis=-1))
+        expected = np.exp(process.log_sides.max(axis=-1)) / (2 * n_arms - 2)
         assert np.atleast_1d(test.e_value_) == pytest.approx(expected, rel=1e-5)
         assert (np.atleast_1d(test.p_value_) <= 1 / expected * (1 + 1e-5)).all()
 
@@ -83,7 +87,7 @@ def test_it_decides_in_either_direction_and_for_several_arms() -> None:
         ((0.6, 0.4), (), (1,)),
         ((0.5, 0.8, 0.5, 0.2), (1,), (3,)),
     ):
-        test = begun(PrivateTest(len(means)), 4_000)
+        test = begun(PrivateTest(len(means), random_state=1), 4_000)
         assert test.decision_ is None
         assert np.all(test.p_value_ == 1)
         test.play(4_000, earning(*means))
@@ -95,9 +99,21 @@ def test_it_decides_in_either_direction_and_for_several_arms() -> None:
         shift = np.array(means[1:]) - means[0]
         assert ((low <= shift) & (shift <= high)).all()
         assert (high - low < 0.25).all()
+        assert ((low > 0) == np.isin(np.arange(1, len(means)), wins)).all()
+        assert ((high < 0) == np.isin(np.arange(1, len(means)), loses)).all()
         narrow, wide = test.interval(0.5), test.interval(0.999)
         assert (np.diff(narrow) < np.diff(wide)).all()
     assert begun(PrivateTest()).interval().tolist() == [-1.0, 1.0]
+    assert begun(PrivateTest(3, reward_range=(-1, 2))).interval().tolist() == [[-3.0, 3.0]] * 2
+
+
+def test_what_was_decided_stays() -> None:
+    test = begun(PrivateTest())
+    for total in (40.0, *[-50.0] * 9):
+        test._learned(range(100), np.array([total]))
+        assert test.decision_ is not None
+        assert test.decision_[:2] == ((1,), ())
+    assert test.interval()[1] < 0 or np.isnan(test.interval()).all()
 
 
 def test_one_by_one_is_the_same_as_many_and_null_counts_as_the_lowest_reward() -> None:
@@ -125,12 +141,17 @@ def test_one_by_one_is_the_same_as_many_and_null_counts_as_the_lowest_reward() -
 
 def test_a_resumed_test_has_the_same_coins_and_the_same_evidence(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    accountant = JointAccountant(PureDP(1), users=range(2_000), ledger=Ledger.create(path))
-    test = PrivateTest(3).start(accountant)
+    accountant = JointAccountant(
+        PureDP(1),
+        users=range(2_000),
+        ledger=Ledger.create(path),
+        noise=NoiseSource.simulation(5),
+    )
+    test = PrivateTest(3, random_state=1).start(accountant)
     test.play(1_000, earning(0.2, 0.5, 0.2))
     before = test.public_state()
     die(accountant)
-    again = PrivateTest.resume(JointAccountant.resume(path))
+    again = PrivateTest.resume(JointAccountant.resume(path, noise=NoiseSource.simulation(6)))
     assert again.public_state() | {"clock": 0} == before | {"clock": 0}
     assert again.clock_ == before["phase"][0]
     again.play(2_000 - again.clock_, earning(0.2, 0.5, 0.2))
@@ -140,10 +161,14 @@ def test_a_resumed_test_has_the_same_coins_and_the_same_evidence(tmp_path: Path)
 
 
 def test_coins_come_from_the_operating_system_unless_a_seed_is_given() -> None:
-    seeds = [begun(PrivateTest()).public_state()["coins"] for _ in range(2)]
+    seeds = [begun(PrivateTest())._coin for _ in range(2)]
     assert seeds[0] != seeds[1]
     assert min(seeds) > 2**64
-    assert begun(PrivateTest(random_state=7)).public_state()["coins"] == 7
+    for seed in range(5):  # users simulated with the seed of the coins earn independently of them
+        test = begun(PrivateTest(random_state=seed))
+        assert test._coin == seed
+        test.play(100, earning(0.5, 0.5, seed=seed))
+        assert test.p_value_ == 1 or test.e_value_ < 10
 
 
 @pytest.mark.parametrize(
@@ -154,7 +179,7 @@ def test_coins_come_from_the_operating_system_unless_a_seed_is_given() -> None:
         ({"rate_at_most": 0.6}, 3_000, "rate_at_most = 0.6.*at most 0.5"),
         ({"rate_at_most": 0.0}, 3_000, "rate_at_most = 0.0"),
         ({"rate_at_most": 0.1, "assume": "coin"}, 3_000, "rate_at_most = 0.1.*coin"),
-        ({"assume": "fair"}, 3_000, "assume = 'fair'"),
+        ({"assume": ["iid"]}, 3_000, r"assume = \['iid'\]"),
         ({"random_state": -1}, 3_000, "random_state = -1"),
         ({"reward_range": (1, 0)}, 3_000, "reward_range"),
         ({}, 99, "first block has 100 users.*99"),
@@ -174,7 +199,7 @@ def test_persons_who_return_need_the_coin_and_pay_for_their_visits() -> None:
     rule = Participation(3, apart=100)
     with pytest.raises(ProvenanceError, match="assume = 'iid'"):
         begun(PrivateTest(), people=People.memory(rule))
-    test = begun(PrivateTest(assume="coin"), people=People.memory(rule))
+    test = begun(PrivateTest(assume="coin", random_state=1), people=People.memory(rule))
     test.play(1_500, earning(0.2, 0.9), people=[str(user % 500) for user in range(1_500)])
     noise = test._process.noise.law  # three times that of one visit
     assert isinstance(noise, LaplaceNoise)
@@ -190,7 +215,7 @@ def test_gaussian_budgets_and_central_accountants_do() -> None:
         accountant = CentralAccountant(
             budget, users=range(2_000), ledger=Ledger.memory(), noise=NoiseSource.simulation(1)
         )
-        test = PrivateTest(rate_at_most=0.5).start(accountant)
+        test = PrivateTest(rate_at_most=0.5, random_state=1).start(accountant)
         test.play(2_000, earning(0.3, 0.6))
         assert test.decision_ is not None
         assert test.decision_.wins == (1,)
