@@ -15,8 +15,10 @@ from privlearn.losses import (
     Loss,
     MinimizerLoss,
     PerArrivalLoss,
+    PureLoss,
     RandomizedResponse,
     VisitsLoss,
+    ZCDPLoss,
     compose,
     has_visits,
     leaves_of,
@@ -24,6 +26,7 @@ from privlearn.losses import (
 
 Tally = dict[Loss, int]
 """Losses with multiplicities."""
+_OF_EPSILON = (LaplaceLoss, BoundedRangeLoss, PureLoss)
 
 
 def of_visits(loss: Loss) -> bool:
@@ -80,17 +83,21 @@ def dominates(stated: Loss, actual: Loss) -> bool:
         return True
     if isinstance(stated, DeclaredLoss):
         return dominates(stated.loss, actual)
+    if isinstance(stated, VisitsLoss) and isinstance(actual, VisitsLoss):
+        as_many = stated.most <= actual.most and stated.apart >= actual.apart
+        return as_many and dominates(stated.loss, actual.loss)
+    if isinstance(stated, LeastLoss) and isinstance(actual, LeastLoss):  # all hold of a run
+        return all(any(dominates(one, other) for other in actual.losses) for one in stated.losses)
     if any(isinstance(leaf, LeastLoss) for leaf, _ in leaves_of(stated)):
         return False  # in some currency it costs less than its Gaussian mass
     if by_arrival(stated):
         return False  # its bounds are those of its dearest users
-    if isinstance(stated, VisitsLoss) and isinstance(actual, VisitsLoss):
-        as_many = stated.most <= actual.most and stated.apart >= actual.apart
-        return as_many and dominates(stated.loss, actual.loss)
     if has_visits(stated):
         return False  # it says of many visits what ``actual`` says of one
-    if isinstance(stated, LaplaceLoss | BoundedRangeLoss) and isinstance(actual, type(stated)):
+    if isinstance(stated, _OF_EPSILON) and isinstance(actual, type(stated)):
         return actual.epsilon <= stated.epsilon
+    if isinstance(stated, ZCDPLoss) and isinstance(actual, ZCDPLoss):
+        return actual.rho <= stated.rho
     mass, actual_mass = stated.gaussian(), actual.gaussian()
     return mass is not None and actual_mass is not None and actual_mass <= mass
 

@@ -50,7 +50,7 @@ policies own data (`Visitor`) and actions (m,), to losses (m, n_actions)."""
 
 
 class Losses(NamedTuple):
-    """Rows to learn from; arrays of one user, or of a block with a leading axis."""
+    """Rows to learn from, of policies; arrays of one user, or of a block with a leading axis."""
 
     context: Array
     """As sent, shape (d,)."""
@@ -173,11 +173,12 @@ class PrivateExperts(BatchLearner):
             return turn % self.n_experts
         return np.full(len(turn), self._expert)
 
-    def _policy(self, visit: tuple[Visitor, Arms]) -> Arms:
+    def _policy(self, visit: tuple[Any, Arms]) -> Arms:
+        """Own data are a `Visitor` where there are policies, else the arrival number alone."""
         own = visit[0]
-        experts = self._experts_of(own.turn)
         if self._code is None:
-            return experts
+            return self._experts_of(own)
+        experts = self._experts_of(own.turn)
         usable, contexts = _usable(own.context)
         if callable(self.policies):
             actions = self._actions(contexts)[np.arange(len(experts)), experts]
@@ -189,7 +190,7 @@ class PrivateExperts(BatchLearner):
         return np.where(usable, actions, self._in_turn(own.turn))
 
     @property
-    def _shows(self) -> Callable[[tuple[Visitor, Arms]], Arms]:
+    def _shows(self) -> Callable[[tuple[Any, Arms]], Arms]:
         if self._code is None:
             return self._policy
         return Calls(self._policy, tuple(self._code))
@@ -246,10 +247,10 @@ class PrivateExperts(BatchLearner):
         before = weighed[first - 1] if first else 0
         return 2 * (weighed[self._batch] - before) >= weighed[self._batch]
 
-    def _gains(self, block: Losses) -> Array:
+    def _gains(self, block: Any) -> Array:
         """½ − loss of every expert, shape (n, N): 0 for the middle of the range."""
         if self._code is None:
-            return 0.5 - block.losses
+            return np.asarray(0.5 - block)
         usable, contexts = _usable(block.context)
         losses = np.take_along_axis(block.losses, self._actions(contexts), axis=1)
         return np.where(usable[:, None], 0.5 - losses, np.nan)
@@ -324,30 +325,33 @@ class PrivateExperts(BatchLearner):
         Raises:
             HorizonError: more users than are left.
             ValueError, TypeError: no count, or no contexts; another number of rows or ids; ids of
-                another kind.
+                another kind; ``private`` without policies.
             ProvenanceError: people without a rule, or none with one.
         """
         self._check_serving()
+        first = self.clock_
         if self._code is None:
+            if private is not None:
+                raise TypeError("private: is for policies=; there are none")
             n = count(users=cast(int, users))
             self._next_users(n)
-            contexts = np.zeros((n, 0))
+            void, own = np.zeros(n, dtype=bool), None
         else:
             contexts = self._block_of_next("users", users, (cast(int, self.dim),))
-        own, first = self._private(private, len(contexts)), self.clock_
-        who = self._who("people", people, given(people), len(contexts))
+            n, void = len(contexts), ~usable_contexts(contexts)
+            own = contexts, self._private(private, n)
+        who = self._who("people", people, given(people), n)
 
-        def arrive(part: slice) -> Visitor:
+        def arrive(part: slice) -> Any:
             turns = np.arange(first + part.start, first + part.stop)
-            return Visitor(contexts[part], turns, own[part])
+            return turns if own is None else Visitor(own[0][part], turns, own[1][part])
 
-        def answer(visitor: Visitor, shown: Arms) -> Any:
-            if self._code is None:
+        def answer(visitor: Any, shown: Arms) -> Any:
+            if own is None:
                 return respond(copied(shown))
             return respond(*copied((visitor, shown)))
 
-        hearing = self._hearing(Calls(answer, (respond,)))
-        self._play(arrive, ~usable_contexts(contexts), hearing, who)
+        self._play(arrive, void, self._hearing(Calls(answer, (respond,))), who)
 
     def _sent(self, context: Any = None, revenues: Any = None) -> Any:
         if revenues is not None:
@@ -358,11 +362,13 @@ class PrivateExperts(BatchLearner):
             raise TypeError("context: is for policies=; there are none")
         return None
 
-    def _arriving(self, sent: Sequence[Any], ids: Sequence[Any] | None) -> tuple[Visitor, Mask]:
+    def _arriving(self, sent: Sequence[Any], ids: Sequence[Any] | None) -> tuple[Any, Mask]:
         n = len(sent)
-        own = np.zeros((n, 0)) if self._code is None else rows_of(sent, (cast(int, self.dim),))
         turns = np.arange(self.clock_, self.clock_ + n)
-        return Visitor(own, turns, np.zeros((n, 0))), ~usable_contexts(own)
+        if self._code is None:
+            return turns, np.zeros(n, dtype=bool)
+        contexts = rows_of(sent, (cast(int, self.dim),))
+        return Visitor(contexts, turns, np.zeros((n, 0))), ~usable_contexts(contexts)
 
     def _to_show(self, action: Arms | None, user: int) -> int:
         turn = np.array([user])
@@ -371,38 +377,39 @@ class PrivateExperts(BatchLearner):
         return int(self._in_turn(turn)[0] if action is None else action)
 
     def _heard(self, answer: Any) -> Array:
+        if type(answer) is np.ndarray and answer.dtype == np.float64:
+            return np.array(answer) if answer.shape == (self._wide,) else self._unheard
         return cast(Array, block_of("losses", [answer], (self._wide,))[0])
 
-    def _replying(self, heard: Array) -> Callable[[Visitor, Arms], Losses]:
-        return lambda own, shown: self._scaled(own.context, heard)
+    def _replying(self, heard: Array) -> Callable[[Any, Arms], Any]:
+        return lambda own, shown: self._scaled(own, heard)
 
-    def _hearing(
-        self, respond: Callable[[Visitor, Arms], Any]
-    ) -> Callable[[Visitor, Arms], Losses]:
-        def hear(own: Visitor, shown: Arms) -> Losses:
+    def _hearing(self, respond: Callable[[Any, Arms], Any]) -> Callable[[Any, Arms], Any]:
+        def hear(own: Any, shown: Arms) -> Any:
             losses = block_of("losses", respond(own, shown), (self._wide,), len(shown))
-            return self._scaled(own.context, losses)
+            return self._scaled(own, losses)
 
         return Calls(hear, (respond,))
 
-    @np.errstate(all="ignore")  # a warning would tell of sealed data
-    def _scaled(self, context: Array, losses: Array) -> Losses:
+    def _scaled(self, own: Any, losses: Array) -> Any:
+        """Rows to learn from: `Losses` where there are policies, else the losses, (n, N)."""
         good = np.logical_and.reduce((losses >= self._low) & (losses <= self._high), axis=1)
         if self._code is not None:
-            good &= usable_contexts(context)
+            good &= usable_contexts(own.context)
+        if np.count_nonzero(good) < len(good):
+            losses = np.where(good[:, None], losses, np.nan)
         scaled = (losses - self._low) / (self._high - self._low)
-        return Losses(context, scaled if good.all() else np.where(good[:, None], scaled, np.nan))
+        return scaled if self._code is None else Losses(own.context, scaled)
 
-    def _usable_answers(self, answer: Losses) -> Mask:
-        return np.isfinite(answer.losses[:, 0])
+    def _usable_answers(self, answer: Any) -> Mask:
+        losses: Array = answer if self._code is None else answer.losses
+        return np.isfinite(losses[:, 0])
 
     def _complaint(self, *, data: bool) -> str:
         if data:
             return f"the context must be ({self.dim},) finite numbers"
-        return (
-            f"the losses must be {self._wide} numbers from {self._low!r} to {self._high!r}, and "
-            "every policy must name an action"
-        )
+        every = "" if self._code is None else ", and every policy must name an action"
+        return f"the losses must be {self._wide} numbers from {self._low!r} to {self._high!r}{every}"
 
 
 def _code_of(policies: Sequence[Policy] | Policy | None, experts: int) -> Sequence[Policy] | None:

@@ -34,7 +34,7 @@ def run_test(
             random_state=config.seed if config.data == SIMULATED else None,
         )
 
-    return run_on_log(config, out, progress, make, _compared, resume=resume)
+    return run_on_log(config, out, progress, make, _compared, even=True, resume=resume)
 
 
 def _warnings(source: Source) -> list[str]:

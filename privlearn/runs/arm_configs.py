@@ -71,7 +71,7 @@ class LogConfig(VisitConfig):
     budget: str = "epsilon=1"
     """epsilon=…, rho=…, mu=… or epsilon=…,delta=…"""
     horizon: Horizon | None = None
-    """Visitors at most, public; default: as many as the log has lines, or the number of simulated
+    """Visitors at most, public; default: as many as the log has lines for, or 10,000 simulated
     ones."""
 
     @model_validator(mode="after")

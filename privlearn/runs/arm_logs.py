@@ -110,6 +110,11 @@ class ArmLog:
         return Visitors(self.rewards[rows], rows, whose, told)
 
     @property
+    def compared(self) -> int:
+        """How many there are at most, if arms are shown alike often; public."""
+        return len(self.names) * min(map(len, self._lines))
+
+    @property
     def apart(self) -> float:
         """How far lines of different arms in the same place are apart, of the log; public."""
         most = min(map(len, self._lines))
@@ -141,6 +146,11 @@ class SimulatedVisitors:
         horizon, seed = config.horizon or 10_000, [config.seed, 79]
         uniforms = np.random.default_rng(seed).random(horizon)
         return cls(config.names(), np.array(config.simulated_means()), uniforms)
+
+    @property
+    def compared(self) -> int:
+        """As `ArmLog.compared`."""
+        return self.visitors
 
     @property
     def apart(self) -> float:

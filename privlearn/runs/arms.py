@@ -101,11 +101,19 @@ def run_on_log(
     make: Callable[[], PhaseLearner],
     found_of: Callable[[Any, Source], Found],
     *,
+    even: bool = False,
     resume: bool,
 ) -> Outcome:
-    """Serves the visitors of a log, or simulated ones, by a learner in phases."""
+    """Serves the visitors of a log, or simulated ones, by a learner in phases.
+
+    Args:
+        config, out, progress, resume: of the run.
+        make: the learner, not started.
+        found_of: what it has learned, and from whom.
+        even: whether it shows all arms alike often.
+    """
     source = source_of(config)
-    users = config.horizon or source.visitors
+    users = config.horizon or (source.compared if even else source.visitors)
     check_registry(config, out, resume=resume)
     _rehearse(config, users, make())
     folders = Folders.create(out, config, resume=resume)

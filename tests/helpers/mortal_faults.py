@@ -12,8 +12,10 @@ from typing import Any
 from privlearn.accountants import state
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.replay import Replay
+from privlearn.accountants.state import AccountState
 from privlearn.accountants.streams import Stream, kept_until
 from privlearn.contract.receipts import Receipt
+from privlearn.learners.phases import PhaseLearner
 from privlearn.ledger.entry_log import EntryLog
 
 Left = Callable[[str, Any], None]
@@ -78,6 +80,18 @@ def account_gives_users_again(_: Left) -> None:
     state.kept_until = too_few  # type: ignore[attr-defined]
 
 
+def phases_are_shorter_after_a_death(_: Left) -> None:
+    """A learner that is resumed ends its open phase earlier than it said, and nobody objects."""
+    AccountState._phases_left = lambda self, account: []  # type: ignore[method-assign]
+    go_on = PhaseLearner._go_on
+
+    def shorter(self: Any) -> None:
+        self._phase = self._phases._phase = self._phase[:-1]
+        go_on(self)
+
+    PhaseLearner._go_on = shorter  # type: ignore[method-assign]
+
+
 FAULTS: dict[str, Callable[[Left], None]] = {
     fault.__name__: fault
     for fault in (
@@ -86,5 +100,6 @@ FAULTS: dict[str, Callable[[Left], None]] = {
         ledger_never_syncs,
         learner_forgets_the_last_release,
         account_gives_users_again,
+        phases_are_shorter_after_a_death,
     )
 }

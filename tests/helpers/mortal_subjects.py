@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn import ZCDP, Ball
+from privlearn import ZCDP, Ball, PureDP
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.contract.protocols import Plan
 from privlearn.errors import HorizonError, OfferError
@@ -26,9 +26,13 @@ from privlearn.learners import (
     DPTOFW,
     LDPOLS,
     LDPSGD,
+    HeldPolicy,
     Offer,
     Offers,
     OnePassNewtonMNL,
+    PrivateArms,
+    PrivateExperts,
+    PrivateTest,
 )
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer, Model
@@ -124,7 +128,17 @@ def _steps(learner: Any, users: int, step: Callable[[slice], None]) -> Iterator[
 
 # Learners -----------------------------------------------------------------------------------------
 
-_ESTIMATES = ("theta_", "precision_", "gram_", "coef_")
+_ESTIMATES = (
+    "theta_",
+    "precision_",
+    "gram_",
+    "coef_",
+    "means_",
+    "stds_",
+    "pulls_",
+    "e_value_",
+    "redraws_",
+)
 
 
 def _estimates(learner: Any) -> tuple[Array, ...]:
@@ -208,6 +222,47 @@ def _arms(learner: Any, part: slice) -> None:
         return np.asarray(np.clip(own.context[:, 0] * (arms - 1), -1, 1))
 
     learner.play(_numbers(3, 2000, 3)[part] / 3, reward)
+
+
+def _losses(learner: Any, part: slice) -> None:
+    """Losses of three experts; every eleventh user gives none that can be used."""
+    luck = np.abs(_numbers(7, 2000, 3)[part]) / 4 * [1.0, 0.5, 0.8]
+    luck[np.arange(part.start, part.stop) % 11 == 0] = np.nan
+    at = [0]
+
+    def respond(experts: Any) -> Array:
+        here = slice(at[0], at[0] + len(experts))
+        at[0] = here.stop
+        return luck[here]
+
+    learner.play(part.stop - part.start, respond)
+
+
+def _phases(learner: Any, part: slice) -> None:
+    """Rewards of 0 and 1; every eleventh user gives none that can be used."""
+    luck, users = _numbers(6, 2000)[part], np.arange(part.start, part.stop)
+    at = [0]
+
+    def reward(arms: Any) -> Array:
+        here = slice(at[0], at[0] + len(arms))
+        at[0] = here.stop
+        found = (luck[here] < 0.3 * (arms - 1)).astype(float)
+        return np.where(users[here] % 11 == 0, np.nan, found)
+
+    learner.play(len(users), reward)
+
+
+class Leader:
+    """A bandit policy of somebody's own: the arm of the highest mean, once each was held."""
+
+    def __init__(self, n_arms: int) -> None:
+        self.means = np.full(n_arms, np.inf)
+
+    def choose(self) -> int:
+        return int(self.means.argmax())
+
+    def learn(self, arm: int, mean: float, weight: int) -> None:
+        self.means[arm] = mean
 
 
 def _examples(part: slice) -> tuple[Array, Array]:
@@ -403,6 +458,15 @@ SUBJECTS: dict[str, Subject] = {
     "DPMNL": _joint(partial(DPMNL, n_items=5, dim=3), _items, 700, 200),
     "Offers": Subject(_offered, JointAccountant, 400, 130, rule=Participation(most=1)),
     "DPHDB": _joint(partial(DPHDB, n_arms=3, dim=3), _arms, 700, 250),
+    "PrivateArms": Subject(
+        _learner(partial(PrivateArms, n_arms=3), 600, _phases),
+        JointAccountant,
+        600,
+        250,
+        budget=PureDP("0.5"),
+    ),
+    "PrivateTest": _joint(partial(PrivateTest, random_state=5), _phases, 600, 250),
+    "PrivateExperts": _joint(partial(PrivateExperts, 3), _losses, 600, 60),
     "DPTOFW whitened": _central(partial(DPTOFW, dim=3, method="whitened"), 600, 500),
     "DPPOFW thresholds": _central(partial(DPPOFW, _BALL, method="thresholds"), 600, 250),
     "DPPOFW choices": _central(partial(DPPOFW, _BALL, method="choices"), 600, 250),
@@ -439,6 +503,14 @@ SUBJECTS |= {
 }
 
 RARER: dict[str, Subject] = {
+    "HeldPolicy": Subject(
+        _learner(partial(HeldPolicy, Leader(3), n_arms=3), 600, _phases),
+        JointAccountant,
+        600,
+        60,
+        budget=ZCDP("0.01"),
+    ),
+    "PrivateArms, memory": _joint(partial(PrivateArms, n_arms=3, memory=400), _phases, 600, 100),
     "DPMNL, determinant": _joint(
         partial(DPMNL, n_items=5, dim=3, trigger="determinant"), _items, 700, 700
     ),

@@ -32,14 +32,19 @@ from privlearn.learners import (
     DPTOFW,
     LDPSGD,
     AsyncOffers,
+    HeldPolicy,
     Offers,
     OnePassNewtonMNL,
+    PrivateArms,
+    PrivateExperts,
+    PrivateTest,
     WhitenedDescent,
 )
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.local import LocalBanditConfig, LocalClient
 from privlearn.learners.local.protocol import Model
 from privlearn.learners.noisy_sgd import NoisySGD
+from privlearn.learners.phases import PhaseLearner
 from privlearn.ledger.entries import RetireEntry
 from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import LpBall
@@ -70,13 +75,13 @@ MNL: Market = {"n_items": ITEMS, "dim": DIM, "max_items": SHOWN}
 BANDIT: Market = {"n_arms": ARMS, "dim": DIM}
 
 
-def _started(learner: Any, kind: Any) -> Any:
+def _started(learner: Any, kind: Any, users: int = USERS) -> Any:
     noise = NoiseSource.simulation(3)
-    return learner.start(kind(ZCDP(50), users=range(USERS), noise=noise))
+    return learner.start(kind(ZCDP(50), users=range(users), noise=noise))
 
 
-def joint(kind: Any, **options: Any) -> Callable[[], Any]:
-    return lambda: _started(kind(**options), JointAccountant)
+def joint(kind: Any, users: int = USERS, **options: Any) -> Callable[[], Any]:
+    return lambda: _started(kind(**options), JointAccountant, users)
 
 
 def central(kind: Any, *options: Any, **more: Any) -> Callable[[], Any]:
@@ -90,12 +95,40 @@ def client() -> LocalClient[Any]:
     return LocalClient(LocalBanditConfig(name="test", method=method), phones)
 
 
+class Leader:
+    """A bandit policy of somebody's own."""
+
+    def __init__(self) -> None:
+        self.means = np.full(ARMS, 9.0)
+
+    def choose(self) -> int:
+        return int(self.means.argmax())
+
+    def learn(self, arm: int, mean: float, weight: int) -> None:
+        self.means[arm] = mean
+
+
+EXPERTS: Market = {"n_experts": ARMS, "first_block": 6, "loss_range": (-1, 1)}
+POLICIES: Market = {
+    "policies": lambda contexts: np.stack([contexts[:, 0] > 0, contexts[:, 1] > 0], axis=1),
+    "n_actions": ARMS,
+    "dim": DIM,
+}
+PHASES: Market = {"n_arms": ARMS, "reward_range": (-1, 1)}
+
 LEARNERS: dict[type, list[Callable[[], Any]]] = {
     OnePassNewtonMNL: [joint(OnePassNewtonMNL, first_batch=4, **MNL)],
     DPMNL: [joint(DPMNL, initial_rounds=6, max_updates=2, **MNL)],
     DPHDB: [joint(DPHDB, first_epoch=4, **BANDIT)],
     PrivateLeastSquares: [joint(PrivateLeastSquares, blocks=4, **BANDIT)],
     DPUCB: [joint(DPUCB, blocks=4, **BANDIT)],
+    PrivateArms: [joint(PrivateArms, first_phase=2, **PHASES)],
+    HeldPolicy: [joint(HeldPolicy, policy=Leader(), hold=3, **PHASES)],
+    PrivateTest: [joint(PrivateTest, users=130, random_state=1, **PHASES)],
+    PrivateExperts: [
+        joint(PrivateExperts, **EXPERTS),
+        joint(PrivateExperts, **EXPERTS, **POLICIES),
+    ],
     DPPOFW: [central(DPPOFW, LpBall(DIM, 1, 2.0), method=how) for how in ("thresholds", "choices")],
     DPTOFW: [central(DPTOFW, DIM, method=how) for how in ("plain", "buffered", "whitened")],
     NoisySFW: [central(NoisySFW, DIM)],
@@ -124,7 +157,7 @@ def classes_that_take_data() -> Iterator[type]:
     modules = [f"{room.__name__}.{each.name}" for room, each in found]
     for name in (*modules, "privlearn.runs.references"):
         for kind in vars(importlib.import_module(name)).values():
-            mine = isinstance(kind, type) and kind.__module__ == name
+            mine = isinstance(kind, type) and kind.__module__ == name and kind.__name__[0] != "_"
             whole = not inspect.isabstract(kind) and not getattr(kind, "_is_protocol", False)
             if mine and whole and any(hasattr(kind, verb) for verb in VERBS):
                 yield kind
@@ -196,6 +229,51 @@ def one_by_one_arms(learner: Any, hands: Hands) -> None:
         hands.after()
         reward = hands.hand("reward", REWARDS[t])
         learner.observe(reward)
+        hands.after()
+
+
+def one_by_one_phases(learner: Any, hands: Hands) -> None:
+    for t in learner.billboard_.users:
+        learner.select()
+        learner.observe(hands.hand("reward", REWARDS[t % USERS]))
+        hands.after()
+
+
+def blocks_of_phases(learner: Any, hands: Hands) -> None:
+    """The users' side writes to the arms, too, and returns the same array every time."""
+
+    def respond(arms: Any) -> Any:
+        found = hands.hand("answers", np.cos(np.arange(len(arms)) + arms))
+        if isinstance(hands, Reused):
+            arms[...] = 0
+        return found
+
+    for n in (9, len(learner.billboard_.users) - 9):
+        learner.play(n, respond)
+        hands.after()
+
+
+def one_by_one_losses(learner: Any, hands: Hands) -> None:
+    for t in range(USERS):
+        learner.select(*([] if learner.dim is None else [hands.hand("context", CONTEXTS[t])]))
+        hands.after()
+        learner.observe(hands.hand("losses", CONTEXTS[t][:ARMS]))
+        hands.after()
+
+
+def blocks_of_losses(learner: Any, hands: Hands) -> None:
+    def respond(*given: Any) -> Any:
+        *own, shown = given
+        found = hands.hand("answers", np.cos(np.arange(ARMS) + np.array(shown)[:, None]))
+        if isinstance(hands, Reused):
+            hands.lent += [*(own[0] if own else ()), shown]
+            found = found.copy()
+            hands.after()
+        return found
+
+    for start, stop in ((0, 9), (9, USERS)):
+        contexts = hands.hand("block", CONTEXTS[start:stop])
+        learner.play(stop - start if learner.dim is None else contexts, respond)
         hands.after()
 
 
@@ -304,6 +382,10 @@ def ways(kind: type) -> list[Callable[[Any, Hands], None]]:
         return [one_by_one_items, *ITEMS_WAYS]
     if kind in (DPHDB, PrivateLeastSquares, DPUCB):
         return [one_by_one_arms, *ARMS_WAYS]
+    if kind is PrivateExperts:
+        return [one_by_one_losses, blocks_of_losses]
+    if issubclass(kind, PhaseLearner):
+        return [one_by_one_phases, blocks_of_phases]
     if kind in (RandomAssortments, NonPrivateMNL):
         return ITEMS_WAYS
     if kind in (RandomArms, LassoBandit):

@@ -51,6 +51,7 @@ from privlearn.losses import (
     without_visits,
 )
 from privlearn.losses.budgets import ZCDP, Currency, Renyi
+from privlearn.losses.minimum import least
 from privlearn.mechanisms import (
     CrossPolytope,
     LinearObjective,
@@ -271,7 +272,7 @@ def test_terms_of_many_visits_are_put_together_and_rounded_up() -> None:
 
 
 def test_tables_hold_for_random_chains_of_laws() -> None:
-    rng, least = np.random.default_rng(3), math.inf
+    rng, lowest = np.random.default_rng(3), math.inf
     orders = [1.2, 1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 12.0, 24.0]
     for _ in range(150):
         laws = [rng.dirichlet(np.ones(4))]
@@ -286,8 +287,8 @@ def test_tables_hold_for_random_chains_of_laws() -> None:
             for p, q in ((laws[0], laws[-1]), (laws[-1], laws[0])):
                 truth = divergence(p, q, order)
                 assert truth <= three.renyi(order)
-                least = min(least, 3 * table.renyi(order) / truth)
-    assert least < 0.6, "three times the price of a row is too little"
+                lowest = min(lowest, 3 * table.renyi(order) / truth)
+    assert lowest < 0.6, "three times the price of a row is too little"
 
 
 def test_failures_of_several_rows_grow_and_are_attained() -> None:
@@ -652,6 +653,21 @@ def test_a_loss_of_many_visitsdominates_none_of_one_row() -> None:
     assert not dominates(VisitsLoss(GaussianLoss(2), 5, 10), VisitsLoss(GaussianLoss(1), 4, 5))
     assert not dominates(VisitsLoss(GaussianLoss(2), 3, 4), VisitsLoss(GaussianLoss(1), 4, 5))
     assert not dominates(VisitsLoss(GaussianLoss(1), 3, 9), VisitsLoss(GaussianLoss(2), 3, 9))
+
+
+def test_bounds_of_one_run_dominate_those_of_another_one_by_one() -> None:
+    """As the rest of a stream, whose bounds are all below those of the whole."""
+
+    def both(rho: float, epsilon: int) -> Loss:
+        return least([ZCDPLoss(rho), PureLoss(epsilon)])
+
+    assert dominates(both(1, 7), both(0.5, 6))
+    assert dominates(VisitsLoss(both(1, 7), 3), VisitsLoss(both(0.5, 7), 3))
+    assert dominates(both(1, 7), least([PureLoss(6), ZCDPLoss(0.5), GaussianLoss(9)]))
+    for higher in (both(2, 6), both(0.5, 8), ZCDPLoss(2), PureLoss(8), GaussianLoss(1)):
+        assert not dominates(both(1, 7), higher)
+    assert dominates(ZCDPLoss(1), ZCDPLoss(0.5))
+    assert not dominates(ZCDPLoss(1), PureLoss(1))
 
 
 def test_messages_are_composed() -> None:

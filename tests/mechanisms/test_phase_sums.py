@@ -196,6 +196,8 @@ def test_the_receipt_itself_holds_a_mechanism_to_its_phases() -> None:
         receipt.open_integers(Rows.null(range(5)))
         with pytest.raises(TokenError, match="has not ended"):
             receipt.begin_phase(6)
+        with pytest.raises(TokenError, match="for each phase"):
+            receipt.release(np.zeros(1))
         receipt.publish(np.zeros(1))
         with pytest.raises(TokenError, match="for each phase"):
             receipt.publish(np.zeros(1))

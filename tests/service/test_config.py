@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from services import PEOPLE, TEXT, write_config
 
 from privlearn.errors import DataError
+from privlearn.service.books import check_begins
 from privlearn.service.config import read_config
-from privlearn.service.example import write_example
+from privlearn.service.example import Example, write_example
 from privlearn.service.quantities import octets, seconds
 from privlearn.values.participation import Participation
 
@@ -25,6 +27,13 @@ def test_example_is_what_its_comments_say(tmp_path: Path) -> None:
     assert config.largest_request > 100 * 22 * len("-1.2345678901234567e-100,")
     with pytest.raises(DataError, match="is not empty: name a new folder"):
         write_example(tmp_path / "shop")
+
+
+@pytest.mark.parametrize("of", get_args(Example))
+def test_each_example_can_begin(of: Example, tmp_path: Path) -> None:
+    config = read_config(write_example(tmp_path / of, of=of))
+    check_begins(config)
+    assert config.batches.late_offers == config.learner.serves_ahead * 20
 
 
 @pytest.mark.parametrize(

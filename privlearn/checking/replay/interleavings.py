@@ -24,7 +24,7 @@ from privlearn.checking.replay.canonical import CanonicalForm
 from privlearn.checking.replay.check import Note, Setup
 from privlearn.checking.replay.comparison import compare
 from privlearn.checking.replay.populations import generated_pairs
-from privlearn.checking.replay.protocols import InteractionProtocol, as_vector, reward_of
+from privlearn.checking.replay.protocols import InteractionProtocol, answering, as_vector
 from privlearn.checking.replay.recording import Recorder
 from privlearn.errors import CheckError, HorizonError, InterferenceError
 from privlearn.learners import Offers
@@ -76,6 +76,7 @@ def offered(
     people: bool = False,
     arms: bool = False,
     contexts: bool = True,
+    losses: int | None = None,
 ) -> InteractionProtocol:
     """`Offers` over a learner, to users that answer when `Tardy` says, and others at once.
 
@@ -91,6 +92,7 @@ def offered(
         people: hand the ids on.
         arms: of a bandit, see `protocols.pulled`.
         contexts: whether the bandit takes any.
+        losses: of experts, see there.
     """
     count(wait=wait, at_least=0)
 
@@ -113,7 +115,8 @@ def offered(
             if (late := getattr(user, "late", 0)) is not None:
                 late = late if order is None else int(rng.integers(wait + 1))
                 place = float(number) if order is None else float(rng.random())
-                answer = _answering(served, user, offer, received[-1], arms)
+                to_answer = answering(losses) if arms else _choice
+                answer = _answering(served, user, offer, received[-1], to_answer)
                 due.append((number + late, place, number, answer))
             answer_until(number)
         if first + len(received) == learner.billboard_.users.stop:  # and not the end of a process
@@ -126,12 +129,16 @@ def offered(
     return protocol
 
 
+def _choice(user: Any, items: Any) -> Any:
+    return user.respond(items)
+
+
 def _answering(
-    served: Any, user: Any, offer: Any, told: list[Any], arms: bool
+    served: Any, user: Any, offer: Any, told: list[Any], to_answer: Callable[[Any, Any], Any]
 ) -> Callable[[], None]:
     def answer() -> None:
         with muted():
-            choice = reward_of(user, offer.items) if arms else user.respond(offer.items)
+            choice = to_answer(user, offer.items)
         for _ in range(1 + getattr(user, "twice", False)):
             try:
                 told.append(served.observe(offer.id, choice))

@@ -22,6 +22,7 @@ from privlearn.errors import CheckError
 from privlearn.learners.base import Learner
 from privlearn.learners.contextual import ServedBandit
 from privlearn.learners.phases import PhaseLearner
+from privlearn.learners.private_experts import PrivateExperts
 from privlearn.learners.served import ServedMNL
 from privlearn.learners.streaming import StreamLearner
 from privlearn.losses.budgets import ZCDP, Currency
@@ -113,9 +114,8 @@ def check_learner(
 
 
 def _people(way: LearnerCase, pairs: int, users: int, seed: int) -> Iterable[Any]:
-    sizes = {"n_items": way.n_items, "dim": way.dim, "users": users}
-    make = late_pairs if way.how == _LATE else generated_pairs
-    return make(pairs, seed, **sizes)
+    make: Callable[..., Iterable[Any]] = late_pairs if way.how == _LATE else generated_pairs
+    return make(pairs, seed, n_items=way.n_items, dim=way.dim, users=users)
 
 
 def _ways(learner: Learner, budget: Currency, users: int) -> list[LearnerCase]:
@@ -155,6 +155,11 @@ def _kind(learner: Learner) -> _Kind:
         case PhaseLearner():
             one, block = pulled(contexts=False), pulled(_BLOCK, contexts=False)
             return _Kind(one, block, offered(arms=True, contexts=False), (learner.n_arms, 1))
+        case PrivateExperts():
+            wide = learner.n_experts if learner.n_actions is None else learner.n_actions
+            how: dict[str, Any] = {"contexts": learner.dim is not None, "losses": wide}
+            one, block = pulled(**how), pulled(_BLOCK, **how)
+            return _Kind(one, block, offered(_WAIT, arms=True, **how), (learner.dim or wide, 1))
         case StreamLearner():
             sizes = learner._dim, 1
             return _Kind(examples(), examples(_BLOCK), None, sizes, CentralAccountant)

@@ -184,25 +184,39 @@ def examples(size: int = 1, *, people: bool = False) -> InteractionProtocol:
     return protocol
 
 
+Answering = Callable[[User, int], Any]
+"""From a user and what is shown to the answer."""
+
+
 def pulled(
-    size: int | None = None, *, people: bool = False, contexts: bool = True
+    size: int | None = None,
+    *,
+    people: bool = False,
+    contexts: bool = True,
+    losses: int | None = None,
 ) -> InteractionProtocol:
     """A bandit: `select` and `observe`, or `play` in blocks of so many users.
 
     The context is the user's array as one vector.  An item is an arm: the reward is 1 if it is the
     user's answer to an offer of all, 0 for another one, and the answer itself if that is no item.
-    ``people``: hand the ids on.  ``contexts``: whether the bandit takes any; one without is shown
-    nothing of a user but the reward.
+
+    Args:
+        size: of a block.
+        people: hand the ids on.
+        contexts: whether the learner takes any; one that does not sees nothing of a user but the
+            answer.
+        losses: of a learner from experts, how many losses a user answers with, `losses_of`.
     """
+    answer = answering(losses)
 
     def one_by_one(learner: Any, users: Iterable[Any]) -> Iterator[int]:
         for user in users:
             who = {"person": user.id} if people else {}
-            arm = learner.select(*([as_vector(user.features)] if contexts else []), **who)
-            yield arm
+            shown = learner.select(*([as_vector(user.features)] if contexts else []), **who)
+            yield shown
             with muted():
-                reward = reward_of(user, arm)
-            learner.observe(reward)
+                answered = answer(user, shown)
+            learner.observe(answered)
 
     def in_blocks(learner: Any, users: Iterable[User]) -> Iterator[int | None]:
         rest = iter(users)
@@ -212,12 +226,12 @@ def pulled(
             if contexts:
                 learner.play(
                     [as_vector(user.features) for user in block],
-                    _rewarding(block, received),
+                    _told_apart(block, received, answer),
                     np.arange(len(block), dtype=np.float64)[:, None],
                     **ids,
                 )
             else:
-                learner.play(len(block), _rewarding_in_turn(block, received), **ids)
+                learner.play(len(block), _in_turn(block, received, answer), **ids)
             yield from received
 
     if size is None:
@@ -226,34 +240,51 @@ def pulled(
     return in_blocks
 
 
-def _rewarding(block: list[User], received: list[int | None]) -> Callable[[Any, Any], list[Any]]:
-    def respond(own: Any, arms: Any) -> list[Any]:
+def answering(losses: int | None) -> Answering:
+    """What users of `pulled` answer."""
+    return reward_of if losses is None else lambda user, shown: losses_of(user, losses)
+
+
+def _told_apart(
+    block: list[User], received: list[int | None], answer: Answering
+) -> Callable[[Any, Any], list[Any]]:
+    def respond(own: Any, shown: Any) -> list[Any]:
         places = own.private[:, 0].astype(int).tolist()
-        return _rewards(block, places, arms, received)
+        return _answers(block, places, shown, received, answer)
 
     return respond
 
 
-def _rewarding_in_turn(block: list[User], received: list[int | None]) -> Callable[[Any], list[Any]]:
+def _in_turn(
+    block: list[User], received: list[int | None], answer: Answering
+) -> Callable[[Any], list[Any]]:
     """Users without a context are told apart by their turn only."""
     turns = iter(range(len(block)))
 
-    def respond(arms: Any) -> list[Any]:
-        return _rewards(block, list(islice(turns, len(arms))), arms, received)
+    def respond(shown: Any) -> list[Any]:
+        return _answers(block, list(islice(turns, len(shown))), shown, received, answer)
 
     return respond
 
 
-def _rewards(
-    block: list[User], places: list[int], arms: Any, received: list[int | None]
+def _answers(
+    block: list[User], places: list[int], shown: Any, received: list[int | None], answer: Answering
 ) -> list[Any]:
-    rewards: list[Any] = []
-    for place, arm in zip(places, arms, strict=True):
+    answers: list[Any] = []
+    for place, action in zip(places, shown, strict=True):
         if received[place] is None:
-            received[place] = int(arm)
+            received[place] = int(action)
         with muted():
-            rewards.append(reward_of(block[place], int(arm)))
-    return rewards
+            answers.append(answer(block[place], int(action)))
+    return answers
+
+
+def losses_of(user: User, n: int) -> Any:
+    """1 for all of n experts but the one that a user answers to an offer of all; or the answer."""
+    answer: Any = user.respond(np.arange(n))
+    if type(answer) is int and 0 <= answer < n:
+        return [float(expert != answer) for expert in range(n)]
+    return answer
 
 
 def reward_of(user: User, arm: int) -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from privlearn.accountants import CentralAccountant
 from privlearn.checking.replay.check import assert_noninterference
@@ -21,15 +25,19 @@ from privlearn.checking.replay.protocols import (
 )
 from privlearn.learners import (
     DPMNL,
+    HeldPolicy,
     NoisySGD,
     OnePassNewtonMNL,
+    PrivateArms,
+    PrivateExperts,
     PrivateLeastSquares,
+    PrivateTest,
     WhitenedDescent,
 )
 from privlearn.learners.hdb import DPHDB
 from privlearn.learners.pofw import DPPOFW
 from privlearn.learners.tofw import DPTOFW
-from privlearn.losses.budgets import ZCDP, Renyi
+from privlearn.losses.budgets import ZCDP, PureDP, Renyi
 from privlearn.mechanisms.constraint_sets import LpBall, Polytope, Simplex
 from privlearn.values.participation import Participation
 from privlearn.values.validate import count
@@ -52,6 +60,7 @@ class LearnerCase:
         arrays: whether users must send arrays of the right shape.
         n_items: rows of the users' arrays, and the number of proper answers.
         dim: columns of the users' arrays.
+        users: of each run.
         cost: how many times slower a replay is than others; so many fewer are done.
     """
 
@@ -63,6 +72,7 @@ class LearnerCase:
     arrays: bool = False
     n_items: int = N_ITEMS
     dim: int = DIM
+    users: int = USERS
     cost: int = 1
 
     def __str__(self) -> str:
@@ -129,11 +139,58 @@ def _bandit(kind: Any, **options: Any) -> Callable[[Any], Any]:
     return lambda accountant: kind(n_arms=CLASSES, dim=INPUTS, **options).start(accountant)
 
 
+class _Leader:
+    """A policy that follows the arm of the highest mean, each once first."""
+
+    def __init__(self) -> None:
+        self._means: dict[int, float] = {}
+
+    def choose(self) -> int:
+        return max(range(CLASSES), key=lambda arm: self._means.get(arm, math.inf))
+
+    def learn(self, arm: int, mean: float, weight: int) -> None:
+        self._means[arm] = mean
+
+
+def _arms(**options: Any) -> Callable[[Any], Any]:
+    return _without_context(PrivateArms, n_arms=CLASSES, first_phase=2, **options)
+
+
+def _test(n_arms: int = CLASSES, **options: Any) -> Callable[[Any], Any]:
+    more = {"reward_range": (-1, 1), "random_state": 1, **options}
+    return _without_context(PrivateTest, n_arms=n_arms, **more)
+
+
+def _without_context(kind: Any, **options: Any) -> Callable[[Any], Any]:
+    return lambda accountant: kind(**options).start(accountant)
+
+
+def _experts(**options: Any) -> Callable[[Any], Any]:
+    return _without_context(PrivateExperts, n_experts=CLASSES, first_block=FIRST, **options)
+
+
+def _first_number(contexts: Any) -> Any:
+    """A policy: one action for positive first numbers, the other for all else."""
+    return (contexts[:, 0] > 0).astype(int)
+
+
+def _by_size(contexts: Any) -> Any:
+    """A policy that names no action for contexts that are too large."""
+    return np.round(np.abs(contexts).max(axis=1))
+
+
+_policies = _experts(policies=[_first_number, _by_size], n_actions=CLASSES, dim=INPUTS)
+_ACTIONS = pulled(3, losses=CLASSES)
+_pulled = partial(pulled, contexts=False)
+_advised = partial(pulled, contexts=False, losses=CLASSES)
+_HELD = _without_context(HeldPolicy, policy=_Leader(), n_arms=CLASSES, hold=2)
+
 _CORNERS = Polytope([[1.0, 0, 0, 0], [0, 2.0, 0, 0], [0, 0, -1.0, 1.0], [-1.0, -1.0, 0, 0]])
 
 
 _CENTRAL = {"accountant": CentralAccountant}
 _RICH = {"budget": ZCDP(100)}
+_PURE = {"budget": PureDP(1)}
 _RENYI = {"budget": Renyi({4: 3})}
 
 LEARNER_CASES = (
@@ -192,6 +249,24 @@ LEARNER_CASES = (
             ("PrivateLeastSquares", "in blocks", _bandit(PrivateLeastSquares), pulled(4)),
         )
     ),
+    *(
+        LearnerCase(learner, how, factory, protocol, options, n_items=CLASSES, users=users)
+        for learner, how, factory, protocol, options, users in (
+            ("PrivateArms", "one by one", _arms(), _pulled(), _PURE, USERS),
+            ("PrivateArms", "in blocks", _arms(missing=0.0), _pulled(3), _RICH, USERS),
+            ("PrivateArms", "with memory", _arms(memory=3), _pulled(), {}, USERS),
+            ("PrivateArms", "central", _arms(), _pulled(4), _PURE | _CENTRAL, USERS),
+            ("HeldPolicy", "one by one", _HELD, _pulled(), _PURE, USERS),
+            ("HeldPolicy", "in blocks", _HELD, _pulled(3), {}, USERS),
+            ("PrivateTest", "one by one", _test(), _pulled(), _PURE, 110),
+            ("PrivateTest", "coins alone, in blocks", _test(assume="coin"), _pulled(40), {}, 110),
+            ("PrivateTest", "three arms", _test(3), _pulled(70), _PURE, 160),
+            ("PrivateExperts", "one by one", _experts(), _advised(), {}, 16),
+            ("PrivateExperts", "central", _experts(), _advised(3), _PURE | _CENTRAL, 16),
+            ("PrivateExperts", "policies", _policies, pulled(losses=CLASSES), {}, 16),
+            ("PrivateExperts", "policies, in blocks", _policies, _ACTIONS, _PURE, 16),
+        )
+    ),
 )
 
 
@@ -233,6 +308,22 @@ PEOPLE_CASES = (
         )
     ),
     *(
+        LearnerCase(learner, how, factory, protocol, rule, n_items=CLASSES, users=users)
+        for learner, how, factory, protocol, rule, users in (
+            ("PrivateArms", "people", _arms(), _pulled(people=True), _once(most=2), USERS),
+            ("HeldPolicy", "people", _HELD, _pulled(3, people=True), _PUBLIC, USERS),
+            ("PrivateExperts", "people", _experts(), _advised(people=True), _POOLED, 16),
+            (
+                "PrivateTest",
+                "people",
+                _test(assume="coin"),
+                _pulled(40, people=True),
+                _once(most=3, apart=2),
+                110,
+            ),
+        )
+    ),
+    *(
         LearnerCase(
             learner, how, factory, examples(3, people=True), {**_CENTRAL, **rule}, n_items=CLASSES
         )
@@ -255,7 +346,9 @@ def replay_people(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
     """
     public = case.options["rule"].pattern == "public"
     people = (
-        returning_pair(seed, number, n_items=case.n_items, dim=case.dim, users=USERS, public=public)
+        returning_pair(
+            seed, number, n_items=case.n_items, dim=case.dim, users=case.users, public=public
+        )
         for number in range(count(n=n))
     )
     return replayed(case, people, seed)
@@ -273,7 +366,7 @@ def replay_pairs(case: LearnerCase, n: int, *, seed: int = 0) -> Replays:
         seed,
         n_items=case.n_items,
         dim=case.dim,
-        users=USERS,
+        users=case.users,
         positions=(FIRST - 1, FIRST),
         arrays=case.arrays,
     )

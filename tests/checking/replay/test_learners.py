@@ -33,6 +33,8 @@ PAIRS = 80
 """Per learner that serves items; shared by the ways of running it, at least 7 for each."""
 OTHER_PAIRS = 60
 """Per learner of rows or rewards."""
+DECIDING = {"PrivateArms", "HeldPolicy", "PrivateTest", "PrivateExperts"}
+"""A third as many pairs, and fewer where a run has more users."""
 ASSORTING = {"OnePassNewtonMNL", "DPMNL"}
 
 
@@ -70,6 +72,8 @@ DPMNL_CASES = (
 def share_of(way: LearnerCase) -> int:
     """How many pairs of its learner's a way of running it gets."""
     ways = sum(other.learner == way.learner for other in (*LEARNER_CASES, *DPMNL_CASES))
+    if way.learner in DECIDING:
+        return max(OTHER_PAIRS // 3 * USERS // way.users // ways, 5)
     return (PAIRS if way.learner in ASSORTING else OTHER_PAIRS) // ways
 
 
@@ -81,7 +85,7 @@ def newton(accountant: Any) -> OnePassNewtonMNL:
 def test_all_learners_are_there() -> None:
     names = {way.learner for way in LEARNER_CASES}
     others = {"DPTOFW", "DPPOFW", "DPHDB", "PrivateLeastSquares", "NoisySGD", "WhitenedDescent"}
-    assert names == ASSORTING | others
+    assert names == ASSORTING | others | DECIDING
     kinds = {name: getattr(privlearn.learners, name) for name in privlearn.learners.__all__}
     shipped = {
         name
