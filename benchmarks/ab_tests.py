@@ -158,7 +158,7 @@ def users(runs: int, jobs: int) -> tuple[list[Table], dict[str, Any]]:
                 "wrong way": float(wrong),
             }
         rows.append([case.text, *cells])
-    title = f"Users until E >= 20: median / mean / p95 (over no noise, power); {runs} runs"
+    title = f"Users until a decision: median / mean / p95 (over no noise, power); {runs} runs"
     header = ["means, declared", *(f"ε={e:g}" if e else "no noise" for e in EPSILONS)]
     return [Table(title, header, rows)], {"users": numbers}
 
