@@ -108,7 +108,8 @@ class LDPArms(LocalLearner):
         ones, messages = state["ones"].copy(), state["messages"].copy()
         ones[arm] += (counts[0] + sums[0, 0] / self.report().scale) / 2
         messages[arm] += counts[0]
-        following = imed_arm(ones / np.maximum(messages, 1), messages)
+        left = self.horizon - self.starts[batch + 1]
+        following = imed_arm(ones / np.maximum(messages, 1), messages, left)
         return {"arm": np.array([float(following)]), "ones": ones, "messages": messages}
 
     def model(self, state: Arrays) -> Arrays:

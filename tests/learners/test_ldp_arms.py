@@ -92,15 +92,16 @@ def _levels(report: CategoryReport, p: float) -> tuple[np.ndarray, float]:
 def test_the_next_arm_is_that_of_imed_on_the_bits() -> None:
     """Numbers of rewards are those of bits: each tells of a coin's mean what a reward does."""
     method, rng = arms(), np.random.default_rng(0)
-    state, bits, n = method.start(), np.zeros(3), np.zeros(3)
+    state, bits, n, left = method.start(), np.zeros(3), np.zeros(3), 0
     for batch in range(200):
         arm = method.public_arm(state)
-        assert arm == (batch if batch < 3 else imed_arm(bits / n, n))
+        assert arm == (batch if batch < 3 else imed_arm(bits / n, n, left))
         messages = int(rng.integers(1, 9))
         ones = int(rng.binomial(messages, 0.5 + 0.5 * (MEANS[arm] - 0.5)))
         bits[arm], n[arm] = bits[arm] + ones, n[arm] + messages
         signs = np.array([[(2 * ones - messages) * method.report().scale]])
         state = method.step(state, batch, signs, np.array([messages]))
+        left = method.horizon - method.starts[batch + 1]
 
 
 def test_a_batch_that_nobody_was_heard_of_teaches_nothing() -> None:

@@ -25,14 +25,16 @@ from person_ledgers import (
     sound,
 )
 
-from privlearn.accountants import CentralAccountant
+from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.accountants.audit import certify
 from privlearn.accountants.persons import PersonCharges, Visits
-from privlearn.ledger import Ledger, Record, write_export
+from privlearn.learners import PrivateArms
+from privlearn.ledger import Ledger, Record, read_records, write_export
 from privlearn.ledger.chain import chained
-from privlearn.losses.budgets import ZCDP
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
+from privlearn.people import People
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball
 from privlearn.values.participation import Participation
@@ -167,6 +169,45 @@ def test_a_cap_below_what_a_person_can_be_charged_is_a_problem(
 
     found = verifier.verify(exported(tmp_path, changed(sound(), smaller)))
     assert found["problems"] == ["a person can be charged more than the cap"]
+
+
+def serve(learner: PrivateArms, upto: int) -> None:
+    while learner.clock_ < upto:
+        learner.select(person=f"p{learner.clock_ % 7}")
+        learner.observe(1.0)
+
+
+@pytest.mark.parametrize("cap", [PureDP(1), ZCDP(1)], ids=str)
+def test_phases_of_persons_who_return_are_verified_across_a_kill(
+    cap: Any, tmp_path: Path, verifier: ModuleType
+) -> None:
+    path, rule = tmp_path / "arms.db", Participation(2, apart=3)
+    people = People.create(tmp_path / "people", rule)
+    book = JointAccountant(cap, users=range(60), people=people, ledger=Ledger.create(path))
+    serve(PrivateArms(2).start(book), 25)
+    book.ledger.close()  # within a phase
+    people.close()
+    people = People.open(tmp_path / "people", rule)
+    book = JointAccountant.resume(path, people=people)
+    serve(PrivateArms.resume(book), 60)
+    book.close()
+    book.ledger.close()
+    people.close()
+    found = verifier.verify(path)
+    assert found["problems"] == []
+    assert not [text for text in found["unchecked"] if "sums with them" in text or "earns" in text]
+    records = list(read_records(path))
+    assert [record.body["entry"] for record in records].count("spend") == 2
+    assert not certify(records).problems
+    (name,) = cap.to_dict().keys() - {"kind"}
+
+    def smaller(bodies: list[dict[str, Any]], _: object) -> None:
+        bodies[0]["cap"][name] = "0.9"
+
+    lie = changed(tuple(records), smaller)
+    assert certify(lie).problems
+    (problem,) = verifier.verify(exported(tmp_path, lie))["problems"]
+    assert problem == "a person can be charged more than the cap"
 
 
 Bodies = list[dict[str, Any]]
