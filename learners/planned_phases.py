@@ -92,9 +92,10 @@ class PlannedPhases(SuccessiveStreams[PhaseStream[X]], Generic[X]):
     def _declare(self) -> None:
         """Begins the phase in the stream that takes its rows, if one does."""
         assert self._phase is not None
-        self._declared = bool(self.takes(self._phase))
-        if self._declared:
+        taken = bool(self.takes(self._phase))
+        if taken:
             self.open.begin(self._phase.stop, self._signs)
+        self._declared = taken
 
     def go_on(self) -> None:
         """Before anybody is served: begins the phase that is open, if a restart left it to that."""

@@ -24,7 +24,7 @@ from privlearn.losses import Loss
 from privlearn.losses.budgets import B, Currency, PureDP
 from privlearn.mechanisms.grids import grid_of
 from privlearn.mechanisms.least_noise import gaussian_noise, laplace_noise
-from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
+from privlearn.mechanisms.receipt_stream import OpenReceipt, StreamAdjacency
 from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Domain
@@ -135,7 +135,7 @@ class PhaseSum(Generic[X]):
 
 
 @final
-class PhaseStream(ReceiptStream[X]):
+class PhaseStream(OpenReceipt[X]):
     """Open phases; the end of the last one retires the token.
 
     If it is closed before that its token ends ``lost``: its users whose rows were not opened are

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from types import TracebackType
 from typing import Annotated, Any, Generic, Self, TypeVar
 
-from privlearn.contract.receipts import Receipt
+from privlearn.contract.receipts import Receipt, Released
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
 from privlearn.errors import AdjacencyError, TokenSpentError, UsersError
@@ -31,13 +31,11 @@ def _of_stream(*, adjacency: Adjacency) -> Adjacency:
 StreamAdjacency = Annotated[Adjacency, _of_stream]
 
 
-class ReceiptStream(ABC, Generic[X]):
-    """An open stream; close it (or leave its ``with`` block) to retire the token.
+class OpenReceipt(Generic[X]):
+    """The receipt of an open stream; closing it (or leaving its ``with`` block) retires the token.
 
     What adds rows works inside ``with self._lock, self._receipt.round():`` and takes them by
-    `_opened`: ``append`` of most streams, which adds the next rows and releases what follows.  It
-    raises UsersError for others, and DataError for a form that the domain cannot use; then nothing
-    is opened, and the stream goes on.
+    `_opened`.
     """
 
     __slots__ = ("__weakref__", "_in_step", "_lock", "_next", "_receipt")
@@ -118,6 +116,21 @@ class ReceiptStream(ABC, Generic[X]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(next user {self._next}, sealed)"
+
+
+class ReceiptStream(OpenReceipt[X], ABC):
+    """An open stream that takes its rows by ``append``; see `OpenReceipt`."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def append(self, rows: Rows[X]) -> Released[Any] | None:
+        """Adds the next rows, and releases what follows from them.
+
+        Raises:
+            UsersError: these are others.
+            DataError: of a form that the domain cannot use; nothing is opened, the stream goes on.
+        """
 
 
 def check_adjacency(adjacency: Adjacency, token: Token[Any]) -> None:
