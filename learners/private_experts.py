@@ -409,7 +409,9 @@ class PrivateExperts(BatchLearner):
         if data:
             return f"the context must be ({self.dim},) finite numbers"
         every = "" if self._code is None else ", and every policy must name an action"
-        return f"the losses must be {self._wide} numbers from {self._low!r} to {self._high!r}{every}"
+        return (
+            f"the losses must be {self._wide} numbers from {self._low!r} to {self._high!r}{every}"
+        )
 
 
 def _code_of(policies: Sequence[Policy] | Policy | None, experts: int) -> Sequence[Policy] | None:

@@ -260,12 +260,10 @@ def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
         "noisy-max-stream/gumbel": partial(
             NoisyMaxStream.calibrated, CrossPolytope(2), 1.0, rho, horizon=HORIZON
         ),
-        "phase-sum/laplace": partial(
-            PhaseSum.calibrated, Box(-0.5, 0.5, 1), PureDP(1), horizon=HORIZON
-        ),
-        "phase-sum/gaussian": partial(PhaseSum.calibrated, Box(0, 1, 1), rho, horizon=HORIZON),
+        "phase-sum/laplace": partial(PhaseSum.calibrated, Box(-0.5, 0.5, 1), PureDP(1), horizon=6),
+        "phase-sum/gaussian": partial(PhaseSum.calibrated, Box(0, 1, 1), rho, horizon=6),
         "phase-sum/signs": partial(
-            PhaseSum.calibrated, Box(0, 1, 1), PureDP("0.5"), horizon=HORIZON, outputs=3
+            PhaseSum.calibrated, Box(0, 1, 1), PureDP("0.5"), horizon=6, outputs=3
         ),
     }
 

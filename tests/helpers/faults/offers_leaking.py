@@ -21,7 +21,7 @@ from privlearn.learners.served import Mask
 
 
 class _ClosesByAnswers(OpenUsers[Any, Any, Any]):
-    def answer(self, heard: Mapping[int, float]) -> None:
+    def answer(self, heard: Mapping[int, Any]) -> None:
         super().answer(heard)
         end = self._learner._next_change()
         if all(user in self._heard for user in range(self.first, end)):
