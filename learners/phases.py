@@ -122,7 +122,7 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         if accountant.trust is Trust.LOCAL:
             raise ProvenanceError(
                 f"{type(self).__name__}: adds up rewards as they are, under a JointAccountant or a "
-                "CentralAccountant; a LocalAccountant takes reports that devices made random"
+                "CentralAccountant; from reports that devices made random LDPArms learns"
             )
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
