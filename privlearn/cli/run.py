@@ -237,7 +237,7 @@ def _validated(form: Any, settings: dict[str, Any]) -> Any:
 def _detail(form: Any, item: Any) -> str:
     name = ".".join(map(str, item["loc"]))
     told = str(item["msg"]).removeprefix("Value error, ")
-    if item["type"] == "missing":
+    if item["type"] == "missing" and name in form.model_fields:
         wanted = " ".join((form.model_fields[name].description or "").split())
         return f"{name}: must be given{f' ({wanted})' if wanted else ''}"
     if not name:

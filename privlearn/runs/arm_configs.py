@@ -26,13 +26,12 @@ _OF_A_LOG: Final = ("arm", "reward", "reward_range", "people")
 
 
 def _interval(value: Any) -> Any:
-    """An interval from a text such as ``0:1``."""
-    if not isinstance(value, str):
-        return value
+    """An interval from a text such as ``0:1``, or a list."""
+    ends = value.split(":") if isinstance(value, str) else value
     try:
-        low, high = (float(end) for end in value.split(":"))
-    except ValueError:
-        raise ValueError("must be low:high, such as 0:1") from None
+        low, high = (float(end) for end in ends)
+    except (TypeError, ValueError):
+        raise ValueError("must be low:high, such as 0:1, or [0, 1] in a file") from None
     return low, high
 
 

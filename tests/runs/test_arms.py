@@ -246,6 +246,7 @@ def test_a_file_that_is_no_log_is_refused(text: str, message: str, tmp_path: Pat
         ({"means": ".5,.6", "arms": "a,b,c"}, "name as many arms"),
         ({"horizon": 10**7}, "simulated visitors"),
         ({"data": "x.csv", "arms": "a,b", "arm": "c"}, "reward: name the column"),
+        ({"reward_range": [0]}, r"must be low:high, such as 0:1, or \[0, 1\] in a file"),
     ],
 )
 def test_settings_that_do_not_fit(settings: dict[str, Any], message: str) -> None:

@@ -15,7 +15,7 @@ from privlearn.accountants import audit
 from privlearn.errors import DataError, ServiceError
 from privlearn.service import access
 from privlearn.service.config import read_config
-from privlearn.service.messages import ABTestResults, ArmResults, ExpertResults
+from privlearn.service.messages import ABTestResults, ArmResults, ExpertResults, packed
 
 TEST = served('name = "PrivateTest"', users="400")
 EXPERTS = served('name = "PrivateExperts"\nn_experts = 4\nfirst_block = 10', users="60")
@@ -114,6 +114,7 @@ def test_people_come_back_to_a_test_of_coins_only(tmp_path: Path) -> None:
             offer = await shown(service, {"person": f"p{visitor % 7}"})
             assert await observed(service, offer, reward=1) == 204
         assert (await results(service))["intervals"] is None
+        assert (await service.post("/v1/forget", {"person": "p1"}, "operator")).status_code == 204
         assert (await service.post("/v1/recommend", {})).status_code == 422
 
     run_with(write_config(tmp_path, config), work)
@@ -152,7 +153,7 @@ def test_experts_are_followed_and_lose(tmp_path: Path) -> None:
         for visitor in range(45):
             offer = await shown(service)
             assert set(offer) == {"offer", "expert"}
-            sent = losses[0] if visitor >= len(losses) else losses[visitor]
+            sent = losses[visitor] if visitor < len(losses) else packed(np.array([1.0, 1, 0, 1]))
             assert await observed(service, offer, losses=sent) == 204
         told = await results(service)
         assert (told["expert"], told["visitors"] > 10, told["redraws"] > 1) == (2, True, True)
