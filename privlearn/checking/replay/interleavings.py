@@ -72,7 +72,6 @@ def offered(
     wait: int = 0,
     *,
     order: int | None = None,
-    late: int | None = None,
     offers: Callable[..., Any] = Offers,
     people: bool = False,
     arms: bool = False,
@@ -89,7 +88,6 @@ def offered(
         wait: as `Offers` takes it.
         order: a seed from which the times of all answers are drawn anew, so that all of them are in
             time; default: the users' own times, and those of one time in order of arrival.
-        late: with ``order``, how many further offers an answer may wait for; default ``wait``.
         offers: makes what takes the learner and ``wait``.
         people: hand the ids on.
         arms: of a bandit, see `protocols.pulled`.
@@ -97,7 +95,6 @@ def offered(
         losses: of experts, see there.
     """
     count(wait=wait, at_least=0)
-    longest = wait if late is None else late
 
     def protocol(learner: Any, users: Iterable[Any]) -> Iterator[Any]:
         served = offers(learner, wait=wait)
@@ -115,12 +112,12 @@ def offered(
             sent = as_vector(user.features) if arms else user.features
             offer = served.select(*([sent] if contexts else []), **who)
             received.append([offer.items])
-            if (waits := getattr(user, "late", 0)) is not None:
-                waits = waits if order is None else int(rng.integers(longest + 1))
+            if (late := getattr(user, "late", 0)) is not None:
+                late = late if order is None else int(rng.integers(wait + 1))
                 place = float(number) if order is None else float(rng.random())
                 to_answer = answering(losses) if arms else _choice
                 answer = _answering(served, user, offer, received[-1], to_answer)
-                due.append((number + waits, place, number, answer))
+                due.append((number + late, place, number, answer))
             answer_until(number)
         if first + len(received) == learner.billboard_.users.stop:  # and not the end of a process
             answer_until(float("inf"))
@@ -182,7 +179,6 @@ def assert_answers_in_any_order(
     arms: bool = False,
     contexts: bool = True,
     losses: int | None = None,
-    late: int | None = None,
     seconds: float = 60.0,
 ) -> None:
     """Serves users in several orders of their answers; raises if anything else is not the same.
@@ -194,14 +190,13 @@ def assert_answers_in_any_order(
     Args:
         learner_factory: starts a fresh learner with the accountant it is given.
         users: in order of arrival; of the times only "never" is used.
-        wait: as `Offers` takes it.
+        wait: as `Offers` takes it, which is how late answers may be.
         orders: how many.
         budget: the cap; default ``ZCDP(1)``.
         seed: of the noise, which is the same in all of them, and of the orders.
         offers: makes what serves, `Offers` if not given.
         rule: of participation; users then have an ``id``.
         arms, contexts, losses: as for `offered`.
-        late: how many further offers an answer may wait for; default ``wait``.
         seconds: for everything together.
 
     Raises:
@@ -214,7 +209,6 @@ def assert_answers_in_any_order(
         protocol = offered(
             wait,
             order=order,
-            late=late,
             offers=offers,
             people=rule is not None,
             arms=arms,

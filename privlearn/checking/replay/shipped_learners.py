@@ -253,7 +253,7 @@ LEARNER_CASES = (
         LearnerCase(learner, how, factory, protocol, options, n_items=CLASSES, users=users)
         for learner, how, factory, protocol, options, users in (
             ("PrivateArms", "one by one", _arms(), _pulled(), _PURE, USERS),
-            ("PrivateArms", "in blocks", _arms(missing=0.0), _pulled(3), _RICH, USERS),
+            ("PrivateArms", "in blocks", _arms(missing=0.0, delay=1), _pulled(3), _RICH, USERS),
             ("PrivateArms", "with memory", _arms(memory=3), _pulled(), {}, USERS),
             ("PrivateArms", "central", _arms(), _pulled(4), _PURE | _CENTRAL, USERS),
             ("HeldPolicy", "one by one", _HELD, _pulled(), _PURE, USERS),

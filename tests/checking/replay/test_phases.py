@@ -27,6 +27,7 @@ FOUND = {
     "ArmFromAnUnreleasedReward": "user 7 received 0, then 1, when user 6 was replaced",
     "AssignedByTheLastReward": "user 7 received 0, then 1, when user 6 was replaced",
     "MissingIsTheMean": r"rows of users \[8\] changed with user 6",
+    "DrawnForNothing": "user 9 received [01], then [01], when user 6 was replaced",
 }
 
 
@@ -92,7 +93,7 @@ class LooksAtRewards(InTurn):
 def test_a_learner_is_run_in_all_ways_that_its_kind_has() -> None:
     ways = ["one by one", "in blocks of 3", "with late answers", "with a restart"]
     made: list[tuple[Any, list[str], int]] = [
-        (PrivateArms(2, first_phase=2), ways, 8),
+        (PrivateArms(2, first_phase=2, delay=1), ways, 8),
         (OnePassNewtonMNL(n_items=4, dim=2, max_items=2, first_batch=4), ways, 4),
         (DPHDB(n_arms=2, dim=3, first_epoch=4), ways, 4),
         (DPTOFW(3, method="plain"), [*ways[:2], ways[3]], 6),
@@ -110,7 +111,7 @@ def test_a_learner_is_run_in_all_ways_that_its_kind_has() -> None:
     ("leaking", "message"),
     [
         (CountsUsable, "public state depends on data.*total_"),
-        (LooksAtRewards, "received [01], then|rows of users"),
+        (LooksAtRewards, "shown_|received [01], then|rows of users"),
     ],
 )
 def test_a_leak_of_somebodys_own_learner_is_found(leaking: Any, message: str) -> None:

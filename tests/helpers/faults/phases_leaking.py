@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from privlearn.checking.replay.populations import Person, replaced
 from privlearn.checking.replay.protocols import pulled
 from privlearn.contract.billboard import Billboard, Shown
 from privlearn.contract.protocols import Accountant
+from privlearn.learners import PrivateExperts
+from privlearn.learners.phases import Arms
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import PhaseSum
 from privlearn.rows import Rows
@@ -184,6 +187,20 @@ class MissingIsTheMean(Honest):
         return reward - 0.5
 
 
+class DrawnForNothing(PrivateExperts):  # type: ignore[misc]  # a fault of its own
+    """Between two draws that are paid for, the expert of the least losses so far is followed."""
+
+    def _heard(self, answer: Any) -> Array:
+        losses = super()._heard(answer)
+        self._raw = getattr(self, "_raw", 0.0) + np.nan_to_num(losses)
+        return losses
+
+    def _experts_of(self, turn: Arms) -> Arms:
+        if self._expert is None or turn[0] % 3:
+            return super()._experts_of(turn)
+        return np.full(len(turn), np.argmin(self._raw))
+
+
 # As faults ----------------------------------------------------------------------------------------
 
 LEAKS: tuple[tuple[type[Honest], float], ...] = (
@@ -199,12 +216,13 @@ LEAKS: tuple[tuple[type[Honest], float], ...] = (
 )
 
 
+def person(answer: Any) -> Person:
+    """A user who answers the same to every offer."""
+    return Person(np.zeros((ARMS, 1)), lambda items: answer, f"answer {answer}")
+
+
 def crowd_and_other(reward: float) -> tuple[list[Person], list[Person]]:
     """Users with rewards of their own, one of them with none; and the seventh with another one."""
-
-    def person(value: float) -> Person:
-        return Person(np.zeros((ARMS, 1)), lambda items: value, f"reward {value}")
-
     rewards = np.random.default_rng(2).uniform(0.2, 0.8, USERS)
     data = [person(math.nan if user == 8 else float(value)) for user, value in enumerate(rewards)]
     data[6] = person(0.0)
@@ -223,4 +241,21 @@ def _fault(leak: type[Honest], reward: float) -> Fault:
     )
 
 
-FAULTS = tuple(_fault(*leak) for leak in LEAKS)
+def _experts(kind: type[PrivateExperts], accountant: Any) -> PrivateExperts:
+    return kind(ARMS, first_block=4).start(accountant)
+
+
+def _of_experts() -> Fault:
+    """Either expert is right for every second user, and the seventh turns the balance."""
+    data = [person(user % 2) for user in range(USERS)]
+    protocol = pulled(contexts=False, losses=ARMS)
+    broken, control = (
+        ReplayCase(partial(_experts, kind), data, replaced(data, 6, person(1)), protocol)
+        for kind in (DrawnForNothing, PrivateExperts)
+    )
+    source = "a draw by the exponential mechanism is paid for, whoever draws"
+    description = DrawnForNothing.__doc__ or ""
+    return Fault(f"phases: {DrawnForNothing.__name__}", description, source, broken, control)
+
+
+FAULTS = (*(_fault(*leak) for leak in LEAKS), _of_experts())
