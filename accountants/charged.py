@@ -224,6 +224,41 @@ class Account:
 
 
 @final
+class OpenPhases(list[tuple[str, int | None, range]]):
+    """Phases that began, and whose token ended before their rows were opened.
+
+    With its label and plan item, by which the token that goes on is known.
+    """
+
+    def leave(self, account: Account, stream: Stream) -> None:
+        """A token ended, maybe in a phase of which no row was opened."""
+        if stream.phase is not None and stream.reach < stream.phase:
+            left = range(stream.reach, stream.phase)
+            self.append((account.label, account.planned, left))
+
+    def check(self, account: Account, entry: PhaseEntry) -> None:
+        """Raises UsersError if a token's first phase is the rest of one with another end."""
+        ends = [phase.stop for _, _, phase in self._left_of(account)]
+        if ends and entry.stop not in ends:
+            raise UsersError(
+                f"token {account.token}: a phase to {entry.stop}, which began before as one to "
+                f"{ends[0]}: an end stays where it was declared"
+            )
+
+    def begin(self, account: Account, entry: PhaseEntry) -> None:
+        """A phase begins, maybe again."""
+        same = [one for one in self._left_of(account) if one[2].stop == entry.stop]
+        if same:
+            self.remove(same[0])
+
+    def _left_of(self, account: Account) -> list[tuple[str, int | None, range]]:
+        stream, of = account.stream, (account.label, account.planned)
+        if stream is None or stream.phase != stream.users.start:
+            return []
+        return [one for one in self if one[:2] == of and stream.phase in one[2]]
+
+
+@final
 @dataclass(slots=True)
 class Planned:
     """One item and what is left of it."""

@@ -10,7 +10,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
-from privlearn.accountants.charged import Account, Charged, CommittedPlan, Planned, pieces_of
+from privlearn.accountants.charged import (
+    Account,
+    Charged,
+    CommittedPlan,
+    OpenPhases,
+    Planned,
+    pieces_of,
+)
 from privlearn.accountants.claims import Claims
 from privlearn.accountants.loss_structure import by_arrival, dominates, over
 from privlearn.accountants.meter import Allowance, Meter
@@ -35,7 +42,6 @@ from privlearn.errors import (
     LedgerError,
     TokenError,
     TokenSpentError,
-    UsersError,
 )
 from privlearn.ledger.entries import (
     PARTICIPATION,
@@ -110,8 +116,7 @@ class AccountState:
         """Tokens that ended and whose history was dropped, by `fold`."""
         self.interactive = self.interleaved = False
         self._running = 0
-        self.open_phases: list[tuple[str, int | None, range]] = []
-        """Phases whose token ended before their rows were opened, with its label and plan item."""
+        self.open_phases = OpenPhases()
         self.claims = Claims()
         self.resumable = is_resumable(opened)
         """Whether streams say how far they come, and are charged no further."""
@@ -327,19 +332,7 @@ class AccountState:
         self._check_resumable(entry.entry)
         account = self._account(entry.token)
         account.check_phase(entry)
-        left = [phase.stop for _, _, phase in self._phases_left(account)]
-        if left and entry.stop not in left:
-            raise UsersError(
-                f"token {entry.token}: a phase to {entry.stop}, which began before as one to "
-                f"{left[0]}: an end stays where it was declared"
-            )
-
-    def _phases_left(self, account: Account) -> list[tuple[str, int | None, range]]:
-        """Open phases that a token's first one is the rest of."""
-        stream, of = account.stream, (account.label, account.planned)
-        if stream is None or stream.phase != stream.users.start:
-            return []
-        return [one for one in self.open_phases if one[:2] == of and stream.phase in one[2]]
+        self.open_phases.check(account, entry)
 
     def _check_reach(self, entry: ReachEntry) -> None:
         self._check_resumable(entry.entry)
@@ -403,10 +396,7 @@ class AccountState:
 
     def _record_phase(self, checked: Checked[PhaseEntry]) -> None:
         account = self._account(checked.entry.token)
-        for left in self._phases_left(account):
-            if left[2].stop == checked.entry.stop:
-                self.open_phases.remove(left)
-                break
+        self.open_phases.begin(account, checked.entry)
         if account.stream is not None:
             account.stream.phase = checked.entry.stop
 
@@ -508,9 +498,7 @@ class AccountState:
         stop = kept_until(stream, self.visits)
         stream.freed = tuple(freed_after(stop, pieces_of(stream.loss, stream.users)))
         self.charged.end_early(account, stream)
-        if stream.phase is not None and stream.reach < stream.phase:
-            left = range(stream.reach, stream.phase)
-            self.open_phases.append((account.label, account.planned, left))
+        self.open_phases.leave(account, stream)
         item = self._item(account)
         if stream.freed and item is not None and not by_arrival(stream.loss):
             item.end_early(stop)

@@ -32,7 +32,7 @@ from privlearn.ledger.chain import chained
 from privlearn.ledger.entries import Entry, ResumeEntry
 from privlearn.losses import GaussianLoss, PureLoss, SubsampledGaussian
 from privlearn.losses.budgets import ZCDP, PureDP, Renyi
-from privlearn.mechanisms import NoisySum
+from privlearn.mechanisms import NoisySum, PhaseSum
 from privlearn.noise import GaussianNoise
 from privlearn.people import People
 from privlearn.reporting.certificates import (
@@ -51,6 +51,7 @@ from privlearn.values.participation import Participation
 
 USERS = range(8)
 SUM = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))  # rho = 0.005
+PHASES = PhaseSum(Ball(1.0, 2), GaussianNoise(20.0), len(USERS))
 VERDICTS = ("VERIFIED", "NOT VERIFIED", "SIMULATION", "ATTESTED")
 HOSTILE = {
     "closing tag": "rate [/day]",
@@ -107,6 +108,9 @@ def records_in(book: Ledger) -> list[Record]:
                 receipt.draw_integers((1, 2))
                 receipt.publish(np.zeros(2))
             receipt.close()
+        phases = PHASES.open(central.issue(PHASES.loss(), users=USERS, label="phases"))
+        phases.begin(2)
+        phases.close()
         planned = CentralAccountant(
             ZCDP(1), users=USERS, ledger=book, shared=True, population="shop"
         )
@@ -366,7 +370,7 @@ def test_what_weakens_a_claim_is_counted_first_and_told_before_the_guarantees() 
         "Under the name 'shop' an index is the same person",
         "ATTESTED, NOT VERIFIED: the loss of a message",
         "to see, besides the message: the time",
-        "trusted code, 3 lines, see below",
+        "trusted code, 4 lines, see below",
     ):
         assert words in top
     assert "floating point" not in top
