@@ -40,7 +40,7 @@ BUDGETS: dict[str, Any] = {
     "(3, 1e-6)": ApproxDP(3, "1e-6"),
     "(0.3, 1e-6)": ApproxDP("0.3", "1e-6"),
 }
-FEWER = 4  # times fewer replicates at N = 1000
+FEWER = 2  # times fewer replicates at N = 1000
 
 
 def losses(kind: str, experts: int, seed: int) -> Array:
