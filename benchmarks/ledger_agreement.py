@@ -67,9 +67,9 @@ from privlearn.ledger.entries import (
     RetireEntry,
     SpendEntry,
 )
-from privlearn.losses.budgets import ZCDP
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import NoisySum
-from privlearn.noise import GaussianNoise, NoiseSource
+from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows.domains import Ball
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import exact
@@ -112,7 +112,7 @@ def honest(rng: Rng) -> list[Record]:
 
 def at_random(rng: Rng) -> list[Record]:
     """What one account leaves, or several: entries at random, of which the right ones are taken."""
-    accounts = [_entries(f"a{n}", rng) for n in range(1 + int(rng.integers(3) == 0))]
+    accounts = [_entries(f"a{n}", rng, pure=n == 1) for n in range(1 + int(rng.integers(3) == 0))]
     entries: list[Entry] = []
     while accounts := [account for account in accounts if account]:
         entries.append(accounts[rng.integers(len(accounts))].pop(0))
@@ -120,9 +120,9 @@ def at_random(rng: Rng) -> list[Record]:
     return chained([entry.body() for entry in entries], ext)
 
 
-def _entries(name: str, rng: Rng) -> list[Entry]:
+def _entries(name: str, rng: Rng, *, pure: bool) -> list[Entry]:
     """Of one account: of persons, whose streams end early, or of both."""
-    opened, spend = _templates()
+    opened, spend = _templates(pure)
     opened = opened.model_copy(update={"accountant": name})
     spend = spend.model_copy(update={"accountant": name})
     rule = _rule(rng) if rng.random() < 0.6 else None
@@ -132,7 +132,10 @@ def _entries(name: str, rng: Rng) -> list[Entry]:
     if rule is not None:
         features[PARTICIPATION] = "critical"
         data = {"rule": rule.to_dict(), "registry": "ab" * 16}
-        cap = {"kind": "zcdp", "rho": str(rng.choice(["0.02", "0.05", "0.1"]))}
+        rho = str(rng.choice(["0.02", "0.05", "0.1"]))
+        cap = {"kind": "zcdp", "rho": rho}
+        if pure:
+            cap = {"kind": "pure", "epsilon": str(exact("rho", rho) * 8)}
         opened = opened.model_copy(
             update={"participation": data, "adjacency": Adjacency.ZERO_OUT, "cap": cap}
         )
@@ -162,11 +165,16 @@ def _rule(rng: Rng) -> Participation:
 
 
 @cache
-def _templates() -> tuple[OpenEntry, SpendEntry]:
-    book: CentralAccountant[ZCDP] = CentralAccountant(
-        ZCDP("0.02"), users=USERS, ledger=Ledger.memory(), noise=NoiseSource.simulation(0)
+def _templates(pure: bool) -> tuple[OpenEntry, SpendEntry]:
+    book: CentralAccountant[Any] = CentralAccountant(
+        PureDP("0.3") if pure else ZCDP("0.02"),
+        users=USERS,
+        ledger=Ledger.memory(),
+        noise=NoiseSource.simulation(0),
     )
-    mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
+    mechanism: NoisySum[Any] = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
+    if pure:
+        mechanism = NoisySum(Ball(1.0, 2, "l1"), LaplaceNoise(20.0))
     with book.issue(mechanism.loss(), users=USERS, label="sum").spend(
         replace(mechanism.spend(), arithmetic="own", interactive=True)
     ):
@@ -258,13 +266,16 @@ class _Draws:
             users = (users[0] if rng.random() < 0.4 else 0, 12)
         self.users[name] = users
         rows = int(rng.integers(1, 4)) if self.rule else 1
-        rho = str(exact("rho", "0.01" if rng.random() < 0.1 else "0.005") * rows**2)
+        twice, cap = 2 if rng.random() < 0.1 else 1, "zcdp"
+        amount = {"rho": str(exact("rho", "0.005") * twice * rows**2)}
+        if self.spend.loss["kind"] == "laplace":
+            cap, amount = "pure", {"epsilon": str(exact("epsilon", "0.1") * twice * rows)}
         return IssueEntry(
             accountant=self.of,
             token=name,
             label="sum",
             users=users,
-            budget={"kind": "zcdp", "rho": rho},
+            budget={"kind": cap, **amount},
             planned=int(rng.integers(2)) if self.planned else None,
             shared={} if self.rule and not self.planned and rng.random() < 0.5 else None,
         )
@@ -751,7 +762,8 @@ def overspent(records: list[Record]) -> bool:
     """Whether real spends cost anybody more than the cap of an account, by adding them up.
 
     A lower bound: of a stream that says how far it comes, rows below the farthest that it said; of
-    what cannot be read, or has another loss than a Gaussian one, nothing.
+    what cannot be read, or has another loss than a Gaussian one, or than a Laplace one under pure
+    ε, nothing.
     """
     named: dict[str, list[Record]] = {}
     for record in records:
@@ -759,9 +771,11 @@ def overspent(records: list[Record]) -> bool:
     for of_account in named.values():
         opened = [record for record in of_account if record.body.get("entry") == "open"]
         try:
-            if opened and _most_spent(opened[0], of_account) > exact(
-                "rho", opened[0].body["cap"]["rho"]
-            ):
+            if not opened:
+                continue
+            cap = opened[0].body["cap"]
+            most = cap["epsilon"] if cap["kind"] == "pure" else cap["rho"]
+            if _most_spent(opened[0], of_account) > exact("cap", most):
                 return True
         except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
             continue
@@ -773,6 +787,7 @@ def _most_spent(opened: Record, records: list[Record]) -> Fraction:
     data = opened.ext.get(PARTICIPATION)
     rule = None if data is None else Participation.from_dict(data["rule"])
     starts = [record.body["starts"] for record in records if record.body.get("entry") == "batches"]
+    pure = opened.body["cap"]["kind"] == "pure"
     resumes, once = RESUME in opened.body["features"], rule is None or rule.most == 1
     reached: dict[str, int] = {}
     for body in (record.body for record in records if record.body.get("entry") == "reach"):
@@ -783,7 +798,7 @@ def _most_spent(opened: Record, records: list[Record]) -> Fraction:
         try:
             whole, (start, stop) = body["loss"]["kind"] == "visits", body["users"]
             loss = body["loss"]["loss"] if whole else body["loss"]
-            rho = exact("mu_squared", loss["mu_squared"]) / 2
+            rho = exact("loss", loss["epsilon"]) if pure else exact("loss", loss["mu_squared"]) / 2
             early = resumes and (once or PHASES in body["parameters"])
             if early and body["interactive"] is True:
                 stop = min(stop, reached.get(body["token"], 0))
@@ -795,7 +810,7 @@ def _most_spent(opened: Record, records: list[Record]) -> Fraction:
     )
     return max(
         sum(
-            (rho if whole else rho * (slots & users).bit_count() ** 2)
+            (rho if whole else rho * (slots & users).bit_count() ** (1 if pure else 2))
             for users, rho, whole in spends
             if slots & users
         )
