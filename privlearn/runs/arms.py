@@ -66,11 +66,12 @@ def run_arms(config: ArmConfig, out: Path, progress: Progress, *, resume: bool =
 
 def _best(learner: Any, source: Source) -> Found:
     names, means = source.names, learner.means_
+    best = names[learner.best_arm_] if learner.pulls_.any() else None
     order = np.argsort(np.where(np.isnan(means), np.inf, -means), kind="stable").tolist()
     width = max(map(len, names))
     rows = [f"  {names[arm]:{width}}  {_mean_of(learner, arm)}" for arm in order]
     values = {
-        "best": names[learner.best_arm_],
+        "best": best,
         "arms": [
             {
                 "arm": names[arm],
@@ -81,7 +82,9 @@ def _best(learner: Any, source: Source) -> Found:
             for arm in range(len(names))
         ],
     }
-    head = f"best arm: {names[learner.best_arm_]} (± is two standard errors, noise included)"
+    if best is None:
+        return Found(["nothing is known: no phase has ended"], values)
+    head = f"best arm: {best} (± is two standard errors, noise included)"
     return Found([head, *rows], values)
 
 
@@ -217,14 +220,14 @@ def _answering(rewards: Array) -> RespondToArms:
 def _scored(folders: Folders, source: Source, served: _Served) -> list[str]:
     """What visitors were worth beside what others would have been; for the operator."""
     write_csv(folders.private / "visitors.csv", ["visitor", "arm", "row"], served.visitors)
-    rewards = np.concatenate([*served.rewards, np.zeros(0)])
-    means = source.means()
-    got, best = _mean(rewards), means[np.nanargmax(means)] if np.isfinite(means).any() else np.nan
+    got, means = _mean(np.concatenate([*served.rewards, np.zeros(0)])), source.means()
     table = {"mean reward": finite(got), "arms": [finite(mean) for mean in means]}
     write_json(folders.private / "rewards.json", table)
+    if not np.isfinite([got, *means]).all():
+        return []
     return [
-        f"mean reward of the visitors served: {got:.4g}; of all arms alike "
-        f"{np.nanmean(means):.4g}, of the best in hindsight {best:.4g}"
+        f"mean reward of the visitors served: {got:.4g}; of all arms alike {means.mean():.4g}, of "
+        f"the best in hindsight {means.max():.4g}"
     ]
 
 

@@ -21,6 +21,7 @@ from privlearn.learners.kept_rows import gaps
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import CloseEntry, IssueEntry, PublishEntry, ReachEntry, RetireEntry
 from privlearn.ledger.reader import iterate_records
+from privlearn.losses.budgets import PureDP
 from privlearn.people import People
 from privlearn.reporting.certificates import certificate_markdown
 from privlearn.rows import RowStore
@@ -336,7 +337,8 @@ def finish(folders: Folders, accountant: Any, store: RowStore | None = None) -> 
     if store is not None:
         store.close()
     _remove_rows(folders)
-    certificate: Certificate = accountant.certificate()
+    pure = isinstance(accountant.budget, PureDP)
+    certificate: Certificate = accountant.certificate(0.0 if pure else None)
     public = folders.public
     accountant.ledger.export(public / "ledger.jsonl")
     (public / "certificate.json").write_text(certificate.model_dump_json(indent=1), "utf-8")

@@ -260,8 +260,8 @@ class ArmResults(Results):
     """Their standard deviations at most, noise included."""
     pulls: tuple[int, ...]
     """Visitors that the means rest on."""
-    best_arm: int
-    """The one with the largest mean."""
+    best_arm: int | None
+    """The one with the largest mean; null before any is known."""
 
     @classmethod
     def of(cls, learner: Any) -> Self:
@@ -270,7 +270,7 @@ class ArmResults(Results):
             means=_finite(learner.means_),
             stds=_finite(learner.stds_),
             pulls=tuple(learner.pulls_.tolist()),
-            best_arm=learner.best_arm_,
+            best_arm=learner.best_arm_ if learner.pulls_.any() else None,
         )
 
 

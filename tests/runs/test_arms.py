@@ -84,6 +84,7 @@ def test_simulated_visitors_need_no_data(kind: str, tmp_path: Path) -> None:
     code, told = said(kind, "--horizon", 2000, "--simulate-noise", 0, "--out", out)
     assert code == 0, told
     assert "SIMULATED VISITORS, whose reward is 1 with the chance:" in told
+    assert "ε = 1.0000, δ = 0)" in (out / "public" / "certificate.md").read_text()
     assert {path.name for path in (out / "public").iterdir()} == PUBLIC
     assert (out / "private").stat().st_mode & 0o077 == 0
     found = audit(out / "public" / "ledger.db")
@@ -164,6 +165,27 @@ def test_rewards_that_cannot_be_used_are_null_and_change_no_other(tmp_path: Path
     assert "null" not in public
     wide = log_of(config(path, reward_range="-1:7"))
     np.testing.assert_array_equal(wide.rewards[:4], [np.nan, 7, -1, np.nan])
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_reward_that_can_be_used_is_told_to_the_operator_only(tmp_path: Path) -> None:
+    cells = [[arm, "?", who] for arm, _, who in lines()[:60]]
+    code, told = said("arms", *words(log(tmp_path / "log.csv", cells)), "--out", tmp_path / "out")
+    assert code == 0, told
+    assert "WARNING: NO RECORD COUNTED" in told.partition("for the operator only:")[2]
+
+
+def test_a_log_that_ends_before_the_first_phase_does(tmp_path: Path) -> None:
+    path = log(
+        tmp_path / "log.csv", [["old", "1", "p"], *[["new", "1", "p"], ["odd", "0", "q"]] * 9]
+    )
+    out = tmp_path / "out"
+    code, told = said("arms", *words(path), "--out", out)
+    assert code == 0, told
+    assert "nothing is known: no phase has ended" in told
+    assert "the run ends after 0 of 19 visitors" in told
+    assert results(out)["best"] is None
+    assert audit(out / "public" / "ledger.db").problems == []
 
 
 def test_a_parquet_log(tmp_path: Path) -> None:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
+import socket
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from running_services import RunningService
 from services import ARMS, PEOPLE, Local, run_with, served, write_config
 
 from privlearn.accountants import audit
 from privlearn.errors import DataError, ServiceError
-from privlearn.service import access
+from privlearn.service import AsyncClient
 from privlearn.service.config import read_config
+from privlearn.service.link import OwnerLink
 from privlearn.service.messages import ABTestResults, ArmResults, ExpertResults, packed
+from privlearn.service.owner import serve
+from privlearn.service.worker import server_of
 
 TEST = served('name = "PrivateTest"', users="400")
 EXPERTS = served('name = "PrivateExperts"\nn_experts = 4\nfirst_block = 10', users="60")
@@ -44,6 +47,7 @@ def test_arms_need_no_body_and_tell_results(tmp_path: Path) -> None:
     async def work(service: Local) -> None:
         told = await results(service)
         assert (told["means"], told["pulls"], told["visitors"]) == ([None] * 3, [0] * 3, 0)
+        assert told["best_arm"] is None
         headers = service.json_of("serve")
         for _ in range(30):
             answer = await service.http.post("/v1/recommend", content=b"", headers=headers)
@@ -182,28 +186,39 @@ def test_what_no_file_can_say_is_refused_with_a_way_out(
     assert message in str(refused.value)
 
 
-def test_a_running_service(tmp_path: Path) -> None:
-    path = write_config(tmp_path, ARMS, budget='"epsilon=3"')
-    tokens = [access.add(tmp_path / "access.json", role, role) for role in ("serve", "watch")]
-    with RunningService(path, "--begin") as service:
-        with service.client(tokens[0]) as shop, service.client(tokens[1]) as watcher:
-            for _ in range(8):
-                offer = shop.recommend_arm()
-                shop.observe_reward(offer.offer, float(offer.arm == 2))
-            found = watcher.results()
-            assert isinstance(found, ArmResults)
-            assert 0 < found.visitors == sum(found.pulls) <= 8
-            assert watcher.certificate().spends == 1
-            with pytest.raises(ServiceError, match="the request needs 'watch'"):
-                shop.results()
-        assert service.stop() == 0
-    told = audit(tmp_path / "ledger.db")
-    assert (told.problems, told.closed) == ([], False)
-    assert "reward" not in json.dumps(service.lines)
+def test_the_client_over_real_sockets(tmp_path: Path) -> None:
+    """Of HTTP, and of the owner."""
 
+    async def work(service: Local) -> None:
+        owner = asyncio.create_task(serve(service.config, service.books, None))
+        config = service.config
+        link = OwnerLink(config.at(config.socket), config.largest_request, 8)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+            server = server_of(config, link)
+            worker = asyncio.create_task(server.serve(sockets=[taken]))
+            async with AsyncClient(url, service.tokens["serve"], patience=30) as shop:
+                if config.learner.name == "PrivateExperts":
+                    for losses in ([0, 1, 1, 1], np.array([0.5] * 4), [np.inf, 0, 0, 0], None):
+                        expert = await shop.recommend_expert()
+                        await shop.observe_losses(expert.offer, losses)
+                else:
+                    for reward in (1.0, np.nan, None, 7):
+                        arm = await shop.recommend_arm()
+                        await shop.observe_reward(arm.offer, reward)
+                with pytest.raises(ServiceError, match="the request needs 'watch'"):
+                    await shop.results()
+            async with AsyncClient(url, service.tokens["watch"], patience=30) as watcher:
+                found.append(await watcher.results())
+            server.should_exit = True
+            await worker
+        await link.close()
+        owner.cancel()
 
-def test_results_have_one_form_each() -> None:
-    numbers: dict[str, Any] = {"learner": "x", "visitors": 1}
-    forms = (ArmResults, ABTestResults, ExpertResults)
-    assert len({frozenset(form.model_fields) for form in forms}) == len(forms)
-    assert np.all([set(numbers) < set(form.model_fields) for form in forms])
+    found: list[Any] = []
+    for number, text in enumerate((ARMS, TEST, EXPERTS)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        run_with(write_config(folder, text), work)
+    assert [type(each) for each in found] == [ArmResults, ABTestResults, ExpertResults]
+    assert [each.visitors > 0 for each in found] == [True, False, False]
