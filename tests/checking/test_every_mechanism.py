@@ -133,6 +133,7 @@ LAWFUL: list[tuple[str, Any]] = [
         "exponential choices",
         ReportNoisyMax(TRIANGLE, 1.0, 9.0, 2, "exponential", adjacency=ZERO_OUT),
     ),
+    ("sums over phases", EXAMPLES["PhaseSum"]),
 ]
 
 

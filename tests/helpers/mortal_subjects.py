@@ -27,6 +27,7 @@ from privlearn.learners import (
     LDPOLS,
     LDPSGD,
     HeldPolicy,
+    LDPArms,
     Offer,
     Offers,
     OnePassNewtonMNL,
@@ -189,23 +190,43 @@ def _rows_beside(accountant: Any) -> RowStore | None:
     return RowStore.open(file, key) if file.exists() else RowStore.create(file, key)
 
 
-def _offered(accountant: Any) -> tuple[Now, Iterator[None]]:
-    """Many open users: of each step's answers a third come in the next, and a third never."""
-    learner = OnePassNewtonMNL(n_items=5, dim=3)
-    learner.start(accountant, store=_rows_beside(accountant))
-    offers, users = Offers(learner, wait=7), len(accountant.users)
+def _items_offered(accountant: Any) -> tuple[Now, Iterator[None]]:
     features = _numbers(1, 2000, 5, 3) / 3
+    return _offered(
+        OnePassNewtonMNL(n_items=5, dim=3),
+        accountant,
+        7,
+        lambda user: (features[user],),
+        lambda items: int(items[0]),
+    )
+
+
+def _arms_offered(accountant: Any) -> tuple[Now, Iterator[None]]:
+    learner = PrivateArms(n_arms=3, delay=4)
+    return _offered(learner, accountant, 0, lambda user: (), lambda arm: arm / 2)
+
+
+def _offered(
+    learner: Any,
+    accountant: Any,
+    wait: int,
+    data: Callable[[int], tuple[Any, ...]],
+    answer_to: Callable[[Any], Any],
+) -> tuple[Now, Iterator[None]]:
+    """Many open users: of each step's answers a third come in the next, and a third never."""
+    learner.start(accountant, store=_rows_beside(accountant))
+    offers, users = Offers(learner, wait=wait), len(accountant.users)
 
     def answer(each: Sequence[Offer]) -> None:
         for offer in each:
             with suppress(OfferError):  # too late
-                offers.observe(offer.id, int(offer.items[0]))
+                offers.observe(offer.id, answer_to(offer.items))
 
     def steps() -> Iterator[None]:
         late: list[Offer] = []
         while offers.clock_ < users:
             some = range(offers.clock_, min(offers.clock_ + STEP, users))
-            made = [offers.select(features[i], person=f"person {i * 7 % 400}") for i in some]
+            made = [offers.select(*data(i), person=f"person {i * 7 % 400}") for i in some]
             answer([*late, *made[::-3]])
             late = made[::3]
             yield
@@ -351,7 +372,8 @@ def _releases(users: int, size: int) -> Program:
 
 LOCAL_USERS = 600
 _SIZES: dict[str, Any] = {"dim": 2, "n_arms": 4, "horizon": LOCAL_USERS, "shared": True}
-_LEARNERS: dict[str, Callable[[], LDPOLS | LDPSGD]] = {
+_LEARNERS: dict[str, Callable[[], LDPArms | LDPOLS | LDPSGD]] = {
+    "arms": lambda: LDPArms(n_arms=3, horizon=LOCAL_USERS, epsilon=1.0, growth=0.2),
     "ols": lambda: LDPOLS(**_SIZES, epsilon=1.0, delta=0.01, theta_bound=1.0),
     "sgd": lambda: LDPSGD(**_SIZES, epsilon=1.0, delta=0.0),
 }
@@ -384,9 +406,12 @@ def _heard(name: str) -> tuple[list[Model], list[list[bytes]]]:
 
 def _sent(device: LocalClient[Any], model: Model, users: range) -> list[bytes]:
     offers = _numbers(5, LOCAL_USERS, 4, 2)[users.start : users.stop] / 3
-    arms = device.choose_many(offers, model, users=users)
+    with_contexts = device.config.method.dim > 0
+    arms = device.choose_many(offers if with_contexts else None, model, users=users)
     shown = offers[np.arange(len(users)), arms]
-    sent = device.randomize_many(shown, arms, shown[:, 0], users=users, model=model)
+    rewards = shown[:, 0] if with_contexts else np.abs(shown[:, 0])
+    own = shown if with_contexts else None
+    sent = device.randomize_many(own, arms, rewards, users=users, model=model)
     size = len(sent) // len(users)
     return [sent[i : i + size] for i in range(0, len(sent), size)]
 
@@ -456,7 +481,7 @@ SUBJECTS: dict[str, Subject] = {
         partial(OnePassNewtonMNL, n_items=5, dim=3), _ids, 600, 130, Participation(most=1)
     ),
     "DPMNL": _joint(partial(DPMNL, n_items=5, dim=3), _items, 700, 200),
-    "Offers": Subject(_offered, JointAccountant, 400, 130, rule=Participation(most=1)),
+    "Offers": Subject(_items_offered, JointAccountant, 400, 130, rule=Participation(most=1)),
     "DPHDB": _joint(partial(DPHDB, n_arms=3, dim=3), _arms, 700, 250),
     "PrivateArms": Subject(
         _learner(partial(PrivateArms, n_arms=3), 600, _phases),
@@ -503,6 +528,9 @@ SUBJECTS |= {
 }
 
 RARER: dict[str, Subject] = {
+    "Offers of arms": Subject(
+        _arms_offered, JointAccountant, 400, 130, rule=Participation(most=2, apart=30)
+    ),
     "HeldPolicy": Subject(
         _learner(partial(HeldPolicy, Leader(3), n_arms=3), 600, _phases),
         JointAccountant,
@@ -528,6 +556,8 @@ RARER: dict[str, Subject] = {
     "LocalMD": _central(partial(LocalMD, dim=3), 600, 600),
     "PublishedTOFW": _central(partial(PublishedTOFW, dim=3), 300, AHEAD + STEP),
     "NoisyMaxStream": _stream_of(_picks, 300),
+    "LDPArms server": _local(_server, "arms", 0, attested=True),
+    "LDPArms gateway": _local(_gateway, "arms", SEGMENT + STEP, attested=False),
     "LDPSGD server": _local(_server, "sgd", 0, attested=True),
     "LDPSGD gateway": _local(_gateway, "sgd", SEGMENT + STEP, attested=False),
 }

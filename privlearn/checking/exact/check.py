@@ -109,7 +109,8 @@ class ExactResult:
     @property
     def tight(self) -> bool:
         """Whether the claim is equal to the exact number throughout (on the curve, if any)."""
-        return self.whole and all(row.tight for row in self.curve or self.rows)
+        tight = all(row.tight for row in self.curve or self.rows)
+        return self.whole and tight and not self.violated
 
     @property
     def worst(self) -> Row:
