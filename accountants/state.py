@@ -327,20 +327,19 @@ class AccountState:
         self._check_resumable(entry.entry)
         account = self._account(entry.token)
         account.check_phase(entry)
-        left = self._phase_left(account)
-        if left is not None and left[2].stop != entry.stop:
+        left = [phase.stop for _, _, phase in self._phases_left(account)]
+        if left and entry.stop not in left:
             raise UsersError(
                 f"token {entry.token}: a phase to {entry.stop}, which began before as one to "
-                f"{left[2].stop}: an end stays where it was declared"
+                f"{left[0]}: an end stays where it was declared"
             )
 
-    def _phase_left(self, account: Account) -> tuple[str, int | None, range] | None:
-        """The open phase that a token's first one is the rest of."""
+    def _phases_left(self, account: Account) -> list[tuple[str, int | None, range]]:
+        """Open phases that a token's first one is the rest of."""
         stream, of = account.stream, (account.label, account.planned)
         if stream is None or stream.phase != stream.users.start:
-            return None
-        found = (one for one in self.open_phases if one[:2] == of and stream.phase in one[2])
-        return next(found, None)
+            return []
+        return [one for one in self.open_phases if one[:2] == of and stream.phase in one[2]]
 
     def _check_reach(self, entry: ReachEntry) -> None:
         self._check_resumable(entry.entry)
@@ -404,9 +403,10 @@ class AccountState:
 
     def _record_phase(self, checked: Checked[PhaseEntry]) -> None:
         account = self._account(checked.entry.token)
-        left = self._phase_left(account)
-        if left is not None:
-            self.open_phases.remove(left)
+        for left in self._phases_left(account):
+            if left[2].stop == checked.entry.stop:
+                self.open_phases.remove(left)
+                break
         if account.stream is not None:
             account.stream.phase = checked.entry.stop
 

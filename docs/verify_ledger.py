@@ -13,37 +13,36 @@ TABLES = ["CREATE TABLE entries (\n    seq INTEGER PRIMARY KEY, entry TEXT NOT N
           "TEXT NOT NULL\n) STRICT", "CREATE TABLE released (\n    digest TEXT PRIMARY KEY, value "
           "BLOB NOT NULL\n) STRICT, WITHOUT ROWID"]
 # Names and types in objects, text if none: [ a list, / one of these, ? may be missing, ~ be null
-FORMS = """envelope body:object writer:writer epoch:count nonce:nonce at:minute? root:hash? ext:ext?
-; open software trust:trust adjacency:relation users:users cap:budget promise:object~ noise
-simulated:bool side_information:[text durable:bool failure:chance? odometer:chance?~ attested:bool?
-population:name?~ features:features? ; close ; plan items:[item ; item label users:users loss:loss
-count:count? ; issue token label users:users budget:budget planned:int?~ failure:chance?
-allowance:text?~ ; spend token mechanism users:users trust:trust adjacency:relation domain:domain
-noise:noise simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool
+FORMS = """envelope body:object writer:writer epoch:count nonce:nonce at:minute? root:hash?
+ext:ext? ; open software trust:trust adjacency:relation users:users cap:budget promise:object~
+noise simulated:bool side_information:[text durable:bool failure:chance? odometer:chance?~
+attested:bool? population:name?~ features:features? ; close ; plan items:[item ; item label
+users:users loss:loss count:count? ; issue token label users:users budget:budget planned:int?~
+failure:chance? allowance:text?~ ; spend token mechanism users:users trust:trust adjacency:relation
+domain:domain noise:noise simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool
 parameters:object calibration:proved/published interactive:bool? profile:[list? ; retire token
 outcome:released/unused/lost/uncovered digest:text?~ ; kept digest:hash upto:index ; learner
 name:name parameters:object made:object ; reach token stop:count ; phase token stop:count ; phases
-horizon:count outputs:count ; publish token digest:hash
-upto:index ; resume head:unknown ; heads heads:elsewhere ; batches starts:[int ; functions token
-names:[name ; delegate allowance label users:users budget:budget failure:chance? ; return allowance
-; attest by:name mechanism:name label users:users adjacency:relation loss:loss most_messages:count
-count:count planned:int?~ unseen:[name? ; sums label number:index upto:index heard:index
-rejected:object step:real digest:hash ; lease runs:count ; budget.zcdp kind rho:exact ; budget.pure
-kind epsilon:exact ; budget.gdp kind mu_squared:exact ; budget.renyi kind curve:[list ;
-budget.approx kind epsilon:exact delta:exact ; loss.gaussian mu_squared:exact ; loss.zcdp rho:exact
-; loss.pure epsilon:exact ; loss.laplace epsilon:exact ; loss.bounded-range epsilon:exact ;
-loss.renyi-curve curve:[list ; loss.approx epsilon:exact delta:exact ; loss.randomized-response
-epsilon:exact categories:int ; loss.discrete-laplace epsilon:exact sensitivity:int ;
-loss.discrete-gaussian sensitivity:exact std:exact ; loss.generalized-gaussian kappa:exact
-sensitivity:exact std:exact ; loss.subsampled-gaussian noise_multiplier:exact
-sampling_probability:exact ; loss.may-fail loss:loss failure:exact ; loss.composed parts:[part ;
-part loss:loss count:int ; loss.by-arrival parts:[stretch ; stretch users:int loss:loss ;
-loss.objective-perturbation difference:real trace:real ridge:real noise_std:real rank:int
-directions:int dimension:int? ; loss.visits loss:loss most:count apart:count ; loss.least
-losses:[loss ; loss.declared of:object loss:loss distribution:text? ; loss.repeat-and-select
-mu_squared:exact delta:exact gamma:exact eta:exact ; noise.gaussian family std:real ; domain.ball
-kind radius:real size:count norm:norm ; drawn sampler tables:hash grid:grid? bound:object? ; grid
-scale:double bits:int"""
+horizon:count outputs:count ; publish token digest:hash upto:index ; resume head:unknown ; heads
+heads:elsewhere ; batches starts:[int ; functions token names:[name ; delegate allowance label
+users:users budget:budget failure:chance? ; return allowance ; attest by:name mechanism:name label
+users:users adjacency:relation loss:loss most_messages:count count:count planned:int?~
+unseen:[name? ; sums label number:index upto:index heard:index rejected:object step:real
+digest:hash ; lease runs:count ; budget.zcdp kind rho:exact ; budget.pure kind epsilon:exact ;
+budget.gdp kind mu_squared:exact ; budget.renyi kind curve:[list ; budget.approx kind epsilon:exact
+delta:exact ; loss.gaussian mu_squared:exact ; loss.zcdp rho:exact ; loss.pure epsilon:exact ;
+loss.laplace epsilon:exact ; loss.bounded-range epsilon:exact ; loss.renyi-curve curve:[list ;
+loss.approx epsilon:exact delta:exact ; loss.randomized-response epsilon:exact categories:int ;
+loss.discrete-laplace epsilon:exact sensitivity:int ; loss.discrete-gaussian sensitivity:exact
+std:exact ; loss.generalized-gaussian kappa:exact sensitivity:exact std:exact ;
+loss.subsampled-gaussian noise_multiplier:exact sampling_probability:exact ; loss.may-fail
+loss:loss failure:exact ; loss.composed parts:[part ; part loss:loss count:int ; loss.by-arrival
+parts:[stretch ; stretch users:int loss:loss ; loss.objective-perturbation difference:real
+trace:real ridge:real noise_std:real rank:int directions:int dimension:int? ; loss.visits loss:loss
+most:count apart:count ; loss.least losses:[loss ; loss.declared of:object loss:loss
+distribution:text? ; loss.repeat-and-select mu_squared:exact delta:exact gamma:exact eta:exact ;
+noise.gaussian family std:real ; domain.ball kind radius:real size:count norm:norm ; drawn sampler
+tables:hash grid:grid? bound:object? ; grid scale:double bits:int"""
 FORMS = {name: ({"kind": "text", "adjacency": "relation"} if name[:5] == "loss." else {})
          | dict([*field.split(":"), "text"][:2] for field in fields)
          for name, *fields in map(str.split, FORMS.split(";"))}
@@ -160,7 +159,7 @@ class Account:
     def __init__(self, body):
         self.body, self.unchecked, self.adds_up, self.closed = body, set(), True, False
         self.tokens, self.items, self.begun, self.learned = {}, None, False, False
-        self.charges, self.common, self.begun_phases = [], 1, []
+        self.charges, self.common, self.waits = [], 1, []
         need(body["trust"] == "central" or body["adjacency"] != "add-remove", "users shift")
         need(body["trust"] == "local" or not body.get("attested"), "attested is for local trust")
         self.cap, self.common = self.amount(body["cap"]), 1
@@ -278,8 +277,7 @@ class Account:
             form = fits("object", lease := body["parameters"]["lease"]) and fits("lease", lease)
             need(form and not body.get("interactive"), "lease")
             self.leave("that leases pay for all of their runs")
-        phased = "phases" in body["parameters"]
-        if phased: self.in_phases(body, body["parameters"]["phases"])
+        phased = "phases" in body["parameters"] and self.in_phases(token, body)
         price, row = self.price(body["loss"], body["users"]), self.stated(body["loss"])
         need(None in (price, token["rho"]) or price <= token["rho"], "more than was reserved")
         self.spent(token, price, body)
@@ -287,16 +285,15 @@ class Account:
         fails = kinds(body["loss"]) & {"approx", "may-fail"}
         early = self.early and (self.once or phased) and body.get("interactive") and not fails
         token["reach"] = body["users"][not early]
-        token["phase"] = body["users"][0] if phased and self.resumes else None
         self.draws(body, drawn, row)
-    def in_phases(self, body, told):  # each user is in one release, whose price is that of all
-        need(fits("object", told) and fits("phases", told), "phases")
-        need(body["users"][1] - body["users"][0] <= told["horizon"], "more users than its horizon")
-        alone = body["gain"] == 1 and body["arithmetic"] == "own" and not body.get("profile")
-        need(alone and body.get("interactive"), "in phases are streams of sums, of gain 1")
-        need(not kinds(body["loss"]) & {"approx", "may-fail", "visits"}, "no loss of one row")
-        need(self.resumes or not self.body["durable"], "phases without resume/1")
-        need(body["adjacency"] != "add-remove", "phases of users that shift")
+    def in_phases(self, token, body):  # each user is in one release, whose price is that of all
+        told, (start, stop) = body["parameters"]["phases"], body["users"]
+        form = fits("object", told) and fits("phases", told) and stop - start <= told["horizon"]
+        own = (body["gain"], body["arithmetic"], body.get("interactive")) == (1, "own", True)
+        kept = (self.resumes or not self.body["durable"]) and body["adjacency"] != "add-remove"
+        row = not body.get("profile") and not kinds(body["loss"]) & {"approx", "may-fail", "visits"}
+        token["phase"] = start if self.resumes else None
+        return need(form and own and kept and row, "no such phases") or True
     def draws(self, body, drawn, row):  # noise: that it is on a grid, and earns the loss of a row
         noise, domain = body["noise"], body["domain"]
         family, kind = noise.get("family"), domain.get("kind")
@@ -331,7 +328,7 @@ class Account:
         upto = body.get("upto", token["upto"])
         need(token["upto"] <= upto <= token["reach"], "rows beyond the reach")
         once = token["phase"] is None or token["upto"] < upto == token["phase"]
-        need(once or body.get("entry") != "publish", "no value of a whole phase, or a second one")
+        need(once or body.get("entry") != "publish", "not one value of a whole phase")
         token["upto"] = upto
         return token
     def reach(self, body):
@@ -340,12 +337,12 @@ class Account:
         token["reach"] = need(token["reach"] < stop <= token["users"][1], "stop") or stop
     def phase(self, body):
         token, stop = self.publish(body), body["stop"]
-        need(token["phase"] == token["upto"], "in no phases, or the one before has not ended")
-        need(token["phase"] < stop <= token["users"][1], "stop")
-        left = [one for one in self.begun_phases if token["phase"] == token["users"][0] and
-                one[0] == token["of"] and one[1] <= token["phase"] < one[2]]
-        need(not left or stop == left[0][2], "another end than where it was to end before")
-        if left: self.begun_phases.remove(left[0])
+        need(token["phase"] == token["upto"] < stop <= token["users"][1], "no next phase")
+        first = token["phase"] if token["phase"] == token["users"][0] else -1
+        left = [one for one in self.waits if one[0] == token["of"] and one[1] <= first < one[2]]
+        same = [one for one in left if one[2] == stop]
+        need(same or not left, "another end than where it was to end before")
+        if same: self.waits.remove(same[0])
         token["phase"] = stop
     def retire(self, body):
         token, outcome = self.tokens[body["token"]], body["outcome"]
@@ -354,11 +351,10 @@ class Account:
         if "kept" in body:
             need(outcome == "released", "a value of what released none")
             self.publish(fits("kept", body["kept"]) and body["kept"] | {"token": body["token"]})
-        if token["phase"] is not None:
-            whole = outcome != "released" or token["upto"] == token["users"][1]
-            need(whole and "kept" not in body, "released is one whose last phase has a value")
-            if outcome == "lost" and token["reach"] < token["phase"]:
-                self.begun_phases.append([token["of"], token["reach"], token["phase"]])
+        good = "kept" not in body and (outcome != "released" or token["upto"] == token["users"][1])
+        need(good or token["phase"] is None, "released is one whose last phase has a value")
+        if outcome == "lost" and token["reach"] < (token["phase"] or 0):
+            self.waits.append([token["of"], token["reach"], token["phase"]])
         token["outcome"], item, users = outcome, token["item"], token["users"]
         stop = users[0] if outcome == "unused" else self.kept_until(token)
         if item and outcome == "unused" and users == item["users"]: item["left"] += 1

@@ -132,7 +132,7 @@ class Persons(verify_ledger.Account):
         need(over, "a lease is of slots that are over")
         self.sizes(body["parameters"], users)
         free = self.per_batch is None and self.rule["clock"] == "arrivals"
-        need(free or token["phase"] is None, "phases, and batches or a timetable")
+        need(free or "phases" not in body["parameters"], "phases, and batches or a timetable")
         if self.rule["clock"] == "timetable":
             need(body["arithmetic"] == "sum", "on a timetable rows are added up")
             self.unchecked.add("that null records add nothing on a timetable")

@@ -14,6 +14,8 @@ from .offers import Offer, Offers
 from .one_pass_newton import OnePassNewtonMNL
 from .pofw import DPPOFW
 from .private_arms import PrivateArms
+from .private_experts import PrivateExperts
+from .private_test import PrivateTest
 from .served import ServedMNL
 from .streaming import StreamLearner
 from .tofw import DPTOFW
@@ -35,7 +37,9 @@ __all__ = [
     "Offers",
     "OnePassNewtonMNL",
     "PrivateArms",
+    "PrivateExperts",
     "PrivateLeastSquares",
+    "PrivateTest",
     "ServedBandit",
     "ServedMNL",
     "StreamLearner",

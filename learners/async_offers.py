@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from privlearn.learners.offers import Observing, Offer, Offers, Selecting
-from privlearn.learners.participation import NOT_GIVEN, PersonId
+from privlearn.learners.participation import NOT_GIVEN, NotGiven, PersonId
 from privlearn.learners.served import Served
 
 L = TypeVar("L", bound="Served[Any, Any, Any]")
@@ -54,7 +54,7 @@ class AsyncOffers(Generic[L]):
 
     async def select(
         self,
-        features: ArrayLike,
+        features: ArrayLike | NotGiven = NOT_GIVEN,
         revenues: ArrayLike | None = None,
         *,
         person: PersonId = NOT_GIVEN,
@@ -77,6 +77,9 @@ class AsyncOffers(Generic[L]):
 
     async def public_state(self) -> dict[str, Any]:
         return await self._called(self._offers.public_state)
+
+    async def read(self, function: Callable[[L], R]) -> R:
+        return await self._called(lambda: self._offers.read(function))
 
     async def aclose(self) -> None:
         """Waits for the calls that are under way, and ends the thread; `Offers` go on."""

@@ -132,7 +132,7 @@ class _Heard:
         except Exception as error:
             raise self._failed(self._to_choose, error) from error
         try:
-            found = -1 if isinstance(arm, bool | np.bool_) else int(index(arm))
+            found = -1 if isinstance(arm, bool) else int(index(arm))
         except TypeError:
             found = -1
         if not 0 <= found < self._n_arms:
@@ -165,6 +165,7 @@ class HeldPolicy(PhaseLearner):
 
     ``HeldPolicy(MAB([0, 1, 2], LearningPolicy.UCB1()), n_arms=3)`` is all that MABWiser needs.  A
     `PrivateArms` has two to four times less regret: it knows how much noise is in which mean.
+    Policies that count successes, as those with Beta posteriors do, do not learn from means.
 
     Privacy: as of `PrivateArms`.
 
@@ -181,6 +182,7 @@ class HeldPolicy(PhaseLearner):
         reward_range: public ends of rewards; a reward outside is unusable.  The policy is told
             means in units in which they are 0 and 1.
         missing: what a user without a usable reward counts as, in these units.
+        delay: as of `PrivateArms`.
 
     Before anything is spent the policy is rehearsed on public numbers.  If it fails later, that
     call raises PolicyError, and the learner stops: what was released stands in the ledger, and
@@ -195,13 +197,14 @@ class HeldPolicy(PhaseLearner):
             is told the same, or than the one that the run was begun with.
     """
 
-    policy: Any
+    policy: object
     _: KW_ONLY
     n_arms: int
     hold: int | None = None
     clip: tuple[float, float] = (-1.0, 2.0)
     reward_range: tuple[float, float] = (0.0, 1.0)
     missing: float = 0.5
+    delay: int = 0
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -253,7 +256,7 @@ class HeldPolicy(PhaseLearner):
         self._pulls[arm] += weight
         low, high = self._clip
         self._own.learn(arm, min(max(float(total[0]) / weight, low), high), weight)
-        if users.stop < self._board.users.stop:
+        if self._phase.stop < self._board.users.stop:
             self._arm = self._own.choose()
 
     @property
@@ -271,7 +274,7 @@ class HeldPolicy(PhaseLearner):
 
     @property
     def pulls_(self) -> Arms:
-        """How many users had each arm in the phases that were learned from, shape (K,)."""
+        """How many users of each arm were counted in the phases that were learned, shape (K,)."""
         return copied(self._pulls)
 
     def public_state(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from hmac import compare_digest
@@ -20,14 +20,22 @@ from numpy.typing import ArrayLike
 
 from privlearn.errors import BatchError, OfferError
 from privlearn.learners.open_users import OpenUsers
-from privlearn.learners.participation import NOT_GIVEN, PersonId, check_given, given
+from privlearn.learners.participation import (
+    NOT_GIVEN,
+    NotGiven,
+    PersonId,
+    check_given,
+    given,
+)
 from privlearn.learners.served import Mask, Served
 from privlearn.people.identities import hashes, new_key
+from privlearn.rows.domains import Array
 from privlearn.storage.exclusive import Exclusive
 from privlearn.values.user_code import FAILED, attempted
 from privlearn.values.validate import count
 
 L = TypeVar("L", bound="Served[Any, Any, Any]")
+R = TypeVar("R")
 
 _TAG_DIGITS = 8
 _CODE_BYTES = 16
@@ -40,7 +48,8 @@ class Offer:
 
     Attributes:
         id: nobody can guess it; the user's answer names it.
-        items: indices of the items to show, ascending; of a bandit the arm, an int.
+        items: indices of the items to show, ascending; of a bandit the arm, of experts the expert,
+            an int.
     """
 
     id: str
@@ -130,8 +139,9 @@ class Offers(Generic[L]):
     def __init__(self, learner: L, *, wait: int = 0) -> None:
         if not isinstance(learner, Served):
             raise TypeError(
-                f"learner = {type(learner).__name__}: must be one that serves users, such as DPMNL "
-                "or OnePassNewtonMNL"
+                f"learner = {type(learner).__name__}: must be one that serves users: items "
+                "(OnePassNewtonMNL, DPMNL), arms (PrivateArms, PrivateTest, HeldPolicy, DPHDB, "
+                "PrivateLeastSquares) or experts (PrivateExperts)"
             )
         self._wait = count(wait=wait, at_least=0)
         self._learner = learner
@@ -220,15 +230,19 @@ class Offers(Generic[L]):
 
     def public_state(self) -> dict[str, Any]:
         """That of the learner, when no call is under way."""
+        return self.read(lambda learner: learner.public_state())
+
+    def read(self, function: Callable[[L], R]) -> R:
+        """What a function makes of public attributes of the learner, when no call is under way."""
         with self._turn:
-            return self._learner.public_state()
+            return function(self._learner)
 
     def __repr__(self) -> str:
         return f"Offers({type(self._learner).__name__}, wait={self._wait}, next {self.clock_})"
 
     def select(
         self,
-        features: ArrayLike,
+        features: ArrayLike | NotGiven = NOT_GIVEN,
         revenues: ArrayLike | None = None,
         *,
         person: PersonId = NOT_GIVEN,
@@ -240,7 +254,8 @@ class Offers(Generic[L]):
         rows in a file.
 
         Args:
-            features: as the learner's `select` takes it; of a bandit the context.
+            features: as the learner's `select` takes it; of a bandit the context; of a learner
+                whose users send nothing, such as `PrivateArms`, not to be given.
             revenues: as there; not for a bandit.
             person: under a rule of participation, and only then, who it is.
 
@@ -265,7 +280,7 @@ class Offers(Generic[L]):
 
         Args:
             offer_id: of the offer.
-            choice: the answer; for a bandit the reward.
+            choice: the answer; for a bandit the reward, for experts their losses.
             person: who answers; if given, it must be the one whom the offer was made to.
 
         Raises:
@@ -348,8 +363,10 @@ class Offers(Generic[L]):
         Raises:
             TypeError, ProvenanceError: as `select`.
         """
-        data = (features,) if revenues is None else (features, revenues)
-        sent = self._learner._sent(*data)
+        data = [] if features is NOT_GIVEN else [features]
+        if not data and (wanted := getattr(self._learner, "data_shapes", None)):
+            raise TypeError(f"{next(iter(wanted))}: must be given, as this learner's users send it")
+        sent = self._learner._sent(*data, *([] if revenues is None else [revenues]))
         check_given(self._learner._accountant.people, person, "person")
         return Selecting(sent, person)
 
@@ -432,7 +449,7 @@ class Offers(Generic[L]):
 
     def _observe_all(self, requests: Sequence[Observing]) -> None:
         answers: dict[int, Observing] = {}
-        heard: dict[int, float] = {}
+        heard: dict[int, float | Array] = {}
         for request in requests:
             try:
                 self._learner._check_not_failed()

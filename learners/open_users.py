@@ -22,6 +22,7 @@ from privlearn.errors import ProvenanceError
 from privlearn.learners.served import Mask, Served
 from privlearn.mechanisms.choice_model import Items
 from privlearn.rows import Rows
+from privlearn.rows.domains import Array
 from privlearn.rows.functions import Calls
 from privlearn.values.user_code import from_outside
 
@@ -58,7 +59,8 @@ class OpenUsers(Generic[Own, Act, Heard]):
         if wait and not learner._serves_ahead:
             raise ValueError(
                 f"wait = {wait}: a {type(learner).__name__} shows something else from the end of "
-                "each phase on, and what it learns is of what it shows then; must be 0"
+                f"each phase on, and learns what that is worth; make it with delay={wait}, whose "
+                "last users of each phase are not counted, while those before them answer"
             )
         if learner._timed:
             raise ProvenanceError(
@@ -71,7 +73,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
         self.forgetting = False
         self._shown: list[Shown[tuple[Own, Items], Act]] = []
         self._loose = 0  # how many of the last ones stand by themselves
-        self._heard: dict[int, float] = {}
+        self._heard: dict[int, float | Array] = {}
         self._null_answers: set[int] = set()  # whose rows are null whatever they answer
         learner._open_users = self
 
@@ -139,7 +141,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
         """Whether an open user has."""
         return user in self._heard
 
-    def answer(self, heard: Mapping[int, float]) -> None:
+    def answer(self, heard: Mapping[int, float | Array]) -> None:
         """Takes first answers of open users, by index; returns when on disk, with a store."""
         learner = self._learner
         self._heard.update(heard)
@@ -211,7 +213,8 @@ class OpenUsers(Generic[Own, Act, Heard]):
 
     def _delivered(self, users: range) -> tuple[Rows[Heard], Mask]:
         learner, first = self._learner, users.start
-        heard = np.array([self._heard.get(user, np.nan) for user in users], dtype=np.float64)
+        never = learner._unheard
+        heard = np.array([self._heard.get(user, never) for user in users], dtype=np.float64)
         came = np.array([user in self._heard for user in users], dtype=np.bool_)
         usable = np.zeros(len(users), dtype=np.bool_)
 

@@ -65,11 +65,14 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         n_arms: K.
         reward_range: public ends of the range of rewards.
         missing: what a record without a usable reward counts as, in [0, 1]: 0 and 1 are the ends.
+        delay: users at the end of each phase who are shown its arms and not counted, so that
+            everybody who is counted has as many further arrivals' time to answer.
     """
 
     n_arms: int
     reward_range: tuple[float, float]
     missing: float
+    delay: int = 0
     random_state = 0
     _outputs: int = 1
     """Sums of a release."""
@@ -83,24 +86,35 @@ class PhaseLearner(Served[Arms, Arms, Array]):
 
     @abstractmethod
     def _phase_length(self) -> int:
-        """How many users the next phase has, >= 1, from public state; cut at the last user."""
+        """How many users the next phase counts, >= 1, from public state; cut at the last user."""
 
     @abstractmethod
     def _learned(self, users: range, total: Array) -> None:
         """Learns from the noisy sums, shape (outputs,), of the rewards in [0, 1] of a phase.
 
-        A phase whose sums are lost, as what paid for them died, is passed over.
+        ``users`` are those who count, one at least.  A phase whose sums are lost, as what paid for
+        them died, is passed over.
         """
 
     def _signs(self, users: range) -> NDArray[np.int8] | None:
-        """How the users' rewards enter the sums, see `PhaseStream.begin`; None: all into one."""
+        """How users who count enter the sums, see `PhaseStream.begin`; None: all into one."""
         return None
+
+    def _all_signs(self) -> NDArray[np.int8] | None:
+        """The same of all users of the open phase."""
+        signs, left = self._signs(self._counted), len(self._phase) - len(self._counted)
+        if not left:
+            return signs
+        if signs is None:
+            signs = np.ones((len(self._counted), 1), dtype=np.int8)
+        return np.concatenate([signs, np.zeros((left, self._outputs), dtype=np.int8)])
 
     def _check_params(self) -> None:
         """Raises what is wrong with the parameters."""
         if count(n_arms=self.n_arms) < 2:
             raise ValueError(f"n_arms = {self.n_arms}: must be an integer >= 2")
         within("[0, 1]", missing=self.missing)
+        count(delay=self.delay, at_least=0)
         self._low, self._high = two_ends(reward_range=self.reward_range)
 
     def _check_accountant(self, accountant: Accountant[Any]) -> None:
@@ -120,7 +134,7 @@ class PhaseLearner(Served[Arms, Arms, Array]):
                 "beforehand; leave per_batch and pooled out"
             )
         domain = Box(-self.missing, 1 - self.missing, 1)
-        mechanism = self._fixed(
+        self._mechanism = mechanism = self._fixed(
             "sum",
             lambda: PhaseSum.calibrated(
                 domain,
@@ -131,6 +145,7 @@ class PhaseLearner(Served[Arms, Arms, Array]):
             ),
         )
         self._noise_std = mechanism.error_std()
+        self._shown = np.zeros(self.n_arms, dtype=np.int64)
         self._phases = PlannedPhases(accountant, "rewards", users, mechanism)
         self._prepare_serving(accountant)
 
@@ -140,7 +155,8 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         return max(1, math.ceil(round(stds * self._noise_std, 3)))
 
     def _check_horizon(self, length: int) -> None:
-        """Raises ValueError unless every arm can have a phase of that length."""
+        """Raises ValueError unless every arm can have a phase that counts so many users."""
+        length += self.delay
         needed, users = self.n_arms * length, len(self._board.users)
         if needed > users:
             raise ValueError(
@@ -160,27 +176,48 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         super()._begin(accountant)
         self._begin_phase(accountant.users.start)
 
-    def _go_on(self) -> None:
-        self._phases.go_on()
-        super()._go_on()
+    def _sealed_next(self, block: Any, n: int) -> Rows[Any]:
+        self._phases.go_on()  # nothing is spent at a restart before somebody comes
+        return super()._sealed_next(block, n)
 
     def _begin_phase(self, first: int) -> None:
         users = self._board.users
-        self._phase = range(first, first)
+        self._phase = self._counted = range(first, first)
         if first < users.stop:
-            self._phase = range(first, min(first + max(self._phase_length(), 1), users.stop))
-            self._phases.begin(self._phase, self._signs(self._phase))
+            length = max(self._phase_length(), 1) + self.delay
+            self._phase = range(first, min(first + length, users.stop))
+            self._counted = range(first, max(self._phase.stop - self.delay, first))
+            self._phases.begin(self._phase, self._all_signs())
 
     def _next_change(self) -> int:
         return self._phase.stop
 
     def _learn(self, rows: Rows[Array]) -> None:
-        users, signs = self._phase, self._signs(self._phase)
+        users, signs = self._counted, self._signs(self._counted)
+        self._shown += self._counts(self._phase)
         released = self._phases.end(rows)
         if released is not None:
             entered = len(users) if signs is None else np.sum(signs, axis=0)
-            self._learned(users, self._board.post("rewards", released) + self.missing * entered)
-        self._begin_phase(users.stop)
+            total = self._board.post("rewards", released) + self.missing * entered
+            if users:
+                self._learned(users, total)
+        self._begin_phase(self._phase.stop)
+
+    def _counts(self, users: range) -> Arms:
+        arms = self._arms_of(np.arange(users.start, users.stop))
+        return np.bincount(arms, minlength=self.n_arms).astype(np.int64)
+
+    @property
+    def shown_(self) -> Arms:
+        """How many of the users before ``clock_`` were shown each arm, shape (K,); public."""
+        self._check_started()
+        return self._shown + self._counts(range(self._phase.start, self.clock_))
+
+    @property
+    def coming_(self) -> Arms:
+        """What the further users of the open phase will be shown, shape (n,); public."""
+        self._check_started()
+        return self._arms_of(np.arange(self.clock_, self._phase.stop)).copy()
 
     # One user, or many ---------------------------------------------------------------------------
 
@@ -270,12 +307,12 @@ class PhaseLearner(Served[Arms, Arms, Array]):
 
         return Calls(hear, (respond,))
 
-    @np.errstate(all="ignore")  # a warning would tell of sealed data
     def _scaled(self, rewards: Array) -> Array:
         """What users contribute, shape (n, 1); NaN where a reward is no number in the range."""
         good = (rewards >= self._low) & (rewards <= self._high)
         scaled = (rewards - self._low) / (self._high - self._low) - self.missing
-        return np.where(good, scaled, np.nan)[:, None]
+        scaled[~good] = np.nan
+        return scaled[:, None]
 
     def _usable_answers(self, answer: Array) -> Mask:
         return np.isfinite(answer[:, 0])

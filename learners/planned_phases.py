@@ -7,7 +7,7 @@ A learner begins a phase before it serves the first of its users, and ends it wi
     phases.begin(range(0, 100))        # in `Learner._begin`, after the accountant is there
     released = phases.end(rows)        # in `Served._learn`; None: that phase teaches nothing
     phases.begin(range(100, 150))      # then at once the next one
-    phases.go_on()                     # in `Learner._go_on`, before anything else
+    phases.go_on()                     # before anybody is served
 
 After a restart a phase of which no row was opened is the first of the stream that follows, and ends
 where it was to end; of one whose rows were opened, and whose sum did not leave, nothing is known.
@@ -58,7 +58,7 @@ class PlannedPhases(SuccessiveStreams[PhaseStream[X]], Generic[X]):
         self._signs: Signs | None = None
         self._next = users.start
         self._declared = self._ended = False
-        # In a replay nothing new is begun: what was begun before the restart is met at its end.
+        # In a replay nothing new is begun, and at a restart nothing is spent.
         self._live = not accountant.resumed
 
     @property
@@ -69,7 +69,7 @@ class PlannedPhases(SuccessiveStreams[PhaseStream[X]], Generic[X]):
     def begin(self, users: range, signs: Signs | None = None) -> None:
         """Begins the phase of the next users; returns when its end stands in the ledger.
 
-        In a replay it does so at `go_on`, before anybody is served.
+        After a restart it does so at `go_on`, or at the end of the phase.
 
         Args:
             users: from where the last phase ended.
@@ -97,7 +97,7 @@ class PlannedPhases(SuccessiveStreams[PhaseStream[X]], Generic[X]):
             self.open.begin(self._phase.stop, self._signs)
 
     def go_on(self) -> None:
-        """After a replay, before anything else: begins the phase that is open then."""
+        """Before anybody is served: begins the phase that is open, if a restart left it to that."""
         self._live = True
         if self._phase is not None and not self._declared:
             self._declare()

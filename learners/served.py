@@ -65,15 +65,22 @@ class Served(Learner, Generic[Own, Act, Heard]):
 
     random_state: int
     _pending_state: ClassVar[str]  # What the last user was served, while no answer has come
-    _public_actions: ClassVar[bool] = False
+    _public_actions: bool = False
     """Whether what users are shown follows from releases and arrival numbers alone: `_to_show` of
     None is it, and a central guarantee holds for it as a joint one does."""
     _serves_ahead: ClassVar[bool] = True
     """Whether users may be served from the public state of before the end of a batch."""
+    _unheard: Any = np.nan
+    """In place of an answer that never came, as `_heard` reads answers."""
 
     @abstractmethod
     def _policy(self, visit: tuple[Own, Items]) -> Act:
         """What a block of users is shown, row by row, from public state."""
+
+    @property
+    def _shows(self) -> Callable[[tuple[Own, Items]], Act]:
+        """`_policy`, with the user code that it calls."""
+        return self._policy
 
     @abstractmethod
     def _next_change(self) -> int:
@@ -100,12 +107,17 @@ class Served(Learner, Generic[Own, Act, Heard]):
         """The next users' own data as a block in arrays of our own, and whose are unusable."""
 
     @abstractmethod
-    def _heard(self, answer: Any) -> float:
-        """An answer as one number; one that cannot be used as a number that stands for that."""
+    def _heard(self, answer: Any) -> float | Array:
+        """An answer as a number, or numbers; an unusable one as numbers that stand for that."""
+
+    @property
+    def answer_shape(self) -> tuple[int, ...]:
+        """Of what one user answers."""
+        return ()
 
     @abstractmethod
     def _replying(self, heard: Array) -> Callable[[Own, Act], Heard]:
-        """The users' side: rows to learn from, of answers that `_heard` read, shape (n,)."""
+        """The users' side: rows to learn from, of answers that `_heard` read, shape (n, ...)."""
 
     @abstractmethod
     def _to_show(self, action: Any, user: int) -> Any:
@@ -156,7 +168,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         users = range(first, first + (1 if self._timed else n))
         self._tell(users, unusable, np.zeros(n, dtype=bool), nobody)
         rows = self._sealed_next((own, numbers), n)
-        shown = self._board.serve(rows, self._policy, people=ids)
+        shown = self._board.serve(rows, self._shows, people=ids)
         self._pass_by(n)
         self._failed = False
         return shown, unusable | nobody
@@ -188,7 +200,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
             n = part.stop - part.start
             served = self._sealed_next((arrive(part), np.arange(1, n + 1)), n)
             people = None if ids is None else ids[part]
-            shown = self._board.serve(served, self._policy, people=people)
+            shown = self._board.serve(served, self._shows, people=people)
             at = [self.clock_] * n if self._timed else served.users
             self._pass_by(n)
             self.private_counts_.rows += n
@@ -303,7 +315,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         not do without: the ledger would tell whether somebody did.
         """
         return (
-            *RowFunction(self._policy, "serve").names,
+            *RowFunction(self._shows, "serve").names,
             *RowFunction(copied, "deliver", code=self).names,
         )
 

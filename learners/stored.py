@@ -47,6 +47,7 @@ _HOMES = {
     "mechanisms.linear_models": "LinearObjective",
     "mechanisms.multinomial": "MultinomialLogit",
     "mechanisms.noisy_max": "ReportNoisyMax",
+    "mechanisms.noisy_max_batches": "NoisyMaxBatches",
     "mechanisms.noisy_max_stream": "NoisyMaxStream",
     "mechanisms.noisy_report": "NoisyReport",
     "mechanisms.noisy_sum": "NoisySum",

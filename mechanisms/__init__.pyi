@@ -12,6 +12,7 @@ from .function_mechanism import FunctionMechanism, mechanism
 from .linear_models import LinearObjective
 from .multinomial import MultinomialLogit
 from .noisy_max import ReportNoisyMax
+from .noisy_max_batches import NoisyMaxBatches
 from .noisy_max_stream import NoisyMaxStream
 from .noisy_report import NoisyReport
 from .noisy_sum import NoisySum
@@ -55,6 +56,7 @@ __all__ = [
     "LogisticObjective",
     "LpBall",
     "MultinomialLogit",
+    "NoisyMaxBatches",
     "NoisyMaxStream",
     "NoisyReport",
     "NoisySum",

@@ -68,6 +68,7 @@ _NOISES: dict[ChoiceNoise, type[GumbelNoise] | type[LaplaceNoise] | type[Exponen
     "laplace": LaplaceNoise,
     "exponential": ExponentialNoise,
 }
+_AT_ONCE = 2**18  # Scores that are computed at a time
 
 
 def choice_loss(family: ChoiceNoise, eta: Fraction, top: int, adjacency: Adjacency) -> Loss:
@@ -264,6 +265,26 @@ class ReportNoisyMax:
         for _ in range(self.top):
             picks = np.concatenate([picks, drawn().largest(1, taken=picks)], axis=1)
         return picks
+
+
+def largest_scores(
+    receipt: Receipt, vertices: Vertices, totals: NDArray[Any], units: Array
+) -> Picks:
+    """The point with the largest noisy score for each of many sums, shape (n,).
+
+    Args:
+        receipt: draws the noise.
+        vertices: the points.
+        totals: in steps of the grid, int64 or Python's integers, shape (n, dim).
+        units: scales of the noise in steps, shape (n,).
+    """
+    found = [np.empty(0, dtype=np.int64)]
+    size = max(_AT_ONCE // vertices.count, 1)
+    for start in range(0, len(totals), size):
+        part = slice(start, start + size)
+        noise = receipt.draw_variates(len(totals[part]) * vertices.count)
+        found.append(NoisyScores(vertices, totals[part], units[part], noise).largest(1)[:, 0])
+    return np.concatenate(found)
 
 
 def choice_grid(domain: Ball, vertices: Vertices, scale: float, rows: float | Fraction = 1) -> Grid:

@@ -17,8 +17,8 @@ from privlearn.contract.tokens import Token
 from privlearn.errors import HorizonError
 from privlearn.losses import BoundedRangeLoss, Loss, VisitsLoss, ZCDPLoss
 from privlearn.losses.budgets import B, Currency, check_currency
-from privlearn.mechanisms.exact_choices import NoisyScores, Picks
-from privlearn.mechanisms.noisy_max import ReportNoisyMax, choice_grid
+from privlearn.mechanisms.exact_choices import Picks
+from privlearn.mechanisms.noisy_max import ReportNoisyMax, choice_grid, largest_scores
 from privlearn.mechanisms.prefix_sums import stated_rule
 from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
 from privlearn.mechanisms.stream_visits import StreamVisits, visits_in_slots
@@ -34,7 +34,6 @@ from privlearn.values.validate import Count, Positive, assign, check_fields, cou
 
 _ROOT = Fraction(92682, 65536)  # √2 and 1.1·10⁻⁶ of it more
 _MOST_VISITS = 2**14
-_AT_ONCE = 2**18  # Scores that are computed at a time
 
 
 @lru_cache(maxsize=64)
@@ -226,14 +225,7 @@ class NoisyMaxPicks(ReceiptStream[Array]):
             totals += self.__total
             self.__total = totals[-1] if len(totals) else self.__total
             units = self._units(len(totals))
-            vertices, found = self._mechanism.vertices, [np.empty(0, dtype=np.int64)]
-            size = max(_AT_ONCE // vertices.count, 1)
-            for start in range(0, len(totals), size):
-                part = slice(start, start + size)
-                noise = self._receipt.draw_variates(len(totals[part]) * vertices.count)
-                scores = NoisyScores(vertices, totals[part], units[part], noise)
-                found.append(scores.largest(1)[:, 0])
-            picks = np.concatenate(found)
+            picks = largest_scores(self._receipt, self._mechanism.vertices, totals, units)
             released: Released[Picks] = self._receipt.publish(picks)  # type: ignore[assignment, arg-type]
             self._in_step = self._next
             return released

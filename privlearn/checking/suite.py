@@ -51,6 +51,7 @@ from privlearn.mechanisms import (
     LinearObjective,
     LipschitzEnvelope,
     MultinomialLogit,
+    NoisyMaxBatches,
     NoisyMaxStream,
     NoisyReport,
     NoisySum,
@@ -245,6 +246,15 @@ def _choices(rho: ZCDP) -> dict[str, Callable[[], Any]]:
             rho,
             factorization=BinaryTree(HORIZON),
             exponent=3.0,
+        ),
+        "noisy-max-batches/gumbel": partial(
+            NoisyMaxBatches.calibrated,
+            CrossPolytope(2),
+            1.0,
+            rho,
+            sizes=(1, HORIZON - 1),
+            weights=(1, 2),
+            growth=(1024, 1536),
         ),
         "noisy-max-stream/gumbel": partial(
             NoisyMaxStream.calibrated, CrossPolytope(2), 1.0, rho, horizon=HORIZON

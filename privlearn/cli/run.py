@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Final, get_args
+from typing import Annotated, Any, Final, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
@@ -24,8 +24,9 @@ from privlearn.cli.output import (
     progress_bars,
     say_error,
 )
+from privlearn.runs.arm_configs import ABTestConfig, ArmConfig
 from privlearn.runs.configs import ChoiceConfig, RunConfig, TableConfig
-from privlearn.runs.persons import PersonConfig
+from privlearn.runs.persons import PersonConfig, VisitConfig
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
 
 run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
@@ -123,7 +124,10 @@ def add_run(app: typer.Typer, name: str, run: Runnable) -> None:
 
 
 def _in_order(form: type[RunConfig]) -> list[str]:
-    shared = [*PersonConfig.model_fields] if issubclass(form, PersonConfig) else []
+    of_persons = next(
+        (kind for kind in (PersonConfig, VisitConfig) if issubclass(form, kind)), None
+    )
+    shared = [] if of_persons is None else [*of_persons.model_fields]
     own = [name for name in form.model_fields if name not in {*shared, *RunConfig.model_fields}]
     persons = [name for name in shared if name not in RunConfig.model_fields]
     return [*own, *persons, *RunConfig.model_fields]
@@ -143,6 +147,8 @@ def _option(name: str, field: FieldInfo) -> inspect.Parameter:
 
 def _typed(annotation: Any) -> type:
     while parts := get_args(annotation):
+        if get_origin(annotation) is tuple:
+            return str
         annotation = parts[0]
     return annotation if annotation in (bool, int, float) else str
 
@@ -151,6 +157,20 @@ CHOICES: Final = Runnable(
     ChoiceConfig,
     "privlearn.runs.choices:run_choices",
     "Learn a multinomial logit from choices, privately.",
+)
+ARMS: Final = Runnable(
+    ArmConfig,
+    "privlearn.runs.arms:run_arms",
+    "Find the best of several arms (banners, prices, pages) while visitors are served, privately. "
+    "A log is played again: who is to be shown an arm is the next line of that arm. Its arms must "
+    "have been drawn at random, and are public; its rewards are protected.",
+)
+TEST: Final = Runnable(
+    ABTestConfig,
+    "privlearn.runs.ab_tests:run_test",
+    "Did the new page help? Compare arms with a control (the first of them), privately; the test "
+    "may be looked at, and stopped, at any time. A log is played again as by run arms: its arms "
+    "must have been drawn at random, and are public; its rewards are protected.",
 )
 _TABLES: Final = {
     "tofw": "Learn a linear model from a table, privately.",
@@ -161,6 +181,8 @@ _TABLES: Final = {
 
 
 add_run(run_app, "mnl", CHOICES)
+add_run(run_app, "arms", ARMS)
+add_run(run_app, "test", TEST)
 for _name, _help in _TABLES.items():
     add_run(run_app, _name, Runnable(TableConfig, "privlearn.runs.tables:run_table", _help))
 

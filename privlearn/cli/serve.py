@@ -41,8 +41,12 @@ def serve(
         typer.Option("--example", help="Write a configuration for the shipped cars, and serve it."),
     ] = False,
     bandit: Annotated[
-        bool, typer.Option("--bandit", help="With --example: for arms and rewards instead of cars.")
+        bool, typer.Option("--bandit", help="With --example: of arms that contexts choose.")
     ] = False,
+    arms: Annotated[
+        bool, typer.Option("--arms", help="With --example: of arms without contexts.")
+    ] = False,
+    test: Annotated[bool, typer.Option("--test", help="With --example: of an A/B test.")] = False,
     check: Annotated[
         bool,
         typer.Option(
@@ -59,13 +63,19 @@ def serve(
     """
     _check_installed()
     from privlearn.service.config import read_config
-    from privlearn.service.example import write_example
+    from privlearn.service.example import Example, write_example
 
     with clear_errors():
-        if bandit and not example:
-            fail("--bandit: goes with --example; a configuration names its learner", BAD_INPUT)
+        options: dict[Example, bool] = {"bandit": bandit, "arms": arms, "test": test}
+        chosen = [kind for kind, given in options.items() if given]
+        if chosen and not example:
+            fail(
+                f"--{chosen[0]}: goes with --example; a configuration names its learner", BAD_INPUT
+            )
+        if len(chosen) > 1:
+            fail(f"--{chosen[0]}, --{chosen[1]}: give one of them", BAD_INPUT)
         if example:
-            config, begin = write_example(config or EXAMPLE, bandit=bandit), True
+            config, begin = write_example(config or EXAMPLE, of=[*chosen, "cars"][0]), True
             typer.echo(f"written: {config} and, beside it, access tokens and keys", err=True)
         if config is None:
             fail("CONFIG: name a TOML file; --example writes one", BAD_INPUT)

@@ -17,7 +17,7 @@ from privlearn.values.exact import Exact, exact
 LEAST_BUDGET: Final = Decimal("1e-6")
 LARGEST_BUDGET: Final = Decimal("1e9")
 LARGEST_MU: Final = Decimal("1e4")
-LARGEST_EPSILON: Final = Decimal(100)  # Of a local budget
+LARGEST_EPSILON: Final = Decimal(100)  # Of a budget without δ
 LEAST_DELTA: Final = Decimal("1e-100")
 LEAST, LARGEST = 1e-100, 1e100  # Of public bounds and scales
 LONGEST_HORIZON: Final = 10**8  # More users than this are refused
@@ -26,12 +26,23 @@ MOST_ITEMS: Final = 10**5
 _FORMS: Final = "rho=…, mu=… or epsilon=…,delta=… (short: 1,1e-6)"
 
 
-def parse_budget(text: str) -> Currency | ApproxDP:
-    """Reads ``rho=1``, ``mu=0.5`` or ``epsilon=2,delta=1e-6``, for which ``2,1e-6`` is short."""
+def parse_budget(text: str, *, pure: bool = False) -> Currency | ApproxDP:
+    """Reads ``rho=1``, ``mu=0.5`` or ``epsilon=2,delta=1e-6``, for which ``2,1e-6`` is short.
+
+    Args:
+        text: as somebody typed it.
+        pure: take ``epsilon=1``, too, which no Gaussian noise has a price in.
+
+    Raises:
+        ValueError: another form, or a number out of range.
+    """
+    forms = f"epsilon=…, {_FORMS}" if pure else _FORMS
     if "=" not in text and text.count(",") == 1:
         text = "epsilon={},delta={}".format(*text.split(","))
-    parts = _parts(text, _FORMS)
+    parts = _parts(text, forms)
     match sorted(parts):
+        case ["epsilon"] if pure:
+            return PureDP(_amount(text, "epsilon", parts["epsilon"], most=LARGEST_EPSILON))
         case ["rho"]:
             return ZCDP(_amount(text, "rho", parts["rho"]))
         case ["mu"]:
@@ -39,7 +50,7 @@ def parse_budget(text: str) -> Currency | ApproxDP:
         case ["delta", "epsilon"]:
             epsilon = _amount(text, "epsilon", parts["epsilon"])
             return ApproxDP(epsilon, _delta(text, parts["delta"]))
-    raise ValueError(f"budget = {text!r}: must be {_FORMS}")
+    raise ValueError(f"budget = {text!r}: must be {forms}")
 
 
 def parse_local_budget(text: str) -> PureDP | ApproxDP:

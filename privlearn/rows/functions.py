@@ -13,7 +13,7 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from types import FunctionType, MethodType
 from typing import Any, Generic, ParamSpec, TypeVar, cast, final
 
@@ -78,6 +78,7 @@ def _user_code(code: object) -> list[str]:
     return _named(code)
 
 
+@lru_cache
 def _is_ours(module: str) -> bool:
     return module == _PACKAGE or module.startswith(_PACKAGE + ".")
 

@@ -9,6 +9,8 @@ import numpy as np
 
 from privlearn.errors import DataError
 from privlearn.runs import tables
+from privlearn.runs.arm_configs import SIMULATED, LogConfig
+from privlearn.runs.arm_logs import ArmLog, log_of
 from privlearn.runs.choice_logs import logged
 from privlearn.runs.common import Folders
 from privlearn.runs.configs import ChoiceConfig, TableConfig
@@ -23,9 +25,16 @@ covers that: take them from units, or from what is known without these data.
 """
 
 
-def look(config: TableConfig | ChoiceConfig, out: Path) -> list[str]:
+def look(config: TableConfig | ChoiceConfig | LogConfig, out: Path) -> list[str]:
     """Reads what a run with these settings would read; no ledger is made, and nothing spent."""
-    if isinstance(config, TableConfig):
+    what = "feature"
+    if isinstance(config, LogConfig):
+        if config.data == SIMULATED:
+            raise DataError("data = 'simulated': visitors are made up; no file is read")
+        what, names, rewards = "arm", list(config.names()), log_of(config)
+        nulls = NullRecords.of(rewards.visitors, rewards.messages.items())
+        lines = [*_records(nulls), *_arms(rewards)]
+    elif isinstance(config, TableConfig):
         table, _ = tables.split(config, config.seed)
         names = list(table.schema.features)
         nulls = NullRecords.of(len(table), table.messages, absent=table.absent)
@@ -41,7 +50,7 @@ def look(config: TableConfig | ChoiceConfig, out: Path) -> list[str]:
     path = Folders.write_look(out, "\n".join([_NOT_PROTECTED, *lines]) + "\n")
     shown = ", ".join(names[:30]) + (", …" if len(names) > 30 else "")
     return [
-        f"{config.data} was read: {len(names)} feature{'' if len(names) == 1 else 's'} ({shown})",
+        f"{config.data} was read: {len(names)} {what}{'' if len(names) == 1 else 's'} ({shown})",
         "nothing was spent, and no ledger was made",
         f"{path} says which records would count, and why others not; it is not protected",
     ]
@@ -53,6 +62,14 @@ def _records(nulls: NullRecords) -> Iterator[str]:
         yield f"  {count:,}: {reason}"
     if nulls.absent:
         yield f"  {len(nulls.absent):,}: the file has no rows for them"
+
+
+def _arms(log: ArmLog) -> Iterator[str]:
+    yield "rewards of these records, by arm:"
+    for name, rewards in log.by_arm().items():
+        there = rewards[np.isfinite(rewards)]
+        mean = f"; mean {there.mean():.4g}" if len(there) else ""
+        yield f"  {name}: {len(there):,} of {len(rewards):,} there{mean}"
 
 
 def _columns(records: Records) -> Iterator[str]:

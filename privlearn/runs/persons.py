@@ -41,20 +41,14 @@ class RunConfig(BaseModel):
         return NoiseSource.simulation(streams * self.simulate_noise + stream)
 
 
-class PersonConfig(RunConfig):
-    """Settings of a run in which a person may have several rows."""
+class VisitConfig(RunConfig):
+    """Settings of a run in which a person may have several rows, each of which counts by itself."""
 
     people: str | None = None
     """Column of your file that says whose row it is; its text is the id.  The guarantee is then for
     each person, with all rows; without it, for each row."""
     most: Annotated[int, Field(ge=1)] | None = None
-    """The most rows of one person that are learned from; with --pooled, of the learner's public
-    batches (epochs)."""
-    pooled: bool = False
-    """All rows of a person in one public batch become one, mostly their mean, and --most counts
-    batches.  Not for tofw --method plain, nor for hdb without --sparse."""
-    per_batch: Annotated[int, Field(ge=1)] | None = None
-    """The most rows of one person that are learned from in one public batch."""
+    """The most rows of one person that are learned from."""
     apart: Annotated[int, Field(ge=1)] | None = None
     """Rows from one that is learned from to the next of the same person, at least."""
     registry: str | None = None
@@ -65,27 +59,63 @@ class PersonConfig(RunConfig):
     def _fits_people(self) -> Self:
         if self.people is None:
             for name in ("most", "pooled", "per_batch", "apart", "registry"):
-                if getattr(self, name) not in (None, False):
+                if getattr(self, name, None) not in (None, False):
                     raise ValueError(f"{name}: needs people, the column that says whose row it is")
             return self
         if not self.people:
             raise ValueError("people = '': must name the column that says whose row it is")
         if self.most is None:
-            raise ValueError(
-                "most: must be given with people: how many rows of one person are learned from at "
-                "most; with pooled, in how many public batches"
-            )
+            raise ValueError(f"most: must be given with people: {self._counted}")
         self.rule()
         return self
+
+    @property
+    def _counted(self) -> str:
+        return "how many rows of one person are learned from at most"
 
     def rule(self) -> Participation | None:
         """The rule of participation; None where each row is a person."""
         if self.people is None or self.most is None:
             return None
+        return Participation(self.most, self.apart or 1)
+
+    def counted(self) -> str:
+        """What of a person is learned from, in words."""
+        return "at most 1 row" if self.most == 1 else f"at most {self.most} rows"
+
+
+class PersonConfig(VisitConfig):
+    """Settings of a run that has public batches, in which rows of a person may be counted."""
+
+    most: Annotated[int, Field(ge=1)] | None = None
+    """The most rows of one person that are learned from; with --pooled, of the learner's public
+    batches (epochs)."""
+    pooled: bool = False
+    """All rows of a person in one public batch become one, mostly their mean, and --most counts
+    batches. Not for tofw --method plain, nor for hdb without --sparse."""
+    per_batch: Annotated[int, Field(ge=1)] | None = None
+    """The most rows of one person that are learned from in one public batch."""
+
+    @property
+    def _counted(self) -> str:
+        return f"{super()._counted}; with pooled, in how many public batches"
+
+    def rule(self) -> Participation | None:
+        if self.people is None or self.most is None:
+            return None
         return Participation(self.most, self.apart or 1, self.per_batch, self.pooled)
 
+    def counted(self) -> str:
+        some = "1 public batch" if self.most == 1 else f"{self.most} public batches"
+        found = f"the rows of at most {some}, which become one row in each"
+        if not self.pooled:
+            found = super().counted()
+        if self.per_batch is not None:
+            found += f", at most {self.per_batch} in one public batch"
+        return found
 
-def check_registry(config: PersonConfig, out: Path, *, resume: bool = False) -> None:
+
+def check_registry(config: VisitConfig, out: Path, *, resume: bool = False) -> None:
     """Checks that there is room for the registry before anything is written in ``out``.
 
     Raises:
@@ -115,7 +145,7 @@ def check_registry(config: PersonConfig, out: Path, *, resume: bool = False) -> 
         )
 
 
-def registry_of(config: PersonConfig, *, begun: bool) -> People | None:
+def registry_of(config: VisitConfig, *, begun: bool) -> People | None:
     """A registry, new or that of the run that was begun; None where each row is a person."""
     rule = config.rule()
     if rule is None:
@@ -125,19 +155,13 @@ def registry_of(config: PersonConfig, *, begun: bool) -> People | None:
     return People.open(config.registry) if begun else People.create(config.registry, rule)
 
 
-def told(config: PersonConfig) -> list[str]:
+def told(config: VisitConfig) -> list[str]:
     """What the guarantee of the run is about, in words; public."""
     if config.people is None:
         return []
-    some = "1 public batch" if config.most == 1 else f"{config.most} public batches"
-    counted = f"the rows of at most {some}, which become one row in each"
-    if not config.pooled:
-        counted = "at most 1 row" if config.most == 1 else f"at most {config.most} rows"
-    if config.per_batch is not None:
-        counted += f", at most {config.per_batch} in one public batch"
     apart = f", {config.apart:,} or more rows apart" if config.apart else ""
     return [
         f"the guarantee is for each person (a text in column {config.people!r}) with all rows; "
-        f"learned from are {counted}{apart}, and nobody is told which",
+        f"learned from are {config.counted()}{apart}, and nobody is told which",
         _NOT_COVERED,
     ]

@@ -198,14 +198,14 @@ def _schema_of_options(config: TableConfig) -> Schema:
         )
     apart = (config.target, config.people)
     features = [name for name in names if name not in apart]
-    _check_named("target", [config.target], names, config.data)
+    check_named("target", [config.target], names, config.data)
     if config.people is not None:
-        _check_named("people", [config.people], names, config.data)
+        check_named("people", [config.people], names, config.data)
         if config.people == config.target:
             raise DataError(f"people: {config.people!r} is the target")
     if config.columns is not None:
         features = list(config.columns)
-        _check_named("columns", features, names, config.data)
+        check_named("columns", features, names, config.data)
         if config.target in features:
             raise DataError(f"columns: {config.target!r} is the target and cannot be a feature")
         if config.people in features:
@@ -218,7 +218,7 @@ def _schema_of_options(config: TableConfig) -> Schema:
 
 
 def _numbers(config: TableConfig, features: Sequence[str]) -> list[tuple[str, Number]]:
-    _check_named("bounds", list(config.bounds), features, config.data)
+    check_named("bounds", list(config.bounds), features, config.data)
     missing = [name for name in features if name not in config.bounds]
     if missing and config.feature_bound is None:
         shown = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
@@ -243,7 +243,8 @@ def _target(config: TableConfig) -> Number | Category:
     return Number(centre - config.label_bound, centre + config.label_bound)
 
 
-def _check_named(what: str, wanted: Sequence[str], names: Sequence[str], where: str) -> None:
+def check_named(what: str, wanted: Sequence[str], names: Sequence[str], where: str) -> None:
+    """Raises DataError for a name that no column has."""
     missing = [name for name in wanted if name not in names]
     if missing:
         shown = ", ".join(map(repr, names[:_NAMED])) + (", …" if len(names) > _NAMED else "")
@@ -276,8 +277,8 @@ def _overridden(config: TableConfig, schema: Schema) -> Schema:
     """The schema of a shipped table with what was declared otherwise."""
     target, features = str(schema.target), schema.features
     chosen = features if config.columns is None else config.columns
-    _check_named("columns", chosen, features, config.data)
-    _check_named("bounds", list(config.bounds), chosen, config.data)
+    check_named("columns", chosen, features, config.data)
+    check_named("bounds", list(config.bounds), chosen, config.data)
     columns: dict[str, Kind] = {name: schema.columns[name] for name in chosen}
     if config.feature_bound is not None:
         columns = dict.fromkeys(chosen, Number(-config.feature_bound, config.feature_bound))

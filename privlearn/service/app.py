@@ -243,8 +243,8 @@ class _Front:
         async def observe(caller: serving, sent: Observe) -> None:
             """Takes the one answer to an offer.
 
-            One that cannot be used counts as null: a choice that was not on offer, a reward that is
-            no number.
+            One that cannot be used counts as null: a choice that was not on offer, a reward or loss
+            that is no number or out of the learner's range.
             """
             fields = {"caller": caller.name, "offer": sent.offer, "answer": sent.answer}
             await self.in_steps(ask("observe", fields))
@@ -269,6 +269,15 @@ class _Front:
         ) -> dict[str, Any]:
             """Returns what the ledger proves so far, as an auditor would find it."""
             return await ask("certificate", {"caller": caller.name, "delta": delta})
+
+        if self._learner.exchange.results is not None:
+
+            @app.get(
+                "/v1/results", response_model=self._learner.exchange.results, responses=_REFUSALS
+            )
+            async def results(caller: watching) -> dict[str, Any]:
+                """Returns what was learned so far; to look changes nothing, however often."""
+                return await ask("results", {"caller": caller.name})
 
         @app.get("/metrics", response_class=PlainTextResponse, responses=_REFUSALS)
         async def metrics(caller: watching) -> PlainTextResponse:
@@ -357,4 +366,5 @@ def _with_body(name: str, form: type[BaseModel]) -> Callable[[F], F]:
 
 def _described(form: type[BaseModel]) -> dict[str, Any]:
     schema = form.model_json_schema(ref_template="#/components/schemas/{model}")
-    return {"required": True, "content": {"application/json": {"schema": schema}}}
+    needed = any(field.is_required() for field in form.model_fields.values())
+    return {"required": needed, "content": {"application/json": {"schema": schema}}}

@@ -248,7 +248,7 @@ def _noise(config: ServiceConfig) -> NoiseSource:
 
 
 def _begun(config: ServiceConfig, ledger: Ledger, people: People | None) -> JointAccountant[Any]:
-    budget, currency = config.guarantee.cap()
+    budget, currency = config.cap()
     return JointAccountant(
         budget,
         users=range(config.guarantee.users),
@@ -267,7 +267,7 @@ def _resumed(config: ServiceConfig, ledger: Ledger, people: People | None) -> Jo
 
 def _check_same(config: ServiceConfig, ledger: Ledger) -> None:
     (opened,) = (e for e in ledger.opened if e.accountant in ledger.open_accountants)
-    budget, currency = config.guarantee.cap()
+    budget, currency = config.cap()
     now = JointAccountant(
         budget,
         users=range(config.guarantee.users),

@@ -1,6 +1,7 @@
 """Clients of a service, for programs that wait (`Client`) and for event loops (`AsyncClient`).
 
-A service shows items and takes choices, or pulls arms and takes rewards, as its learner does.
+A service shows items and takes choices, shows arms and takes rewards, or follows experts and takes
+their losses, as its learner does.
 
 >>> with Client("http://127.0.0.1:8350", token) as shop:       # doctest: +SKIP
 ...     offer = shop.recommend(features, person="visitor 7")
@@ -26,7 +27,17 @@ from pydantic import BaseModel
 from privlearn.accountants import Certificate
 from privlearn.errors import ServiceError
 from privlearn.learners.participation import NOT_GIVEN, PersonId
-from privlearn.service.messages import Budget, ClosedBatch, OfferedArm, OfferedItems, Status, packed
+from privlearn.service.exchange import results_in
+from privlearn.service.messages import (
+    Budget,
+    ClosedBatch,
+    OfferedArm,
+    OfferedExpert,
+    OfferedItems,
+    Results,
+    Status,
+    packed,
+)
 
 try:
     import httpx2 as httpx
@@ -101,6 +112,12 @@ class _Asking:
         # JSON has no infinity and no NaN, whose record is null as that of no reward
         finite = reward is not None and bool(np.isfinite(float(reward)))
         return {"offer": offer, "reward": float(reward) if reward is not None and finite else None}
+
+    @staticmethod
+    def _lost(offer: str, losses: ArrayLike | None) -> dict[str, Any]:
+        _check_id(offer)
+        sent = None if losses is None else packed(np.asarray(losses, dtype=np.float64))
+        return {"offer": offer, "losses": sent}
 
     def _wait(self, error: ServiceError, attempt: int, left: float) -> float:
         wait: float = min(_FIRST_WAIT * 2**attempt, _LONGEST_WAIT)
@@ -209,11 +226,14 @@ class Client(_Asking):
         asked = self._recommended(person, features=features, revenues=revenues)
         return OfferedItems.model_validate(self._ask("POST", "/v1/recommend", **asked))
 
-    def recommend_arm(self, context: ArrayLike, *, person: PersonId = NOT_GIVEN) -> OfferedArm:
-        """The arm to pull for the next visitor, where a bandit is served.
+    def recommend_arm(
+        self, context: ArrayLike | None = None, *, person: PersonId = NOT_GIVEN
+    ) -> OfferedArm:
+        """The arm to pull for the next visitor, where arms are served.
 
         Args:
-            context: shape (dim,).
+            context: shape (dim,); not where arms are shown without one (`PrivateArms`,
+                `PrivateTest`).
             person: as `recommend`.
 
         Raises:
@@ -221,6 +241,18 @@ class Client(_Asking):
         """
         asked = self._recommended(person, context=context)
         return OfferedArm.model_validate(self._ask("POST", "/v1/recommend", **asked))
+
+    def recommend_expert(self, *, person: PersonId = NOT_GIVEN) -> OfferedExpert:
+        """The expert to follow for the next visitor, where experts are served.
+
+        Args:
+            person: as `recommend`.
+
+        Raises:
+            ServiceError: as `recommend`.
+        """
+        asked = self._recommended(person)
+        return OfferedExpert.model_validate(self._ask("POST", "/v1/recommend", **asked))
 
     def observe(self, offer: str, choice: int | None) -> None:
         """The one answer to an offer of items; None: nothing was chosen.
@@ -239,6 +271,27 @@ class Client(_Asking):
             TypeError: it is no id of an offer, or the reward is no number.
         """
         self._ask("POST", "/v1/observe", json=self._rewarded(offer, reward))
+
+    def observe_losses(self, offer: str, losses: ArrayLike | None) -> None:
+        """What every expert would have cost the visitor of an offer; None: it is not known.
+
+        Args:
+            offer: its id.
+            losses: shape (n_experts,).
+
+        Raises:
+            ServiceError: as `observe`.
+            TypeError, ValueError: it is no id of an offer, or the losses are no numbers.
+        """
+        self._ask("POST", "/v1/observe", json=self._lost(offer, losses))
+
+    def results(self) -> Results:
+        """What was learned so far, where arms, a test or experts are served.
+
+        Raises:
+            ServiceError: as `status`; ``not-found`` where another learner is served.
+        """
+        return results_in(self._ask("GET", "/v1/results"))
 
     def status(self) -> Status:
         """What is public of the service.
@@ -357,16 +410,26 @@ class AsyncClient(_Asking):
         return OfferedItems.model_validate(await self._ask("POST", "/v1/recommend", **asked))
 
     async def recommend_arm(
-        self, context: ArrayLike, *, person: PersonId = NOT_GIVEN
+        self, context: ArrayLike | None = None, *, person: PersonId = NOT_GIVEN
     ) -> OfferedArm:
         asked = self._recommended(person, context=context)
         return OfferedArm.model_validate(await self._ask("POST", "/v1/recommend", **asked))
+
+    async def recommend_expert(self, *, person: PersonId = NOT_GIVEN) -> OfferedExpert:
+        asked = self._recommended(person)
+        return OfferedExpert.model_validate(await self._ask("POST", "/v1/recommend", **asked))
 
     async def observe(self, offer: str, choice: int | None) -> None:
         await self._ask("POST", "/v1/observe", json=self._chosen(offer, choice))
 
     async def observe_reward(self, offer: str, reward: float | None) -> None:
         await self._ask("POST", "/v1/observe", json=self._rewarded(offer, reward))
+
+    async def observe_losses(self, offer: str, losses: ArrayLike | None) -> None:
+        await self._ask("POST", "/v1/observe", json=self._lost(offer, losses))
+
+    async def results(self) -> Results:
+        return results_in(await self._ask("GET", "/v1/results"))
 
     async def status(self) -> Status:
         return Status.model_validate(await self._ask("GET", "/v1/status"))

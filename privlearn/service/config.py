@@ -25,9 +25,15 @@ from pydantic import (
 
 from privlearn.errors import DataError
 from privlearn.losses.budget_texts import Horizon, parse_budget
-from privlearn.losses.budgets import ApproxDP, Currency, GaussianDP
+from privlearn.losses.budgets import ApproxDP, Currency
 from privlearn.service.exchange import Exchange, exchange_of
-from privlearn.service.learner_forms import Parameters, parameters_of, served_class, served_names
+from privlearn.service.learner_forms import (
+    Parameters,
+    parameters_of,
+    refusal_of,
+    served_class,
+    served_names,
+)
 from privlearn.service.quantities import Duration, Size
 from privlearn.storage.addresses import LONGEST_PATH
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
@@ -136,7 +142,7 @@ class Guarantee(_Table):
     """What every user, or every person, is promised."""
 
     budget: str
-    """rho=…, mu=… or epsilon=…,delta=…"""
+    """rho=…, mu=…, epsilon=…,delta=… or, for learners with Laplace noise or choices, epsilon=…"""
     users: Horizon
     """Arrival indices that are given out in all, public; under a rule visits, or slots of time."""
     side_information: tuple[str, ...] = ()
@@ -147,13 +153,8 @@ class Guarantee(_Table):
     @field_validator("budget")
     @classmethod
     def _is_budget(cls, text: str) -> str:
-        parse_budget(text)
+        parse_budget(text, pure=True)
         return text
-
-    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
-        """The budget, and the currency to count an (ε, δ) promise in (all losses are Gaussian)."""
-        budget = parse_budget(self.budget)
-        return budget, GaussianDP if isinstance(budget, ApproxDP) else None
 
 
 class LearnerTable(_Table):
@@ -179,7 +180,7 @@ class LearnerTable(_Table):
     @classmethod
     def _is_served(cls, name: str) -> str:
         if served_class(name) is None:
-            raise ValueError(_known(name, served_names()))
+            raise ValueError(refusal_of(name) or _known(name, served_names()))
         return name
 
     @model_validator(mode="after")
@@ -192,6 +193,17 @@ class LearnerTable(_Table):
         """Of one user's data, by their names in a request."""
         found: dict[str, tuple[int, ...]] = self.make().data_shapes
         return found
+
+    @cached_property
+    def answer_shape(self) -> tuple[int, ...]:
+        """Of one user's answer."""
+        found: tuple[int, ...] = self.make().answer_shape
+        return found
+
+    @cached_property
+    def serves_ahead(self) -> bool:
+        """Whether users may be served while a full batch waits for late answers."""
+        return bool(self.make()._serves_ahead)
 
     @cached_property
     def exchange(self) -> Exchange:
@@ -304,6 +316,13 @@ class ServiceConfig(_Table):
             raise ValueError(
                 "people.key_file: for a registry beside a ledger in PostgreSQL; give people.path"
             )
+        if self.batches.late_offers and not self.learner.serves_ahead:
+            raise ValueError(
+                f"batches.late_offers = {self.batches.late_offers}: {self.learner.name} learns of "
+                "each phase from those who were shown its arms; leave it out, and give learner."
+                f"delay = {self.batches.late_offers}: so many visitors at the end of each phase "
+                "are shown its arms and not counted, while the others answer"
+            )
         told, least = self.http.largest_request, self._numbers + _BESIDE
         if told is not None and told < least:
             raise ValueError(
@@ -319,6 +338,11 @@ class ServiceConfig(_Table):
             )
         return self
 
+    def cap(self) -> tuple[Currency | ApproxDP, type[Currency] | None]:
+        """The budget, and the currency to count an (ε, δ) promise in."""
+        budget = parse_budget(self.guarantee.budget, pure=True)
+        return budget, self.learner.exchange.currency if isinstance(budget, ApproxDP) else None
+
     def at(self, path: Path) -> Path:
         return self.folder / path
 
@@ -331,7 +355,9 @@ class ServiceConfig(_Table):
 
     @property
     def _numbers(self) -> int:
-        return _NUMBER * sum(map(math.prod, self.learner.shapes.values()))
+        learner = self.learner
+        sent = sum(map(math.prod, learner.shapes.values()))
+        return _NUMBER * max(sent, math.prod(learner.answer_shape))
 
 
 def read_config(path: Path) -> ServiceConfig:

@@ -90,6 +90,7 @@ class Desk:
             "status": self._status,
             "budget": self._budget,
             "certificate": self._certificate,
+            "results": self._results,
             "metrics": self._metrics,
             "ready": self._ready,
             "count": self._count,
@@ -179,7 +180,7 @@ class Desk:
         tag = hmac.digest(self._key, told, hashlib.sha256)[:_TAG_BYTES]
         return f"{offer}.{tag.hex()}"
 
-    async def _observe(self, caller: str, offer: str, answer: int | float | None) -> dict[str, Any]:
+    async def _observe(self, caller: str, offer: str, answer: Any) -> dict[str, Any]:
         own = offer.rpartition(".")[0]
         if not hmac.compare_digest(self._tagged(own, caller).encode(), offer.encode()):
             raise problem("unknown-offer")
@@ -262,7 +263,7 @@ class Desk:
 
     def _budget_now(self) -> dict[str, Any]:
         account = self._accountant
-        told, _ = self._config.guarantee.cap()
+        told, _ = self._config.cap()
         delta = float(getattr(told, "delta", _LEAST_DELTA))
         return Budget(
             cap=account.budget.to_dict(),
@@ -283,6 +284,13 @@ class Desk:
             return certificate
 
         return await self._as_of_now(f"certificate {delta}", made)
+
+    async def _results(self) -> dict[str, Any]:
+        form = self._exchange.results
+        if form is None:  # a worker of another version
+            raise problem("not-found")
+        found = await asyncio.to_thread(self._offers.offers.read, form.of)
+        return found.model_dump()
 
     async def _as_of_now(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """What follows from the ledger, made once for each head, and one after the other."""

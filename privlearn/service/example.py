@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from privlearn.errors import DataError
 from privlearn.service import access
@@ -12,9 +12,36 @@ from privlearn.service import access
 NAME: Final = "service.toml"
 TOKENS: Final = (("shop", "serve"), ("prometheus", "watch"), ("operator", "operator"))
 
-_CARS: Final = (
-    "shows each visitor 10 of 100 real cars and learns what people like",
-    """\
+_NO_SIDE_INFORMATION: Final = """\
+side_information = []     # what was computed from these people's data and is declared public
+"""
+_DELAY: Final = """\
+delay = 20                # about as many visitors as come while one decides: not counted
+"""
+_LATE: Final = """\
+late_offers = 20          # a full batch waits for late answers until so many more offers
+"""
+_PEOPLE: Final = """
+[people]
+path = "people.db"        # secret: who came how often
+most = 5                  # visits of a person that are learned from
+"""
+
+
+class _Kind(NamedTuple):
+    does: str
+    learner: str
+    budget: str = "rho=1"
+    late: str = _LATE
+    people: str = _PEOPLE
+
+
+Example = Literal["cars", "bandit", "arms", "test"]
+
+_KINDS: Final[dict[Example, _Kind]] = {
+    "cars": _Kind(
+        "shows each visitor 10 of 100 real cars and learns what people like",
+        """\
 side_information = ["the car survey of McFadden and Train (2000): car profiles and feature scale"]
 
 [learner]
@@ -23,12 +50,11 @@ n_items = 100
 dim = 22
 max_items = 10
 """,
-)
-_ARMS: Final = (
-    "pulls one of 5 arms for each visitor and learns which pays best for whom",
-    """\
-side_information = []     # what was computed from these people's data and is declared public
-
+    ),
+    "bandit": _Kind(
+        "pulls one of 5 arms for each visitor and learns which pays best for whom",
+        f"""\
+{_NO_SIDE_INFORMATION}
 [learner]
 name = "DPHDB"            # few of the numbers of a context matter; if all: "PrivateLeastSquares"
 n_arms = 5
@@ -36,7 +62,35 @@ dim = 20
 context_bound = 1.0       # public; larger numbers are clamped
 reward_bound = 1.0        # public; larger rewards are clipped
 """,
-)
+    ),
+    "arms": _Kind(
+        "shows each visitor one of 5 banners and learns which is clicked most",
+        f"""\
+{_NO_SIDE_INFORMATION}
+[learner]
+name = "PrivateArms"
+n_arms = 5
+reward_range = [0, 1]     # public; a reward outside of it is null
+{_DELAY}""",
+        "epsilon=5",
+        "",
+    ),
+    "test": _Kind(
+        "shows each visitor the old page or the new one and tests, at any time, whether it helps",
+        f"""\
+{_NO_SIDE_INFORMATION}
+[learner]
+name = "PrivateTest"      # arm 0 is the control
+n_arms = 2
+alpha = 0.05              # chance of a false alarm, however often somebody looks
+assume = "iid"            # visitors do not come back; "coin", with [people], where they do
+reward_range = [0, 1]     # public; a reward outside of it is null
+{_DELAY}""",
+        "epsilon=1",
+        "",
+        "",
+    ),
+}
 
 _TEXT: Final = """\
 # A private learner that {does}.
@@ -53,33 +107,28 @@ file = "access.json"      # privlearn access add {name} --name NAME --role serve
 requests_per_second = 500.0  # of each token and resource, over all workers
 
 [guarantee]
-budget = "rho=1"          # of every person, with all visits
+{budget:26}# of every person, with all visits
 users = 10000             # visits in all
 {learner}
 [batches]
-late_offers = 20          # a full batch waits for late answers until so many more offers
-late_time = "30 s"        # or so long
+{late}late_time = "30 s"        # at the latest so long after its last offer
 
 [ledger]
 path = "ledger.db"        # public: anybody can audit a copy of it
-
-[people]
-path = "people.db"        # secret: who came how often
-most = 5                  # visits of a person that are learned from
-
+{people}
 [rows]
 path = "rows.db"          # encrypted: what the open batch has answered
 key_file = "rows.key"     # keep it elsewhere, and out of backups
 """
 
 
-def write_example(folder: Path, *, port: int = 8350, bandit: bool = False) -> Path:
+def write_example(folder: Path, *, port: int = 8350, of: Example = "cars") -> Path:
     """Writes a configuration into a new folder, with three access tokens in files of their own.
 
     Args:
         folder: a new or empty one.
         port: that the service is to listen at.
-        bandit: for arms and rewards, in place of the shipped cars.
+        of: "cars" (items and choices), "bandit" (arms by contexts), "arms", or "test".
 
     Raises:
         DataError: the folder has contents, or cannot be written.
@@ -93,8 +142,9 @@ def write_example(folder: Path, *, port: int = 8350, bandit: bool = False) -> Pa
                 f"{folder} is not empty: name a new folder; what an example began goes on with "
                 f"privlearn serve {path}"
             )
-        does, learner = _ARMS if bandit else _CARS
-        text = _TEXT.format(port=port, name=NAME, does=does, learner=learner)
+        kind = _KINDS[of]
+        fields = {**kind._asdict(), "budget": f'budget = "{kind.budget}"'}
+        text = _TEXT.format(port=port, name=NAME, **fields)
         path.write_text(text, encoding="utf-8")
         for name, role in TOKENS:
             _write_private(folder / f"{name}.token", access.add(folder / "access.json", name, role))

@@ -7,13 +7,21 @@ types.  Ranges are for the classes themselves, which check them before anything 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import reduce
 from operator import or_
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, PlainValidator, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PlainValidator,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
 
 from privlearn import learners
 from privlearn.errors import LedgerError, PackageError
@@ -24,6 +32,10 @@ from privlearn.service.exchange import exchange_of
 from privlearn.values.packages import LEARNERS, announced
 
 _NOTHING: Any = object()  # The type of what no file can hold
+_NO_OBJECTS: Final = (
+    "an object, which no file holds. Serve it with Offers in a program of your own, or announce a "
+    "class of learners that makes the object itself (docs/how-to/publish-a-package.md)"
+)
 
 
 def served_class(name: str) -> type[Any] | None:
@@ -45,7 +57,31 @@ def served_class(name: str) -> type[Any] | None:
 def _is_served(found: object) -> bool:
     if not isinstance(found, type) or inspect.isabstract(found):
         return False
-    return exchange_of(found) is not None
+    return exchange_of(found) is not None and not _needed_objects(found)
+
+
+def refusal_of(name: str) -> str | None:
+    """Why a learner that serves users is none that a file can name; None for all others.
+
+    Raises:
+        PackageError: two packages announce it, or one that cannot be loaded.
+    """
+    try:
+        found = class_of(name)
+    except LedgerError:
+        return None
+    needed = _needed_objects(found) if exchange_of(found) is not None else []
+    return f"it needs {' and '.join(needed)}: {_NO_OBJECTS}" if needed else None
+
+
+def _needed_objects(kind: type[Any]) -> list[str]:
+    """Parameters without a default that are objects of somebody's own."""
+    hints = _hints(kind)
+    return [
+        name
+        for name, parameter in inspect.signature(kind).parameters.items()
+        if parameter.default is parameter.empty and _is_object(hints.get(name, Any))
+    ]
 
 
 def served_names() -> list[str]:
@@ -70,13 +106,29 @@ def parameters_of(kind: type[Any]) -> type[Parameters]:
 
     Objects other than budgets have no text, so that of ``str | Something`` only the text is taken.
     """
-    hints = get_type_hints(kind)
+    hints = _hints(kind)
     fields: dict[str, Any] = {}
     for name, parameter in inspect.signature(kind).parameters.items():
         form = _written(hints.get(name, Any))
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[name] = (Any if form is _NOTHING else form, default)
+        if form in (_NOTHING, NoneType):
+            form = _OBJECT if _is_object(hints[name]) else Any
+        fields[name] = (form, default)
     return create_model(kind.__name__, __base__=Parameters, **fields)
+
+
+def _hints(kind: type[Any]) -> dict[str, Any]:
+    return get_type_hints(kind.__init__) | get_type_hints(kind)
+
+
+def _is_object(kind: Any) -> bool:
+    """Whether a type is of objects that only a program makes, or of several of them."""
+    origin, parts = get_origin(kind), [each for each in get_args(kind) if each is not NoneType]
+    if origin in (Union, UnionType):
+        return all(_is_object(each) for each in parts)
+    if origin in (list, tuple, Sequence):
+        return _is_object(parts[0])
+    return origin is Callable or (isinstance(kind, type) and _written(kind) is _NOTHING)
 
 
 def _written(kind: Any) -> Any:
@@ -90,8 +142,31 @@ def _written(kind: Any) -> Any:
         return reduce(or_, writable) if writable else _NOTHING
     if _is_budget(kind):
         return _budget((kind,))
+    if get_origin(kind) is tuple:
+        whole = all(_written(each) is not _NOTHING for each in get_args(kind) if each is not ...)
+        return _tuple(kind) if whole else _NOTHING
     plain = kind in (bool, int, float, str, NoneType, Any) or get_origin(kind) is Literal
     return kind if plain else _NOTHING
+
+
+def _tuple(kind: Any) -> Any:
+    form = TypeAdapter(kind, config=ConfigDict(strict=True))
+    parts = [getattr(each, "__name__", "…") for each in get_args(kind)]
+
+    def read(given: Any) -> Any:
+        try:
+            return form.validate_python(tuple(given) if isinstance(given, list) else given)
+        except ValidationError:
+            raise ValueError(f"must be a list [{', '.join(parts)}]") from None
+
+    return Annotated[Any, PlainValidator(read)]
+
+
+def _object(given: Any) -> Any:
+    raise ValueError(f"must be {_NO_OBJECTS}")
+
+
+_OBJECT: Any = Annotated[Any, PlainValidator(_object)]
 
 
 def _is_budget(kind: object) -> bool:
@@ -100,7 +175,7 @@ def _is_budget(kind: object) -> bool:
 
 def _budget(kinds: tuple[type[Budget], ...]) -> Any:
     def read(text: Any) -> Budget:
-        found = parse_budget(text) if isinstance(text, str) else None
+        found = parse_budget(text, pure=True) if isinstance(text, str) else None
         if not isinstance(found, kinds):
             wanted = " or ".join(kind.__name__ for kind in kinds)
             raise ValueError(f"must be a budget of the kind {wanted}, such as 'rho=1'")

@@ -60,6 +60,15 @@ def _real(sent: Any) -> float:
         return math.inf
 
 
+def _losses(sent: Any) -> NDArray[np.float64] | None:
+    found = unpacked(sent)
+    if found is None or isinstance(found, np.ndarray):
+        return found
+    if not isinstance(found, list):
+        raise ValueError("must be numbers or null")
+    return np.array([math.nan if each is None else _real(each) for each in found])
+
+
 class _Form(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
@@ -85,6 +94,10 @@ class RecommendArm(Recommend):
 
     context: _Numbers
     """The visitor's context, shape (dim,); entries beyond the learner's bound are clamped."""
+
+
+class RecommendNext(Recommend):
+    """Asks for what the next visitor is to be shown; the body may be empty, or ``{}``."""
 
 
 class Offered(_Form, ABC):
@@ -119,6 +132,16 @@ class OfferedArm(Offered):
         return cls(offer=offer, arm=int(shown))
 
 
+class OfferedExpert(Offered):
+    """The expert to follow for one visitor; the losses of all are due until the batch closes."""
+
+    expert: int
+
+    @classmethod
+    def of(cls, offer: str, shown: Any) -> Self:
+        return cls(offer=offer, expert=int(shown))
+
+
 class Observe(_Form, ABC):
     """The one answer to an offer."""
 
@@ -126,7 +149,7 @@ class Observe(_Form, ABC):
 
     @property
     @abstractmethod
-    def answer(self) -> int | float | None:
+    def answer(self) -> int | float | list[float] | None:
         """As the learner's `observe` takes it."""
 
 
@@ -145,12 +168,26 @@ class ObserveReward(Observe):
     """The reward of the arm that was pulled for an offer."""
 
     reward: Annotated[float, BeforeValidator(_real)] | None
-    """Clipped to what the learner's loss takes; null: none came."""
+    """Null: none came.  Beyond its range a learner of contexts clips it; for the others it is a
+    null record."""
 
     @property
     def answer(self) -> float | None:
         """None also where it is no finite number: a record is null for either."""
         return self.reward if self.reward is not None and math.isfinite(self.reward) else None
+
+
+class ObserveLosses(Observe):
+    """What every expert would have cost the visitor of an offer."""
+
+    losses: Annotated[_Numbers, AfterValidator(_losses)]
+    """Of each expert, shape (n_experts,); null: none came."""
+
+    @property
+    def answer(self) -> list[float] | None:
+        """None also where one is no finite number: a record is null for either."""
+        whole = self.losses is not None and np.isfinite(self.losses).all()
+        return self.losses.tolist() if whole else None
 
 
 class CloseBatch(_Form):
@@ -195,6 +232,106 @@ class Status(_Form):
     state: Literal["serving", "stopping", "over"]
 
 
+class Results(_Form, ABC):
+    """What was learned so far, which is public: it follows from what was released."""
+
+    learner: str
+    visitors: int
+    """Of those who were served, the first ones, which it rests on."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, learner: Any) -> Self:
+        """Of a learner of this kind, started."""
+
+    @staticmethod
+    def _begin(learner: Any) -> dict[str, Any]:
+        """Of learners in phases."""
+        ended = learner.public_state()["phase"][0]
+        return {"learner": type(learner).__name__, "visitors": ended}
+
+
+class ArmResults(Results):
+    """Means of arms, in the order of their numbers."""
+
+    means: tuple[float | None, ...]
+    """Estimated mean rewards; null before anything of the arm was released."""
+    stds: tuple[float | None, ...]
+    """Their standard deviations at most, noise included."""
+    pulls: tuple[int, ...]
+    """Visitors that the means rest on."""
+    best_arm: int
+    """The one with the largest mean."""
+
+    @classmethod
+    def of(cls, learner: Any) -> Self:
+        return cls(
+            **cls._begin(learner),
+            means=_finite(learner.means_),
+            stds=_finite(learner.stds_),
+            pulls=tuple(learner.pulls_.tolist()),
+            best_arm=learner.best_arm_,
+        )
+
+
+class ABTestResults(Results):
+    """What is known of arms 1, 2, … beside arm 0, in their order; valid at every look."""
+
+    e_values: tuple[float, ...]
+    """Evidence that the arm differs from arm 0, corrected for the number of arms."""
+    p_values: tuple[float, ...]
+    """At any time, corrected for the number of arms."""
+    wins: tuple[int, ...]
+    """Arms that are better than arm 0."""
+    loses: tuple[int, ...]
+    """Arms that are worse than arm 0."""
+    alpha: float
+    """Probability that any of this is ever false, if the hypothesis holds."""
+    intervals: tuple[tuple[float | None, float | None], ...] | None
+    """Where the difference of mean rewards lies, arm minus arm 0, with probability 1 − alpha; null
+    where none has a meaning."""
+    hypothesis: str
+    """What is taken for granted."""
+
+    @classmethod
+    def of(cls, learner: Any) -> Self:
+        said = learner.decision_
+        intervals = None
+        if learner.assume == "iid":
+            ends = np.reshape(learner.interval(), (-1, 2))
+            intervals = tuple((low, high) for low, high in map(_finite, ends))
+        return cls(
+            **cls._begin(learner),
+            e_values=tuple(np.atleast_1d(learner.e_value_).tolist()),
+            p_values=tuple(np.atleast_1d(learner.p_value_).tolist()),
+            wins=() if said is None else said.wins,
+            loses=() if said is None else said.loses,
+            alpha=learner.alpha,
+            intervals=intervals,
+            hypothesis=learner.hypothesis_,
+        )
+
+
+class ExpertResults(Results):
+    """Which expert is followed now."""
+
+    expert: int | None
+    """Null in the first block, in which all are followed in turn."""
+    redraws: int
+    """How often one was drawn; another may have been the same."""
+
+    @classmethod
+    def of(cls, learner: Any) -> Self:
+        state = learner.public_state()
+        blocks = learner.batches_[: state["batch"]]
+        return cls(
+            learner=type(learner).__name__,
+            visitors=sum(map(len, blocks)),
+            expert=state["expert"],
+            redraws=learner.redraws_,
+        )
+
+
 class Budget(_Form):
     """What the most charged user's budget is; exact, in the forms of `privlearn.losses.budgets`."""
 
@@ -219,6 +356,10 @@ class Refusal(_Form):
 
     code: str
     message: str
+
+
+def _finite(values: NDArray[np.float64]) -> tuple[float | None, ...]:
+    return tuple(value if math.isfinite(value) else None for value in values.tolist())
 
 
 def packed(values: NDArray[np.float64]) -> str:

@@ -69,7 +69,7 @@ def digest(visit: Visit) -> str:
 
 def _read(body: bytes, form: type[Recommend], *, ruled: bool) -> Recommend | str:
     try:
-        found = form.model_validate(json.loads(body))
+        found = form.model_validate(json.loads(body or b"{}"))
     except ValidationError as error:
         return what_is_wrong((item, item["loc"]) for item in error.errors())
     if ruled is ("person" in found.model_fields_set):

@@ -21,6 +21,7 @@ from privlearn.mechanisms import (
     BufferedToeplitz,
     CrossPolytope,
     ExplicitVertices,
+    NoisyMaxBatches,
     NoisyMaxStream,
     NoisySum,
     OneOfK,
@@ -44,6 +45,7 @@ def examples() -> dict[str, Any]:
     made = {type(one).__name__: one for one in map(_make, shipped_mechanisms())}
     made["ObjectivePerturbation"] = _make("objective-perturbation/logistic-1d")
     made["BatchedPrefixSum"] = BatchedPrefixSum.calibrated(Ball(1.0, 1), RHO, sizes=(2, 1, 3))
+    made["NoisyMaxBatches"] = NoisyMaxBatches.calibrated(CrossPolytope(1), 1.0, RHO, sizes=(2, 5))
     made["NoisyMaxStream"] = NoisyMaxStream.calibrated(CrossPolytope(1), 1.0, RHO, horizon=7)
     made["PrefixSum"] = PrefixSum.calibrated(Ball(1.0, 1), RHO, horizon=9)
     made["FunctionMechanism"] = mechanism(domain=Box(0, 1, 1), noise=LaplaceNoise(4.0))(_total)

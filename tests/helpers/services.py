@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -64,6 +65,19 @@ path = "ledger.db"
 """
 )
 """As `TEXT`, of a bandit."""
+
+
+def served(learner: str, **changed: str) -> str:
+    """As `TEXT`, of a learner that is given as the lines of its table."""
+    begin, _, end = TEXT.partition("[learner]")
+    text = f"{begin}[learner]\n{learner}\n\n[ledger]{end.partition('[ledger]')[2]}"
+    for name, value in changed.items():
+        text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {value}", text)
+    return text
+
+
+ARMS = served(f'name = "PrivateArms"\nn_arms = {N_ARMS}')
+"""As `TEXT`, of arms without contexts."""
 PEOPLE = '[people]\npath = "people.db"\nmost = 2\n'
 
 

@@ -87,14 +87,14 @@ def test_what_an_arm_rests_on_is_the_inverse_variance_of_its_phases() -> None:
 
 
 def test_imed_weighs_what_is_known_against_what_it_would_cost() -> None:
-    assert imed_arm(np.array([np.nan, 0.9]), np.array([0.0, 9.0])) == 0
-    assert imed_arm(np.array([0.6, 0.59]), np.array([500.0, 5.0])) == 1  # hardly known
-    assert imed_arm(np.array([0.6, 0.1]), np.array([500.0, 50.0])) == 0  # known to be worse
-    assert imed_arm(np.array([5.0, -7.0]), np.array([10.0, 10.0])) == 0  # by noise
-    # of as many rewards, the best of few arms is shown longer than that of many
-    few, many = (np.r_[0.7, np.full(others, 0.5)] for others in (1, 400))
-    assert imed_arm(few, np.r_[30.0, 9.0]) == 1
-    assert imed_arm(many, np.r_[30.0, np.full(400, 9.0)]) == 0
+    known = np.array([500.0, 5.0])
+    assert imed_arm(np.array([np.nan, 0.9]), np.array([0.0, 9.0]), 1000) == 0
+    assert imed_arm(np.array([0.6, 0.59]), known, 1000) == 1  # hardly known
+    assert imed_arm(np.array([0.6, 0.1]), np.array([500.0, 50.0]), 1000) == 0  # known to be worse
+    assert imed_arm(np.array([5.0, -7.0]), np.array([10.0, 10.0]), 1000) == 0  # by noise
+    assert imed_arm(np.array([0.6, 0.59]), known, 5) == 0  # and too few users to look again
+    assert imed_arm(np.r_[0.6, np.full(400, 0.5)], np.r_[500.0, np.full(400, 20.0)], 4000) == 0
+    assert imed_arm(np.array([0.6, 0.5]), np.array([500.0, 20.0]), 4000) == 1
 
 
 # One by one, in blocks, null rewards --------------------------------------------------------------

@@ -230,7 +230,7 @@ def stood(entries: Sequence[Entry]) -> AccountState:
     return state
 
 
-def told(spend: Entry, *steps: tuple[str, int | str]) -> list[Entry]:
+def told(spend: Entry, *steps: tuple[str, Any]) -> list[Entry]:
     """Entries of a token."""
     assert isinstance(spend, SpendEntry)
     of: dict[str, Any] = {"accountant": spend.accountant, "token": spend.token}

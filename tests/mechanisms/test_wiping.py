@@ -20,6 +20,7 @@ from privlearn.mechanisms import (
     BinaryTree,
     BufferedToeplitz,
     CrossPolytope,
+    NoisyMaxBatches,
     NoisyMaxStream,
     NoisyReport,
     PrefixSum,
@@ -43,6 +44,9 @@ FACTORIZATIONS: list[Any] = [
 STREAMS: dict[str, Any] = {
     **{type(each).__name__: PrefixSum(BALL, each, 10.0) for each in FACTORIZATIONS},
     "batches": BatchedPrefixSum(BALL, (30, 50), BinaryTree(2), 10.0),
+    "picks after batches": NoisyMaxBatches(
+        CrossPolytope(3, 1.0), 1.0, 10.0, (30, 50), (1, 2), (1024, 2000)
+    ),
     "picks": NoisyMaxStream(CrossPolytope(3, 1.0), 1.0, 10.0, 80),
     "reports": NoisyReport(BALL, GaussianNoise(10.0)),
     "reports in Laplace": NoisyReport(Ball(1.0, 3, norm=1), LaplaceNoise(10.0)),

@@ -14,6 +14,7 @@ import httpx2 as httpx
 import numpy as np
 import pytest
 from services import (
+    ARMS,
     BANDIT,
     FIRST_BATCH,
     N_ARMS,
@@ -37,7 +38,7 @@ from privlearn.service.access import AccessTokens
 from privlearn.service.app import create_app
 from privlearn.service.config import read_config
 from privlearn.service.desk import Desk
-from privlearn.service.learner_forms import served_class, served_names
+from privlearn.service.learner_forms import refusal_of, served_class, served_names
 from privlearn.service.link import OwnerLink
 from privlearn.service.messages import OfferedArm
 from privlearn.service.owner import serve
@@ -57,16 +58,20 @@ def test_whatever_serves_users_in_this_package_is_served() -> None:
         and not inspect.isabstract(each)
     }
     assert {DPHDB.__name__, PrivateLeastSquares.__name__} < shipped
-    assert set(served_names()) == shipped
+    of_objects = {name for name in shipped if refusal_of(name)}
+    assert of_objects == {"HeldPolicy"}
+    assert set(served_names()) == shipped - of_objects
 
 
 @pytest.mark.parametrize("name", served_names())
 def test_each_learner_is_served_with_what_its_class_says(tmp_path: Path, name: str) -> None:
     text = re.sub(r"(?s)\[learner\].*?\n\n", "[learner]\n\n", TEXT)
-    sizes = {"n_items": 4, "n_arms": N_ARMS, "dim": 2}
+    sizes = {"n_items": 4, "n_arms": N_ARMS, "n_experts": 4, "dim": 2}
     wanted = inspect.signature(served_class(name) or Served).parameters
-    lines = [f"{key} = {size}" for key, size in sizes.items() if key in wanted]
+    needed = {key for key, parameter in wanted.items() if parameter.default is parameter.empty}
+    lines = [f"{key} = {size}" for key, size in sizes.items() if key in needed]
     text = text.replace("[learner]", "\n".join(["[learner]", f'name = "{name}"', *lines]))
+    text = text.replace(f"users = {USERS}", "users = 400")
 
     async def work(service: Local) -> None:
         rng = np.random.default_rng(0)
@@ -76,7 +81,12 @@ def test_each_learner_is_served_with_what_its_class_says(tmp_path: Path, name: s
                 for key, shape in service.config.learner.shapes.items()
             }
             offer = (await service.post("/v1/recommend", body)).json()
-            answer = {"choice": offer["items"][0]} if "items" in offer else {"reward": 0.5}
+            answers: dict[str, dict[str, Any]] = {
+                "items": {"choice": 0},
+                "arm": {"reward": 0.5},
+                "expert": {"losses": [0] * 4},
+            }
+            (answer,) = [sent for kind, sent in answers.items() if kind in offer]
             told = await service.post("/v1/observe", {"offer": offer["offer"], **answer})
             assert told.status_code == 204
         status = (await service.get("/v1/status")).json()
@@ -267,8 +277,10 @@ def others_see(path: Path, crowd: list[Visit], released: list[Any], again: bool)
             if user != AT:
                 seen.append((answer.status_code, answer.content))
 
+        shapes, results = service.config.learner.shapes, service.config.learner.exchange.results
+        pages = [*_PAGES, *([] if results is None else ["/v1/results"])]
         for user, visit in enumerate(crowd):
-            body = {"context": visit.context}
+            body = dict.fromkeys(shapes, visit.context)
             answer = await service.post("/v1/recommend", body)
             offers.append(answer.json().get("offer", "x"))
             seen.append((answer.status_code, answer.content if user != AT else b""))
@@ -276,7 +288,7 @@ def others_see(path: Path, crowd: list[Visit], released: list[Any], again: bool)
             for n in due:
                 await observe(n)
             if user in (FIRST_BATCH // 2, VISITS - 1):
-                seen += [(await service.get(page)).content for page in _PAGES]
+                seen += [(await service.get(page)).content for page in pages]
                 certificate = (await service.get("/v1/certificate")).json()
                 # hashes of the ledger, in which the values stand that left in this run
                 seen.append({k: v for k, v in certificate.items() if k not in ("head", "root")})
@@ -293,7 +305,7 @@ def others_see(path: Path, crowd: list[Visit], released: list[Any], again: bool)
         return run_with(path, work)
 
 
-def compared(folder: Path, *neighbours: Visit) -> list[bool]:
+def compared(folder: Path, *neighbours: Visit, text: str = BANDIT) -> list[bool]:
     """Whether others see the same where the visitor `AT` is replaced by each neighbour."""
     released: list[Any] = []
     found = []
@@ -301,7 +313,7 @@ def compared(folder: Path, *neighbours: Visit) -> list[bool]:
         place = folder / str(number)
         place.mkdir(parents=True)
         burst = str(VISITS + 1)
-        path = write_config(place, BANDIT, requests_per_second="0.0001", burst=burst)
+        path = write_config(place, text, requests_per_second="0.0001", burst=burst)
         crowd = [*CROWD[:AT], one, *CROWD[AT + 1 :]]
         found.append(others_see(path, crowd, released, again=number > 0))
     assert released
@@ -309,9 +321,15 @@ def compared(folder: Path, *neighbours: Visit) -> list[bool]:
     return [each == found[0] for each in found[1:]]
 
 
-def test_others_see_the_same_whatever_one_visitor_sends(tmp_path: Path) -> None:
-    same = compared(tmp_path, *NEIGHBOURS.values())
-    assert dict(zip(NEIGHBOURS, same, strict=True)) == dict.fromkeys(NEIGHBOURS, True)
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [(BANDIT, tuple(NEIGHBOURS)), (ARMS, ("another reward", "no answer"))],
+)
+def test_others_see_the_same_whatever_one_visitor_sends(
+    text: str, names: tuple[str, ...], tmp_path: Path
+) -> None:
+    same = compared(tmp_path, *[NEIGHBOURS[name] for name in names], text=text)
+    assert dict(zip(names, same, strict=True)) == dict.fromkeys(names, True)
 
 
 def counts_null_records(patched: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,181 @@
+"""Arms without contexts, tests and experts behind HTTP."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from running_services import RunningService
+from services import ARMS, PEOPLE, Local, run_with, served, write_config
+
+from privlearn.accountants import audit
+from privlearn.errors import DataError, ServiceError
+from privlearn.service import access
+from privlearn.service.config import read_config
+from privlearn.service.messages import ABTestResults, ArmResults, ExpertResults
+
+TEST = served('name = "PrivateTest"', users="400")
+EXPERTS = served('name = "PrivateExperts"\nn_experts = 4\nfirst_block = 10', users="60")
+
+
+async def shown(service: Local, body: Any = None) -> dict[str, Any]:
+    answer = await service.post("/v1/recommend", {} if body is None else body)
+    assert answer.status_code == 200, answer.text
+    offer: dict[str, Any] = answer.json()
+    return offer
+
+
+async def results(service: Local) -> dict[str, Any]:
+    answer = await service.get("/v1/results", "watch")
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+async def observed(service: Local, offer: dict[str, Any], **answer: Any) -> int:
+    told = await service.post("/v1/observe", {"offer": offer["offer"], **answer})
+    return told.status_code
+
+
+def test_arms_need_no_body_and_tell_results(tmp_path: Path) -> None:
+    async def work(service: Local) -> None:
+        told = await results(service)
+        assert (told["means"], told["pulls"], told["visitors"]) == ([None] * 3, [0] * 3, 0)
+        headers = service.json_of("serve")
+        for _ in range(30):
+            answer = await service.http.post("/v1/recommend", content=b"", headers=headers)
+            assert set(offer := answer.json()) == {"offer", "arm"}
+            assert await observed(service, offer, reward=float(offer["arm"] == 1)) == 204
+        told = await results(service)
+        learner = service.books.offers.learner
+        assert told["learner"] == "PrivateArms"
+        assert told["pulls"] == learner.pulls_.tolist()
+        assert told["means"] == learner.means_.tolist()
+        assert 0 < told["visitors"] == sum(told["pulls"]) <= 30
+        assert (await service.get("/v1/results", "serve")).status_code == 403
+
+    run_with(write_config(tmp_path, ARMS), work)
+
+
+def test_bodies_and_rewards_that_are_none(tmp_path: Path) -> None:
+    secret = "hunter2"
+
+    async def work(service: Local) -> None:
+        headers = service.json_of("serve")
+        for clock, body in enumerate(({"context": [1.0]}, {secret: 1}, [secret], {"person": 1}), 1):
+            answer = await service.post("/v1/recommend", body)
+            assert answer.status_code == 422
+            assert secret not in answer.text
+            assert (await service.get("/v1/status")).json()["clock"] == clock
+        for reward in ("7", "-1", "null", "NaN", "1e999"):  # all of them null, none clipped
+            offer = await shown(service)
+            body = f'{{"offer": "{offer["offer"]}", "reward": {reward}}}'.encode()
+            answer = await service.http.post("/v1/observe", content=body, headers=headers)
+            assert answer.status_code == 204
+        offer = await shown(service)
+        answer = await service.post("/v1/observe", {"offer": offer["offer"], "reward": secret})
+        assert (answer.status_code, secret in answer.text) == (422, False)
+        assert await observed(service, offer, reward=1) == 204
+        assert await observed(service, offer, reward=1) == 409
+        await service.close()
+        counts = service.books.offers.learner.private_counts_
+        assert sum(counts.reasons.values()) >= 9
+
+    run_with(write_config(tmp_path, ARMS), work)
+
+
+def test_a_test_tells_its_evidence(tmp_path: Path) -> None:
+    async def work(service: Local) -> None:
+        told = await results(service)
+        assert (told["e_values"], told["p_values"], told["intervals"]) == ([1], [1], [[-1, 1]])
+        for _ in range(207):  # blocks of 100 and 106, and one visitor after them
+            offer = service.books.offers.select()
+            service.books.offers.observe(offer.id, offer.items)
+        told = await results(service)
+        assert (told["wins"], told["loses"], told["alpha"]) == ([1], [], 0.05)
+        assert told["visitors"] == 206
+        assert told["p_values"][0] < 0.05
+        low, high = told["intervals"][0]
+        assert 0 < low < high <= 1
+        assert "does not depend on the arm" in told["hypothesis"]
+
+    run_with(write_config(tmp_path, TEST), work)
+
+
+def test_people_come_back_to_a_test_of_coins_only(tmp_path: Path) -> None:
+    config = TEST.replace('"PrivateTest"', '"PrivateTest"\nassume = "coin"') + PEOPLE
+
+    async def work(service: Local) -> None:
+        for visitor in range(20):
+            offer = await shown(service, {"person": f"p{visitor % 7}"})
+            assert await observed(service, offer, reward=1) == 204
+        assert (await results(service))["intervals"] is None
+        assert (await service.post("/v1/recommend", {})).status_code == 422
+
+    run_with(write_config(tmp_path, config), work)
+
+
+def test_experts_are_followed_and_lose(tmp_path: Path) -> None:
+    async def work(service: Local) -> None:
+        assert (await results(service))["expert"] is None
+        losses: list[Any] = [[1, 1, 0, 1], None, [1, 1, None, 1], [0.5], [9, 0, 0, 0]]
+        for visitor in range(45):
+            offer = await shown(service)
+            assert set(offer) == {"offer", "expert"}
+            sent = losses[0] if visitor >= len(losses) else losses[visitor]
+            assert await observed(service, offer, losses=sent) == 204
+        told = await results(service)
+        assert (told["expert"], told["visitors"] > 10, told["redraws"] > 1) == (2, True, True)
+        offer = await shown(service)
+        for wrong in ("hunter2", 1, {"a": 1}, [True], ["x"], [[1, 0, 0, 0]]):
+            answer = await service.post("/v1/observe", {"offer": offer["offer"], "losses": wrong})
+            assert (answer.status_code, "hunter2" in answer.text) == (422, False)
+
+    run_with(write_config(tmp_path, EXPERTS, budget='"1,1e-6"'), work)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (served('name = "HeldPolicy"\nn_arms = 3'), "it needs policy: an object, which no file"),
+        (EXPERTS.replace("= 4", '= 4\npolicies = ["a:b"]'), "learner.policies: must be an object"),
+        (ARMS + "[batches]\nlate_offers = 5\n", "give learner.delay = 5"),
+        (ARMS.replace("= 3", "= 3\nreward_range = [0]"), "reward_range: must be a list [float, fl"),
+    ],
+)
+def test_what_no_file_can_say_is_refused_with_a_way_out(
+    text: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError) as refused:
+        read_config(write_config(tmp_path, text))
+    assert message in str(refused.value)
+
+
+def test_a_running_service(tmp_path: Path) -> None:
+    path = write_config(tmp_path, ARMS, budget='"epsilon=3"')
+    tokens = [access.add(tmp_path / "access.json", role, role) for role in ("serve", "watch")]
+    with RunningService(path, "--begin") as service:
+        with service.client(tokens[0]) as shop, service.client(tokens[1]) as watcher:
+            for _ in range(8):
+                offer = shop.recommend_arm()
+                shop.observe_reward(offer.offer, float(offer.arm == 2))
+            found = watcher.results()
+            assert isinstance(found, ArmResults)
+            assert 0 < found.visitors == sum(found.pulls) <= 8
+            assert watcher.certificate().spends == 1
+            with pytest.raises(ServiceError, match="the request needs 'watch'"):
+                shop.results()
+        assert service.stop() == 0
+    told = audit(tmp_path / "ledger.db")
+    assert (told.problems, told.closed) == ([], False)
+    assert "reward" not in json.dumps(service.lines)
+
+
+def test_results_have_one_form_each() -> None:
+    numbers: dict[str, Any] = {"learner": "x", "visitors": 1}
+    forms = (ArmResults, ABTestResults, ExpertResults)
+    assert len({frozenset(form.model_fields) for form in forms}) == len(forms)
+    assert np.all([set(numbers) < set(form.model_fields) for form in forms])
