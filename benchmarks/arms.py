@@ -1,6 +1,6 @@
 """Regret and cost of arms without features: `PrivateArms`, policies of other libraries, rivals.
 
-    python benchmarks/arms.py [--only grid|cells|drift|held|rivals|cost] [--runs 200] [--jobs 2]
+    python benchmarks/arms.py [--only grid|long|cells|drift|held|rivals|cost] [--runs 200] [--jobs 2]
 
 T = 10,000 visitors, rewards 0 or 1, the best arm .6 and the others below it by gaps that are
 uniform on [.05, .3], in random order; noise is exact.  "held" needs mabwiser==2.7.4 and river.
@@ -35,7 +35,7 @@ from privlearn.noise import NoiseSource
 from privlearn.rows.domains import Array
 
 FIRST_SEED = 8300
-HORIZON = 10_000
+HORIZON, LONG = 10_000, 100_000
 BUDGETS: dict[str, Currency] = {
     "no noise": PureDP(500),
     "ε = 3": PureDP(3),
@@ -77,7 +77,7 @@ class Crowd:
 
     Args:
         means: of the arms, shape (K,).
-        later: their means from the middle on, if others.
+        later: their means from T/2 on, if others.
     """
 
     def __init__(self, means: Array, rng: np.random.Generator, later: Array | None = None) -> None:
@@ -94,11 +94,13 @@ class Crowd:
         return np.asarray(self._rng.random(len(arms)) < means, dtype=float)
 
 
-def regret(learner: PhaseLearner, budget: Currency, crowd: Crowd, seed: int) -> float:
+def regret(
+    learner: PhaseLearner, budget: Currency, crowd: Crowd, seed: int, horizon: int = HORIZON
+) -> float:
     """Total regret of one run."""
     source = NoiseSource.simulation(seed)
-    with JointAccountant(budget, users=range(HORIZON), noise=source) as accountant:
-        learner.start(accountant).play(HORIZON, crowd.respond)
+    with JointAccountant(budget, users=range(horizon), noise=source) as accountant:
+        learner.start(accountant).play(horizon, crowd.respond)
     return crowd.regret
 
 
@@ -108,6 +110,13 @@ def usual_regret(n_arms: int, budget: str, seed: int, drift: bool = False, **opt
     means, later = usual(n_arms, rng), usual(n_arms, rng) if drift else None
     crowd = Crowd(means, rng, later)
     return regret(PrivateArms(n_arms, **options), BUDGETS[budget], crowd, seed)
+
+
+def long_regret(budget: str, seed: int) -> float:
+    """That of `PrivateArms` with ten arms and ten times as many visitors."""
+    rng = np.random.default_rng([seed, LONG])
+    crowd = Crowd(usual(10, rng), rng)
+    return regret(PrivateArms(10), BUDGETS[budget], crowd, seed, LONG)
 
 
 def cell_regret(cell: str, budget: str, seed: int) -> float:
@@ -131,7 +140,6 @@ def policy(name: str, seed: int) -> Any:
         "MABWiser EpsilonGreedy(.1)": lambda: LearningPolicy.EpsilonGreedy(0.1),
         "MABWiser UCB1(.5)": lambda: LearningPolicy.UCB1(0.5),
         "MABWiser Softmax(.1)": lambda: LearningPolicy.Softmax(0.1),
-        "river EpsilonGreedy(.1)": lambda: bandit.EpsilonGreedy(epsilon=0.1, seed=seed),
         "river UCB(.3)": lambda: bandit.UCB(delta=0.3, seed=seed),
         "river Exp3(.1)": lambda: bandit.Exp3(gamma=0.1, seed=seed),
     }
@@ -144,11 +152,10 @@ POLICIES = (
     "MABWiser EpsilonGreedy(.1)",
     "MABWiser UCB1(.5)",
     "MABWiser Softmax(.1)",
-    "river EpsilonGreedy(.1)",
     "river UCB(.3)",
     "river Exp3(.1)",
 )
-HELD_BUDGETS = {"3": 3.0, "1": 1.0, "0.3": 0.3}
+HELD_BUDGETS = {"1": 1.0, "0.3": 0.3}
 
 
 def held_regret(name: str, budget: str, factor: float, seed: int) -> float:
@@ -166,9 +173,12 @@ def held_regret(name: str, budget: str, factor: float, seed: int) -> float:
 
 def told(values: list[float]) -> str:
     """Mean ± standard error; 95% point; worst."""
-    spread = np.std(values, ddof=1) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     mean, high = np.mean(values), np.quantile(values, 0.95)
-    return f"{mean:.0f} ± {spread:.1f}; {high:.0f}; {max(values):.0f}"
+    return f"{mean:.0f} ± {_se(values):.1f}; {high:.0f}; {max(values):.0f}"
+
+
+def _se(values: list[float]) -> float:
+    return float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
 
 def seeds(runs: int, n_arms: int = 3) -> list[int]:
@@ -200,7 +210,7 @@ def grid(runs: int, jobs: int) -> list[Part]:
     targets = []
     for (k, budget), target in TARGETS.items():
         values = found[f"K = {k}"][budget]
-        mean, se = np.mean(values), np.std(values, ddof=1) / math.sqrt(len(values))
+        mean, se = np.mean(values), _se(values)
         above = sum(value > 4 * mean for value in values)
         verdict = "met" if mean <= target else "within 2 se" if mean - 2 * se <= target else "NOT"
         row = [f"K = {k}, ε = {budget}", f"{mean:.1f} ± {se:.1f}", f"{target}", verdict]
@@ -210,6 +220,14 @@ def grid(runs: int, jobs: int) -> list[Part]:
     return [tabled("PrivateArms, T = 10,000", ["", *BUDGETS], found), verdicts]
 
 
+def long(runs: int, jobs: int) -> list[Part]:
+    """T = 100,000."""
+    few = seeds(runs // 4)
+    results = iter(in_parallel(long_regret, [(b, s) for b in BUDGETS for s in few], jobs))
+    found = {"K = 10": {b: [next(results) for _ in few] for b in BUDGETS}}
+    return [tabled("PrivateArms, T = 100,000", ["", *BUDGETS], found)]
+
+
 def cells(runs: int, jobs: int) -> list[Part]:
     """Other means."""
     budgets = ("no noise", "1", "0.3")
@@ -217,22 +235,25 @@ def cells(runs: int, jobs: int) -> list[Part]:
     tasks = [(cell, budget, s) for cell in CELLS for budget in budgets for s in few]
     results = iter(in_parallel(cell_regret, tasks, jobs))
     found = {cell: {b: [next(results) for _ in few] for b in budgets} for cell in CELLS}
-    for cell, by_budget in found.items():
-        means = CELLS[cell](np.random.default_rng(0))
-        by_budget["random"] = [HORIZON * float(means.max() - means.mean())] * 2
-    return [tabled("PrivateArms, other means", ["", *budgets, "random"], found)]
+    part = tabled("PrivateArms, other means", ["", *budgets], found)
+    part.table.header = [*part.table.header, "random"]
+    for row, cell in zip(part.table.rows, CELLS.values(), strict=True):
+        means = np.stack([cell(np.random.default_rng(s)) for s in few])
+        row.append(f"{HORIZON * np.mean(means.max(axis=1) - means.mean(axis=1)):.0f}")
+    return [part]
 
 
 def drift(runs: int, jobs: int) -> list[Part]:
     """New means in the middle, and what `memory` costs where there are none."""
     header = [f"K = {k}, ε = {b}{d}" for k in (3, 10) for b in ("1", "0.3") for d in ("", ", new")]
-    memories, few = (None, HORIZON // 5, HORIZON // 2), seeds(runs // 2)
+    memories, few = (None, HORIZON // 5, HORIZON // 2), seeds(runs // 4)
     shapes = [(k, b, new) for k in (3, 10) for b in ("1", "0.3") for new in (False, True)]
     tasks = [(*shape, m, s) for m in memories for shape in shapes for s in few]
 
     results = iter(in_parallel(_with_memory, tasks, jobs))
-    found = {f"memory = {m}": {name: [next(results) for _ in few] for name in header}
-             for m in memories}  # fmt: skip
+    found: dict[str, dict[str, list[float]]] = {}
+    for memory in memories:
+        found[f"memory = {memory}"] = {name: [next(results) for _ in few] for name in header}
     return [tabled("new means at T/2", ["", *header], found)]
 
 
@@ -242,16 +263,21 @@ def _with_memory(n_arms: int, budget: str, new: bool, memory: int | None, seed: 
 
 def held(runs: int, jobs: int) -> list[Part]:
     """Policies of other libraries beside `PrivateArms`, K = 5."""
-    few, factors = seeds(runs // 20), (0.25, 1.0, 4.0)
+    few, factors = seeds(runs // 25), (0.25, 1.0, 4.0)
     shapes = [(p, b, f) for p in POLICIES for b in HELD_BUDGETS for f in factors]
     tasks = [(*shape, s) for shape in shapes for s in few]
     results = iter(in_parallel(held_regret, tasks, jobs))
     header = [f"ε = {b}, {f:g} × hold" for b in HELD_BUDGETS for f in factors]
     found = {p: {name: [next(results) for _ in few] for name in header} for p in POLICIES}
-    names = {"3": "ε = 3", "1": "1", "0.3": "0.3"}
-    own = {b: [usual_regret(HELD_ARMS, names[b], s) for s in few] for b in HELD_BUDGETS}
-    rows = [[p, *(f"{np.mean(v):.0f}" for v in by.values())] for p, by in found.items()]
-    shown = [f"{np.mean(own[b]):.0f}" if f == 1 else "" for b in HELD_BUDGETS for f in factors]
+    own = {b: [usual_regret(HELD_ARMS, b, s) for s in few] for b in HELD_BUDGETS}
+    rows = [
+        [p, *(f"{np.mean(v):.0f} ± {_se(v):.0f}" for v in by.values())] for p, by in found.items()
+    ]
+    shown = [
+        f"{np.mean(own[b]):.0f} ± {_se(own[b]):.0f}" if f == 1 else ""
+        for b in HELD_BUDGETS
+        for f in factors
+    ]
     title = f"HeldPolicy, K = 5, {len(few)} runs; the default is 1 × hold, ⌈2/ε⌉"
     table = Table(title, ["", *header], [*rows, ["PrivateArms", *shown]])
     return [Part(table, {"HeldPolicy": found, "PrivateArms, K = 5": own})]
@@ -282,10 +308,10 @@ def beside(runs: int, jobs: int) -> list[Part]:
         found[name] = {}
         for k, epsilon in shapes:
             rng = np.random.default_rng([FIRST_SEED, k])
-            means = np.stack([usual(k, rng) for _ in seeds(runs, k)])
+            means = np.stack([usual(k, rng) for _ in seeds(runs // 2, k)])
             of_all = play(means, HORIZON, epsilon, [FIRST_SEED, k])
             found[name][f"ε = {epsilon}, K = {k}"] = of_all.tolist()
-    k, few = 10, seeds(runs)
+    k, few = 10, seeds(runs // 2)
     own = in_parallel(usual_regret, [(k, "1", s) for s in few], jobs)
     simulated = found["the learner's rule"][f"ε = 1.0, K = {k}"]
     agree = ks_2samp(own, simulated).pvalue
@@ -332,6 +358,7 @@ def _one_by_one(n_arms: int, seed: int) -> None:
 
 PARTS = {
     "grid": grid,
+    "long": long,
     "cells": cells,
     "drift": drift,
     "held": held,
