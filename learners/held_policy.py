@@ -176,7 +176,8 @@ class HeldPolicy(PhaseLearner):
             must follow from a seed of its own, as it is told everything again after a restart.
         n_arms: K >= 2; arms are 0..K−1.
         hold: how many users are shown each choice; default ⌈√2·σ⌉, at which noise has half the
-            standard deviation that it has in one reward's place: 2/ε under pure ε-DP.
+            standard deviation that it has in one reward's place: 2/ε under pure ε-DP; no less than
+            ``delay``, or most users would not be counted.
         clip: ends that noisy means are clipped to before the policy is told; ``(0, 1)`` for
             policies that take no others.
         reward_range: public ends of rewards; a reward outside is unusable.  The policy is told
@@ -214,7 +215,9 @@ class HeldPolicy(PhaseLearner):
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         super()._prepare(accountant)
-        self._hold = self._fixed("hold", lambda: self.hold or self._users_for(math.sqrt(2)))
+        self._hold = self._fixed(
+            "hold", lambda: self.hold or max(self._users_for(math.sqrt(2)), self.delay)
+        )
         self._check_horizon(self._hold)
         self._check_same_choices()
         self._own = _Heard(self.policy, self.n_arms)

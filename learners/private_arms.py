@@ -42,7 +42,8 @@ class PrivateArms(PhaseLearner):
         growth: how many times as many users an arm has after a phase as before it, > 1; a phase is
             never shorter than the first.
         first_phase: users of each arm's first phase; default ⌈2σ⌉, at which noise tells as much as
-            the variance of rewards does, σ as for a range of [0, 1]: 3/ε under pure ε-DP.
+            the variance of rewards does, σ as for a range of [0, 1]: 3/ε under pure ε-DP; no less
+            than ``delay``, or most users would not be counted.
         memory: for rewards whose means change: about how many users it takes until they do.  What
             was learned fades by a factor 1 − 1/memory with every user, and no phase is longer than
             memory/40 or the first.  Default: the means stay.  Where they stay, memory costs twice
@@ -76,7 +77,8 @@ class PrivateArms(PhaseLearner):
     def _prepare(self, accountant: Accountant[Any]) -> None:
         super()._prepare(accountant)
         self._first = self._fixed(
-            "first_phase", lambda: self.first_phase or self._users_for(_STDS_AT_FIRST)
+            "first_phase",
+            lambda: self.first_phase or max(self._users_for(_STDS_AT_FIRST), self.delay),
         )
         self._check_horizon(self._first)
         self._longest = None

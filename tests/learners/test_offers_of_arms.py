@@ -149,3 +149,10 @@ def test_losses_that_cannot_be_used_are_null() -> None:
     counts = offers.learner.private_counts_
     assert counts.reasons["never came"] == 13
     assert sum(counts.reasons.values()) == 20
+
+
+def test_as_many_count_in_a_phase_as_do_not() -> None:
+    noise = NoiseSource.simulation(2)
+    accountant = JointAccountant(ZCDP(5), users=range(USERS), noise=noise)
+    assert len(PrivateArms(3, delay=20).start(accountant).coming_) == 40
+    assert len(started("arms").coming_) == 1
