@@ -1,6 +1,8 @@
 """Regret and cost of arms without features: `PrivateArms`, policies of other libraries, rivals.
 
-    python benchmarks/arms.py [--only grid|long|cells|drift|held|rivals|cost] [--runs 200] [--jobs 2]
+    python benchmarks/arms.py [--only PART] [--runs 200] [--jobs 2]
+
+Parts: grid, long, cells, drift, held, rivals, cost.
 
 T = 10,000 visitors, rewards 0 or 1, the best arm .6 and the others below it by gaps that are
 uniform on [.05, .3], in random order; noise is exact.  "held" needs mabwiser==2.7.4 and river.
@@ -177,6 +179,10 @@ def told(values: list[float]) -> str:
     return f"{mean:.0f} ± {_se(values):.1f}; {high:.0f}; {max(values):.0f}"
 
 
+def _short(values: list[float]) -> str:
+    return f"{np.mean(values):.0f} ± {_se(values):.0f}"
+
+
 def _se(values: list[float]) -> float:
     return float(np.std(values, ddof=1)) / math.sqrt(len(values))
 
@@ -231,16 +237,16 @@ def long(runs: int, jobs: int) -> list[Part]:
 def cells(runs: int, jobs: int) -> list[Part]:
     """Other means."""
     budgets = ("no noise", "1", "0.3")
-    few = seeds(runs // 2)
+    few = seeds(runs // 4)
     tasks = [(cell, budget, s) for cell in CELLS for budget in budgets for s in few]
     results = iter(in_parallel(cell_regret, tasks, jobs))
     found = {cell: {b: [next(results) for _ in few] for b in budgets} for cell in CELLS}
-    part = tabled("PrivateArms, other means", ["", *budgets], found)
-    part.table.header = [*part.table.header, "random"]
-    for row, cell in zip(part.table.rows, CELLS.values(), strict=True):
+    table, numbers = tabled("PrivateArms, other means", ["", *budgets], found)
+    rows = []
+    for row, cell in zip(table.rows, CELLS.values(), strict=True):
         means = np.stack([cell(np.random.default_rng(s)) for s in few])
-        row.append(f"{HORIZON * np.mean(means.max(axis=1) - means.mean(axis=1)):.0f}")
-    return [part]
+        rows.append([*row, f"{HORIZON * np.mean(means.max(axis=1) - means.mean(axis=1)):.0f}"])
+    return [Part(Table(table.title, [*table.header, "random"], rows), numbers)]
 
 
 def drift(runs: int, jobs: int) -> list[Part]:
@@ -249,7 +255,6 @@ def drift(runs: int, jobs: int) -> list[Part]:
     memories, few = (None, HORIZON // 5, HORIZON // 2), seeds(runs // 4)
     shapes = [(k, b, new) for k in (3, 10) for b in ("1", "0.3") for new in (False, True)]
     tasks = [(*shape, m, s) for m in memories for shape in shapes for s in few]
-
     results = iter(in_parallel(_with_memory, tasks, jobs))
     found: dict[str, dict[str, list[float]]] = {}
     for memory in memories:
@@ -270,16 +275,12 @@ def held(runs: int, jobs: int) -> list[Part]:
     header = [f"ε = {b}, {f:g} × hold" for b in HELD_BUDGETS for f in factors]
     found = {p: {name: [next(results) for _ in few] for name in header} for p in POLICIES}
     own = {b: [usual_regret(HELD_ARMS, b, s) for s in few] for b in HELD_BUDGETS}
-    rows = [
-        [p, *(f"{np.mean(v):.0f} ± {_se(v):.0f}" for v in by.values())] for p, by in found.items()
-    ]
-    shown = [
-        f"{np.mean(own[b]):.0f} ± {_se(own[b]):.0f}" if f == 1 else ""
-        for b in HELD_BUDGETS
-        for f in factors
-    ]
+    rows = [[p, *(_short(v) for v in by.values())] for p, by in found.items()]
+    rows.append(["PrivateArms"])
+    for values in own.values():
+        rows[-1] += ["", _short(values), ""]
     title = f"HeldPolicy, K = 5, {len(few)} runs; the default is 1 × hold, ⌈2/ε⌉"
-    table = Table(title, ["", *header], [*rows, ["PrivateArms", *shown]])
+    table = Table(title, ["", *header], rows)
     return [Part(table, {"HeldPolicy": found, "PrivateArms, K = 5": own})]
 
 
