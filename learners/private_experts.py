@@ -31,7 +31,7 @@ from privlearn.learners.phases import two_ends
 from privlearn.learners.served import Mask
 from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.losses.budgets import PureDP
-from privlearn.mechanisms.noisy_max_batches import NoisyMaxBatches
+from privlearn.mechanisms.noisy_max_batches import MOST_BATCHES, NoisyMaxBatches
 from privlearn.mechanisms.vertices import SimplexVertices
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
@@ -127,6 +127,11 @@ class PrivateExperts(BatchLearner):
                 "in it, so that nothing is learned; must be less"
             )
         ends = self._fixed("ends", lambda: block_ends(len(users), self.first_block, self.growth))
+        if len(ends) > MOST_BATCHES:
+            raise ValueError(
+                f"growth = {self.growth!r}: makes {len(ends)} blocks of {len(users)} users, of "
+                f"which there may be {MOST_BATCHES}; must be larger"
+            )
         self._cut(users, ends)
         self._pooled = rule is not None and rule.pooled
         self._mechanism = self._fixed("picks", lambda: self._calibrated(accountant))

@@ -11,9 +11,9 @@ by at most w_b·spread, so pick k is for this row an exponential mechanism of bo
     η_kb = w_b·spread/(scale·g_k)      for k >= b, and 0 before,
 
 and the picks are composed adaptively: ρ = max_b Σ_{k>=b} ρ(η_kb), with ρ(η) that of
-`BoundedRangeLoss`, about η²/8, and ε = max_b Σ_{k>=b} η_kb.  Weights that grow with the batches,
-and with them the noise, let every row pay for few picks only: old rows fade, for all of them were
-in many picks (docs/proofs.md, "Choices").
+`BoundedRangeLoss`, or η²/8, which is no less, and ε = max_b Σ_{k>=b} η_kb.  Weights that grow with
+the batches, and with them the noise, let every row pay for few picks only: old rows fade, for all
+of them were in many picks (docs/proofs.md, "Experts").
 
 With a rule of participation a person has n rows at most.  Two bounds hold, and the lesser counts.
 (a) ρ(η) is convex, so ρ(Σ_i η_kb_i) <= mean over i of ρ(n·η_kb_i): n visits anywhere cost no more
@@ -57,7 +57,9 @@ GROWTH_UNIT = 1024
 """`NoisyMaxBatches.growth` counts in so many parts of the scale, so that noise is exact."""
 LARGEST_WEIGHT = 2**40
 """Of the whole numbers in `NoisyMaxBatches`."""
-_MOST_BATCHES = 2_000
+MOST_BATCHES = 128
+"""The price is a sum over pairs of them."""
+_SMALL = Fraction(1, 64)  # ρ(η) is η²/8 for less, which is 4·10⁻⁶ of it too much at most
 _LARGEST_EPSILON = 700  # that a `PureLoss` takes
 
 
@@ -230,10 +232,10 @@ def _check_batches(
     sizes: tuple[int, ...], weights: tuple[int, ...], growth: tuple[int, ...]
 ) -> None:
     for name, numbers in (("sizes", sizes), ("weights", weights), ("growth", growth)):
-        if not isinstance(numbers, tuple) or not 1 <= len(numbers) <= _MOST_BATCHES:
+        if not isinstance(numbers, tuple) or not 1 <= len(numbers) <= MOST_BATCHES:
             raise ValueError(
                 f"{name} = {numbers!r:.80}: must be a tuple with one entry per batch, of which "
-                f"there may be {_MOST_BATCHES}"
+                f"there may be {MOST_BATCHES}"
             )
         if len(numbers) != len(sizes):
             raise ValueError(f"{name}: has {len(numbers)} entries for {len(sizes)} batches")
@@ -267,7 +269,7 @@ class _Moves:
         rule: Participation | None,
     ) -> _Moves:
         visits = 1 if rule is None else rule.visits(sum(sizes), len(sizes))
-        noise = [Fraction(GROWTH_UNIT, grown) for grown in growth]
+        noise = [round_up(Fraction(GROWTH_UNIT, grown)) for grown in growth]
         batches = [
             [visits * weight * inverse for inverse in noise[b:]] for b, weight in enumerate(weights)
         ]
@@ -291,8 +293,7 @@ class _Moves:
         unit = spread / Fraction(scale)
 
         def rho(moves: list[Fraction]) -> Fraction:
-            each = (BoundedRangeLoss(round_up(unit * move)).zcdp() for move in moves)
-            return sum(each, Fraction(0))
+            return sum((_rho(round_up(unit * move)) for move in moves), Fraction(0))
 
         rhos, epsilons = max(map(rho, self.batches)), max(map(_total, self.batches))
         if self.picks:
@@ -308,13 +309,17 @@ class _Moves:
             eta = unit * np.array([float(move) for move in moves])
             ratio = eta / np.expm1(eta)
             exactly = ratio - 1 - np.log(ratio)
-            return float(np.where(eta < 1e-3, eta**2 / 8, exactly).sum())
+            return float(np.where(eta < float(_SMALL), eta**2 / 8, exactly).sum())
 
         rhos, epsilons = max(map(rho, self.batches)), max(map(_total, self.batches))
         if self.picks:
             rhos = min(rhos, rho(self.picks))
             epsilons = min(epsilons, _total(self.picks))
         return _both(Fraction(rhos), Fraction(unit) * epsilons, adjacency)
+
+
+def _rho(eta: Fraction) -> Fraction:
+    return eta**2 / 8 if eta < _SMALL else BoundedRangeLoss(eta).zcdp()
 
 
 def _total(moves: list[Fraction]) -> Fraction:

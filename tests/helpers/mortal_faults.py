@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from privlearn.accountants import state
+from privlearn.accountants.charged import OpenPhases
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.replay import Replay
-from privlearn.accountants.state import AccountState
 from privlearn.accountants.streams import Stream, kept_until
 from privlearn.contract.receipts import Receipt
 from privlearn.learners.phases import PhaseLearner
@@ -82,7 +82,7 @@ def account_gives_users_again(_: Left) -> None:
 
 def phases_are_shorter_after_a_death(_: Left) -> None:
     """A learner that is resumed ends its open phase earlier than it said, and nobody objects."""
-    AccountState._phases_left = lambda self, account: []  # type: ignore[method-assign]
+    OpenPhases.check = lambda self, account, entry: None  # type: ignore[method-assign]
     go_on = PhaseLearner._go_on
 
     def shorter(self: Any) -> None:

@@ -95,7 +95,7 @@ def life(path: Path) -> None:
         go_on(learner)
         accountant.close()
     finally:
-        accountant.ledger._disk._end()  # type: ignore[union-attr]
+        accountant.ledger._disk._end()
 
 
 def interrupted(path: Path, way: str, at: int, patch: pytest.MonkeyPatch) -> bool:

@@ -415,6 +415,7 @@ def test_persons_who_return_pay_within_the_cap(rule: Rule) -> None:
     [
         ({"n_experts": 1}, ValueError, "n_experts = 1: must be an integer >= 2"),
         ({"growth": 1.0}, ValueError, "growth = 1.0: must be > 1"),
+        ({"growth": 1.001, "first_block": 1}, ValueError, "growth = 1.001: makes 1751 blocks"),
         ({"first_block": 0}, ValueError, "first_block = 0: must be"),
         ({"first_block": 100}, ValueError, "first_block = 100: all 100 users"),
         ({"loss_range": (1, 0)}, ValueError, r"loss_range = \(1, 0\): must be two numbers"),
@@ -427,7 +428,7 @@ def test_persons_who_return_pay_within_the_cap(rule: Rule) -> None:
 def test_public_mistakes_are_errors_before_anything_is_spent(
     wrong: dict[str, Any], error: type[Exception], message: str
 ) -> None:
-    accountant = joint(100)
+    accountant = joint(2000 if "growth" in wrong else 100)
     with pytest.raises(error, match=message):
         PrivateExperts(**{"n_experts": 3, **wrong}).start(accountant)
     assert not accountant.begun
