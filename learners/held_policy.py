@@ -164,7 +164,7 @@ class HeldPolicy(PhaseLearner):
     """Shows what any bandit policy without contexts chooses, each choice to several users.
 
     ``HeldPolicy(MAB([0, 1, 2], LearningPolicy.UCB1()), n_arms=3)`` is all that MABWiser needs.
-    `PrivateArms` knows how much noise is in which mean; those measured have 2 to 6 times its regret.
+    `PrivateArms` knows how much noise is in which mean; those measured lose 2 to 6 times as much.
     Policies that count successes, as those with Beta posteriors do, do not learn from means.
 
     Privacy: as of `PrivateArms`.
