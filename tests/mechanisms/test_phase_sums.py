@@ -30,6 +30,7 @@ from privlearn.ledger.entries import (
     RetireEntry,
     SpendEntry,
 )
+from privlearn.losses import PureLoss, VisitsLoss
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms import NoisySum, PhaseStream, PhaseSum
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
@@ -309,6 +310,18 @@ def _in_phases(horizon: Any, outputs: Any = 1) -> dict[str, Any]:
 def test_a_spend_says_in_full_that_it_is_in_phases(changes: dict[str, Any]) -> None:
     with pytest.raises(PrivlearnError, match="phase"):
         stood(begun_entries(**changes))
+
+
+def test_the_loss_of_a_spend_in_phases_is_that_of_one_row() -> None:
+    rule = Participation(2)
+    entries = begun_entries(rule)
+    loss = VisitsLoss(PureLoss(Fraction(1), adjacency=Adjacency.ZERO_OUT), 2, 1).to_dict()
+    opened, plan, issue, spend = entries
+    item = plan.items[0].model_copy(update={"loss": loss})  # type: ignore[union-attr]
+    plan = plan.model_copy(update={"items": [item]})
+    entries = [opened, plan, issue, spend.model_copy(update={"loss": loss, "derived": False})]
+    with pytest.raises(BudgetError, match="is that of one row"):
+        stood(entries)
 
 
 def test_a_spend_in_phases_of_a_file_needs_entries_for_them() -> None:
