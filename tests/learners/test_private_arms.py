@@ -278,7 +278,7 @@ def test_whoever_comes_three_times_pays_three_times_as_much(budget: Any, std: fl
 @pytest.mark.parametrize("rule", [Rule(3, per_batch=1), Rule(3, pooled=True)])
 def test_rules_that_count_within_batches_are_refused(rule: Rule) -> None:
     accountant = joint(90, people=People.memory(rule))
-    with pytest.raises(ValueError, match="where a phase ends is not known beforehand"):
+    with pytest.raises(ValueError, match="the ends of phases follow from what is released"):
         PrivateArms(3).start(accountant)
     assert not accountant.begun
 

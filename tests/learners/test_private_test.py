@@ -118,6 +118,7 @@ def test_it_decides_in_either_direction_and_for_several_arms() -> None:
         narrow, wide = test.interval(0.5), test.interval(0.999)
         assert (np.diff(narrow) < np.diff(wide)).all()
     assert begun(PrivateTest()).interval().tolist() == [-1.0, 1.0]
+    assert begun(PrivateTest(alpha=1e-30)).interval().tolist() == [-1.0, 1.0]
     assert begun(PrivateTest(3, reward_range=(-1, 2))).interval().tolist() == [[-3.0, 3.0]] * 2
 
 
@@ -207,6 +208,8 @@ def test_coins_come_from_the_operating_system_unless_a_seed_is_given() -> None:
     [
         ({"n_arms": 1}, 3_000, "n_arms = 1"),
         ({"alpha": 1.0}, 3_000, "alpha = 1.0"),
+        ({"alpha": 1e-200}, 3_000, "alpha = 1e-200: must be at least"),
+        ({"rate_at_most": 1e-310}, 3_000, "first block has"),
         ({"rate_at_most": 0.6}, 3_000, "rate_at_most = 0.6.*at most 0.5"),
         ({"rate_at_most": 0.0}, 3_000, "rate_at_most = 0.0"),
         ({"rate_at_most": 0.1, "assume": "coin"}, 3_000, "rate_at_most = 0.1.*coin"),
