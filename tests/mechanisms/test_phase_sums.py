@@ -32,7 +32,7 @@ from privlearn.ledger.entries import (
     RetireEntry,
     SpendEntry,
 )
-from privlearn.losses import PureLoss, VisitsLoss
+from privlearn.losses import LaplaceLoss, PureLoss, VisitsLoss
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms import NoisySum, PhaseStream, PhaseSum
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
@@ -326,6 +326,13 @@ def test_a_spend_says_in_full_that_it_is_in_phases(changes: dict[str, Any], tmp_
     with pytest.raises(PrivlearnError, match="phase"):
         stood(begun_entries(**changes))
     assert len(verified(begun_entries(**changes), tmp_path)) == 1
+
+
+def test_a_loss_below_what_the_noise_has_is_refused(tmp_path: Path) -> None:
+    entries = begun_entries(loss=LaplaceLoss(Fraction(99, 100)).to_dict())
+    with pytest.raises(PrivlearnError, match="loss"):
+        stood(entries)
+    assert len(verified(entries, tmp_path)) == 1
 
 
 def test_the_loss_of_a_spend_in_phases_is_that_of_one_row() -> None:
