@@ -335,16 +335,16 @@ def test_a_loss_below_what_the_noise_has_is_refused(tmp_path: Path) -> None:
     assert len(verified(entries, tmp_path)) == 1
 
 
-def test_the_loss_of_a_spend_in_phases_is_that_of_one_row() -> None:
-    rule = Participation(2)
-    entries = begun_entries(rule)
-    loss = VisitsLoss(PureLoss(Fraction(1), adjacency=Adjacency.ZERO_OUT), 2, 1).to_dict()
-    opened, plan, issue, spend = entries
-    item = plan.items[0].model_copy(update={"loss": loss})  # type: ignore[union-attr]
-    plan = plan.model_copy(update={"items": [item]})
-    entries = [opened, plan, issue, spend.model_copy(update={"loss": loss, "derived": False})]
-    with pytest.raises(BudgetError, match="is that of one row"):
-        stood(entries)
+def test_the_loss_of_a_spend_in_phases_is_that_of_one_row(tmp_path: Path) -> None:
+    for rule, relation in ((Participation(2), Adjacency.ZERO_OUT), (None, Adjacency.REPLACE_ONE)):
+        loss = VisitsLoss(PureLoss(Fraction(1), adjacency=relation), 2, 1).to_dict()
+        opened, plan, issue, spend = begun_entries(rule)
+        item = plan.items[0].model_copy(update={"loss": loss})  # type: ignore[union-attr]
+        plan = plan.model_copy(update={"items": [item]})
+        entries = [opened, plan, issue, spend.model_copy(update={"loss": loss, "derived": False})]
+        with pytest.raises(BudgetError, match="is that of one row"):
+            stood(entries)
+    assert any("no such phases" in problem for problem in verified(entries, tmp_path))
 
 
 def test_a_spend_in_phases_of_a_file_needs_entries_for_them() -> None:
