@@ -340,7 +340,7 @@ def test_the_loss_of_a_spend_in_phases_is_that_of_one_row(tmp_path: Path) -> Non
         loss = VisitsLoss(PureLoss(Fraction(1), adjacency=relation), 2, 1).to_dict()
         opened, plan, issue, spend = begun_entries(rule)
         item = plan.items[0].model_copy(update={"loss": loss})  # type: ignore[union-attr]
-        plan = plan.model_copy(update={"items": [item]})
+        plan = plan.model_copy(update={"items": (item,)})
         entries = [opened, plan, issue, spend.model_copy(update={"loss": loss, "derived": False})]
         with pytest.raises(BudgetError, match="is that of one row"):
             stood(entries)
