@@ -17,7 +17,7 @@ from privlearn.errors import LedgerError, ProvenanceError
 from privlearn.learners import Offers, PrivateArms
 from privlearn.learners.arm_policies import imed_arm
 from privlearn.ledger import Ledger
-from privlearn.ledger.entries import RetireEntry
+from privlearn.ledger.entries import PhaseEntry, RetireEntry, SpendEntry
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.noise import NoiseSource
 from privlearn.people import People
@@ -63,8 +63,10 @@ def test_after_a_change_only_memory_finds_the_new_best_arm() -> None:
     assert regrets[2000] < regrets[None] / 2
 
 
-def test_what_an_arm_rests_on_is_the_inverse_variance_of_its_phases() -> None:
-    learner = PrivateArms(2, reward_range=(-1.0, 3.0)).start(joint(400, PureDP("1/2")))
+@pytest.mark.parametrize("delay", [0, 3])
+def test_what_an_arm_rests_on_is_the_inverse_variance_of_its_phases(delay: int) -> None:
+    learner = PrivateArms(2, reward_range=(-1.0, 3.0), delay=delay)
+    learner.start(joint(400, PureDP("1/2")))
     shown: list[int] = []
 
     def respond(arms: Any) -> Any:
@@ -72,18 +74,20 @@ def test_what_an_arm_rests_on_is_the_inverse_variance_of_its_phases() -> None:
         return np.where(arms == 1, 3.0, 1.0)
 
     learner.play(400, respond)
-    information, weighed, first = np.zeros(2), np.zeros(2), 0
+    information, weighed, pulls, first = np.zeros(2), np.zeros(2), np.zeros(2), 0
     for stop, value in phases(learner):
-        m, arm = stop - first, shown[first]
-        assert shown[first:stop] == [arm] * m
+        m, arm = stop - first - delay, shown[first]
+        assert shown[first:stop] == [arm] * (stop - first)
         weight = 1 / (0.25 / m + 8 / m**2)
         information[arm] += weight
         weighed[arm] += weight * (value / m + 0.5)
+        pulls[arm] += m
         first = stop
-    assert phases(learner)[0][0] == math.ceil(2 * math.sqrt(8))
+    assert phases(learner)[0][0] == math.ceil(2 * math.sqrt(8)) + delay
     np.testing.assert_allclose(learner.stds_, 4 / np.sqrt(information), rtol=1e-3)
     np.testing.assert_allclose(learner.means_, -1 + 4 * weighed / information, rtol=1e-3)
-    assert learner.pulls_.tolist() == np.bincount(shown).tolist()
+    assert learner.pulls_.tolist() == pulls.tolist()
+    assert learner.shown_.tolist() == np.bincount(shown).tolist()
 
 
 def test_imed_weighs_what_is_known_against_what_it_would_cost() -> None:
@@ -217,6 +221,27 @@ def test_a_phase_lasts_as_long_after_a_kill_and_a_second_one_changes_nothing(
         PrivateArms(4).start(resumed_closed(accountant, path))
 
 
+@pytest.mark.parametrize("entry", range(5, 10))
+def test_whoever_comes_after_a_kill_is_in_a_phase_that_stands_in_the_ledger(
+    entry: int, tmp_path: Path
+) -> None:
+    accountant: Any = JointAccountant(
+        PureDP(1),
+        users=range(200),
+        ledger=Ledger.create(tmp_path / "ledger"),
+        noise=NoiseSource.simulation(0),
+    )
+    with killed_at(accountant, entry, written=True):
+        Crowd(MEANS, 200).play(PrivateArms(3).start(accountant), 200)
+    accountant = resumed(tmp_path / "ledger", 1)
+    learner = PrivateArms.resume(accountant)
+    learner.select()
+    entries = accountant.ledger.entries
+    running = [e.token for e in entries if isinstance(e, SpendEntry)][-1]
+    ends = [e.stop for e in entries if isinstance(e, PhaseEntry) and e.token == running]
+    assert ends[-1:] == [learner.clock_ + len(learner.coming_)]
+
+
 def resumed_closed(accountant: Any, path: Path) -> JointAccountant[Any]:
     die(accountant)
     return resumed(path, 9)
@@ -253,7 +278,7 @@ def test_whoever_comes_three_times_pays_three_times_as_much(budget: Any, std: fl
 @pytest.mark.parametrize("rule", [Rule(3, per_batch=1), Rule(3, pooled=True)])
 def test_rules_that_count_within_batches_are_refused(rule: Rule) -> None:
     accountant = joint(90, people=People.memory(rule))
-    with pytest.raises(ValueError, match="where a phase ends is not known beforehand"):
+    with pytest.raises(ValueError, match="the ends of phases follow from what is released"):
         PrivateArms(3).start(accountant)
     assert not accountant.begun
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,21 @@ def test_a_parquet_log(tmp_path: Path) -> None:
     code, told = said("arms", "--data", path, *more)
     assert code == BAD_INPUT
     assert "row 2: the arm, column 'shown', is 9" in told
+
+
+def test_nothing_public_tells_whether_rewards_could_be_used(tmp_path: Path) -> None:
+    found = []
+    for reward in ("1", "x", "7"):  # in a test no arm differs from another
+        folder = tmp_path / reward
+        folder.mkdir()
+        path = log(folder / "log.csv", [[arm, reward, whose] for arm, _, whose in lines()])
+        code, told = said("test", *words(path), "--out", folder / "out")
+        public, _, _ = told.replace(str(folder), "").partition("for the operator only:")
+        files = {each.name for each in (folder / "out" / "public").iterdir()}
+        names = re.sub(r"\S*\d\S*", "#", public)
+        found.append((code, names, files, results(folder / "out")["visitors"]))
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] == 0
 
 
 def test_who_is_compared_came_at_the_same_time_in_either_order() -> None:
