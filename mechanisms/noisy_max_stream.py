@@ -171,9 +171,7 @@ class NoisyMaxStream:
             AdjacencyError: the token is for another neighbour relation.
             TokenError: see `Token.spend`.
         """
-        if len(token.users) > self.horizon:
-            raise HorizonError(f"users = {token.users!r} exceed horizon = {self.horizon}")
-        return NoisyMaxPicks(self, token)
+        return NoisyMaxPicks(self.for_last(token.users), token)
 
 
 def _loss(

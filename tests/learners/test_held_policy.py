@@ -80,19 +80,6 @@ def test_the_default_hold_follows_from_the_noise(budget: Any, hold: int) -> None
     assert learner._accountant.spent() == budget
 
 
-def test_blocks_single_users_and_null_rewards_are_told_alike() -> None:
-    crowd = Crowd(MEANS, 200)
-    single, block, missing = (started(Greedy(), 200, missing=0.25) for _ in range(3))
-    crowd.one_by_one(single, 200, lambda user, reward: None if user % 4 == 0 else reward)
-    crowd.one_by_one(missing, 200, lambda user, reward: 0.25 if user % 4 == 0 else reward)
-    crowd.rewards[::4] = np.nan
-    crowd.play(block, 7)
-    crowd.play(block, 200)
-    assert single.policy_.told == block.policy_.told == missing.policy_.told
-    assert single.public_state() == block.public_state()
-    assert block.private_counts_.null == single.private_counts_.null == 50
-
-
 def test_mabwiser_and_river_fit_as_they_are() -> None:
     mab = pytest.importorskip("mabwiser.mab")
     bandit = pytest.importorskip("river.bandit")

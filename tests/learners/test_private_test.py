@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from resuming import die
 
-from privlearn.accountants import CentralAccountant, JointAccountant
+from privlearn.accountants import JointAccountant
 from privlearn.errors import ProvenanceError
 from privlearn.learners import PrivateTest
 from privlearn.learners.e_process import BlockNoise, EProcess, Pairs, tilts
 from privlearn.ledger import Ledger
-from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP
+from privlearn.losses.budgets import ZCDP, Currency, PureDP
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.people import People
 from privlearn.values.participation import Participation
@@ -116,29 +116,6 @@ def test_what_was_decided_stays() -> None:
     assert test.interval()[1] < 0 or np.isnan(test.interval()).all()
 
 
-def test_one_by_one_is_the_same_as_many_and_null_counts_as_the_lowest_reward() -> None:
-    rewards = np.random.default_rng(3).random(700) * 4 - 2
-    unusable = {5: None, 6: math.nan, 7: 2.1, 8: -2.1, 9: "much", 10: [1.0]}
-    states = []
-    for as_lowest in (False, True):
-        test = begun(PrivateTest(reward_range=(-2, 2), random_state=2), 700)
-        for user in range(700):
-            test.assign()
-            lowest: Any = -2.0 if as_lowest else unusable.get(user)
-            test.observe(lowest if user in unusable else float(rewards[user]))
-        states.append(test.public_state())
-    assert test.private_counts_.rows == 700
-    many = begun(PrivateTest(reward_range=(-2, 2), random_state=2), 700)
-    rewards[list(unusable)] = np.nan
-    left = iter(rewards)
-    for users in (300, 400):
-        many.play(users, lambda arms: [next(left) for _ in arms])
-    states.append(many.public_state())
-    assert states[0] == states[1] == states[2]
-    low, high = many.interval()
-    assert -4 <= low < high <= 4
-
-
 def test_a_resumed_test_has_the_same_coins_and_the_same_evidence(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     accountant = JointAccountant(
@@ -208,14 +185,3 @@ def test_persons_who_return_need_the_coin_and_pay_for_their_visits() -> None:
     assert "coins are fair" in str(test.decision_)
     with pytest.raises(ValueError, match="assume='coin'"):
         test.interval()
-
-
-def test_gaussian_budgets_and_central_accountants_do() -> None:
-    for budget in (ZCDP("0.5"), GaussianDP.from_mu_squared(1)):
-        accountant = CentralAccountant(
-            budget, users=range(2_000), ledger=Ledger.memory(), noise=NoiseSource.simulation(1)
-        )
-        test = PrivateTest(rate_at_most=0.5, random_state=1).start(accountant)
-        test.play(2_000, earning(0.3, 0.6))
-        assert test.decision_ is not None
-        assert test.decision_.wins == (1,)
