@@ -40,6 +40,7 @@ from privlearn.losses import BoundedRangeLoss, Loss, PureLoss, VisitsLoss, ZCDPL
 from privlearn.losses.budgets import B, Currency, check_currency
 from privlearn.losses.minimum import least
 from privlearn.mechanisms.exact_choices import Picks
+from privlearn.mechanisms.least_noise import least_that_fits
 from privlearn.mechanisms.noisy_max import ReportNoisyMax, choice_grid, largest_scores
 from privlearn.mechanisms.prefix_sums import stated_rule
 from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
@@ -141,15 +142,11 @@ class NoisyMaxBatches:
         def fits(loss: Loss) -> bool:
             return budget.covers(budget.price(loss))
 
-        largest = spread * moves.largest
-        low, high = math.log(largest) - 6.0, math.log(largest)
-        while not fits(moves.roughly(spread, math.exp(high), adjacency)):
-            low, high = high, high + 6.0
-        while high - low > 1e-7:
-            middle = (low + high) / 2
-            enough = fits(moves.roughly(spread, math.exp(middle), adjacency))
-            low, high = (low, middle) if enough else (middle, high)
-        scale = math.exp(high)
+        def roughly(logarithm: float) -> bool:
+            return fits(moves.roughly(spread, math.exp(logarithm), adjacency))
+
+        largest = math.log(spread * moves.largest)
+        scale = math.exp(least_that_fits(largest - 6.0, largest, roughly, 1e-7))
         while not fits(moves.loss(Fraction(spread), scale, adjacency)):
             scale *= 1 + 1e-7
         return cls(vertices, clip, scale, batches, heavy, grown, adjacency, participation)

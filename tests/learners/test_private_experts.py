@@ -278,7 +278,11 @@ def test_policies_are_handed_in_again(tmp_path: Path) -> None:
         ({"n_actions": 2}, ValueError, "n_actions = 2: is for policies"),
         ({"policies": [never] * 3, "dim": 2}, ValueError, "n_actions = None: is for policies"),
         ({"policies": [never], "n_actions": 2, "dim": 2}, ValueError, "1 functions for n_exp"),
-        ({"policies": [1, 2, 3], "n_actions": 2, "dim": 2}, TypeError, "must be a list of functions"),
+        (
+            {"policies": [1, 2, 3], "n_actions": 2, "dim": 2},
+            TypeError,
+            "must be a list of functions",
+        ),
     ],
 )
 def test_public_mistakes_are_errors_before_anything_is_spent(
