@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arm_users import Crowd, joint
+from arm_users import Crowd, joint, resumed
 from resuming import die
 
 from privlearn import Adjacency
-from privlearn.accountants import JointAccountant, LocalAccountant
+from privlearn.accountants import LocalAccountant
 from privlearn.errors import LedgerError, ProvenanceError
 from privlearn.learners import PrivateArms
 from privlearn.learners.arm_policies import imed_arm
-from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.noise import NoiseSource
 
@@ -35,7 +34,7 @@ def phases(learner: Any) -> list[tuple[int, float]]:
 def test_it_shows_the_best_arm_more_and_more_often(budget: Any, most: float) -> None:
     regrets = []
     for seed in range(8):
-        accountant = joint(5000, budget, noise=NoiseSource.simulation(100 + seed))
+        accountant = joint(5000, budget, 100 + seed)
         learner = Crowd(MEANS, 5000, 100 + seed).play(PrivateArms(3).start(accountant), 5000)
         regrets.append(float(learner.pulls_ @ (0.6 - np.array(MEANS))))
         assert learner.best_arm_ == 1
@@ -50,7 +49,7 @@ def test_after_a_change_only_memory_finds_the_new_best_arm() -> None:
     for memory in (None, 2000):
         total = 0.0
         for seed in range(4):
-            accountant = joint(6000, noise=NoiseSource.simulation(seed))
+            accountant = joint(6000, seed=seed)
             learner = PrivateArms(2, memory=memory).start(accountant)
             Crowd([0.6, 0.4], 6000, seed).play(learner, 3000)
             before = learner.pulls_
@@ -97,18 +96,11 @@ def test_imed_weighs_what_is_known_against_what_it_would_cost() -> None:
 # Kills --------------------------------------------------------------------------------------------
 
 
-def resumed(path: Path, seed: int) -> JointAccountant[Any]:
-    return JointAccountant.resume(path, noise=NoiseSource.simulation(seed))
-
-
 def test_a_phase_lasts_as_long_after_a_kill_and_a_second_one_changes_nothing(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "ledger"
-    noise = NoiseSource.simulation(0)
-    accountant: Any = JointAccountant(
-        PureDP(1), users=range(200), ledger=Ledger.create(path), noise=noise
-    )
+    accountant = joint(200, path=path)
     learner = Crowd(MEANS, 200).play(PrivateArms(3).start(accountant), 20)
     state = learner.public_state()
     for seed in (1, 2):

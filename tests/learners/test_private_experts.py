@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arm_users import joint, resumed
 from resuming import die
 
-from privlearn.accountants import CentralAccountant, JointAccountant, audit
+from privlearn.accountants import CentralAccountant, audit
 from privlearn.errors import CurrencyError, LedgerError, ProvenanceError, RowLocalityError
 from privlearn.learners import PrivateExperts
 from privlearn.learners.expert_blocks import block_ends, fading
-from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 from privlearn.noise import NoiseSource
 from privlearn.people import People
@@ -21,12 +21,6 @@ from privlearn.rows.domains import Array
 from privlearn.values.participation import Participation as Rule
 
 MEANS = np.array([0.6, 0.3, 0.5])
-
-
-def joint(users: int, budget: Any = None, seed: int = 0, **more: Any) -> JointAccountant[Any]:
-    noise = NoiseSource.simulation(seed)
-    cap = PureDP(1) if budget is None else budget
-    return JointAccountant(cap, users=range(users), noise=noise, **more)
 
 
 def table(users: int, means: Array = MEANS, seed: int = 0) -> Array:
@@ -167,13 +161,7 @@ def test_the_policy_of_the_least_losses_serves_everybody() -> None:
     assert block.expert_ == 1
     last = block.batches_[-1].start
     assert shown[last:] == by_sign(contexts[last:]).tolist()
-    single = contextual([never, by_sign, odd])
-    for user in range(240):
-        action = single.select(contexts[user])
-        assert action == shown[user]
-        single.observe(losses[user])
-    assert single.public_state() == block.public_state()
-    accountant: Any = single._accountant
+    accountant: Any = block._accountant
     entries = accountant.ledger.entries
     named = [name for e in entries if e.entry == "functions" for name in e.names]
     assert any("odd" in name for name in named), "trusted code stands in the ledger"
@@ -215,14 +203,12 @@ def test_policies_that_look_at_other_rows_are_found_out() -> None:
 
 def test_after_a_kill_the_expert_stays_until_enough_is_known_again(tmp_path: Path) -> None:
     path, losses = tmp_path / "ledger", table(4000)
-    accountant: Any = JointAccountant(
-        ZCDP(1), users=range(4000), ledger=Ledger.create(path), noise=NoiseSource.simulation(0)
-    )
+    accountant = joint(4000, ZCDP(1), path=path)
     learner = PrivateExperts(3).start(accountant)
     followed = played(learner, losses, 1950)
     assert followed[-1] == 1
     die(accountant)
-    accountant = JointAccountant.resume(path, noise=NoiseSource.simulation(1))
+    accountant = resumed(path)
     learner = PrivateExperts.resume(accountant)
     assert learner.expert_ == 1
     drawn = learner.redraws_
@@ -236,7 +222,7 @@ def test_after_a_kill_the_expert_stays_until_enough_is_known_again(tmp_path: Pat
     assert at >= ends[1], "not by the first draw of new sums"
     assert set(followed[-200:]) == {0}
     die(accountant)
-    accountant = JointAccountant.resume(path, noise=NoiseSource.simulation(2))
+    accountant = resumed(path, 2)
     with pytest.raises(LedgerError, match="n_experts = 4: the learner was begun with 3"):
         PrivateExperts(4).start(accountant)
 
@@ -244,16 +230,14 @@ def test_after_a_kill_the_expert_stays_until_enough_is_known_again(tmp_path: Pat
 def test_policies_are_handed_in_again(tmp_path: Path) -> None:
     contexts, losses = users(240)
     path, numbers = tmp_path / "ledger", np.arange(240.0)[:, None]
-    accountant: Any = JointAccountant(
-        PureDP(3), users=range(240), ledger=Ledger.create(path), noise=NoiseSource.simulation(0)
-    )
+    accountant = joint(240, PureDP(3), path=path)
     policies = [never, by_sign, odd]
     made = PrivateExperts(3, policies=policies, n_actions=2, dim=2, first_block=12)
     learner = made.start(accountant)
     learner.play(contexts[:100], respond_to(losses, []), numbers[:100])
     state = learner.public_state()
     die(accountant)
-    accountant = JointAccountant.resume(path, noise=NoiseSource.simulation(1))
+    accountant = resumed(path)
     with pytest.raises(TypeError, match="must be given policies"):
         PrivateExperts.resume(accountant)
     learner = PrivateExperts.resume(accountant, policies=policies)

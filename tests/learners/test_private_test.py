@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arm_users import joint, resumed
 from resuming import die
 
-from privlearn.accountants import JointAccountant
 from privlearn.errors import ProvenanceError
 from privlearn.learners import PrivateTest
 from privlearn.learners.e_process import BlockNoise, EProcess, Pairs, tilts
-from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP, Currency, PureDP
-from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
+from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.people import People
 from privlearn.values.participation import Participation
 
@@ -24,14 +23,7 @@ from privlearn.values.participation import Participation
 def begun(
     test: PrivateTest, users: int = 3_000, budget: Currency | None = None, **options: Any
 ) -> PrivateTest:
-    accountant = JointAccountant(
-        budget or PureDP(1),
-        users=range(users),
-        ledger=Ledger.memory(),
-        noise=NoiseSource.simulation(5),
-        **options,
-    )
-    return test.start(accountant)
+    return test.start(joint(users, budget, 5, **options))
 
 
 def earning(*means: float, seed: int = 0) -> Any:
@@ -118,17 +110,12 @@ def test_what_was_decided_stays() -> None:
 
 def test_a_resumed_test_has_the_same_coins_and_the_same_evidence(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    accountant = JointAccountant(
-        PureDP(1),
-        users=range(2_000),
-        ledger=Ledger.create(path),
-        noise=NoiseSource.simulation(5),
-    )
-    test = PrivateTest(3, random_state=1).start(accountant)
+    accountant = joint(2_000, seed=5, path=path)
+    test = PrivateTest(3).start(accountant)
     test.play(1_000, earning(0.2, 0.5, 0.2))
     before = test.public_state()
     die(accountant)
-    again = PrivateTest.resume(JointAccountant.resume(path, noise=NoiseSource.simulation(6)))
+    again = PrivateTest.resume(resumed(path, 6))
     assert again.public_state() | {"clock": 0} == before | {"clock": 0}
     assert again.clock_ == before["phase"][0]
     again.play(2_000 - again.clock_, earning(0.2, 0.5, 0.2))
@@ -166,7 +153,7 @@ def test_coins_come_from_the_operating_system_unless_a_seed_is_given() -> None:
 def test_public_mistakes_are_named_before_anything_is_spent(
     given: dict[str, Any], users: int, words: str
 ) -> None:
-    accountant = JointAccountant(PureDP(1), users=range(users), ledger=Ledger.memory())
+    accountant = joint(users)
     with pytest.raises(ValueError, match=words):
         PrivateTest(**given).start(accountant)
     assert not accountant.begun

@@ -65,7 +65,7 @@ BAD += [[0.5, math.nan, 0.5], [0.5, 1.01, 0.5], [0.5, "x", 0.5], np.ones((3, 1))
 
 
 def started(name: str) -> Any:
-    return LEARNERS[name][0]().start(joint(USERS, ZCDP(5), noise=NoiseSource.simulation(2)))
+    return LEARNERS[name][0]().start(joint(USERS, ZCDP(5), 2))
 
 
 def sent(name: str, user: int) -> list[Any]:
