@@ -122,7 +122,7 @@ def interrupted(path: Path, way: str, at: int, patch: pytest.MonkeyPatch) -> boo
     return disk.left <= 0
 
 
-@pytest.mark.parametrize(("way", "step"), thinned([("writes", 7), ("syncs", 3), ("writes", 1)]))
+@pytest.mark.parametrize(("way", "step"), thinned([("writes", 7), ("syncs", 3), ("writes", 1)], 3))
 def test_phases_outlive_a_disk_that_fails_at_any_write(
     way: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
