@@ -54,7 +54,8 @@ class _Accountant(Issuing[B], Generic[B]):
     Args:
         budget: the cap for every user: a currency, or an (ε, δ) promise that is turned into one.
         users: the arrival indices this accountant protects.
-        ledger: where entries go; it must be new, or shared.  Only a simulation may leave it out.
+        ledger: where entries go: the path of a new file, or a `Ledger`, which must be new or
+            shared.  Only a simulation may leave it out.
         noise: default `NoiseSource.secure()`.  The accountant becomes its owner.
         currency: for an (ε, δ) budget, what to count in: ZCDP (default; takes every loss with a
             zCDP constant), GaussianDP (a larger budget, for Gaussian losses only) or Renyi (one
@@ -86,7 +87,7 @@ class _Accountant(Issuing[B], Generic[B]):
         budget: B | ApproxDP,
         *,
         users: range,
-        ledger: Ledger | None = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
         noise: NoiseSource | None = None,
         currency: type[B] | None = None,
         order_for: Loss | None = None,
@@ -120,7 +121,9 @@ class _Accountant(Issuing[B], Generic[B]):
         )
         if observer is not None and not source.simulated:
             raise ValueError("observer: a check needs NoiseSource.simulation(seed)")
-        book = ledger if ledger is not None else Ledger.memory()
+        book = Ledger.memory() if ledger is None else ledger
+        if isinstance(book, str | os.PathLike):  # made only now: a mistake above leaves no file
+            book = Ledger.create(book)
         news = News(opened.accountant)
         if book.shared:
             book.listen(news)

@@ -82,7 +82,7 @@ class LocalAccountant(_Accountant[B]):
         budget: B | ApproxDP,
         *,
         users: range,
-        ledger: Ledger | None = None,
+        ledger: Ledger | str | os.PathLike[str] | None = None,
         noise: NoiseSource | None = None,
         currency: type[B] | None = None,
         adjacency: Adjacency | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterable
 from fractions import Fraction
@@ -193,7 +194,7 @@ def opening_entry(
     *,
     trust: Trust,
     users: range,
-    ledger: Ledger | None,
+    ledger: Ledger | str | os.PathLike[str] | None,
     noise: NoiseSource,
     currency: type[Currency] | None,
     order_for: Loss | None,
@@ -221,11 +222,18 @@ def opening_entry(
     index = user_range(users=users)
     if ledger is None and not noise.simulated:
         raise ValueError(
-            "ledger: secure noise needs one that outlives the process, Ledger.create(path); "
-            "Ledger.memory(), which forgets what was spent, has to be asked for"
+            "ledger: secure noise needs one that outlives the process, such as the path of a new "
+            "file; Ledger.memory(), which forgets what was spent, has to be asked for"
         )
     check_registry(people)
-    before = () if ledger is None else ledger.opened
+    new_file = isinstance(ledger, str | os.PathLike)
+    book = ledger if isinstance(ledger, Ledger) else None
+    if book is None and ledger is not None and not new_file:
+        raise TypeError(
+            f"ledger = {ledger!r:.80}: must be the path of a new file, Ledger.create(path), "
+            "Ledger.memory() or another Ledger"
+        )
+    before = () if book is None else book.opened
     if before and not shared:
         raise LedgerError(
             "the ledger has entries: use resume(...) to go on with it, or shared=True for a "
@@ -234,13 +242,13 @@ def opening_entry(
     if adjacency is None:
         private = people is not None and people.rule.pattern == "private"
         adjacency = Adjacency.ZERO_OUT if private else Adjacency.REPLACE_ONE
-    durable = ledger is not None and ledger.durable
+    durable = new_file or (book is not None and book.durable)
     features: dict[str, Literal["critical", "optional"]] = {EXACT: "optional"}
     if people is not None:
         features[PARTICIPATION] = "critical"
     if durable:
         features[RESUME] = "critical"
-    elsewhere = ledger is not None and ledger.keeps_heads_elsewhere
+    elsewhere = book is not None and book.keeps_heads_elsewhere
     return OpenEntry(
         accountant=new_id({entry.accountant for entry in before}),
         software=f"privlearn {__version__}",

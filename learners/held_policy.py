@@ -163,8 +163,8 @@ class _Heard:
 class HeldPolicy(PhaseLearner):
     """Shows what any bandit policy without contexts chooses, each choice to several users.
 
-    ``HeldPolicy(MAB([0, 1, 2], LearningPolicy.UCB1()), n_arms=3)`` is all that MABWiser needs.  A
-    `PrivateArms` has two to four times less regret: it knows how much noise is in which mean.
+    ``HeldPolicy(MAB([0, 1, 2], LearningPolicy.UCB1()), n_arms=3)`` is all that MABWiser needs.
+    `PrivateArms` knows how much noise is in which mean; most have 1.5 to 5 times its regret.
     Policies that count successes, as those with Beta posteriors do, do not learn from means.
 
     Privacy: as of `PrivateArms`.

@@ -56,6 +56,24 @@ def two_ends(**named: Any) -> tuple[float, float]:
     return low, high
 
 
+def asked_once(respond: Callable[[Arms], ArrayLike]) -> Callable[[Arms, Arms], ArrayLike]:
+    """The users' side of turns and what they were shown, which asks nobody a second time.
+
+    Users who send nothing are told apart by their turn alone.  A call that fails would be made
+    again for each of them, and be answered by those who come next: all others would move up.
+    """
+    last = -1
+
+    def ask(turn: Arms, shown: Arms) -> ArrayLike:
+        nonlocal last
+        if turn[0] <= last:
+            raise ValueError("respond: failed when these users were asked")
+        last = int(turn[-1])
+        return respond(shown)
+
+    return ask
+
+
 class PhaseLearner(Served[Arms, Arms, Array]):
     """Shows each user one of K arms, and learns from noisy sums of rewards over public phases.
 
@@ -260,7 +278,8 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         Args:
             n: how many users.
             respond: the users' rewards, row by row: arms (m,) of some of the next users, in order
-                of arrival, to rewards (m,); NaN for none.
+                of arrival, to rewards (m,); NaN for none.  Nobody is asked twice: if it raises, all
+                m users have given none.
             people: under a rule of participation, and only then, n ids, as `select` takes them.
 
         Raises:
@@ -276,7 +295,7 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         def arrive(part: slice) -> Arms:
             return np.arange(first + part.start, first + part.stop)
 
-        answer = Calls(lambda turn, arms: respond(arms), (respond,))
+        answer = Calls(asked_once(respond), (respond,))
         self._play(arrive, np.zeros(n, dtype=bool), self._hearing(answer), who)
 
     def _policy(self, visit: tuple[Arms, Arms]) -> Arms:

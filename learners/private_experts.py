@@ -27,7 +27,7 @@ from privlearn.learners.contextual import Arms, Visitor, usable_contexts
 from privlearn.learners.expert_blocks import block_ends, fading
 from privlearn.learners.inputs import block_of, rows_of
 from privlearn.learners.participation import NOT_GIVEN, PersonId, given, rule_of
-from privlearn.learners.phases import two_ends
+from privlearn.learners.phases import asked_once, two_ends
 from privlearn.learners.served import Mask
 from privlearn.learners.successive_streams import SuccessiveStreams
 from privlearn.losses.budgets import PureDP
@@ -344,11 +344,10 @@ class PrivateExperts(BatchLearner):
             return turns if own is None else Visitor(own[0][part], turns, own[1][part])
 
         def answer(visitor: Any, shown: Arms) -> Any:
-            if own is None:
-                return respond(copied(shown))
             return respond(*copied((visitor, shown)))
 
-        self._play(arrive, void, self._hearing(Calls(answer, (respond,))), who)
+        heard = asked_once(lambda shown: respond(copied(shown))) if own is None else answer
+        self._play(arrive, void, self._hearing(Calls(heard, (respond,))), who)
 
     def _sent(self, context: Any = None, revenues: Any = None) -> Any:
         if revenues is not None:

@@ -246,7 +246,7 @@ def _checked(signs: Signs | None, users: int, outputs: int) -> NDArray[np.int64]
     if signs.shape != (users, outputs):
         raise ValueError(f"signs of shape {signs.shape}: must be {(users, outputs)}")
     kept = signs.astype(np.int64)
-    sizes = np.abs(kept)
-    if sizes.max(initial=0) > 1 or sizes.sum(axis=1).max(initial=0) > 1:
+    inside = (kept >= -1) & (kept <= 1)  # the size of −2⁶³ is no int64
+    if not inside.all() or np.count_nonzero(kept, axis=1).max(initial=0) > 1:
         raise ValueError("signs: must be -1, 0 or 1, and at most one in a row may not be 0")
     return kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,6 @@ from privlearn.learners.private_test import PrivateTest
 from privlearn.runs.arm_configs import SIMULATED, ABTestConfig
 from privlearn.runs.arms import Found, Source, finite, run_on_log
 from privlearn.runs.common import Outcome, Progress
-
-_FAR: Final = 0.1
-"""Of the log, between visitors who are compared."""
 
 
 def run_test(
@@ -34,17 +31,7 @@ def run_test(
             random_state=config.seed if config.data == SIMULATED else None,
         )
 
-    return run_on_log(config, out, progress, make, _compared, even=True, resume=resume)
-
-
-def _warnings(source: Source) -> list[str]:
-    if source.apart <= _FAR:
-        return []
-    return [
-        f"warning: the log did not show its arms alike often, so that those who are compared came "
-        f"up to {source.apart:.0%} of the log apart; if means changed meanwhile, for all arms "
-        "alike, that may look like a difference"
-    ]
+    return run_on_log(config, out, progress, make, _compared, grouped=True, resume=resume)
 
 
 def _compared(learner: Any, source: Source) -> Found:
@@ -56,7 +43,7 @@ def _compared(learner: Any, source: Source) -> Found:
     evidence, chances = np.atleast_1d(learner.e_value_), np.atleast_1d(learner.p_value_)
     ends = np.reshape(learner.interval(), (-1, 2)) if learner.assume == "iid" else None
     sure = f"{1 - learner.alpha:.4g}"
-    lines, values = _warnings(source), []
+    lines, values = [], []
     for place, name in enumerate(others):
         way = ways.get(place + 1)
         found = (

@@ -30,6 +30,9 @@ RANDOMISED: Final = (
 )
 _HEADER: Final = 2  # The line of a CSV file that row 0 stands in
 _SHOWN: Final = 40  # Characters of a cell in a message
+_STRETCH: Final = 128
+"""Lines of each arm that a group of a test is drawn from, if arms were shown alike often."""
+_COINS: Final = 0x10C5
 _ODD: Final = "a cell of it is blank or a number, so that it may be somebody's row"
 
 
@@ -81,7 +84,7 @@ class ArmLog:
     @property
     def visitors(self) -> int:
         """How many there are at most; public."""
-        return len(self.arms)
+        return sum(map(len, self._lines))
 
     def runs_out_of(self, arms: Arms) -> str | None:
         """The arm that more visitors are to be shown than are left; public."""
@@ -109,17 +112,28 @@ class ArmLog:
         ]
         return Visitors(self.rewards[rows], rows, whose, told)
 
-    @property
-    def compared(self) -> int:
-        """How many there are at most, if arms are shown alike often; public."""
-        return len(self.names) * min(map(len, self._lines))
+    def group(self) -> None:
+        """Leaves as many lines of each arm as of the others, of every stretch of lines.
 
-    @property
-    def apart(self) -> float:
-        """How far lines of different arms in the same place are apart, of the log; public."""
-        most = min(map(len, self._lines))
-        places = np.array([lines[:most] for lines in self._lines])
-        return float(np.ptp(places, axis=0).max()) / len(self.arms)
+        They come in an order that public coins draw.  Given which lines then are a group, all
+        orders of its arms are alike, as arms were drawn at random; so what changes with time looks
+        like no difference between arms (docs/proofs.md, "A/B tests").
+        """
+        coins, size = np.random.default_rng(_COINS), _STRETCH * len(self.names)
+        ends = [*range(size, len(self.arms), size)]
+        kept: list[list[NDArray[np.int64]]] = [[] for _ in self.names]
+        for parts in zip(
+            *(np.split(lines, np.searchsorted(lines, ends)) for lines in self._lines), strict=True
+        ):
+            most = min(map(len, parts))
+            for own, part in zip(kept, parts, strict=True):
+                own.append(coins.permutation(part)[:most])
+        self._lines = [np.concatenate(own) for own in kept]
+        if not self.visitors:
+            raise DataError(
+                f"arms: no {size:,} lines in a row have all of {', '.join(self.names)}, so that "
+                "there is nothing to compare; they must have been shown at the same time"
+            )
 
     def by_arm(self) -> dict[str, Array]:
         """Rewards of each arm's lines, NaN where there is none that can be used; private."""
@@ -147,15 +161,8 @@ class SimulatedVisitors:
         uniforms = np.random.default_rng(seed).random(horizon)
         return cls(config.names(), np.array(config.simulated_means()), uniforms)
 
-    @property
-    def compared(self) -> int:
-        """As `ArmLog.compared`."""
-        return self.visitors
-
-    @property
-    def apart(self) -> float:
-        """0: they are all alike."""
-        return 0.0
+    def group(self) -> None:
+        """Nothing: they are all alike."""
 
     def begin(self, shown: Arms) -> None:
         """As `ArmLog.begin`."""

@@ -104,7 +104,7 @@ def run_on_log(
     make: Callable[[], PhaseLearner],
     found_of: Callable[[Any, Source], Found],
     *,
-    even: bool = False,
+    grouped: bool = False,
     resume: bool,
 ) -> Outcome:
     """Serves the visitors of a log, or simulated ones, by a learner in phases.
@@ -113,10 +113,12 @@ def run_on_log(
         config, out, progress, resume: of the run.
         make: the learner, not started.
         found_of: what it has learned, and from whom.
-        even: whether it shows all arms alike often.
+        grouped: whether it compares arms, and shows all alike often.
     """
     source = source_of(config)
-    users = config.horizon or (source.compared if even else source.visitors)
+    if grouped:
+        source.group()
+    users = config.horizon or source.visitors
     check_registry(config, out, resume=resume)
     _rehearse(config, users, make())
     folders = Folders.create(out, config, resume=resume)

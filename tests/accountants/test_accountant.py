@@ -300,7 +300,7 @@ def test_a_check_tape_needs_simulation_noise() -> None:
 
 
 def test_secure_noise_asks_for_a_ledger_that_lasts(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"Ledger.create\(path\)"):
+    with pytest.raises(ValueError, match="the path of a new file"):
         CentralAccountant(ZCDP(1), users=USERS)
     CentralAccountant(ZCDP(1), users=USERS, ledger=Ledger.create(tmp_path / "ledger.db")).close()
 
@@ -429,3 +429,17 @@ def test_a_ledger_of_format_1_does_not_say_that_functions_were_named() -> None:
     assert "which neither named nor checked them" in texts[0]
     assert "spot-checked" not in texts[0]
     assert "spot-checked on every block, but for the users' answers" in texts[1]
+
+
+def test_a_ledger_may_be_named_by_the_path_of_a_new_file(tmp_path: Path) -> None:
+    path = tmp_path / "new.db"
+    with pytest.raises(BudgetError, match="must be above zero"):
+        CentralAccountant(ZCDP(0), users=range(5), ledger=path)
+    assert not path.exists()  # a mistake leaves no file behind
+    accountant = CentralAccountant(ZCDP(1), users=range(5), ledger=str(path))
+    accountant.close()
+    assert [record.body["entry"] for record in read_records(path)] == ["open", "close"]
+    with pytest.raises(LedgerError, match="never overwritten"):
+        CentralAccountant(ZCDP(1), users=range(5), ledger=path)
+    with pytest.raises(TypeError, match="ledger = 3: must be the path of a new file"):
+        CentralAccountant(ZCDP(1), users=range(5), ledger=3)  # type: ignore[arg-type]

@@ -365,7 +365,7 @@ def test_parametrized_checks_of_a_mechanism(pytester: pytest.Pytester) -> None:
         """
     )
     result = run(pytester, "-rfs")
-    result.assert_outcomes(passed=20 + 19, skipped=6, failed=1)
+    result.assert_outcomes(passed=20 + 19, skipped=8, failed=1)
     result.stdout.fnmatch_lines(
         ["FAILED *test_too_much_claimed?check_exact_divergence?*", "SKIPPED * no stream"]
     )

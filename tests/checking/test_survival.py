@@ -13,10 +13,17 @@ import pytest
 from privlearn import Ball, Rows
 from privlearn.accountants import CentralAccountant
 from privlearn.checking import Survival, assert_survives, generated_pairs
-from privlearn.checking.replay.protocols import examples
+from privlearn.checking.replay.protocols import examples, pulled
 from privlearn.contract.protocols import Plan
 from privlearn.errors import BudgetError, CheckError, SurvivalError
-from privlearn.learners import DPMNL, DPTOFW, OnePassNewtonMNL
+from privlearn.learners import (
+    DPMNL,
+    DPTOFW,
+    OnePassNewtonMNL,
+    PrivateArms,
+    PrivateExperts,
+    PrivateTest,
+)
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise
@@ -359,3 +366,25 @@ def test_learners_of_the_package_pass() -> None:
         deaths=3,
     )
     assert found.compared
+
+
+@pytest.mark.parametrize(
+    ("make", "users", "learned", "losses"),
+    [
+        (partial(PrivateArms, 3, first_phase=3), 50, lambda arms: arms.means_, None),
+        (partial(PrivateTest, random_state=3), 110, lambda test: test.e_value_, None),
+        (partial(PrivateExperts, 3, first_block=10), 50, lambda experts: experts.redraws_, 3),
+    ],
+)
+def test_arms_tests_and_experts_survive(
+    make: Callable[[], Any], users: int, learned: Callable[[Any], Any], losses: int | None
+) -> None:
+    (data, _), *_ = generated_pairs(1, 2, n_items=3, dim=2, users=users)
+    found = assert_survives(
+        lambda accountant: make().start(accountant),
+        data,
+        learned=learned,
+        protocol=pulled(contexts=False, losses=losses),
+        deaths=5,
+    )
+    assert found.compared > 1

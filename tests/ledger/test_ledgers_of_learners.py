@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -96,11 +97,12 @@ def rewritten(entries: Entries) -> list[Record]:
     return chained([body for body, _ in entries], {i: ext for i, (_, ext) in enumerate(entries)})
 
 
-@pytest.mark.parametrize(
-    ("name", "seed"), thinned([(name, seed) for seed in range(2) for name in LEARNERS], 6)
-)
+CASES = [("arms", 0, 5), *((name, seed, 1) for seed in range(2) for name in LEARNERS)]
+
+
+@pytest.mark.parametrize(("name", "seed", "step"), thinned(CASES, len(CASES)))
 def test_a_learners_ledger_is_sound_and_no_lie_about_its_phases_is(
-    name: str, seed: int, tmp_path: Path, verifier: ModuleType
+    name: str, seed: int, step: int, tmp_path: Path, verifier: ModuleType
 ) -> None:
     records = left_by(name, seed, tmp_path / "ledger.db")
     assert certify(records).problems == []
@@ -108,13 +110,13 @@ def test_a_learners_ledger_is_sound_and_no_lie_about_its_phases_is(
     entries: Entries = [(dict(record.body), dict(record.ext)) for record in records]
     if name == "experts":
         return
-    tried = 0
     assert certify(rewritten(entries)).problems == []
-    for number, (what, told) in enumerate(lies(entries)):
+    tried = 0
+    for number, (what, told) in enumerate(islice(lies(entries), None, None, step)):
         written = rewritten(told)
         file = tmp_path / f"{number}.jsonl"
         write_export(file, written)
         assert certify(written).problems, what
         assert verifier.verify(file)["problems"], what
         tried += 1
-    assert tried > 40
+    assert tried > 40 // step

@@ -125,6 +125,7 @@ def test_all_phases_cost_what_one_sum_does() -> None:
         (None, ValueError),
         (np.ones((3, 2), dtype=np.int8), ValueError),  # a row in both sums
         (np.full((3, 2), [2, 0]), ValueError),
+        (np.full((3, 2), [-(2**63), 0]), ValueError),  # of which int64 has no size
         (np.ones((2, 2), dtype=np.int8), ValueError),
         (np.eye(3, 2), TypeError),
         ([[1, 0]] * 3, TypeError),
