@@ -28,7 +28,6 @@ from privlearn.learners.participation import (
     PersonId,
     given,
     one_row_budget,
-    rule_of,
 )
 from privlearn.learners.planned_phases import PlannedPhases
 from privlearn.learners.served import Mask, Served
@@ -134,12 +133,7 @@ class PhaseLearner(Served[Arms, Arms, Array]):
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
-        users, rule = accountant.users, rule_of(accountant)
-        if rule is not None and rule.batched:
-            raise ValueError(
-                f"{rule}: counts visits within public batches, and where a phase ends is not known "
-                "beforehand; leave per_batch and pooled out"
-            )
+        users = accountant.users
         domain = Box(-self.missing, 1 - self.missing, 1)
         self._mechanism = mechanism = self._fixed(
             "sum",

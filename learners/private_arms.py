@@ -92,7 +92,8 @@ class PrivateArms(PhaseLearner):
         return np.full(len(turn), self._arm)
 
     def _phase_length(self) -> int:
-        users = max(self._first, math.floor((self.growth - 1) * int(self._pulls[self._arm])))
+        grown = (self.growth - 1) * int(self._pulls[self._arm])
+        users = max(self._first, math.floor(min(grown, len(self._board.users))))
         return users if self._longest is None else min(users, self._longest)
 
     def _learned(self, users: range, total: Array) -> None:

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from arm_users import Crowd, joint, resumed
-from resuming import die
+from resuming import die, killed_at
 
 from privlearn import Adjacency
 from privlearn.accountants import LocalAccountant
 from privlearn.errors import LedgerError, ProvenanceError
 from privlearn.learners import PrivateArms
 from privlearn.learners.arm_policies import imed_arm
+from privlearn.ledger.entries import PhaseEntry, SpendEntry
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.noise import NoiseSource
 
@@ -59,8 +60,10 @@ def test_after_a_change_only_memory_finds_the_new_best_arm() -> None:
     assert regrets[2000] < regrets[None] / 2
 
 
-def test_what_an_arm_rests_on_is_the_inverse_variance_of_its_phases() -> None:
-    learner = PrivateArms(2, reward_range=(-1.0, 3.0)).start(joint(400, PureDP("1/2")))
+@pytest.mark.parametrize("delay", [0, 3])
+def test_what_an_arm_rests_on_is_the_inverse_variance_of_its_phases(delay: int) -> None:
+    learner = PrivateArms(2, reward_range=(-1.0, 3.0), delay=delay)
+    learner.start(joint(400, PureDP("1/2")))
     shown: list[int] = []
 
     def respond(arms: Any) -> Any:
@@ -68,18 +71,20 @@ def test_what_an_arm_rests_on_is_the_inverse_variance_of_its_phases() -> None:
         return np.where(arms == 1, 3.0, 1.0)
 
     learner.play(400, respond)
-    information, weighed, first = np.zeros(2), np.zeros(2), 0
+    information, weighed, pulls, first = np.zeros(2), np.zeros(2), np.zeros(2), 0
     for stop, value in phases(learner):
-        m, arm = stop - first, shown[first]
-        assert shown[first:stop] == [arm] * m
+        m, arm = stop - first - delay, shown[first]
+        assert shown[first:stop] == [arm] * (stop - first)
         weight = 1 / (0.25 / m + 8 / m**2)
         information[arm] += weight
         weighed[arm] += weight * (value / m + 0.5)
+        pulls[arm] += m
         first = stop
-    assert phases(learner)[0][0] == math.ceil(2 * math.sqrt(8))
+    assert phases(learner)[0][0] == math.ceil(2 * math.sqrt(8)) + delay
     np.testing.assert_allclose(learner.stds_, 4 / np.sqrt(information), rtol=1e-3)
     np.testing.assert_allclose(learner.means_, -1 + 4 * weighed / information, rtol=1e-3)
-    assert learner.pulls_.tolist() == np.bincount(shown).tolist()
+    assert learner.pulls_.tolist() == pulls.tolist()
+    assert learner.shown_.tolist() == np.bincount(shown).tolist()
 
 
 def test_imed_weighs_what_is_known_against_what_it_would_cost() -> None:
@@ -113,6 +118,22 @@ def test_a_phase_lasts_as_long_after_a_kill_and_a_second_one_changes_nothing(
     die(accountant)
     with pytest.raises(LedgerError, match="n_arms = 4: the learner was begun with 3"):
         PrivateArms(4).start(resumed(path, 9))
+
+
+@pytest.mark.parametrize("entry", range(5, 10))
+def test_whoever_comes_after_a_kill_is_in_a_phase_that_stands_in_the_ledger(
+    entry: int, tmp_path: Path
+) -> None:
+    accountant: Any = joint(200, path=tmp_path / "ledger")
+    with killed_at(accountant, entry, written=True):
+        Crowd(MEANS, 200).play(PrivateArms(3).start(accountant), 200)
+    accountant = resumed(tmp_path / "ledger")
+    learner = PrivateArms.resume(accountant)
+    learner.select()
+    entries = accountant.ledger.entries
+    running = [e.token for e in entries if isinstance(e, SpendEntry)][-1]
+    ends = [e.stop for e in entries if isinstance(e, PhaseEntry) and e.token == running]
+    assert ends[-1:] == [learner.clock_ + len(learner.coming_)]
 
 
 # Prices and refusals ------------------------------------------------------------------------------

@@ -164,7 +164,8 @@ def test_the_policy_of_the_least_losses_serves_everybody() -> None:
     accountant: Any = block._accountant
     entries = accountant.ledger.entries
     named = [name for e in entries if e.entry == "functions" for name in e.names]
-    assert any("odd" in name for name in named), "trusted code stands in the ledger"
+    for role in ("serve", "map_rows"):  # trusted code stands in the ledger, and is checked
+        assert any(name.startswith(role) and "odd" in name for name in named), named
 
 
 def test_a_policy_that_misbehaves_costs_one_user_and_nobody_else_notices() -> None:
@@ -189,6 +190,21 @@ def test_a_policy_that_misbehaves_costs_one_user_and_nobody_else_notices() -> No
             assert action == user % 2, "in turn, where there is no context"
         single.observe(losses[user])
     assert single.public_state() == block.public_state()
+
+
+def test_a_policy_that_writes_to_contexts_changes_them_for_no_other() -> None:
+    def writes(contexts: Array) -> Any:
+        contexts[:] = -1.0
+        return never(contexts)
+
+    contexts, losses = users(240)
+    shown: list[list[int]] = []
+    for first in (never, writes):
+        shown.append([])
+        learner = contextual([first, by_sign, never])
+        learner.play(contexts, respond_to(losses, shown[-1]), np.arange(240.0)[:, None])
+        assert learner.expert_ == 1
+    assert shown[0] == shown[1]
 
 
 def test_policies_that_look_at_other_rows_are_found_out() -> None:

@@ -53,6 +53,17 @@ def test_blocks_hold_whole_groups_in_which_each_arm_comes_once() -> None:
         assert entered.tolist() == [1] * (11 // n_arms * n_arms) + [0] * (11 % n_arms)
 
 
+def test_coins_are_fair_and_new_in_every_block() -> None:
+    test = begun(PrivateTest(3, random_state=1))
+    blocks = [test._arms_in(range(first, first + 30_000)).reshape(-1, 3) for first in (0, 30_000)]
+    for groups in blocks:
+        orders, expected = np.unique(groups, axis=0, return_counts=True)[1], 10_000 / 6
+        assert (
+            (orders - expected) ** 2
+        ).sum() / expected < 25  # of chi-square with 5, once in 7000
+    assert abs((blocks[0] == blocks[1]).mean() - 1 / 3) < 0.02
+
+
 def test_the_e_process_is_that_of_what_was_released() -> None:
     cases = (
         (2, PureDP("0.5"), LaplaceNoise(2.0)),
@@ -70,6 +81,9 @@ def test_the_e_process_is_that_of_what_was_released() -> None:
             process.add(released if n_arms == 2 else released[1:] - released[0], groups)
         expected = np.exp(process.log_sides.max(axis=-1)) / (2 * n_arms - 2)
         assert np.atleast_1d(test.e_value_) == pytest.approx(expected, rel=1e-5)
+        grid = test._mechanism.spend().grid
+        assert grid is not None
+        assert test._process.noise.grid == grid.step  # which rounding is paid for by
         assert (np.atleast_1d(test.p_value_) <= 1 / expected * (1 + 1e-5)).all()
 
 
@@ -96,7 +110,25 @@ def test_it_decides_in_either_direction_and_for_several_arms() -> None:
         narrow, wide = test.interval(0.5), test.interval(0.999)
         assert (np.diff(narrow) < np.diff(wide)).all()
     assert begun(PrivateTest()).interval().tolist() == [-1.0, 1.0]
+    assert begun(PrivateTest(alpha=1e-30)).interval().tolist() == [-1.0, 1.0]
     assert begun(PrivateTest(3, reward_range=(-1, 2))).interval().tolist() == [[-3.0, 3.0]] * 2
+
+
+def test_at_every_look_p_values_fall_and_intervals_say_what_is_decided() -> None:
+    for n_arms, side in ((2, 1), (2, -1), (3, 1)):
+        test, least = begun(PrivateTest(n_arms, random_state=1), 9_000), np.ones(n_arms - 1)
+        looks = []
+        for total in (*[5.0] * 40, *[-5.0] * 10):
+            sums = np.array([side * total]) if n_arms == 2 else np.array([0.0, total, -1.0])
+            test._learned(range(50 * n_arms), sums)
+            chances = np.atleast_1d(test.p_value_)
+            assert (chances <= least).all()
+            least = chances
+            low, high = np.atleast_2d(test.interval())[0]
+            looks.append(bool(low > 0 if side > 0 else high < 0))
+            assert looks[-1] is (test.decision_ is not None)
+        assert 5 < sum(looks) < 45
+        assert np.min(least) <= 0.05
 
 
 def test_what_was_decided_stays() -> None:
@@ -140,6 +172,8 @@ def test_coins_come_from_the_operating_system_unless_a_seed_is_given() -> None:
     [
         ({"n_arms": 1}, 3_000, "n_arms = 1"),
         ({"alpha": 1.0}, 3_000, "alpha = 1.0"),
+        ({"alpha": 1e-200}, 3_000, "alpha = 1e-200: must be at least"),
+        ({"rate_at_most": 1e-310}, 3_000, "first block has"),
         ({"rate_at_most": 0.6}, 3_000, "rate_at_most = 0.6.*at most 0.5"),
         ({"rate_at_most": 0.0}, 3_000, "rate_at_most = 0.0"),
         ({"rate_at_most": 0.1, "assume": "coin"}, 3_000, "rate_at_most = 0.1.*coin"),

@@ -231,7 +231,7 @@ def test_with_a_delay_answers_that_come_late_count_and_nobody_else_does(
                 offer, batch = made[user - late], offers.open_batch
                 if offers.is_open(offer):
                     told = odd and user - late >= batch.stop - DELAY
-                    offers.observe(offer.id, 7.0 if told else (user - late) % 3 / 2)
+                    offers.observe(offer.id, 1.0 if told else (user - late) % 3 / 2)
         offers.close_batch()
         learner = offers.learner
         found.append((arms, learner.public_state()))
