@@ -169,9 +169,9 @@ TEST: Final = Runnable(
     ABTestConfig,
     "privlearn.runs.ab_tests:run_test",
     "Did the new page help? Compare arms with a control (the first of them), privately; the test "
-    "may be looked at, and stopped, at any time. In a log, lines of different arms are compared that "
-    "stand near each other: its arms must have been drawn at random, and are public; its rewards "
-    "are protected.",
+    "may be looked at, and stopped, at any time. In a log, lines of different arms are compared "
+    "that stand near each other: its arms must have been drawn at random, and are public; its "
+    "rewards are protected.",
 )
 _TABLES: Final = {
     "tofw": "Learn a linear model from a table, privately.",
