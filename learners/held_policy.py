@@ -280,11 +280,9 @@ class HeldPolicy(PhaseLearner):
         """How many users of each arm were counted in the phases that were learned, shape (K,)."""
         return copied(self._pulls)
 
-    def public_state(self) -> dict[str, Any]:
+    def _learned_state(self) -> dict[str, Any]:
         return {
             "params": {**self.get_params(), "policy": stored_parameter(self.policy)},
-            "clock": self.clock_,
-            "phase": [self._phase.start, self._phase.stop],
             "arm": self._arm,
             "totals": self._totals.tolist(),
             "pulls": self._pulls.tolist(),

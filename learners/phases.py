@@ -88,7 +88,6 @@ class PhaseLearner(Served[Arms, Arms, Array]):
     reward_range: tuple[float, float]
     missing: float
     delay: int = 0
-    random_state = 0
     _outputs: int = 1
     """Sums of a release."""
     _pending_state = "was shown an arm"
@@ -208,6 +207,18 @@ class PhaseLearner(Served[Arms, Arms, Array]):
     def _counts(self, users: range) -> Arms:
         arms = self._arms_of(np.arange(users.start, users.stop))
         return np.bincount(arms, minlength=self.n_arms).astype(np.int64)
+
+    def public_state(self) -> dict[str, Any]:
+        return {
+            "params": self.get_params(),
+            "clock": self.clock_,
+            "phase": [self._phase.start, self._phase.stop],
+            **self._learned_state(),
+        }
+
+    def _learned_state(self) -> dict[str, Any]:
+        """What goes on from here, beside parameters and places, as JSON."""
+        return {}
 
     @property
     def shown_(self) -> Arms:

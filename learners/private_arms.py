@@ -138,11 +138,8 @@ class PrivateArms(PhaseLearner):
         means = self._means()
         return 0 if np.isnan(means).all() else int(np.nanargmax(means))
 
-    def public_state(self) -> dict[str, Any]:
+    def _learned_state(self) -> dict[str, Any]:
         return {
-            "params": self.get_params(),
-            "clock": self.clock_,
-            "phase": [self._phase.start, self._phase.stop],
             "arm": self._arm,
             "information": self._information.tolist(),
             "weighed": self._weighed.tolist(),

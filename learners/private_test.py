@@ -118,7 +118,7 @@ class PrivateTest(PhaseLearner):
     assume: Assume = "iid"
     reward_range: tuple[float, float] = (0.0, 1.0)
     delay: int = 0
-    random_state: int | None = None  # type: ignore[assignment]  # the base's is a number
+    random_state: int | None = None
     missing = 0.0  # 1/2 would raise the mean above a declared rate: no supermartingale
 
     def _check_params(self) -> None:
@@ -302,11 +302,8 @@ class PrivateTest(PhaseLearner):
         found *= self._high - self._low
         return found[0] if self.n_arms == 2 else found
 
-    def public_state(self) -> dict[str, Any]:
+    def _learned_state(self) -> dict[str, Any]:
         return {
-            "params": self.get_params(),
-            "clock": self.clock_,
-            "phase": [self._phase.start, self._phase.stop],
             "sums": [sums.tolist() for sums in self._sums],
             "pairs": list(self._pairs),
             "most": self._most.tolist(),

@@ -20,13 +20,10 @@ from privlearn.learners.participation import one_row_budget
 from privlearn.learners.planned_phases import PlannedPhases
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import (
-    PARTICIPATION,
     RESUME,
     Entry,
-    IssueEntry,
     OpenEntry,
     PhaseEntry,
-    PlanEntry,
     PublishEntry,
     ReachEntry,
     RetireEntry,
@@ -413,16 +410,6 @@ def test_rules_that_count_within_batches_are_refused_by_name(rule: Participation
     mechanism = PhaseSum(BOX, LaplaceNoise(9.0), N, adjacency=Adjacency.ZERO_OUT)
     with pytest.raises(BudgetError, match="phases are not known"):
         mechanism.open(book.issue(mechanism.loss(), users=USERS, label="sums"))
-
-
-def test_under_a_rule_a_stream_of_phases_leaves_a_rest_too(tmp_path: Path) -> None:
-    entries = begun_entries(Participation(3))
-    assert PARTICIPATION in entries[0].features  # type: ignore[union-attr]
-    assert isinstance(entries[1], PlanEntry)
-    assert isinstance(entries[2], IssueEntry)
-    state = stood([*entries, *told(entries[-1], *FIRST, ("phase", 9), ("retire", "lost"))])
-    assert state.plan is not None
-    assert state.plan[0].rest == range(5, N)
 
 
 # After a kill -------------------------------------------------------------------------------------
