@@ -118,7 +118,7 @@ class BlockNoise:
 
 def first_pairs(pairs: Pairs, noise: BlockNoise) -> int:
     """How many pairs the first block has: as many as tell as much as the noise hides, or 50."""
-    return max(FIRST_PAIRS, math.ceil(noise.variance / pairs.variance))
+    return max(FIRST_PAIRS, math.ceil(min(noise.variance / pairs.variance, 2.0**62)))
 
 
 def pairs_of_block(number: int, first: int) -> int:

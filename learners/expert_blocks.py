@@ -34,7 +34,7 @@ def block_ends(users: int, first: int, growth: float) -> list[int]:
     """
     longest, ends = max(first, users // _PART), [min(first, users)]
     while ends[-1] < users:
-        grown = max(round(ends[-1] * growth), ends[-1] + 1)
+        grown = max(round(min(ends[-1] * growth, users)), ends[-1] + 1)
         ends.append(min(grown, ends[-1] + longest, users))
     return ends
 

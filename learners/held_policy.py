@@ -164,7 +164,7 @@ class HeldPolicy(PhaseLearner):
     """Shows what any bandit policy without contexts chooses, each choice to several users.
 
     ``HeldPolicy(MAB([0, 1, 2], LearningPolicy.UCB1()), n_arms=3)`` is all that MABWiser needs.
-    `PrivateArms` knows how much noise is in which mean; most have 1.5 to 5 times its regret.
+    `PrivateArms` knows how much noise is in which mean; those measured lose 2 to 6 times as much.
     Policies that count successes, as those with Beta posteriors do, do not learn from means.
 
     Privacy: as of `PrivateArms`.
@@ -282,11 +282,9 @@ class HeldPolicy(PhaseLearner):
         self._check_started()
         return copied(self._pulls)
 
-    def public_state(self) -> dict[str, Any]:
+    def _learned_state(self) -> dict[str, Any]:
         return {
             "params": {**self.get_params(), "policy": stored_parameter(self.policy)},
-            "clock": self.clock_,
-            "phase": [self._phase.start, self._phase.stop],
             "arm": self._arm,
             "totals": self._totals.tolist(),
             "pulls": self._pulls.tolist(),

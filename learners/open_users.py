@@ -213,7 +213,7 @@ class OpenUsers(Generic[Own, Act, Heard]):
 
     def _delivered(self, users: range) -> tuple[Rows[Heard], Mask]:
         learner, first = self._learner, users.start
-        never = learner._unheard
+        never = np.full(learner.answer_shape, np.nan)
         heard = np.array([self._heard.get(user, never) for user in users], dtype=np.float64)
         came = np.array([user in self._heard for user in users], dtype=np.bool_)
         usable = np.zeros(len(users), dtype=np.bool_)

@@ -28,7 +28,6 @@ from privlearn.learners.participation import (
     PersonId,
     given,
     one_row_budget,
-    rule_of,
 )
 from privlearn.learners.planned_phases import PlannedPhases
 from privlearn.learners.served import Mask, Served
@@ -89,7 +88,6 @@ class PhaseLearner(Served[Arms, Arms, Array]):
     reward_range: tuple[float, float]
     missing: float
     delay: int = 0
-    random_state = 0
     _outputs: int = 1
     """Sums of a release."""
     _pending_state = "was shown an arm"
@@ -134,12 +132,7 @@ class PhaseLearner(Served[Arms, Arms, Array]):
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
-        users, rule = accountant.users, rule_of(accountant)
-        if rule is not None and rule.batched:
-            raise ValueError(
-                f"{rule}: counts visits within public batches, and where a phase ends is not known "
-                "beforehand; leave per_batch and pooled out"
-            )
+        users = accountant.users
         domain = Box(-self.missing, 1 - self.missing, 1)
         self._mechanism = mechanism = self._fixed(
             "sum",
@@ -213,6 +206,18 @@ class PhaseLearner(Served[Arms, Arms, Array]):
     def _counts(self, users: range) -> Arms:
         arms = self._arms_of(np.arange(users.start, users.stop))
         return np.bincount(arms, minlength=self.n_arms).astype(np.int64)
+
+    def public_state(self) -> dict[str, Any]:
+        return {
+            "params": self.get_params(),
+            "clock": self.clock_,
+            "phase": [self._phase.start, self._phase.stop],
+            **self._learned_state(),
+        }
+
+    def _learned_state(self) -> dict[str, Any]:
+        """What goes on from here, beside parameters and places, as JSON."""
+        return {}
 
     @property
     def shown_(self) -> Arms:

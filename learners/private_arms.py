@@ -99,7 +99,8 @@ class PrivateArms(PhaseLearner):
         return np.full(len(turn), self._arm)
 
     def _phase_length(self) -> int:
-        users = max(self._first, math.floor((self.growth - 1) * int(self._pulls[self._arm])))
+        grown = (self.growth - 1) * int(self._pulls[self._arm])
+        users = max(self._first, math.floor(min(grown, len(self._board.users))))
         return users if self._longest is None else min(users, self._longest)
 
     def _learned(self, users: range, total: Array) -> None:
@@ -148,11 +149,8 @@ class PrivateArms(PhaseLearner):
         means = self._means()
         return 0 if np.isnan(means).all() else int(np.nanargmax(means))
 
-    def public_state(self) -> dict[str, Any]:
+    def _learned_state(self) -> dict[str, Any]:
         return {
-            "params": self.get_params(),
-            "clock": self.clock_,
-            "phase": [self._phase.start, self._phase.stop],
             "arm": self._arm,
             "information": self._information.tolist(),
             "weighed": self._weighed.tolist(),

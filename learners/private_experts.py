@@ -73,10 +73,9 @@ class PrivateExperts(BatchLearner):
 
     Args:
         n_experts: N >= 2.
-        policies: public row-local functions, one for each expert: contexts (n, d) to actions (n,);
-            or one function, to actions (n, N).  They are trusted code, named in the ledger, and
-            handed in again after a restart.  Each is tried in made-up contexts at `start`; one that
-            fails in all of them is a PolicyError.
+        policies: public row-local functions, one for each expert: contexts (n, d) to actions (n,).
+            They are trusted code, named in the ledger, and handed in again after a restart.  Each
+            is tried in made-up contexts at `start`; one that fails in all is a PolicyError.
         n_actions: how many actions policies choose from, 0..n_actions−1.
         dim: d, the length of a context.
         loss_range: public ends of losses; a loss outside makes the record unusable.
@@ -92,14 +91,13 @@ class PrivateExperts(BatchLearner):
 
     n_experts: int
     _: KW_ONLY
-    policies: Sequence[Policy] | Policy | None = None
+    policies: Sequence[Policy] | None = None
     n_actions: int | None = None
     dim: int | None = None
     loss_range: tuple[float, float] = (0.0, 1.0)
     first_block: int = 50
     growth: float = 2.0
 
-    random_state = 0
     _pending_state = "was served"
     _row_kinds = (Losses,)
 
@@ -121,7 +119,6 @@ class PrivateExperts(BatchLearner):
                 count(**{name: size})
         self._public_actions = self._code is None
         self._wide = self.n_experts if self.n_actions is None else self.n_actions
-        self._unheard = np.full(self._wide, np.nan)
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
@@ -150,11 +147,10 @@ class PrivateExperts(BatchLearner):
     def _rehearse(self) -> None:
         """Raises for a policy that names no action in any of some made-up contexts."""
         dim = self.dim or 0
-        shape = (self.n_experts,) if callable(self.policies) else ()
         for place, policy in enumerate(self._code or ()):
             for value in _TRIED:
                 try:
-                    self._chosen(policy, np.full((dim + 2, dim), value), shape)
+                    self._chosen(policy, np.full((dim + 2, dim), value))
                     break
                 except Exception as error:
                     if value == _TRIED[-1]:
@@ -209,13 +205,10 @@ class PrivateExperts(BatchLearner):
             return self._experts_of(own)
         experts = self._experts_of(own.turn)
         usable, contexts = _usable(own.context)
-        if callable(self.policies):
-            actions = self._actions(contexts)[np.arange(len(experts)), experts]
-        else:
-            actions = np.empty(len(experts), dtype=np.int64)
-            for expert in np.unique(experts):  # which are public
-                own_turn = experts == expert
-                actions[own_turn] = self._chosen(self._code[expert], contexts, ())[own_turn]
+        actions = np.empty(len(experts), dtype=np.int64)
+        for expert in np.unique(experts):  # which are public
+            own_turn = experts == expert
+            actions[own_turn] = self._chosen(self._code[expert], contexts)[own_turn]
         return np.where(usable, actions, self._in_turn(own.turn))
 
     @property
@@ -231,14 +224,12 @@ class PrivateExperts(BatchLearner):
     def _actions(self, contexts: Array) -> Arms:
         """Actions of all experts, shape (n, N)."""
         code = cast("Sequence[Policy]", self._code)
-        if callable(self.policies):
-            return self._chosen(code[0], contexts, (self.n_experts,))
-        return np.stack([self._chosen(one, contexts, ()) for one in code], axis=1)
+        return np.stack([self._chosen(one, contexts) for one in code], axis=1)
 
-    def _chosen(self, policy: Policy, contexts: Array, shape: tuple[int, ...]) -> Arms:
+    def _chosen(self, policy: Policy, contexts: Array) -> Arms:
         """Raises for actions that are none: whoever they are for has a null record then."""
         found = np.asarray(policy(copied(contexts)))
-        if found.shape != (len(contexts), *shape) or found.dtype.kind not in "biuf":
+        if found.shape != (len(contexts),) or found.dtype.kind not in "biuf":
             raise ValueError("actions: must be one integer for every context")
         if not ((found >= 0) & (found < self._wide) & (found == np.floor(found))).all():
             raise ValueError("actions: must be among those that there are")
@@ -407,7 +398,8 @@ class PrivateExperts(BatchLearner):
 
     def _heard(self, answer: Any) -> Array:
         if type(answer) is np.ndarray and answer.dtype == np.float64:
-            return np.array(answer) if answer.shape == (self._wide,) else self._unheard
+            usable = answer.shape == (self._wide,)
+            return np.array(answer) if usable else np.full(self._wide, np.nan)
         return cast(Array, block_of("losses", [answer], (self._wide,))[0])
 
     def _replying(self, heard: Array) -> Callable[[Any, Arms], Any]:
@@ -443,13 +435,11 @@ class PrivateExperts(BatchLearner):
         )
 
 
-def _code_of(policies: Sequence[Policy] | Policy | None, experts: int) -> Sequence[Policy] | None:
+def _code_of(policies: Sequence[Policy] | None, experts: int) -> Sequence[Policy] | None:
     if policies is None:
         return None
-    if callable(policies):
-        return [policies]
     if not isinstance(policies, Sequence) or not all(map(callable, policies)):
-        raise TypeError(f"policies = {policies!r:.80}: must be functions, or one function")
+        raise TypeError(f"policies = {policies!r:.80}: must be a list of functions")
     if len(policies) != experts:
         raise ValueError(f"policies: {len(policies)} functions for n_experts = {experts}")
     return list(policies)

@@ -47,6 +47,7 @@ _HYPOTHESES = {
 }
 
 
+_LEAST_ALPHA = 1e-100
 _COINS = 0x7E57
 """Keeps coins apart from what a simulation draws with the same seed: rewards that go with the coin
 would be an effect."""
@@ -118,12 +119,13 @@ class PrivateTest(PhaseLearner):
     assume: Assume = "iid"
     reward_range: tuple[float, float] = (0.0, 1.0)
     delay: int = 0
-    random_state: int | None = None  # type: ignore[assignment]  # the base's is a number
+    random_state: int | None = None
     missing = 0.0  # 1/2 would raise the mean above a declared rate: no supermartingale
 
     def _check_params(self) -> None:
         super()._check_params()
-        probability(alpha=self.alpha)
+        if probability(alpha=self.alpha) < _LEAST_ALPHA:
+            raise ValueError(f"alpha = {self.alpha!r}: must be at least {_LEAST_ALPHA}")
         if self.assume not in tuple(_HYPOTHESES):
             raise ValueError(f"assume = {self.assume!r:.80}: must be 'iid' or 'coin'")
         if self.random_state is not None:
@@ -293,7 +295,7 @@ class PrivateTest(PhaseLearner):
                 "interval: has no meaning under assume='coin', as no effect can be the same for "
                 "all users where rewards are 0 and 1, or somebody gave none; use assume='iid'"
             )
-        error = 1 - (1 - self.alpha if level is None else probability(level=level))
+        error = self.alpha if level is None else 1 - probability(level=level)
         sums = np.array(self._sums).reshape(-1, self.n_arms - 1)
         sizes = np.array(self._pairs, dtype=float)
         share = error / (2 * (self.n_arms - 1))
@@ -304,11 +306,8 @@ class PrivateTest(PhaseLearner):
         found *= self._high - self._low
         return found[0] if self.n_arms == 2 else found
 
-    def public_state(self) -> dict[str, Any]:
+    def _learned_state(self) -> dict[str, Any]:
         return {
-            "params": self.get_params(),
-            "clock": self.clock_,
-            "phase": [self._phase.start, self._phase.stop],
             "sums": [sums.tolist() for sums in self._sums],
             "pairs": list(self._pairs),
             "most": self._most.tolist(),

@@ -63,15 +63,12 @@ _RECOVERY = (
 class Served(Learner, Generic[Own, Act, Heard]):
     """Serves users under a joint guarantee, and takes in their answers."""
 
-    random_state: int
     _pending_state: ClassVar[str]  # What the last user was served, while no answer has come
     _public_actions: bool = False
     """Whether what users are shown follows from releases and arrival numbers alone: `_to_show` of
     None is it, and a central guarantee holds for it as a joint one does."""
     _serves_ahead: ClassVar[bool] = True
     """Whether users may be served from the public state of before the end of a batch."""
-    _unheard: Any = np.nan
-    """In place of an answer that never came, as `_heard` reads answers."""
 
     @abstractmethod
     def _policy(self, visit: tuple[Own, Items]) -> Act:
@@ -143,11 +140,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
         self._pending: list[Rows[Heard]] = []
         rule = rule_of(accountant)
         self._timed = rule is not None and rule.clock == "timetable"
-        self._skipped_to = (
-            accountant.users.start
-        )  # the clock after `skip`, public also on a timetable
+        self._skipped_to = accountant.users.start  # by `skip`: public also on a timetable
         self._open_users: OpenUsers[Own, Act, Heard] | None = None
-        self._coins = np.random.default_rng(self.random_state)
 
     def _select(self, data: Sequence[Any], person: Any) -> Any:
         sent = self._sent(*data)
@@ -448,6 +442,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
     max_items: int
     outside_option: bool
     feature_scale: float
+    random_state: int
     _pending_state = "was shown items"
     _row_kinds = (Answer,)
 
@@ -460,6 +455,10 @@ class ServedMNL(Served[Arrival, Items, Answer]):
         """
         items, dim = count(n_items=self.n_items), count(dim=self.dim)
         return {"features": (items, dim), "revenues": (items,)}
+
+    def _prepare_serving(self, accountant: Accountant[Any]) -> None:
+        super()._prepare_serving(accountant)
+        self._coins = np.random.default_rng(self.random_state)
 
     @abstractmethod
     def _ties(self, n: int) -> Array:

@@ -145,6 +145,20 @@ def first_that_fits(std: float, fits: Callable[[float], bool]) -> float:
     return std
 
 
+def least_that_fits(low: float, high: float, fits: Callable[[float], bool], width: float) -> float:
+    """The least number that fits, or at most ``width`` more; whatever is above it fits, too.
+
+    It is looked for from ``low`` on, and as far above ``high`` as it takes.
+    """
+    step = high - low
+    while not fits(high):
+        low, high = high, high + step
+    while high - low > width:
+        middle = (low + high) / 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return high
+
+
 def check_noise(noise: AdditiveNoise) -> None:
     """Refuses what is not added to numbers: choices and caps are priced in another way.
 

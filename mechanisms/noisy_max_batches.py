@@ -24,11 +24,11 @@ that the rule allows in these batches.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
-from typing import cast, final
+from typing import TypeVar, cast, final
 
 import numpy as np
 
@@ -40,6 +40,7 @@ from privlearn.losses import BoundedRangeLoss, Loss, PureLoss, VisitsLoss, ZCDPL
 from privlearn.losses.budgets import B, Currency, check_currency
 from privlearn.losses.minimum import least
 from privlearn.mechanisms.exact_choices import Picks
+from privlearn.mechanisms.least_noise import least_that_fits
 from privlearn.mechanisms.noisy_max import ReportNoisyMax, choice_grid, largest_scores
 from privlearn.mechanisms.prefix_sums import stated_rule
 from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
@@ -52,6 +53,8 @@ from privlearn.values.exact import round_up
 from privlearn.values.grid import Grid, sum_of_rows
 from privlearn.values.participation import Participation
 from privlearn.values.validate import Positive, assign, check_fields, count
+
+N = TypeVar("N", Fraction, float)
 
 GROWTH_UNIT = 1024
 """`NoisyMaxBatches.growth` counts in so many parts of the scale, so that noise is exact."""
@@ -139,15 +142,11 @@ class NoisyMaxBatches:
         def fits(loss: Loss) -> bool:
             return budget.covers(budget.price(loss))
 
-        largest = spread * moves.largest
-        low, high = math.log(largest) - 6.0, math.log(largest)
-        while not fits(moves.roughly(spread, math.exp(high), adjacency)):
-            low, high = high, high + 6.0
-        while high - low > 1e-7:
-            middle = (low + high) / 2
-            enough = fits(moves.roughly(spread, math.exp(middle), adjacency))
-            low, high = (low, middle) if enough else (middle, high)
-        scale = math.exp(high)
+        def roughly(logarithm: float) -> bool:
+            return fits(moves.roughly(spread, math.exp(logarithm), adjacency))
+
+        largest = math.log(spread * moves.largest)
+        scale = math.exp(least_that_fits(largest - 6.0, largest, roughly, 1e-7))
         while not fits(moves.loss(Fraction(spread), scale, adjacency)):
             scale *= 1 + 1e-7
         return cls(vertices, clip, scale, batches, heavy, grown, adjacency, participation)
@@ -295,11 +294,7 @@ class _Moves:
         def rho(moves: list[Fraction]) -> Fraction:
             return sum((_rho(round_up(unit * move)) for move in moves), Fraction(0))
 
-        rhos, epsilons = max(map(rho, self.batches)), max(map(_total, self.batches))
-        if self.picks:
-            rhos = min(rhos, rho(self.picks))
-            epsilons = min(epsilons, _total(self.picks))
-        return _both(round_up(rhos), round_up(unit * epsilons), adjacency)
+        return _both(round_up(self._worst(rho)), round_up(unit * self._worst(_total)), adjacency)
 
     def roughly(self, spread: float, scale: float, adjacency: Adjacency) -> Loss:
         """The same in floating point, to search with."""
@@ -311,11 +306,12 @@ class _Moves:
             exactly = ratio - 1 - np.log(ratio)
             return float(np.where(eta < float(_SMALL), eta**2 / 8, exactly).sum())
 
-        rhos, epsilons = max(map(rho, self.batches)), max(map(_total, self.batches))
-        if self.picks:
-            rhos = min(rhos, rho(self.picks))
-            epsilons = min(epsilons, _total(self.picks))
-        return _both(Fraction(rhos), Fraction(unit) * epsilons, adjacency)
+        return _both(Fraction(self._worst(rho)), Fraction(unit) * self._worst(_total), adjacency)
+
+    def _worst(self, price: Callable[[list[Fraction]], N]) -> N:
+        """The lesser of both bounds."""
+        dearest = max(map(price, self.batches))
+        return min(dearest, price(self.picks)) if self.picks else dearest
 
 
 def _rho(eta: Fraction) -> Fraction:

@@ -18,6 +18,7 @@ from privlearn.errors import HorizonError
 from privlearn.losses import BoundedRangeLoss, Loss, VisitsLoss, ZCDPLoss
 from privlearn.losses.budgets import B, Currency, check_currency
 from privlearn.mechanisms.exact_choices import Picks
+from privlearn.mechanisms.least_noise import least_that_fits
 from privlearn.mechanisms.noisy_max import ReportNoisyMax, choice_grid, largest_scores
 from privlearn.mechanisms.prefix_sums import stated_rule
 from privlearn.mechanisms.receipt_stream import ReceiptStream, StreamAdjacency
@@ -110,13 +111,9 @@ class NoisyMaxStream:
             loss = _loss(spread, scale, horizon, adjacency, participation)
             return budget.covers(budget.price(loss))
 
-        low, high = -5.0, 0.0  # a spread of at most 150 scales
-        while not fits(high):
-            low, high = high, high + 5.0
-        while high - low > 1e-6:
-            middle = (low + high) / 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
-        return cls(vertices, clip, spread * math.exp(high), horizon, adjacency, participation)
+        # a spread of at most 150 scales
+        scale = spread * math.exp(least_that_fits(-5.0, 0.0, fits, 1e-6))
+        return cls(vertices, clip, scale, horizon, adjacency, participation)
 
     def scale_at(self, t: int) -> float:
         """Scale of the noise on the scores after ``t`` >= 1 rows."""
@@ -171,9 +168,7 @@ class NoisyMaxStream:
             AdjacencyError: the token is for another neighbour relation.
             TokenError: see `Token.spend`.
         """
-        if len(token.users) > self.horizon:
-            raise HorizonError(f"users = {token.users!r} exceed horizon = {self.horizon}")
-        return NoisyMaxPicks(self, token)
+        return NoisyMaxPicks(self.for_last(token.users), token)
 
 
 def _loss(

@@ -46,6 +46,7 @@ from privlearn.errors import BudgetError
 from privlearn.losses import BoundedRangeLoss, GaussianLoss, LeastLoss, Loss, ZCDPLoss, compose
 from privlearn.losses.budgets import B, Currency, GaussianDP, check_currency
 from privlearn.mechanisms.exact_choices import NoisyScores, Picks
+from privlearn.mechanisms.least_noise import least_that_fits
 from privlearn.mechanisms.noisy_max import release_picks
 from privlearn.mechanisms.receipt_stream import StreamAdjacency, check_adjacency
 from privlearn.mechanisms.vertices import SimplexVertices
@@ -180,13 +181,8 @@ class ReportQuantiles:
             loss = _loss(asked, math.exp(logarithm), groups, adjacency, gaussian)
             return budget.covers(budget.price(loss))
 
-        low, high = -4.0, 0.0
-        while not fits(high):
-            low, high = high, high + 4.0
-        while high - low > 1e-6:
-            middle = (low + high) / 2
-            low, high = (low, middle) if fits(middle) else (middle, high)
-        return cls(asked, math.exp(high), cells, groups, adjacency, gaussian)
+        scale = math.exp(least_that_fits(-4.0, 0.0, fits, 1e-6))
+        return cls(asked, scale, cells, groups, adjacency, gaussian)
 
     @property
     def domain(self) -> Counted | OneOf[Array]:

@@ -169,8 +169,8 @@ TEST: Final = Runnable(
     ABTestConfig,
     "privlearn.runs.ab_tests:run_test",
     "Did the new page help? Compare arms with a control (the first of them), privately; the test "
-    "may be looked at, and stopped, at any time. A log is played again as by run arms: its arms "
-    "must have been drawn at random, and are public; its rewards are protected.",
+    "may be looked at, and stopped, at any time. In a log, lines that stand near each other are "
+    "compared: its arms must have been drawn at random, and are public; its rewards are protected.",
 )
 _TABLES: Final = {
     "tofw": "Learn a linear model from a table, privately.",

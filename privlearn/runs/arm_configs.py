@@ -10,15 +10,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from privlearn.losses.budget_texts import (
-    LARGEST,
-    LEAST,
-    MOST_SIMULATED,
-    Horizon,
-    parse_budget,
-)
+from privlearn.losses.budget_texts import MOST_SIMULATED, Horizon, parse_budget
 from privlearn.losses.budgets import ApproxDP, Currency, GaussianDP
-from privlearn.runs.configs import LowHigh, Names
+from privlearn.runs.configs import LowHigh, Names, check_interval, parts
 from privlearn.runs.persons import VisitConfig
 
 SIMULATED: Final = "simulated"
@@ -35,18 +29,9 @@ def _interval(value: Any) -> Any:
     return low, high
 
 
-def _numbers(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return [float(part) for part in value.split(",")]
-    except ValueError:
-        raise ValueError("must be numbers with commas between them, such as .1,.12") from None
-
-
 Interval = Annotated[LowHigh, BeforeValidator(_interval)]
 """Two numbers, or a text with a colon between them."""
-Means = Annotated[tuple[float, ...], BeforeValidator(_numbers)]
+Means = Annotated[tuple[float, ...], BeforeValidator(parts)]
 """Numbers, or a text with commas between them."""
 
 
@@ -116,12 +101,7 @@ class LogConfig(VisitConfig):
             raise ValueError("arm, reward, people: must be different columns")
         if self.means is not None:
             raise ValueError("means: of simulated visitors only; a log has rewards of its own")
-        low, high = self.range()
-        if not (max(abs(low), abs(high)) <= LARGEST and high - low >= LEAST):  # NaN is not
-            raise ValueError(
-                f"reward_range = {low:g}:{high:g}: must be finite, low < high, within "
-                f"±{LARGEST:g} and at least {LEAST:g} apart"
-            )
+        check_interval("reward_range", self.range())
 
     def range(self) -> LowHigh:
         """Of rewards."""

@@ -1,9 +1,10 @@
 """Logs of which arm was shown to whom, by chance, and what came of it; and simulated visitors.
 
 A log is played again: whoever is to be shown an arm is the next line of that arm that was not used
-yet.  If arms were drawn at random, that visitor is as good as the next one who comes.  The column
-of arms is public: it decides which line is whose, so that a cell of it that is no declared arm is
-an error.  Rewards are protected: one that cannot be used makes its own record null.
+yet.  If arms were drawn at random, that visitor is as good as the next one who comes.  A test
+compares lines of the same stretch of the log alone, see `ArmLog.group`.  The column of arms is
+public: it decides which line is whose, so that a cell of it that is no declared arm is an error.
+Rewards are protected: one that cannot be used makes its own record null.
 """
 
 from __future__ import annotations

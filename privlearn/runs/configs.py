@@ -37,7 +37,8 @@ NO_GAUSSIAN = ("choices", "vertices")  # Methods whose choices have no price in 
 LowHigh = tuple[float, float]
 
 
-def _parts(value: Any) -> Any:
+def parts(value: Any) -> Any:
+    """Parts of a text with commas between them."""
     if not isinstance(value, str):
         return value
     return [part.strip() for part in next(csv.reader([value], skipinitialspace=True), [""])]
@@ -48,7 +49,7 @@ def _bounds(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     found: dict[str, LowHigh] = {}
-    for part in _parts(value):
+    for part in parts(value):
         name, _, interval = part.rpartition("=")
         try:
             low, high = (float(end) for end in interval.split(":"))
@@ -60,7 +61,17 @@ def _bounds(value: Any) -> Any:
     return found
 
 
-Names = Annotated[tuple[str, ...], BeforeValidator(_parts)]
+def check_interval(name: str, interval: LowHigh) -> None:
+    """Raises ValueError unless both ends are finite, and the interval neither empty nor huge."""
+    low, high = interval
+    if not (max(abs(low), abs(high)) <= LARGEST and high - low >= LEAST):  # NaN is not
+        raise ValueError(
+            f"{name} = {low:g}:{high:g}: must be finite, low < high, within ±{LARGEST:g} and at "
+            f"least {LEAST:g} apart"
+        )
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(parts)]
 """Names, or a text with commas between them."""
 Bounds = Annotated[dict[str, LowHigh], BeforeValidator(_bounds)]
 """Intervals by the name of a column, or a text."""
@@ -180,13 +191,8 @@ class TableConfig(PersonConfig):
                 "rows would release them unpaid; declare public bounds instead (bounds, "
                 "feature_bound, label_bound), from units or from what is known without these data"
             )
-        for name, (low, high) in self.bounds.items():
-            inside = max(abs(low), abs(high)) <= LARGEST and high - low >= LEAST
-            if not inside:  # NaN is not
-                raise ValueError(
-                    f"bounds: {name} = {low:g}:{high:g} must be finite, low < high, within "
-                    f"±{LARGEST:g} and at least {LEAST:g} apart"
-                )
+        for name, interval in self.bounds.items():
+            check_interval(f"bounds: {name}", interval)
         if self.data not in SHIPPED:
             if self.target is None and self.schema_file is None:
                 raise ValueError(

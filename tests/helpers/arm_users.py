@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +14,22 @@ from privlearn.losses.budgets import PureDP
 from privlearn.noise import NoiseSource
 
 
-def joint(users: int, budget: Any = None, **options: Any) -> JointAccountant[Any]:
-    """An accountant in memory, with simulated noise."""
-    options.setdefault("noise", NoiseSource.simulation(0))
+def joint(
+    users: int, budget: Any = None, seed: int = 0, path: Path | None = None, **options: Any
+) -> JointAccountant[Any]:
+    """An accountant with simulated noise, in memory or in a file."""
     return JointAccountant(
         PureDP(1) if budget is None else budget,
         users=range(users),
-        ledger=Ledger.memory(),
+        ledger=Ledger.memory() if path is None else Ledger.create(path),
+        noise=NoiseSource.simulation(seed),
         **options,
     )
+
+
+def resumed(path: Path, seed: int = 1) -> JointAccountant[Any]:
+    """The account of a file after a restart, with other noise."""
+    return JointAccountant.resume(path, noise=NoiseSource.simulation(seed))
 
 
 class Crowd:

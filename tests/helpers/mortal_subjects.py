@@ -245,32 +245,28 @@ def _arms(learner: Any, part: slice) -> None:
     learner.play(_numbers(3, 2000, 3)[part] / 3, reward)
 
 
-def _losses(learner: Any, part: slice) -> None:
-    """Losses of three experts; every eleventh user gives none that can be used."""
-    luck = np.abs(_numbers(7, 2000, 3)[part]) / 4 * [1.0, 0.5, 0.8]
-    luck[np.arange(part.start, part.stop) % 11 == 0] = np.nan
-    at = [0]
+def _answered(learner: Any, part: slice, answers: Callable[[slice, Any], Array]) -> None:
+    """Users who send nothing; every eleventh one answers nothing that can be used."""
+    at, null = [0], np.arange(part.start, part.stop) % 11 == 0
 
-    def respond(experts: Any) -> Array:
-        here = slice(at[0], at[0] + len(experts))
+    def respond(shown: Any) -> Array:
+        here = slice(at[0], at[0] + len(shown))
         at[0] = here.stop
-        return luck[here]
+        found = answers(here, shown)
+        found[null[here]] = np.nan
+        return found
 
-    learner.play(part.stop - part.start, respond)
+    learner.play(len(null), respond)
+
+
+def _losses(learner: Any, part: slice) -> None:
+    luck = np.abs(_numbers(7, 2000, 3)[part]) / 4 * [1.0, 0.5, 0.8]
+    _answered(learner, part, lambda here, experts: luck[here].copy())
 
 
 def _phases(learner: Any, part: slice) -> None:
-    """Rewards of 0 and 1; every eleventh user gives none that can be used."""
-    luck, users = _numbers(6, 2000)[part], np.arange(part.start, part.stop)
-    at = [0]
-
-    def reward(arms: Any) -> Array:
-        here = slice(at[0], at[0] + len(arms))
-        at[0] = here.stop
-        found = (luck[here] < 0.3 * (arms - 1)).astype(float)
-        return np.where(users[here] % 11 == 0, np.nan, found)
-
-    learner.play(len(users), reward)
+    luck = _numbers(6, 2000)[part]
+    _answered(learner, part, lambda here, arms: (luck[here] < 0.3 * (arms - 1)).astype(float))
 
 
 class Leader:
@@ -300,9 +296,9 @@ def _joint(
     feed: Callable[[Any, slice], None],
     users: int,
     most: int,
-    rule: Participation | None = None,
+    **more: Any,
 ) -> Subject:
-    return Subject(_learner(make, users, feed), JointAccountant, users, most, rule=rule)
+    return Subject(_learner(make, users, feed), JointAccountant, users, most, **more)
 
 
 def _central(make: Callable[[], Any], users: int, most: int) -> Subject:
@@ -478,18 +474,12 @@ SUBJECTS: dict[str, Subject] = {
         partial(OnePassNewtonMNL, n_items=5, dim=3, correlated=True), _items, 600, 130
     ),
     "OnePassNewtonMNL, people once": _joint(
-        partial(OnePassNewtonMNL, n_items=5, dim=3), _ids, 600, 130, Participation(most=1)
+        partial(OnePassNewtonMNL, n_items=5, dim=3), _ids, 600, 130, rule=Participation(most=1)
     ),
     "DPMNL": _joint(partial(DPMNL, n_items=5, dim=3), _items, 700, 200),
     "Offers": Subject(_items_offered, JointAccountant, 400, 130, rule=Participation(most=1)),
     "DPHDB": _joint(partial(DPHDB, n_arms=3, dim=3), _arms, 700, 250),
-    "PrivateArms": Subject(
-        _learner(partial(PrivateArms, n_arms=3), 600, _phases),
-        JointAccountant,
-        600,
-        250,
-        budget=PureDP("0.5"),
-    ),
+    "PrivateArms": _joint(partial(PrivateArms, n_arms=3), _phases, 600, 250, budget=PureDP("0.5")),
     "PrivateTest": _joint(partial(PrivateTest, random_state=5), _phases, 600, 250),
     "PrivateExperts": _joint(partial(PrivateExperts, 3), _losses, 600, 60),
     "DPTOFW whitened": _central(partial(DPTOFW, dim=3, method="whitened"), 600, 500),
@@ -531,12 +521,8 @@ RARER: dict[str, Subject] = {
     "Offers of arms": Subject(
         _arms_offered, JointAccountant, 400, 130, rule=Participation(most=2, apart=30)
     ),
-    "HeldPolicy": Subject(
-        _learner(partial(HeldPolicy, Leader(3), n_arms=3), 600, _phases),
-        JointAccountant,
-        600,
-        60,
-        budget=ZCDP("0.01"),
+    "HeldPolicy": _joint(
+        partial(HeldPolicy, Leader(3), n_arms=3), _phases, 600, 60, budget=ZCDP("0.01")
     ),
     "PrivateArms, memory": _joint(partial(PrivateArms, n_arms=3, memory=400), _phases, 600, 100),
     "DPMNL, determinant": _joint(

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mortal_subjects import Leader
 
 import privlearn.learners
 import privlearn.learners.local
@@ -95,22 +96,9 @@ def client() -> LocalClient[Any]:
     return LocalClient(LocalBanditConfig(name="test", method=method), phones)
 
 
-class Leader:
-    """A bandit policy of somebody's own."""
-
-    def __init__(self) -> None:
-        self.means = np.full(ARMS, 9.0)
-
-    def choose(self) -> int:
-        return int(self.means.argmax())
-
-    def learn(self, arm: int, mean: float, weight: int) -> None:
-        self.means[arm] = mean
-
-
 EXPERTS: Market = {"n_experts": ARMS, "first_block": 6, "loss_range": (-1, 1)}
 POLICIES: Market = {
-    "policies": lambda contexts: np.stack([contexts[:, 0] > 0, contexts[:, 1] > 0], axis=1),
+    "policies": (lambda contexts: contexts[:, 0] > 0, lambda contexts: contexts[:, 1] > 0),
     "n_actions": ARMS,
     "dim": DIM,
 }
@@ -123,7 +111,7 @@ LEARNERS: dict[type, list[Callable[[], Any]]] = {
     PrivateLeastSquares: [joint(PrivateLeastSquares, blocks=4, **BANDIT)],
     DPUCB: [joint(DPUCB, blocks=4, **BANDIT)],
     PrivateArms: [joint(PrivateArms, first_phase=2, **PHASES)],
-    HeldPolicy: [joint(HeldPolicy, policy=Leader(), hold=3, **PHASES)],
+    HeldPolicy: [joint(HeldPolicy, policy=Leader(ARMS), hold=3, **PHASES)],
     PrivateTest: [joint(PrivateTest, users=130, random_state=1, **PHASES)],
     PrivateExperts: [
         joint(PrivateExperts, **EXPERTS),

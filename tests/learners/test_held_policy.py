@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arm_users import Crowd, joint
+from arm_users import Crowd, joint, resumed
 from resuming import die
 
-from privlearn.accountants import JointAccountant, audit
+from privlearn.accountants import audit
 from privlearn.errors import LedgerError, PolicyError
 from privlearn.learners import HeldPolicy
-from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP, PureDP
-from privlearn.noise import NoiseSource
 
 MEANS = [0.3, 0.6, 0.4]
 
@@ -78,19 +76,6 @@ def test_the_default_hold_follows_from_the_noise(budget: Any, hold: int) -> None
     learner = started(Greedy(), 100, budget).skip(100)
     assert learner.policy_.told[0][2] == hold
     assert learner._accountant.spent() == budget
-
-
-def test_blocks_single_users_and_null_rewards_are_told_alike() -> None:
-    crowd = Crowd(MEANS, 200)
-    single, block, missing = (started(Greedy(), 200, missing=0.25) for _ in range(3))
-    crowd.one_by_one(single, 200, lambda user, reward: None if user % 4 == 0 else reward)
-    crowd.one_by_one(missing, 200, lambda user, reward: 0.25 if user % 4 == 0 else reward)
-    crowd.rewards[::4] = np.nan
-    crowd.play(block, 7)
-    crowd.play(block, 200)
-    assert single.policy_.told == block.policy_.told == missing.policy_.told
-    assert single.public_state() == block.public_state()
-    assert block.private_counts_.null == single.private_counts_.null == 50
 
 
 def test_mabwiser_and_river_fit_as_they_are() -> None:
@@ -216,25 +201,18 @@ def test_public_mistakes_are_named(wrong: dict[str, Any], message: str) -> None:
 
 
 def begun(path: Path, policy: Any) -> Any:
-    accountant: Any = JointAccountant(
-        PureDP(1),
-        users=range(300),
-        ledger=Ledger.create(path),
-        noise=NoiseSource.simulation(0),
-    )
-    return HeldPolicy(policy, n_arms=3).start(accountant)
+    return HeldPolicy(policy, n_arms=3).start(joint(300, path=path))
 
 
-def resumed(path: Path, policy: Any) -> Any:
-    accountant: Any = JointAccountant.resume(path, noise=NoiseSource.simulation(1))
-    return HeldPolicy.resume(accountant, policy=policy)
+def again_with(path: Path, policy: Any) -> Any:
+    return HeldPolicy.resume(resumed(path), policy=policy)
 
 
 def test_a_policy_is_told_again_what_was_released(tmp_path: Path) -> None:
     learner = Crowd(MEANS, 300).play(begun(tmp_path / "ledger", NoRepr()), 61)
     told, state = learner.policy_.told, learner.public_state()
     die(learner._accountant)
-    again = resumed(tmp_path / "ledger", NoRepr())
+    again = again_with(tmp_path / "ledger", NoRepr())
     assert again.policy_.told == told
     assert {**again.public_state(), "clock": 61} == state
     Crowd(MEANS, 300).play(again, 300)
@@ -252,7 +230,7 @@ def test_a_policy_that_fails_stops_the_run_and_a_mended_one_goes_on(tmp_path: Pa
     told = learner.policy_.told
     assert len(told) == 110
     die(learner._accountant)
-    mended = resumed(path, Fails(-1))
+    mended = again_with(path, Fails(-1))
     assert mended.policy_.told[:110] == told
     assert len(mended.policy_.told) == 111  # that mean was released, too
     assert mended.clock_ == 222
@@ -265,7 +243,6 @@ def test_another_policy_does_not_go_on(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     die(begun(path, Greedy())._accountant)
     with pytest.raises(PolicyError, match="chooses other arms than the one that the run was begun"):
-        resumed(path, Greedy(every=4))
-    accountant: Any = JointAccountant.resume(path, noise=NoiseSource.simulation(1))
+        again_with(path, Greedy(every=4))
     with pytest.raises(LedgerError, match=r"policy = .*Named': the learner was begun with"):
-        HeldPolicy(Named(), n_arms=3).start(accountant)
+        HeldPolicy(Named(), n_arms=3).start(resumed(path))

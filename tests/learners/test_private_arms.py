@@ -8,20 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arm_users import Crowd, joint
+from arm_users import Crowd, joint, resumed
 from resuming import die, killed_at
 
 from privlearn import Adjacency
-from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant, audit
+from privlearn.accountants import LocalAccountant
 from privlearn.errors import LedgerError, ProvenanceError
-from privlearn.learners import Offers, PrivateArms
+from privlearn.learners import PrivateArms
 from privlearn.learners.arm_policies import imed_arm
-from privlearn.ledger import Ledger
-from privlearn.ledger.entries import RetireEntry
+from privlearn.ledger.entries import PhaseEntry, SpendEntry
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.noise import NoiseSource
-from privlearn.people import People
-from privlearn.values.participation import Participation as Rule
 
 MEANS = [0.4, 0.6, 0.45]
 
@@ -38,7 +35,7 @@ def phases(learner: Any) -> list[tuple[int, float]]:
 def test_it_shows_the_best_arm_more_and_more_often(budget: Any, most: float) -> None:
     regrets = []
     for seed in range(8):
-        accountant = joint(5000, budget, noise=NoiseSource.simulation(100 + seed))
+        accountant = joint(5000, budget, 100 + seed)
         learner = Crowd(MEANS, 5000, 100 + seed).play(PrivateArms(3).start(accountant), 5000)
         regrets.append(float(learner.pulls_ @ (0.6 - np.array(MEANS))))
         assert learner.best_arm_ == 1
@@ -53,7 +50,7 @@ def test_after_a_change_only_memory_finds_the_new_best_arm() -> None:
     for memory in (None, 2000):
         total = 0.0
         for seed in range(4):
-            accountant = joint(6000, noise=NoiseSource.simulation(seed))
+            accountant = joint(6000, seed=seed)
             learner = PrivateArms(2, memory=memory).start(accountant)
             Crowd([0.6, 0.4], 6000, seed).play(learner, 3000)
             before = learner.pulls_
@@ -63,8 +60,10 @@ def test_after_a_change_only_memory_finds_the_new_best_arm() -> None:
     assert regrets[2000] < regrets[None] / 2
 
 
-def test_what_an_arm_rests_on_is_the_inverse_variance_of_its_phases() -> None:
-    learner = PrivateArms(2, reward_range=(-1.0, 3.0)).start(joint(400, PureDP("1/2")))
+@pytest.mark.parametrize("delay", [0, 3])
+def test_what_an_arm_rests_on_is_the_inverse_variance_of_its_phases(delay: int) -> None:
+    learner = PrivateArms(2, reward_range=(-1.0, 3.0), delay=delay)
+    learner.start(joint(400, PureDP("1/2")))
     shown: list[int] = []
 
     def respond(arms: Any) -> Any:
@@ -72,18 +71,20 @@ def test_what_an_arm_rests_on_is_the_inverse_variance_of_its_phases() -> None:
         return np.where(arms == 1, 3.0, 1.0)
 
     learner.play(400, respond)
-    information, weighed, first = np.zeros(2), np.zeros(2), 0
+    information, weighed, pulls, first = np.zeros(2), np.zeros(2), np.zeros(2), 0
     for stop, value in phases(learner):
-        m, arm = stop - first, shown[first]
-        assert shown[first:stop] == [arm] * m
+        m, arm = stop - first - delay, shown[first]
+        assert shown[first:stop] == [arm] * (stop - first)
         weight = 1 / (0.25 / m + 8 / m**2)
         information[arm] += weight
         weighed[arm] += weight * (value / m + 0.5)
+        pulls[arm] += m
         first = stop
-    assert phases(learner)[0][0] == math.ceil(2 * math.sqrt(8))
+    assert phases(learner)[0][0] == math.ceil(2 * math.sqrt(8)) + delay
     np.testing.assert_allclose(learner.stds_, 4 / np.sqrt(information), rtol=1e-3)
     np.testing.assert_allclose(learner.means_, -1 + 4 * weighed / information, rtol=1e-3)
-    assert learner.pulls_.tolist() == np.bincount(shown).tolist()
+    assert learner.pulls_.tolist() == pulls.tolist()
+    assert learner.shown_.tolist() == np.bincount(shown).tolist()
 
 
 def test_imed_weighs_what_is_known_against_what_it_would_cost() -> None:
@@ -97,113 +98,14 @@ def test_imed_weighs_what_is_known_against_what_it_would_cost() -> None:
     assert imed_arm(np.array([0.6, 0.5]), np.array([500.0, 20.0]), 4000) == 1
 
 
-# One by one, in blocks, null rewards --------------------------------------------------------------
-
-BAD: list[Any] = [None, math.nan, math.inf, -0.01, 1.01, "1/2", [1.0], np.ones(2), {}, 10**400]
-
-
-def test_blocks_and_single_users_learn_the_same() -> None:
-    crowd = Crowd(MEANS, 300)
-    whole, single, mixed = (PrivateArms(3).start(joint(300)) for _ in range(3))
-    crowd.play(whole, 300)
-    crowd.one_by_one(single, 300, lambda user, reward: reward)
-    for stop in (1, 7, 8, 100):
-        crowd.play(mixed, stop)
-    crowd.one_by_one(mixed, 111, lambda user, reward: bool(reward))
-    crowd.play(mixed, 300)
-    assert whole.public_state() == single.public_state() == mixed.public_state()
-    assert phases(whole) == phases(mixed)
-
-
-@pytest.mark.parametrize("bad", range(len(BAD)))
-def test_a_null_reward_counts_as_missing_wherever_it_comes(bad: int) -> None:
-    crowd = Crowd(MEANS, 40)
-    null, missing, block = (PrivateArms(3, missing=0.25).start(joint(40)) for _ in range(3))
-    crowd.one_by_one(null, 40, lambda user, reward: BAD[bad] if user % 3 == bad % 3 else reward)
-    crowd.one_by_one(missing, 40, lambda user, reward: 0.25 if user % 3 == bad % 3 else reward)
-    crowd.rewards[bad % 3 :: 3] = 7.0
-    crowd.play(block, 40)
-    assert phases(null) == phases(missing) == phases(block)
-    assert null.public_state() == block.public_state()
-    lost = len(range(bad % 3, 40, 3))
-    why = "the reward must be a number from 0.0 to 1.0"
-    for learner in (null, block):
-        assert (learner.private_counts_.rows, learner.private_counts_.reasons) == (40, {why: lost})
-    assert why not in repr(null)
-
-
-def test_users_who_never_come_are_as_null_rewards() -> None:
-    gone, null = (PrivateArms(2).start(joint(60)) for _ in range(2))
-    gone.skip(25)
-    gone.play(35, lambda arms: np.ones(len(arms)))
-    null.play(25, lambda arms: np.full(len(arms), np.nan))
-    null.play(35, lambda arms: np.ones(len(arms)))
-    assert gone.public_state() == null.public_state()
-    assert gone.private_counts_.reasons == {"never came": 25}
-
-
-def test_a_central_guarantee_covers_what_is_shown() -> None:
-    crowd, noise = Crowd(MEANS, 100), NoiseSource.simulation(0)
-    central: Any = CentralAccountant(PureDP(1), users=range(100), noise=noise)
-    learner = crowd.one_by_one(PrivateArms(3).start(central), 100, lambda user, reward: reward)
-    other = crowd.play(PrivateArms(3).start(joint(100)), 100)
-    assert learner.public_state() == other.public_state()
-
-
-def test_offers_serve_nobody_ahead() -> None:
-    with pytest.raises(ValueError, match="wait = 2: a PrivateArms shows something else"):
-        Offers(PrivateArms(2).start(joint(40)), wait=2)
-
-
 # Kills --------------------------------------------------------------------------------------------
-
-
-def resumed(path: Path, seed: int) -> JointAccountant[Any]:
-    return JointAccountant.resume(path, noise=NoiseSource.simulation(seed))
-
-
-def test_it_goes_on_after_every_entry(tmp_path: Path) -> None:
-    """The process ends at an entry of the ledger, before or after it is written, and again."""
-    users, path, rng = 600, tmp_path / "ledger", np.random.default_rng(5)
-    crowd = Crowd(MEANS, users)
-    accountant: Any = JointAccountant(
-        PureDP(1),
-        users=range(users),
-        ledger=Ledger.create(path),
-        noise=NoiseSource.simulation(0),
-    )
-    learner, deaths = None, 0
-    for entry in [1, 2, 3, 4, 5, *rng.integers(1, 9, size=20).tolist(), 10_000]:
-        with killed_at(accountant, entry, written=bool(rng.integers(2))) as left:
-            learner = PrivateArms(3).start(accountant) if learner is None else learner
-            crowd.play(learner, users)
-        if left[0] > 0:
-            break
-        deaths += 1
-        accountant = resumed(path, deaths)
-        begun = accountant.learner is not None
-        learner = PrivateArms.resume(accountant) if begun else None
-        if learner is not None and learner.clock_ == users:
-            break
-    assert deaths > 5
-    assert learner is not None
-    assert learner.clock_ == users
-    assert learner.pulls_.sum() <= users
-    accountant.close()
-    certificate = audit(path)
-    assert certificate.problems == []
-    ends = [e.outcome for e in accountant.ledger.entries if isinstance(e, RetireEntry)]
-    assert certificate.lost == ends.count("lost") <= deaths
 
 
 def test_a_phase_lasts_as_long_after_a_kill_and_a_second_one_changes_nothing(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "ledger"
-    noise = NoiseSource.simulation(0)
-    accountant: Any = JointAccountant(
-        PureDP(1), users=range(200), ledger=Ledger.create(path), noise=noise
-    )
+    accountant = joint(200, path=path)
     learner = Crowd(MEANS, 200).play(PrivateArms(3).start(accountant), 20)
     state = learner.public_state()
     for seed in (1, 2):
@@ -213,13 +115,25 @@ def test_a_phase_lasts_as_long_after_a_kill_and_a_second_one_changes_nothing(
         begun = again.public_state()
         assert {**begun, "clock": 20} == state  # of this phase, whoever came is lost
     Crowd(MEANS, 200).play(again, 200)
-    with pytest.raises(LedgerError, match="n_arms = 4: the learner was begun with 3"):
-        PrivateArms(4).start(resumed_closed(accountant, path))
-
-
-def resumed_closed(accountant: Any, path: Path) -> JointAccountant[Any]:
     die(accountant)
-    return resumed(path, 9)
+    with pytest.raises(LedgerError, match="n_arms = 4: the learner was begun with 3"):
+        PrivateArms(4).start(resumed(path, 9))
+
+
+@pytest.mark.parametrize("entry", range(5, 10))
+def test_whoever_comes_after_a_kill_is_in_a_phase_that_stands_in_the_ledger(
+    entry: int, tmp_path: Path
+) -> None:
+    accountant: Any = joint(200, path=tmp_path / "ledger")
+    with killed_at(accountant, entry, written=True):
+        Crowd(MEANS, 200).play(PrivateArms(3).start(accountant), 200)
+    accountant = resumed(tmp_path / "ledger")
+    learner = PrivateArms.resume(accountant)
+    learner.select()
+    entries = accountant.ledger.entries
+    running = [e.token for e in entries if isinstance(e, SpendEntry)][-1]
+    ends = [e.stop for e in entries if isinstance(e, PhaseEntry) and e.token == running]
+    assert ends[-1:] == [learner.clock_ + len(learner.coming_)]
 
 
 # Prices and refusals ------------------------------------------------------------------------------
@@ -234,28 +148,6 @@ def test_all_phases_cost_what_one_sum_does(budget: Any, std: float) -> None:
     learner = Crowd(MEANS, 2000).play(PrivateArms(3).start(accountant), 2000)
     assert accountant.spent() == accountant.budget
     assert learner.billboard_.history()[0]["at"] == math.ceil(2 * std)
-
-
-@pytest.mark.parametrize(("budget", "std"), [(PureDP(1), math.sqrt(18)), (ZCDP("1/2"), 3.0)])
-def test_whoever_comes_three_times_pays_three_times_as_much(budget: Any, std: float) -> None:
-    people = People.memory(Rule(3, pattern="public"))
-    accountant = joint(90, budget, people=people)
-    learner = PrivateArms(3).start(accountant)
-    ids = [f"person {i % 18}" for i in range(90)]
-    learner.play(60, lambda arms: np.ones(len(arms)), people=ids[:60])
-    for name in ids[60:]:
-        learner.select(person=name)
-        learner.observe(1.0)
-    assert learner.billboard_.history()[0]["at"] == math.ceil(2 * std)
-    assert accountant.budget.covers(accountant.spent())
-
-
-@pytest.mark.parametrize("rule", [Rule(3, per_batch=1), Rule(3, pooled=True)])
-def test_rules_that_count_within_batches_are_refused(rule: Rule) -> None:
-    accountant = joint(90, people=People.memory(rule))
-    with pytest.raises(ValueError, match="where a phase ends is not known beforehand"):
-        PrivateArms(3).start(accountant)
-    assert not accountant.begun
 
 
 @pytest.mark.parametrize(
@@ -282,9 +174,6 @@ def test_public_mistakes_are_errors_before_anything_is_spent(
 
 
 def test_other_accountants_are_refused() -> None:
-    timed = joint(50, people=People.memory(Rule(3, clock="timetable")))
-    with pytest.raises(ProvenanceError, match="takes one row for each slot"):
-        PrivateArms(2).start(timed)
     local: Any = LocalAccountant(PureDP(1), users=range(50), noise=NoiseSource.simulation(0))
     with pytest.raises(ProvenanceError, match="PrivateArms: learns from answers as they are"):
         PrivateArms(2).start(local)

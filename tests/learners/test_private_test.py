@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from arm_users import joint, resumed
 from resuming import die
 
-from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.errors import ProvenanceError
 from privlearn.learners import PrivateTest
 from privlearn.learners.e_process import BlockNoise, EProcess, Pairs, tilts
-from privlearn.ledger import Ledger
-from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP
-from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
+from privlearn.losses.budgets import ZCDP, Currency, PureDP
+from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.people import People
 from privlearn.values.participation import Participation
 
@@ -24,14 +23,7 @@ from privlearn.values.participation import Participation
 def begun(
     test: PrivateTest, users: int = 3_000, budget: Currency | None = None, **options: Any
 ) -> PrivateTest:
-    accountant = JointAccountant(
-        budget or PureDP(1),
-        users=range(users),
-        ledger=Ledger.memory(),
-        noise=NoiseSource.simulation(5),
-        **options,
-    )
-    return test.start(accountant)
+    return test.start(joint(users, budget, 5, **options))
 
 
 def earning(*means: float, seed: int = 0) -> Any:
@@ -61,6 +53,17 @@ def test_blocks_hold_whole_groups_in_which_each_arm_comes_once() -> None:
         assert entered.tolist() == [1] * (11 // n_arms * n_arms) + [0] * (11 % n_arms)
 
 
+def test_coins_are_fair_and_new_in_every_block() -> None:
+    test = begun(PrivateTest(3, random_state=1))
+    blocks = [test._arms_in(range(first, first + 30_000)).reshape(-1, 3) for first in (0, 30_000)]
+    for groups in blocks:
+        orders, expected = np.unique(groups, axis=0, return_counts=True)[1], 10_000 / 6
+        assert (
+            (orders - expected) ** 2
+        ).sum() / expected < 25  # of chi-square with 5, once in 7000
+    assert abs((blocks[0] == blocks[1]).mean() - 1 / 3) < 0.02
+
+
 def test_the_e_process_is_that_of_what_was_released() -> None:
     cases = (
         (2, PureDP("0.5"), LaplaceNoise(2.0)),
@@ -78,6 +81,9 @@ def test_the_e_process_is_that_of_what_was_released() -> None:
             process.add(released if n_arms == 2 else released[1:] - released[0], groups)
         expected = np.exp(process.log_sides.max(axis=-1)) / (2 * n_arms - 2)
         assert np.atleast_1d(test.e_value_) == pytest.approx(expected, rel=1e-5)
+        grid = test._mechanism.spend().grid
+        assert grid is not None
+        assert test._process.noise.grid == grid.step  # which rounding is paid for by
         assert (np.atleast_1d(test.p_value_) <= 1 / expected * (1 + 1e-5)).all()
 
 
@@ -104,7 +110,25 @@ def test_it_decides_in_either_direction_and_for_several_arms() -> None:
         narrow, wide = test.interval(0.5), test.interval(0.999)
         assert (np.diff(narrow) < np.diff(wide)).all()
     assert begun(PrivateTest()).interval().tolist() == [-1.0, 1.0]
+    assert begun(PrivateTest(alpha=1e-30)).interval().tolist() == [-1.0, 1.0]
     assert begun(PrivateTest(3, reward_range=(-1, 2))).interval().tolist() == [[-3.0, 3.0]] * 2
+
+
+def test_at_every_look_p_values_fall_and_intervals_say_what_is_decided() -> None:
+    for n_arms, side in ((2, 1), (2, -1), (3, 1)):
+        test, least = begun(PrivateTest(n_arms, random_state=1), 9_000), np.ones(n_arms - 1)
+        looks = []
+        for total in (*[5.0] * 40, *[-5.0] * 10):
+            sums = np.array([side * total]) if n_arms == 2 else np.array([0.0, total, -1.0])
+            test._learned(range(50 * n_arms), sums)
+            chances = np.atleast_1d(test.p_value_)
+            assert (chances <= least).all()
+            least = chances
+            low, high = np.atleast_2d(test.interval())[0]
+            looks.append(bool(low > 0 if side > 0 else high < 0))
+            assert looks[-1] is (test.decision_ is not None)
+        assert 5 < sum(looks) < 45
+        assert np.min(least) <= 0.05
 
 
 def test_what_was_decided_stays() -> None:
@@ -116,42 +140,14 @@ def test_what_was_decided_stays() -> None:
     assert test.interval()[1] < 0 or np.isnan(test.interval()).all()
 
 
-def test_one_by_one_is_the_same_as_many_and_null_counts_as_the_lowest_reward() -> None:
-    rewards = np.random.default_rng(3).random(700) * 4 - 2
-    unusable = {5: None, 6: math.nan, 7: 2.1, 8: -2.1, 9: "much", 10: [1.0]}
-    states = []
-    for as_lowest in (False, True):
-        test = begun(PrivateTest(reward_range=(-2, 2), random_state=2), 700)
-        for user in range(700):
-            test.assign()
-            lowest: Any = -2.0 if as_lowest else unusable.get(user)
-            test.observe(lowest if user in unusable else float(rewards[user]))
-        states.append(test.public_state())
-    assert test.private_counts_.rows == 700
-    many = begun(PrivateTest(reward_range=(-2, 2), random_state=2), 700)
-    rewards[list(unusable)] = np.nan
-    left = iter(rewards)
-    for users in (300, 400):
-        many.play(users, lambda arms: [next(left) for _ in arms])
-    states.append(many.public_state())
-    assert states[0] == states[1] == states[2]
-    low, high = many.interval()
-    assert -4 <= low < high <= 4
-
-
 def test_a_resumed_test_has_the_same_coins_and_the_same_evidence(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    accountant = JointAccountant(
-        PureDP(1),
-        users=range(2_000),
-        ledger=Ledger.create(path),
-        noise=NoiseSource.simulation(5),
-    )
-    test = PrivateTest(3, random_state=1).start(accountant)
+    accountant = joint(2_000, seed=5, path=path)
+    test = PrivateTest(3).start(accountant)
     test.play(1_000, earning(0.2, 0.5, 0.2))
     before = test.public_state()
     die(accountant)
-    again = PrivateTest.resume(JointAccountant.resume(path, noise=NoiseSource.simulation(6)))
+    again = PrivateTest.resume(resumed(path, 6))
     assert again.public_state() | {"clock": 0} == before | {"clock": 0}
     assert again.clock_ == before["phase"][0]
     again.play(2_000 - again.clock_, earning(0.2, 0.5, 0.2))
@@ -176,6 +172,8 @@ def test_coins_come_from_the_operating_system_unless_a_seed_is_given() -> None:
     [
         ({"n_arms": 1}, 3_000, "n_arms = 1"),
         ({"alpha": 1.0}, 3_000, "alpha = 1.0"),
+        ({"alpha": 1e-200}, 3_000, "alpha = 1e-200: must be at least"),
+        ({"rate_at_most": 1e-310}, 3_000, "first block has"),
         ({"rate_at_most": 0.6}, 3_000, "rate_at_most = 0.6.*at most 0.5"),
         ({"rate_at_most": 0.0}, 3_000, "rate_at_most = 0.0"),
         ({"rate_at_most": 0.1, "assume": "coin"}, 3_000, "rate_at_most = 0.1.*coin"),
@@ -189,7 +187,7 @@ def test_coins_come_from_the_operating_system_unless_a_seed_is_given() -> None:
 def test_public_mistakes_are_named_before_anything_is_spent(
     given: dict[str, Any], users: int, words: str
 ) -> None:
-    accountant = JointAccountant(PureDP(1), users=range(users), ledger=Ledger.memory())
+    accountant = joint(users)
     with pytest.raises(ValueError, match=words):
         PrivateTest(**given).start(accountant)
     assert not accountant.begun
@@ -208,14 +206,3 @@ def test_persons_who_return_need_the_coin_and_pay_for_their_visits() -> None:
     assert "coins are fair" in str(test.decision_)
     with pytest.raises(ValueError, match="assume='coin'"):
         test.interval()
-
-
-def test_gaussian_budgets_and_central_accountants_do() -> None:
-    for budget in (ZCDP("0.5"), GaussianDP.from_mu_squared(1)):
-        accountant = CentralAccountant(
-            budget, users=range(2_000), ledger=Ledger.memory(), noise=NoiseSource.simulation(1)
-        )
-        test = PrivateTest(rate_at_most=0.5, random_state=1).start(accountant)
-        test.play(2_000, earning(0.3, 0.6))
-        assert test.decision_ is not None
-        assert test.decision_.wins == (1,)

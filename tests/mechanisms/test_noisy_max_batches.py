@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from itertools import combinations_with_replacement, pairwise, product
 from typing import Any
 
@@ -15,10 +16,13 @@ from privlearn.accountants import CentralAccountant
 from privlearn.errors import CurrencyError, UsersError
 from privlearn.losses import VisitsLoss
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP, Renyi
-from privlearn.mechanisms import NoisyMaxBatches, SimplexVertices
+from privlearn.mechanisms import NoisyMaxBatches, SimplexVertices, noisy_max_batches
+from privlearn.mechanisms.noisy_max import largest_scores
 from privlearn.mechanisms.noisy_max_batches import BatchPicks
 from privlearn.noise import NoiseSource
+from privlearn.people import People
 from privlearn.rows import Rows
+from privlearn.values.adjacency import Adjacency
 from privlearn.values.participation import Participation
 
 THREE = SimplexVertices(3)
@@ -81,6 +85,27 @@ def test_picks_have_the_law_of_the_exponential_mechanism() -> None:
         wrong = softmax(4 * rows[0] / scale * 2) * len(half)  # half the noise
         assert ((found - expected) ** 2 / expected).sum() < 14  # χ² of 2: 0.999
         assert ((found - wrong) ** 2 / wrong).sum() > 14
+
+
+def test_noise_has_the_very_scale_that_is_priced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As rationals: a rounded product of scale and growth could be below that of the price."""
+    made = Made(THREE, 0.5, 4.7, (2, 3, 4), (1, 3, 2**40), (1024, 1537, 2**40 - 1))
+    rows, seen = np.random.default_rng(0).uniform(-0.5, 0.5, (9, 3)), list[Any]()
+
+    def picked(receipt: Any, vertices: Any, totals: Any, units: Any) -> Any:
+        seen.append((totals[0], units[0]))
+        return largest_scores(receipt, vertices, totals, units)
+
+    monkeypatch.setattr(noisy_max_batches, "largest_scores", picked)
+    fed(opened(made), rows)
+    step, total = Fraction(made.grid.step), np.zeros(3, dtype=object)
+    parts = np.split(np.trunc(rows / made.grid.step).astype(np.int64), [2, 5])
+    for part, weight, growth, (found, unit) in zip(
+        parts, made.weights, made.growth, seen, strict=True
+    ):
+        total = total + weight * part.sum(axis=0).astype(object)
+        assert found.tolist() == total.tolist()
+        assert Fraction(float(unit)) * step == Fraction(made.scale) * growth / 1024
 
 
 def test_batches_may_come_in_parts() -> None:
@@ -197,6 +222,23 @@ def test_what_is_refused() -> None:
     ):
         with pytest.raises(ValueError, match=named):
             Made(THREE, 0.5, 4.0, sizes, weights, growth)
+    accountant: CentralAccountant[Any] = CentralAccountant(
+        ZCDP(1),
+        users=range(9),
+        people=People.memory(Participation(3)),
+        adjacency=Adjacency.ZERO_OUT,
+        noise=NoiseSource.simulation(0),
+    )
+    made = Made.calibrated(
+        THREE,
+        0.5,
+        ZCDP(1),
+        sizes=(2, 3, 4),
+        adjacency=Adjacency.ZERO_OUT,
+        participation=Participation(3, per_batch=1),
+    )
+    with pytest.raises(UsersError, match="a person may have more rows in a batch"):
+        made.open(accountant.issue(made.loss(), users=range(9), label="picks"))
     stream = opened(SMALL)
     with pytest.raises(UsersError, match="its batch ends before 2"):
         stream.append(Rows.seal(np.zeros((3, 3)), users=range(3)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -17,19 +18,18 @@ from privlearn.contract.protocols import Plan
 from privlearn.errors import BudgetError, LedgerError, PrivlearnError, TokenError, UsersError
 from privlearn.learners.participation import one_row_budget
 from privlearn.learners.planned_phases import PlannedPhases
+from privlearn.ledger import Ledger
 from privlearn.ledger.entries import (
-    PARTICIPATION,
     RESUME,
     Entry,
-    IssueEntry,
     OpenEntry,
     PhaseEntry,
-    PlanEntry,
     PublishEntry,
     ReachEntry,
     RetireEntry,
     SpendEntry,
 )
+from privlearn.losses import LaplaceLoss, PureLoss, VisitsLoss
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms import NoisySum, PhaseStream, PhaseSum
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
@@ -39,6 +39,7 @@ from privlearn.rows.domains import Array, Box, PSDTrace
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.participation import Participation
 
+VERIFIER = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "verify_ledger.py"))
 N = 12
 USERS = range(N)
 BOX = Box(-0.5, 0.5, 1)
@@ -251,14 +252,25 @@ def told(spend: Entry, *steps: tuple[str, Any]) -> list[Entry]:
     return found
 
 
+def verified(entries: Sequence[Entry], folder: Path) -> list[str]:
+    """What the verifier that shares no code with the library finds."""
+    ledger, path = Ledger.memory(), folder / f"{len(list(folder.iterdir()))}.jsonl"
+    for entry in entries:
+        ledger.append(entry)
+    ledger.export(path)
+    found: list[str] = VERIFIER["verify"](path)["problems"]
+    return found
+
+
 FIRST = ("phase", 5), ("reach", 5), ("publish", 5)
 LAST = ("phase", N), ("reach", N), ("publish", N)
 
 
-def test_an_honest_sequence_of_phases_stands() -> None:
+def test_an_honest_sequence_of_phases_stands(tmp_path: Path) -> None:
     entries = begun_entries()
-    state = stood([*entries, *told(entries[-1], *FIRST, *LAST, ("retire", "released"))])
-    assert state.open_phases == []
+    entries += told(entries[-1], *FIRST, *LAST, ("retire", "released"))
+    assert stood(entries).open_phases == []
+    assert verified(entries, tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -281,12 +293,14 @@ def test_an_honest_sequence_of_phases_stands() -> None:
         [*FIRST, ("phase", N), ("reach", N), ("retire", "released")],
     ],
 )
-def test_phases_that_overlap_or_were_not_announced_are_refused(steps: Any) -> None:
+def test_phases_that_overlap_or_were_not_announced_are_refused(steps: Any, tmp_path: Path) -> None:
     entries = begun_entries()
     told_so = told(entries[-1], *steps)
     state = stood([*entries, *told_so[:-1]])
     with pytest.raises(PrivlearnError):
         state.check(told_so[-1])
+    assert verified([*entries, *told_so[:-1]], tmp_path) == []
+    assert len(verified([*entries, *told_so], tmp_path)) == 1
 
 
 def _in_phases(horizon: Any, outputs: Any = 1) -> dict[str, Any]:
@@ -297,7 +311,6 @@ def _in_phases(horizon: Any, outputs: Any = 1) -> dict[str, Any]:
     "changes",
     [
         _in_phases(N - 1),
-        _in_phases(float(N)),
         _in_phases(N, 0),
         {"parameters": {"phases": {"horizon": N}}},
         {"parameters": {"phases": True}},
@@ -306,9 +319,29 @@ def _in_phases(horizon: Any, outputs: Any = 1) -> dict[str, Any]:
         {"arithmetic": "each"},
     ],
 )
-def test_a_spend_says_in_full_that_it_is_in_phases(changes: dict[str, Any]) -> None:
+def test_a_spend_says_in_full_that_it_is_in_phases(changes: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(PrivlearnError, match="phase"):
         stood(begun_entries(**changes))
+    assert len(verified(begun_entries(**changes), tmp_path)) == 1
+
+
+def test_a_loss_below_what_the_noise_has_is_refused(tmp_path: Path) -> None:
+    entries = begun_entries(loss=LaplaceLoss(Fraction(99, 100)).to_dict())
+    with pytest.raises(PrivlearnError, match="loss"):
+        stood(entries)
+    assert len(verified(entries, tmp_path)) == 1
+
+
+def test_the_loss_of_a_spend_in_phases_is_that_of_one_row(tmp_path: Path) -> None:
+    for rule, relation in ((Participation(2), Adjacency.ZERO_OUT), (None, Adjacency.REPLACE_ONE)):
+        loss = VisitsLoss(PureLoss(Fraction(1), adjacency=relation), 2, 1).to_dict()
+        opened, plan, issue, spend = begun_entries(rule)
+        item = plan.items[0].model_copy(update={"loss": loss})  # type: ignore[union-attr]
+        plan = plan.model_copy(update={"items": (item,)})
+        entries = [opened, plan, issue, spend.model_copy(update={"loss": loss, "derived": False})]
+        with pytest.raises(BudgetError, match="is that of one row"):
+            stood(entries)
+    assert any("no such phases" in problem for problem in verified(entries, tmp_path))
 
 
 def test_a_spend_in_phases_of_a_file_needs_entries_for_them() -> None:
@@ -319,7 +352,7 @@ def test_a_spend_in_phases_of_a_file_needs_entries_for_them() -> None:
         stood([without, *entries[1:]])
 
 
-def test_a_phase_that_was_begun_ends_where_it_was_to_end() -> None:
+def test_a_phase_that_was_begun_ends_where_it_was_to_end(tmp_path: Path) -> None:
     entries = begun_entries()
     issue, spend = entries[-2:]
     entries += told(spend, *FIRST, ("phase", 9), ("retire", "lost"))
@@ -329,6 +362,8 @@ def test_a_phase_that_was_begun_ends_where_it_was_to_end() -> None:
     for stop in (8, 10):
         with pytest.raises(UsersError, match="an end stays"):
             state.check(told(entries[-1], ("phase", stop))[0])
+        assert len(verified([*entries, *told(entries[-1], ("phase", stop))], tmp_path)) == 1
+    assert verified([*entries, *told(entries[-1], ("phase", 9))], tmp_path) == []
     again = told(entries[-1], ("phase", 9), ("reach", 9), ("publish", 9), *LAST)
     assert stood([*entries, *again]).open_phases == []
 
@@ -375,16 +410,6 @@ def test_rules_that_count_within_batches_are_refused_by_name(rule: Participation
     mechanism = PhaseSum(BOX, LaplaceNoise(9.0), N, adjacency=Adjacency.ZERO_OUT)
     with pytest.raises(BudgetError, match="phases are not known"):
         mechanism.open(book.issue(mechanism.loss(), users=USERS, label="sums"))
-
-
-def test_under_a_rule_a_stream_of_phases_leaves_a_rest_too(tmp_path: Path) -> None:
-    entries = begun_entries(Participation(3))
-    assert PARTICIPATION in entries[0].features  # type: ignore[union-attr]
-    assert isinstance(entries[1], PlanEntry)
-    assert isinstance(entries[2], IssueEntry)
-    state = stood([*entries, *told(entries[-1], *FIRST, ("phase", 9), ("retire", "lost"))])
-    assert state.plan is not None
-    assert state.plan[0].rest == range(5, N)
 
 
 # After a kill -------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ import pytest
 from participation_oracle import Visits
 
 from privlearn.accountants import JointAccountant
-from privlearn.errors import InsufficientBudgetError, ProvenanceError
+from privlearn.errors import InsufficientBudgetError
 from privlearn.learners import PrivateExperts, private_experts
 from privlearn.learners.expert_blocks import fading
 from privlearn.losses import LeastLoss
@@ -144,11 +144,3 @@ def test_noise_for_one_visit_is_refused_and_a_price_of_one_is_caught(
     monkeypatch.setattr(LeastLoss, "for_visits", lambda self, most, apart=1: self)
     with pytest.raises(AssertionError, match="<="):
         check_price(PureDP(3), RULES[0])
-
-
-def test_a_timetable_is_refused_before_anything_is_spent() -> None:
-    noise, people = NoiseSource.simulation(0), People.memory(Participation(3, clock="timetable"))
-    book = JointAccountant(PureDP(3), users=SLOTS, people=people, noise=noise)
-    with pytest.raises(ProvenanceError, match="timetable"):
-        PrivateExperts(N, first_block=FIRST).start(book)
-    assert [record.body["entry"] for record in book.ledger.records] == ["open"]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mortal_subjects import Leader
 from participation_oracle import Visits
 
 from privlearn.accountants import JointAccountant
@@ -30,22 +31,9 @@ SLOTS = range(330)
 PRIVATE, PUBLIC = Participation(3), Participation(3, apart=2, pattern="public")
 
 
-class Greedy:
-    """A policy of somebody's own: the arm of the largest mean so far, after each was held once."""
-
-    def __init__(self) -> None:
-        self.means = {0: np.inf, 1: np.inf}
-
-    def choose(self) -> int:
-        return max(self.means, key=lambda arm: self.means[arm])
-
-    def learn(self, arm: int, mean: float, weight: int) -> None:
-        self.means[arm] = mean
-
-
 LEARNERS: dict[str, Callable[[], Any]] = {
     "arms": lambda: PrivateArms(2),
-    "held": lambda: HeldPolicy(Greedy(), n_arms=2, hold=8),
+    "held": lambda: HeldPolicy(Leader(2), n_arms=2, hold=8),
     "pairs": lambda: PrivateTest(assume="coin", random_state=1),
     "groups": lambda: PrivateTest(3, assume="coin", random_state=1),
 }

@@ -222,16 +222,16 @@ def pulled(
         rest = iter(users)
         while block := list(islice(rest, size)):
             received: list[int | None] = [None] * len(block)
-            ids = _ids(block, people)
+            respond, ids = _responding(block, received, answer), _ids(block, people)
             if contexts:
                 learner.play(
                     [as_vector(user.features) for user in block],
-                    _told_apart(block, received, answer),
+                    respond,
                     np.arange(len(block), dtype=np.float64)[:, None],
                     **ids,
                 )
             else:
-                learner.play(len(block), _in_turn(block, received, answer), **ids)
+                learner.play(len(block), respond, **ids)
             yield from received
 
     if size is None:
@@ -245,38 +245,24 @@ def answering(losses: int | None) -> Answering:
     return reward_of if losses is None else lambda user, shown: losses_of(user, losses)
 
 
-def _told_apart(
+def _responding(
     block: list[User], received: list[int | None], answer: Answering
-) -> Callable[[Any, Any], list[Any]]:
-    def respond(own: Any, shown: Any) -> list[Any]:
-        places = own.private[:, 0].astype(int).tolist()
-        return _answers(block, places, shown, received, answer)
-
-    return respond
-
-
-def _in_turn(
-    block: list[User], received: list[int | None], answer: Answering
-) -> Callable[[Any], list[Any]]:
+) -> Callable[..., list[Any]]:
     """Users without a context are told apart by their turn only."""
     turns = iter(range(len(block)))
 
-    def respond(shown: Any) -> list[Any]:
-        return _answers(block, list(islice(turns, len(shown))), shown, received, answer)
+    def respond(*given: Any) -> list[Any]:
+        *own, shown = given
+        places = own[0].private[:, 0].astype(int) if own else [next(turns) for _ in shown]
+        answers: list[Any] = []
+        for place, action in zip(places, shown, strict=True):
+            if received[place] is None:
+                received[place] = int(action)
+            with muted():
+                answers.append(answer(block[place], int(action)))
+        return answers
 
     return respond
-
-
-def _answers(
-    block: list[User], places: list[int], shown: Any, received: list[int | None], answer: Answering
-) -> list[Any]:
-    answers: list[Any] = []
-    for place, action in zip(places, shown, strict=True):
-        if received[place] is None:
-            received[place] = int(action)
-        with muted():
-            answers.append(answer(block[place], int(action)))
-    return answers
 
 
 def losses_of(user: User, n: int) -> Any:

@@ -91,26 +91,24 @@ class Replays:
     """Attributes that were not compared, see `Replay`."""
 
 
-def _newton(accountant: Any) -> OnePassNewtonMNL:
-    learner = OnePassNewtonMNL(n_items=N_ITEMS, dim=DIM, max_items=SHOWN, first_batch=FIRST)
-    return learner.start(accountant)
+def _started(kind: Any, *given: Any, **options: Any) -> Callable[[Any], Any]:
+    return lambda accountant: kind(*given, **options).start(accountant)
 
 
-def _dpmnl(trigger: Any) -> Callable[[Any], DPMNL]:
-    def factory(accountant: Any) -> DPMNL:
-        learner = DPMNL(
-            n_items=N_ITEMS,
-            dim=DIM,
-            max_items=SHOWN,
-            initial_rounds=FIRST,
-            max_updates=2,
-            trigger=trigger,
-            gram_share=0.5,
-            exploration=1.0,
-        )
-        return learner.start(accountant)
+_MARKET = {"n_items": N_ITEMS, "dim": DIM, "max_items": SHOWN}
+_newton = _started(OnePassNewtonMNL, **_MARKET, first_batch=FIRST)
 
-    return factory
+
+_dpmnl = partial(
+    _started,
+    DPMNL,
+    **_MARKET,
+    initial_rounds=FIRST,
+    max_updates=2,
+    gram_share=0.5,
+    exploration=1.0,
+)
+_AT_PUBLIC_TIMES, _BY_DETERMINANT = _dpmnl(trigger="public"), _dpmnl(trigger="determinant")
 
 
 CLASSES = 2
@@ -118,25 +116,16 @@ CLASSES = 2
 INPUTS = CLASSES * DIM
 
 
-def _tofw(**options: Any) -> Callable[[Any], DPTOFW]:
-    return lambda accountant: DPTOFW(INPUTS, **options).start(accountant)
+_tofw = partial(_started, DPTOFW, INPUTS)
+_descent = partial(_started, WhitenedDescent, INPUTS, row_norm=1.0)
 
 
-def _noisy_sgd(accountant: Any) -> NoisySGD:
-    return NoisySGD(INPUTS, passes=4).start(accountant)
-
-
-def _descent(loss: str) -> Callable[[Any], WhitenedDescent]:
-    return lambda accountant: WhitenedDescent(INPUTS, loss, row_norm=1.0).start(accountant)
-
-
-def _pofw(inside: Any = None, **options: Any) -> Callable[[Any], DPPOFW]:
-    where = LpBall(INPUTS, 1, 2.0) if inside is None else inside
-    return lambda accountant: DPPOFW(where, **options).start(accountant)
+def _pofw(inside: Any = None, **options: Any) -> Callable[[Any], Any]:
+    return _started(DPPOFW, LpBall(INPUTS, 1, 2.0) if inside is None else inside, **options)
 
 
 def _bandit(kind: Any, **options: Any) -> Callable[[Any], Any]:
-    return lambda accountant: kind(n_arms=CLASSES, dim=INPUTS, **options).start(accountant)
+    return _started(kind, n_arms=CLASSES, dim=INPUTS, **options)
 
 
 class _Leader:
@@ -152,21 +141,9 @@ class _Leader:
         self._means[arm] = mean
 
 
-def _arms(**options: Any) -> Callable[[Any], Any]:
-    return _without_context(PrivateArms, n_arms=CLASSES, first_phase=2, **options)
-
-
-def _test(n_arms: int = CLASSES, **options: Any) -> Callable[[Any], Any]:
-    more = {"reward_range": (-1, 1), "random_state": 1, **options}
-    return _without_context(PrivateTest, n_arms=n_arms, **more)
-
-
-def _without_context(kind: Any, **options: Any) -> Callable[[Any], Any]:
-    return lambda accountant: kind(**options).start(accountant)
-
-
-def _experts(**options: Any) -> Callable[[Any], Any]:
-    return _without_context(PrivateExperts, n_experts=CLASSES, first_block=FIRST, **options)
+_arms = partial(_started, PrivateArms, CLASSES, first_phase=2)
+_test = partial(_started, PrivateTest, reward_range=(-1, 1), random_state=1)
+_experts = partial(_started, PrivateExperts, CLASSES, first_block=FIRST)
 
 
 def _first_number(contexts: Any) -> Any:
@@ -183,7 +160,7 @@ _policies = _experts(policies=[_first_number, _by_size], n_actions=CLASSES, dim=
 _ACTIONS = pulled(3, losses=CLASSES)
 _pulled = partial(pulled, contexts=False)
 _advised = partial(pulled, contexts=False, losses=CLASSES)
-_HELD = _without_context(HeldPolicy, policy=_Leader(), n_arms=CLASSES, hold=2)
+_HELD = _started(HeldPolicy, _Leader(), n_arms=CLASSES, hold=2)
 
 _CORNERS = Polytope([[1.0, 0, 0, 0], [0, 2.0, 0, 0], [0, 0, -1.0, 1.0], [-1.0, -1.0, 0, 0]])
 
@@ -199,10 +176,10 @@ LEARNER_CASES = (
     LearnerCase("OnePassNewtonMNL", "all at once", _newton, played(), {"budget": ZCDP("0.01")}),
     LearnerCase("OnePassNewtonMNL", "logged", _newton, logged(), _CENTRAL),
     LearnerCase("OnePassNewtonMNL", "logged in blocks", _newton, logged(7), _CENTRAL),
-    LearnerCase("DPMNL", "at public times", _dpmnl("public"), serve, _RICH),
-    LearnerCase("DPMNL", "at public times, in blocks", _dpmnl("public"), played(4), _RENYI),
-    LearnerCase("DPMNL", "by determinant", _dpmnl("determinant"), serve, _RICH),
-    LearnerCase("DPMNL", "by determinant, in blocks", _dpmnl("determinant"), played(6), _RICH),
+    LearnerCase("DPMNL", "at public times", _AT_PUBLIC_TIMES, serve, _RICH),
+    LearnerCase("DPMNL", "at public times, in blocks", _AT_PUBLIC_TIMES, played(4), _RENYI),
+    LearnerCase("DPMNL", "by determinant", _BY_DETERMINANT, serve, _RICH),
+    LearnerCase("DPMNL", "by determinant, in blocks", _BY_DETERMINANT, played(6), _RICH),
     *(
         LearnerCase(learner, how, factory, protocol, _CENTRAL, n_items=CLASSES)
         for learner, how, factory, protocol in (
@@ -216,7 +193,7 @@ LEARNER_CASES = (
             ("DPPOFW", "choices", _pofw(method="choices"), examples(3)),
             ("DPPOFW", "vertices", _pofw(Simplex(INPUTS), loss="logistic"), examples(4)),
             ("DPPOFW", "polytope", _pofw(_CORNERS), examples()),
-            ("NoisySGD", "one by one", _noisy_sgd, examples()),
+            ("NoisySGD", "one by one", _started(NoisySGD, INPUTS, passes=4), examples()),
             ("WhitenedDescent", "squared", _descent("squared"), examples()),
             ("WhitenedDescent", "softmax", _descent("softmax"), examples(3)),
         )
@@ -289,12 +266,12 @@ PEOPLE_CASES = (
     ),
     LearnerCase("OnePassNewtonMNL", "people, public", _newton, serve_people, _PUBLIC),
     LearnerCase(
-        "DPMNL", "people, once", _dpmnl("public"), serve_people, {**_RICH, **_once(most=1)}
+        "DPMNL", "people, once", _AT_PUBLIC_TIMES, serve_people, {**_RICH, **_once(most=1)}
     ),
     LearnerCase(
         "DPMNL",
         "people, twice, in blocks",
-        _dpmnl("public"),
+        _AT_PUBLIC_TIMES,
         played(4, people=True),
         {**_RICH, **_once(most=2, apart=3)},
     ),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from exact_games import FAR, law
-from faults import phase_sums
 
 from privlearn import ZCDP, Ball, Box, PSDTrace, PureDP
 from privlearn.accountants import CentralAccountant
@@ -132,22 +131,3 @@ def test_vectors_may_move_in_all_coordinates() -> None:
     assert found.whole
     assert not found.violated
     assert next(row for row in found.rows if row.measure == "epsilon").tight
-
-
-def test_the_noise_is_as_much_as_is_said() -> None:
-    """`error_std`, and the scales that the formulas of both kinds of noise give."""
-    laplace = PhaseSum.calibrated(Box(0, 1, 1), PureDP("0.5"), horizon=9)
-    gauss = PhaseSum.calibrated(Box(0, 1, 1), ZCDP("0.125"), horizon=9)
-    assert laplace.error_std() == pytest.approx(2 * 2**0.5, rel=1e-6)
-    assert gauss.error_std() == pytest.approx(2.0, rel=1e-6)
-
-
-@pytest.mark.parametrize("fault", phase_sums.FAULTS, ids=lambda fault: fault.name)
-def test_broken_sums_are_caught(fault: Any) -> None:
-    found = fault.broken.check()
-    assert found.caught, found.how
-
-
-def test_the_sound_twin_passes() -> None:
-    found = phase_sums.FAULTS[0].control.check()
-    assert not found.caught, found.how

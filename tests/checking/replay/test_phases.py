@@ -23,9 +23,7 @@ FOUND = {
     "NullUsersDoNotCount": "begin of 'rewards' .* then begin of 'rewards'",
     "NullUsersAreSkipped": "open of 'rewards' .* then open of 'rewards'",
     "MeanOverUsableRewards": r"the public state depends on data .*: means_\n",
-    "RawTotalOnTheLearner": r"the public state depends on data .*: total_\n",
     "ArmFromAnUnreleasedReward": "user 7 received 0, then 1, when user 6 was replaced",
-    "AssignedByTheLastReward": "user 7 received 0, then 1, when user 6 was replaced",
     "MissingIsTheMean": r"rows of users \[8\] changed with user 6",
     "DrawnForNothing": "user 9 received [01], then [01], when user 6 was replaced",
 }
@@ -36,12 +34,6 @@ def test_a_leak_is_found_by_what_it_tells(fault: Fault) -> None:
     found = fault.broken.check()
     assert found.caught
     assert re.search(FOUND[fault.name.removeprefix("phases: ")], found.how), found.how
-
-
-def test_the_sound_twin_passes() -> None:
-    for fault in (phases_leaking.FAULTS[0], phases_leaking.FAULTS[2]):
-        found = fault.control.check()
-        assert not found.caught, found.how
 
 
 # check_learner ------------------------------------------------------------------------------------
@@ -93,7 +85,7 @@ class LooksAtRewards(InTurn):
 def test_a_learner_is_run_in_all_ways_that_its_kind_has() -> None:
     ways = ["one by one", "in blocks of 3", "with late answers", "with a restart"]
     made: list[tuple[Any, list[str], int]] = [
-        (PrivateArms(2, first_phase=2, delay=1), ways, 8),
+        (PrivateArms(2, first_phase=2, delay=1), ways, 4),
         (OnePassNewtonMNL(n_items=4, dim=2, max_items=2, first_batch=4), ways, 4),
         (DPHDB(n_arms=2, dim=3, first_epoch=4), ways, 4),
         (DPTOFW(3, method="plain"), [*ways[:2], ways[3]], 6),

@@ -152,29 +152,11 @@ class MeanOverUsableRewards(Honest):
         return float(np.isfinite(self._seen[-n:]).sum())
 
 
-class RawTotalOnTheLearner(Honest):
-    """The sum of a phase stands in an attribute, beside the noisy one."""
-
-    total_ = 0.0
-
-    def learn(self, rows: Rows[Array]) -> None:
-        self.total_ = float(np.nansum(self._seen[rows.users.start :]))
-        super().learn(rows)
-
-
 class ArmFromAnUnreleasedReward(Honest):
     """After a reward of 1 the other arm is pulled, whatever the phase is for."""
 
     def chosen(self) -> int:
         return 1 - self.arm_ if self._seen[-1:] == [1.0] else self.arm_
-
-
-class AssignedByTheLastReward(Honest):
-    """The coin of a test of two arms comes up the other way when the last reward was high."""
-
-    def chosen(self) -> int:
-        coin = int(np.random.default_rng([5, self.board.clock]).integers(2))
-        return coin ^ (self._seen[-1:] == [1.0])
 
 
 class MissingIsTheMean(Honest):
@@ -209,9 +191,7 @@ LEAKS: tuple[tuple[type[Honest], float], ...] = (
     (NullUsersDoNotCount, math.nan),
     (NullUsersAreSkipped, math.nan),
     (MeanOverUsableRewards, math.nan),
-    (RawTotalOnTheLearner, 1.0),
     (ArmFromAnUnreleasedReward, 1.0),
-    (AssignedByTheLastReward, 1.0),
     (MissingIsTheMean, 1.0),
 )
 
