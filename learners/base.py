@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar, cast
@@ -22,6 +23,8 @@ from privlearn.values.user_code import from_outside
 from privlearn.values.validate import count
 
 T = TypeVar("T")
+
+_PLAIN = (bool, int, float, str, tuple)
 
 
 class Learner(ABC):
@@ -70,6 +73,16 @@ class Learner(ABC):
                 "takes: a learner keeps its parameters under their names, as the ledger holds them"
             )
         return {name: getattr(self, name) for name in names}
+
+    def __repr__(self) -> str:
+        """As it was made: the arguments that are not their defaults."""
+        names = inspect.signature(type(self)).parameters
+        told = [
+            f"{name}={reprlib.repr(getattr(self, name))}"
+            for name, argument in names.items()
+            if hasattr(self, name) and not _alike(getattr(self, name), argument.default)
+        ]
+        return f"{type(self).__name__}({', '.join(told)})"
 
     def set_params(self, **params: Any) -> Self:
         """Changes constructor arguments; only before `start`.
@@ -122,6 +135,7 @@ class Learner(ABC):
         """
         if self._started:
             raise RuntimeError("the learner has started: make a new one for another accountant")
+        _check_is_accountant(accountant)
         self._check_accountant(accountant)
         self._kept = KeptRows(store, accountant, self._row_kinds)
         begun = self._begun_under(accountant)
@@ -154,6 +168,7 @@ class Learner(ABC):
 
     @classmethod
     def _begun_under(cls, accountant: Accountant[Any]) -> LearnerEntry | None:
+        _check_is_accountant(accountant)
         if accountant.learner is None and accountant.resumed and accountant.begun:
             raise LedgerError(
                 f"{cls.__name__}: the ledger was begun without a learner, or by a version "
@@ -236,9 +251,11 @@ class Learner(ABC):
         before = self._begun_with(begun)
         for n in sorted(now):
             if before[n] != now[n]:
+                way = f"{name}.resume(accountant) takes the parameters from the ledger"
+                if _is_own(before[n]):
+                    way = "hand in one of a class of that name"
                 raise LedgerError(
-                    f"{n} = {_told(now, n)}: the learner was begun with {_told(before, n)}; "
-                    f"{name}.resume(accountant) takes the parameters from the ledger"
+                    f"{n} = {_told(now, n)}: the learner was begun with {_told(before, n)}; {way}"
                 )
 
     def _fixed(self, name: str, make: Callable[[], T]) -> T:
@@ -430,6 +447,19 @@ def stored_parameter(value: Any) -> Any:
         return stored(value)
     except TypeError:
         return {"own": f"{type(value).__module__}.{type(value).__qualname__}"}
+
+
+def _check_is_accountant(value: object) -> None:
+    """Raises TypeError for what is none."""
+    if not hasattr(value, "issue"):
+        raise TypeError(
+            f"accountant = {value!r:.80}: must be an accountant, such as "
+            "JointAccountant(PureDP(1), users=range(10_000), ledger='new.db')"
+        )
+
+
+def _alike(value: object, default: object) -> bool:
+    return value is default or (isinstance(value, _PLAIN) and value == default)
 
 
 def _told(parameters: dict[str, Any], name: str) -> str:

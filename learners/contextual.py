@@ -23,7 +23,7 @@ from privlearn.rows.domains import Array
 from privlearn.rows.functions import Calls
 from privlearn.rows.tabular import row_from
 from privlearn.values.records import copied
-from privlearn.values.validate import count, positive
+from privlearn.values.validate import check_function, count, positive
 
 Arms = NDArray[np.int64]
 
@@ -200,6 +200,7 @@ class ServedBandit(Served[Visitor, Arms, Feedback]):
             ProvenanceError: people without a rule, or none with one.
         """
         self._check_serving()
+        check_function(respond=respond)
         values = self._block_of_next("contexts", contexts, (self.dim,))
         own = self._private(private, len(values))
         who = self._who("people", people, given(people), len(values))

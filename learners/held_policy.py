@@ -271,6 +271,7 @@ class HeldPolicy(PhaseLearner):
     @property
     def means_(self) -> Array:
         """Noisy mean rewards, shape (K,); NaN of arms that were not shown."""
+        self._check_started()
         with np.errstate(invalid="ignore"):
             means = self._totals / self._pulls
         return np.asarray(self._low + (self._high - self._low) * means)
@@ -278,6 +279,7 @@ class HeldPolicy(PhaseLearner):
     @property
     def pulls_(self) -> Arms:
         """How many users of each arm were counted in the phases that were learned, shape (K,)."""
+        self._check_started()
         return copied(self._pulls)
 
     def _learned_state(self) -> dict[str, Any]:

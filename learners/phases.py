@@ -35,7 +35,7 @@ from privlearn.mechanisms import PhaseSum
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Box
 from privlearn.rows.functions import Calls
-from privlearn.values.validate import count, finite, within
+from privlearn.values.validate import check_function, count, finite, within
 
 Arms = NDArray[np.int64]
 """Arms of users, or arrival numbers, shape (n,)."""
@@ -125,8 +125,7 @@ class PhaseLearner(Served[Arms, Arms, Array]):
 
     def _check_params(self) -> None:
         """Raises what is wrong with the parameters."""
-        if count(n_arms=self.n_arms) < 2:
-            raise ValueError(f"n_arms = {self.n_arms}: must be an integer >= 2")
+        count(n_arms=self.n_arms, at_least=2)
         within("[0, 1]", missing=self.missing)
         count(delay=self.delay, at_least=0)
         self._low, self._high = two_ends(reward_range=self.reward_range)
@@ -282,6 +281,7 @@ class PhaseLearner(Served[Arms, Arms, Array]):
             ProvenanceError: people without a rule, or none with one.
         """
         self._check_serving()
+        check_function(respond=respond)
         self._next_users(count(n=n))
         who = self._who("people", people, given(people), n)
         first = self.clock_

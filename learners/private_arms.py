@@ -83,6 +83,13 @@ class PrivateArms(PhaseLearner):
         self._check_horizon(self._first)
         self._longest = None
         if self.memory is not None:
+            needed = self.n_arms * (self._first + self.delay)
+            if self.memory < needed:
+                raise ValueError(
+                    f"memory = {self.memory}: the first phases of all {self.n_arms} arms are "
+                    f"{needed} users, by which what was learned first is forgotten; must be at "
+                    f"least {needed}"
+                )
             self._longest = max(self._first, self.memory // _PHASES_OF_MEMORY)
         self._information, self._weighed = np.zeros((2, self.n_arms))
         self._pulls = np.zeros(self.n_arms, dtype=np.int64)
@@ -113,23 +120,27 @@ class PrivateArms(PhaseLearner):
 
     def _means(self) -> Array:
         """In units where rewards lie in [0, 1]; NaN of arms of which nothing is known."""
+        self._check_started()
         with np.errstate(invalid="ignore"):
             return np.asarray(self._weighed / self._information)
 
     @property
     def means_(self) -> Array:
         """Estimates of the mean rewards, shape (K,); NaN of arms that were not learned of."""
-        return self._low + (self._high - self._low) * self._means()
+        means = self._means()
+        return self._low + (self._high - self._low) * means
 
     @property
     def stds_(self) -> Array:
         """Standard deviations of ``means_``, no more than these, shape (K,); ∞ before."""
+        self._check_started()
         with np.errstate(divide="ignore"):
             return np.asarray((self._high - self._low) / np.sqrt(self._information))
 
     @property
     def pulls_(self) -> Arms:
         """How many users of each arm were counted in the phases that were learned, shape (K,)."""
+        self._check_started()
         return copied(self._pulls)
 
     @property

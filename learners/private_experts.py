@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privlearn.contract.protocols import Accountant, Plan
+from privlearn.errors import PolicyError
 from privlearn.learners.batches import BatchLearner
 from privlearn.learners.contextual import Arms, Visitor, usable_contexts
 from privlearn.learners.expert_blocks import block_ends, fading
@@ -39,7 +40,7 @@ from privlearn.rows.functions import Calls
 from privlearn.rows.pooling import mean_of_visits
 from privlearn.rows.tabular import row_from
 from privlearn.values.records import copied
-from privlearn.values.validate import count, finite
+from privlearn.values.validate import check_function, count, finite
 
 Policy = Callable[[Array], ArrayLike]
 """Contexts, shape (n, d), to actions, integers of shape (n,); row by row."""
@@ -47,6 +48,10 @@ Policy = Callable[[Array], ArrayLike]
 RespondToExperts = Callable[..., ArrayLike]
 """The users' side, row by row: of experts the experts (m,) that were followed, to losses (m, N); of
 policies own data (`Visitor`) and actions (m,), to losses (m, n_actions)."""
+
+
+_TRIED = (0.0, 1.0, -1.0, 0.5, 10.0, 100.0)
+"""Contexts of one number each that policies are tried in before anything is spent."""
 
 
 class Losses(NamedTuple):
@@ -69,7 +74,8 @@ class PrivateExperts(BatchLearner):
     Args:
         n_experts: N >= 2.
         policies: public row-local functions, one for each expert: contexts (n, d) to actions (n,).
-            They are trusted code, named in the ledger, and handed in again after a restart.
+            They are trusted code, named in the ledger, and handed in again after a restart.  Each
+            is tried in made-up contexts at `start`; one that fails in all is a PolicyError.
         n_actions: how many actions policies choose from, 0..n_actions−1.
         dim: d, the length of a context.
         loss_range: public ends of losses; a loss outside makes the record unusable.
@@ -96,8 +102,7 @@ class PrivateExperts(BatchLearner):
     _row_kinds = (Losses,)
 
     def _check_params(self) -> None:
-        if count(n_experts=self.n_experts) < 2:
-            raise ValueError(f"n_experts = {self.n_experts}: must be an integer >= 2")
+        count(n_experts=self.n_experts, at_least=2)
         self._low, self._high = two_ends(loss_range=self.loss_range)
         count(first_block=self.first_block)
         if finite(growth=self.growth) <= 1:
@@ -117,6 +122,7 @@ class PrivateExperts(BatchLearner):
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
+        self._rehearse()
         users, rule = accountant.users, rule_of(accountant)
         if len(users) <= self.first_block:
             raise ValueError(
@@ -138,6 +144,21 @@ class PrivateExperts(BatchLearner):
         self._redraws = 0
         self._prepare_serving(accountant)
 
+    def _rehearse(self) -> None:
+        """Raises for a policy that names no action in any of some made-up contexts."""
+        dim = self.dim or 0
+        for place, policy in enumerate(self._code or ()):
+            for value in _TRIED:
+                try:
+                    self._chosen(policy, np.full((dim + 2, dim), value))
+                    break
+                except Exception as error:
+                    if value == _TRIED[-1]:
+                        raise PolicyError(
+                            f"policies[{place}]: failed in all contexts that it was tried in, such "
+                            f"as [{value}, ...]: {type(error).__name__}: {error}"
+                        ) from error
+
     def _calibrated(self, accountant: Accountant[Any]) -> NoisyMaxBatches:
         sizes = [len(block) for block in self._batches]
         weights, growth = fading(sizes, pure=isinstance(accountant.budget, PureDP))
@@ -158,11 +179,13 @@ class PrivateExperts(BatchLearner):
     @property
     def expert_(self) -> int:
         """The expert that the next user follows, 0..N−1; in the first block all in turn."""
+        self._check_started()
         return int(self._experts_of(np.array([self.clock_]))[0])
 
     @property
     def redraws_(self) -> int:
         """How often an expert was drawn so far; another may have been the same."""
+        self._check_started()
         return self._redraws
 
     def _learned_state(self) -> dict[str, Any]:
@@ -326,6 +349,7 @@ class PrivateExperts(BatchLearner):
             ProvenanceError: people without a rule, or none with one.
         """
         self._check_serving()
+        check_function(respond=respond)
         first = self.clock_
         if self._code is None:
             if private is not None:

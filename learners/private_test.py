@@ -41,7 +41,8 @@ _HYPOTHESES = {
     ),
     "coin": (
         "the coins are fair; whether a user comes, and whether a user gives a reward at all, "
-        "does not depend on any arm that was shown"
+        "does not depend on any arm that was shown; it is better, or worse, for somebody, not on "
+        "average"
     ),
 }
 
@@ -242,11 +243,13 @@ class PrivateTest(PhaseLearner):
         Corrected for both directions and all arms: 1/(2K − 2) at first, and 1/alpha decides.  Of
         two arms a number, of more an array of shape (K−1,), for arms 1..K−1.
         """
+        self._check_started()
         return self._shaped(_exp(corrected(self._process.log_sides).max(axis=-1)))
 
     @property
     def p_value_(self) -> float | Array:
         """min(1, 1/largest e-value so far), a p-value at any time; shape as of ``e_value_``."""
+        self._check_started()
         return self._shaped(1 / _exp(self._most))
 
     def _shaped(self, values: Array) -> float | Array:
@@ -258,6 +261,7 @@ class PrivateTest(PhaseLearner):
 
         What it once says it says for good.
         """
+        self._check_started()
         if not self._said.any():
             return None
         wins, loses = (

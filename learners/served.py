@@ -34,7 +34,7 @@ from privlearn.rows.sealed import Slots, slots_within
 from privlearn.rows.tabular import row_from
 from privlearn.values.adjacency import Trust
 from privlearn.values.records import copied
-from privlearn.values.validate import count, positive
+from privlearn.values.validate import check_function, count, positive
 
 if TYPE_CHECKING:
     from privlearn.learners.open_users import OpenUsers
@@ -177,6 +177,7 @@ class Served(Learner, Generic[Own, Act, Heard]):
         return shown, unusable | nobody
 
     def _observe(self, answer: Any) -> None:
+        self._check_started()
         if self._asked is None:
             raise UsersError("no user is waiting to answer: call select first")
         heard = np.array([self._heard(answer)])
@@ -598,6 +599,7 @@ class ServedMNL(Served[Arrival, Items, Answer]):
             ProvenanceError: people without a rule, or none with one.
         """
         self._check_serving()
+        check_function(respond=respond)
         values = self._checked_block(features)
         if revenues is None:
             earned = np.ones(values.shape[:2])

@@ -47,7 +47,9 @@ def _compared(learner: Any, source: Source) -> Found:
     for place, name in enumerate(others):
         way = ways.get(place + 1)
         found = (
-            f"{name} is {way} than {control}" if way else f"{name} or {control}: not decided yet"
+            f"{name} is {way} than {control}"
+            if way
+            else f"{name} against {control}: not decided yet"
         )
         lines.append(
             f"{found} (e-value now {evidence[place]:.3g}, decided at {1 / learner.alpha:.4g}; "

@@ -80,6 +80,13 @@ def count(*, at_least: int = 1, **named: int) -> int:
     return number
 
 
+def check_function(**named: Any) -> None:
+    """Raises TypeError for what cannot be called; it is not shown, as it may be users' data."""
+    name, value = _single(named)
+    if not callable(value):
+        raise TypeError(f"{name}: is of type {type(value).__name__}; must be a function")
+
+
 def text(**named: str) -> str:
     """Returns the value as a non-empty string."""
     name, value = _single(named)
@@ -92,7 +99,9 @@ def user_range(**named: range) -> range:
     """Returns a non-empty, ascending, contiguous range of arrival indices >= 0."""
     name, value = _single(named)
     if not isinstance(value, range):
-        raise TypeError(f"{name} = {value!r}: must be a range of arrival indices")
+        raise TypeError(
+            f"{name} = {value!r}: must be a range of arrival indices, such as range(10_000)"
+        )
     if value.step != 1 or value.start < 0 or len(value) == 0:
         raise ValueError(f"{name} = {value!r}: must be a non-empty range(start, stop), start >= 0")
     return value

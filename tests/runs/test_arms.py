@@ -123,7 +123,7 @@ def test_a_log_of_a_test(tmp_path: Path) -> None:
     code, told = said("test", *words(log(tmp_path / "log.csv")), "--out", out)
     assert code == 0, told
     assert "new is better than old" in told
-    assert "odd or old: not decided yet" in told
+    assert "odd against old: not decided yet" in told
     assert "too few lines" not in told  # it takes as many of each arm as there are of the rarest
     assert "you may look as often as you like" in told
     new, odd = results(out)["arms"]

@@ -231,7 +231,7 @@ LEARNER_CASES = (
         for learner, how, factory, protocol, options, users in (
             ("PrivateArms", "one by one", _arms(), _pulled(), _PURE, USERS),
             ("PrivateArms", "in blocks", _arms(missing=0.0, delay=1), _pulled(3), _RICH, USERS),
-            ("PrivateArms", "with memory", _arms(memory=3), _pulled(), {}, USERS),
+            ("PrivateArms", "with memory", _arms(memory=4), _pulled(), {}, USERS),
             ("PrivateArms", "central", _arms(), _pulled(4), _PURE | _CENTRAL, USERS),
             ("HeldPolicy", "one by one", _HELD, _pulled(), _PURE, USERS),
             ("HeldPolicy", "in blocks", _HELD, _pulled(3), {}, USERS),
