@@ -52,6 +52,11 @@ class Continuing:
         return self._state.learner
 
     @property
+    def closed(self) -> bool:
+        """Whether nothing more can be issued or spent."""
+        return self._state.closed
+
+    @property
     def resumed(self) -> bool:
         """Whether the account was begun by an earlier process."""
         return self._resumed

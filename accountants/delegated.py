@@ -153,8 +153,8 @@ class Delegated(Generic[B]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was given back."""
-        return self._allowance.returned
+        """Whether it was given back, or its account closed."""
+        return self._allowance.returned or self._state.closed
 
     def spent(self, user: int | None = None) -> B:
         """What its tokens hold or have spent for one user (default: amount by amount, the most)."""

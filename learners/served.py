@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from privlearn.contract.billboard import Shown
 from privlearn.contract.protocols import Accountant
-from privlearn.errors import HorizonError, ProvenanceError, UsersError
+from privlearn.errors import HorizonError, LedgerClosedError, ProvenanceError, UsersError
 from privlearn.learners.base import Learner
 from privlearn.learners.inputs import block_of, places_of, rows_of
 from privlearn.learners.participation import NOT_GIVEN, PersonId, check_given, given, rule_of
@@ -426,6 +426,8 @@ class Served(Learner, Generic[Own, Act, Heard]):
     def _check_running(self) -> None:
         self._check_started()
         self._check_not_failed()
+        if self._accountant.closed:
+            raise LedgerClosedError("the accountant was closed: nobody is served any more")
         if self.clock_ >= self._accountant.users.stop:
             raise HorizonError(f"all users of {self._accountant.users} were served")
 

@@ -172,6 +172,10 @@ class Accountant(Protocol[B_inv]):
         """Whose plan stands in the ledger."""
 
     @property
+    def closed(self) -> bool:
+        """Whether nothing more can be issued or spent."""
+
+    @property
     def resumed(self) -> bool:
         """Whether an earlier process began the account."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from privlearn import ApproxDP, Ledger, PureDP
 from privlearn.accountants import JointAccountant
-from privlearn.errors import LedgerError, PolicyError
+from privlearn.errors import LedgerClosedError, LedgerError, PolicyError
 from privlearn.learners import HeldPolicy, PrivateArms, PrivateExperts, PrivateTest
 
 
@@ -98,3 +98,11 @@ def test_a_policy_of_another_class_is_told_what_to_hand_in(tmp_path: Any) -> Non
     accountant = JointAccountant.resume(tmp_path / "own.db")
     with pytest.raises(LedgerError, match="hand in one of a class of that name"):
         HeldPolicy.resume(accountant, policy=Other())
+
+
+def test_nobody_is_served_once_the_accountant_is_closed() -> None:
+    accountant = joint()
+    arms = PrivateArms(2).start(accountant)
+    accountant.close()
+    with pytest.raises(LedgerClosedError, match="nobody is served any more"):
+        arms.select()
