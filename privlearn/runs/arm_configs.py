@@ -126,6 +126,9 @@ class ArmConfig(LogConfig):
 
     memory: Annotated[int, Field(ge=1)] | None = None
     """Visitors after which what was learned fades, where means drift; default: nothing fades."""
+    missing: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """What a visitor without a usable reward counts as: 0 is the low end of the range, 1 the high
+    one.  0 where no answer means no click."""
 
     def simulated_means(self) -> Sequence[float]:
         return (0.5, 0.52, 0.55, 0.6) if self.means is None else self.means

@@ -58,8 +58,12 @@ def run_arms(config: ArmConfig, out: Path, progress: Progress, *, resume: bool =
     """
 
     def make() -> PrivateArms:
-        arms, reward_range = len(config.names()), config.range()
-        return PrivateArms(arms, memory=config.memory, reward_range=reward_range)
+        return PrivateArms(
+            len(config.names()),
+            memory=config.memory,
+            missing=config.missing,
+            reward_range=config.range(),
+        )
 
     return run_on_log(config, out, progress, make, _best, resume=resume)
 
@@ -84,7 +88,12 @@ def _best(learner: Any, source: Source) -> Found:
     }
     if best is None:
         return Found(["nothing is known: no phase has ended"], values)
-    head = f"best arm: {best} (± is two standard errors, noise included)"
+    low, high = learner.reward_range
+    null = low + (high - low) * learner.missing
+    head = (
+        f"best arm: {best} (± is two standard errors, noise included; who gave no usable reward "
+        f"counts as {null:g})"
+    )
     return Found([head, *rows], values)
 
 
@@ -93,7 +102,8 @@ def _mean_of(learner: Any, arm: int) -> str:
         return "nothing is known"
     around = 2 * learner.stds_[arm]
     digits = max(1 - math.floor(math.log10(around)), 0)
-    mean = f"mean {learner.means_[arm]:.{digits}f} ± {around:.{digits}f}"
+    rounded = round(float(learner.means_[arm]), digits) + 0.0  # no -0.00
+    mean = f"mean {rounded:.{digits}f} ± {around:.{digits}f}"
     return f"{mean}, from {learner.pulls_[arm]:,} visitors"
 
 
