@@ -177,12 +177,13 @@ class Served(Learner, Generic[Own, Act, Heard]):
         return shown, unusable | nobody
 
     def _observe(self, answer: Any) -> None:
-        self._check_started()
-        if self._asked is None:
+        asked = getattr(self, "_asked", None)
+        if asked is None:
+            self._check_started()
             raise UsersError("no user is waiting to answer: call select first")
         heard = np.array([self._heard(answer)])
         self._failed = True  # as in _served
-        asked, self._asked = self._asked, None
+        self._asked = None
         rows, unanswered = self._deliver(asked, self._replying(heard), 1)
         told = np.zeros(1, dtype=bool)
         self._tell(asked.users, told, unanswered & ~self._null_answers, told)

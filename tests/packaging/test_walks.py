@@ -11,13 +11,13 @@ import pytest
 
 WALKS = Path(__file__).parents[2] / "benchmarks" / "walks.py"
 MOST = {
-    "select": 46,
+    "select": 47,
     "observe": 19,
     "end of a batch": 240,
     "certificate": 725,  # a little more after other tests
     "audit": 3912,
     "choose": 6,
-    "randomize": 140,
+    "randomize": 141,
 }
 
 
