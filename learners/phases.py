@@ -313,7 +313,12 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         return float(block_of("rewards", [answer], ())[0])
 
     def _replying(self, heard: Array) -> Callable[[Arms, Arms], Array]:
-        return lambda turn, arms: self._scaled(heard)
+        if len(heard) > 1:
+            return lambda turn, arms: self._scaled(heard)
+        reward = float(heard[0])  # as `_scaled`, which is slow for one
+        good = self._low <= reward <= self._high
+        scaled = (reward - self._low) / (self._high - self._low) - self.missing
+        return lambda turn, arms: np.array([[scaled if good else np.nan]])
 
     def _hearing(self, respond: Callable[[Arms, Arms], Any]) -> Callable[[Arms, Arms], Array]:
         def hear(turn: Arms, arms: Arms) -> Array:
