@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privlearn.contract.protocols import Accountant, Plan
+from privlearn.errors import RowLocalityError
 from privlearn.learners.inputs import block_of
 from privlearn.learners.participation import (
     NOT_GIVEN,
@@ -59,16 +60,23 @@ def asked_once(respond: Callable[[Arms], ArrayLike]) -> Callable[[Arms, Arms], A
     """The users' side of turns and what they were shown, which asks nobody a second time.
 
     Users who send nothing are told apart by their turn alone.  A call that fails would be made
-    again for each of them, and be answered by those who come next: all others would move up.
+    again for each of them, and be answered by those who come next; and if all of them counted as
+    null, one user's failure would move the rows of others.  So a call for several users that fails
+    is an error of the program.
     """
-    last = -1
+    last, several = -1, False
 
     def ask(turn: Arms, shown: Arms) -> ArrayLike:
-        nonlocal last
-        if turn[0] <= last:
-            raise ValueError("respond: failed when these users were asked")
-        last = int(turn[-1])
-        return respond(shown)
+        nonlocal last, several
+        if turn[0] > last:
+            last, several = int(turn[-1]), len(turn) > 1
+            return respond(shown)
+        if several:
+            raise RowLocalityError(
+                "respond: failed, or did not answer for each, when several users were asked "
+                "together; must return one answer for each, NaN for a user who gave none"
+            )
+        raise ValueError("respond: failed for the one user who was asked")
 
     return ask
 
@@ -271,14 +279,15 @@ class PhaseLearner(Served[Arms, Arms, Array]):
         Args:
             n: how many users.
             respond: the users' rewards, row by row: arms (m,) of some of the next users, in order
-                of arrival, to rewards (m,); NaN for none.  Nobody is asked twice: if it raises, all
-                m users have given none.
+                of arrival, to rewards (m,); NaN for none.  It must not raise.
             people: under a rule of participation, and only then, n ids, as `select` takes them.
 
         Raises:
             HorizonError: more users than are left.
             ValueError, TypeError: n is no count, not n ids, or ids of another kind.
             ProvenanceError: people without a rule, or none with one.
+            RowLocalityError: ``respond`` failed for one of several users; at the end of the phase,
+                whose spend ends ``uncovered``.
         """
         self._check_serving()
         check_function(respond=respond)

@@ -338,6 +338,7 @@ class PrivateExperts(BatchLearner):
             respond: the users' losses, row by row, of some of the next users in order of arrival:
                 called with the experts (m,) that they followed, it returns losses (m, N); with
                 policies called with own data (`Visitor`) and actions (m,), losses (m, n_actions).
+                Without policies it must not raise, see `PhaseLearner.play`.
             private: with policies, array of shape (n, m), handed through to ``respond`` and read by
                 nobody else.
             people: under a rule of participation, and only then, n ids, as `select` takes them.
