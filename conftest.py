@@ -64,7 +64,7 @@ def _commands_are_parsed_once() -> Iterator[None]:
 
 _UNLESS_ASKED = "not expensive"
 """What pyproject.toml gives as `-m`; whoever gives another one decides alone."""
-_CALIBRATED = "mechanisms", "privlearn/checking", "privlearn/noise"
+_CALIBRATED = "mechanisms", "privlearn/checking", "privlearn/noise", "studies"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -70,7 +70,7 @@ from privlearn.ledger.entries import (
 from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
-from privlearn.rows.domains import Ball
+from privlearn.rows.domains import Ball, GradientHessian, OneOf
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import exact
 from privlearn.values.participation import Participation
@@ -291,9 +291,11 @@ class _Draws:
 
 
 def _mechanism(rng: Rng) -> NoisySum[Any]:
-    return NoisySum(
-        Ball(float(rng.choice([0.5, 1.0])), 2), GaussianNoise(float(rng.choice([8, 20])))
-    )
+    noise = GaussianNoise(float(rng.choice([8, 20])))
+    if rng.random() < 0.5:
+        return NoisySum(Ball(float(rng.choice([0.5, 1.0])), 2), noise)
+    pair, noise = GradientHessian(2, float(rng.choice([0.5, 1, 2]))), GaussianNoise(2 * noise.std)
+    return NoisySum(OneOf(pair, 3), noise) if rng.random() < 0.5 else NoisySum(pair, noise)
 
 
 def _spend(issuer: Any, mechanism: NoisySum[Any], price: Any, label: str, rng: Rng) -> None:
@@ -503,6 +505,17 @@ def _phases(horizon: Any) -> Callable[[Body], None]:
     return apply
 
 
+def _pair(**changes: Any) -> Callable[[Body], None]:
+    """Of a gradient and Hessian, or of one per arm."""
+
+    def change(body: Body) -> None:
+        for domain in (body["domain"], body["domain"].get("inner", {})):
+            if changes.keys() <= domain.keys():
+                domain.update(changes)
+
+    return change
+
+
 def _put(**changes: Any) -> Callable[[Body], None]:
     return lambda body: body.update(changes)
 
@@ -587,6 +600,8 @@ LIES: tuple[Callable[[list[Body], Rng], object], ...] = (
     _set("spend", lambda b: b["noise"].update(std=1)),
     _set("spend", lambda b: b["noise"].update(std=500)),
     _set("spend", lambda b: b["domain"].update(radius=40)),
+    *[_set("spend", _pair(weight=w)) for w in (9, 0, -1, 1e-200, "1")],
+    *[_set("spend", _pair(**{name: 1})) for name in ("arms", "dim")],
     *[_set("spend", lambda b: _change_text(b.get("ext")))] * 4,
     *[_set("spend", _largest(text)) for text in (".0", "/1", "e0", " ", "000000000", "")],
     _set("spend", lambda b: b.update(noise={"family": "category", "categories": 5})),

@@ -32,7 +32,7 @@ from privlearn.losses.budgets import ZCDP, ApproxDP
 from privlearn.mechanisms import NoisySum, PhaseSum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.rows.domains import Ball
+from privlearn.rows.domains import Ball, GradientHessian, OneOf
 
 Rng = np.random.Generator
 TOKENS = [
@@ -69,8 +69,11 @@ def make_seeds(folder: Path, format_1: Path) -> list[Path]:
     with CentralAccountant(
         ZCDP(1), users=range(6), ledger=Ledger.create(path), noise=NoiseSource.simulation(0)
     ) as book:
-        mechanism = NoisySum(Ball(1.0, 2), GaussianNoise(20.0))
-        for users in (range(0, 6), range(2, 4)):
+        sums: list[NoisySum[Any]] = [
+            NoisySum(Ball(1.0, 2), GaussianNoise(20.0)),
+            NoisySum(OneOf(GradientHessian(2), 3), GaussianNoise(20.0)),
+        ]
+        for mechanism, users in zip(sums, (range(0, 6), range(2, 4)), strict=True):
             with book.issue(mechanism.loss(), users=users, label="sum").spend(mechanism.spend()):
                 pass
         book.issue(LaplaceLoss("0.1"), users=range(6), label="spare").retire()

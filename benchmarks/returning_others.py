@@ -16,7 +16,6 @@ from reporting import Table, in_parallel, parser, summary, write
 
 from privlearn.accountants import JointAccountant
 from privlearn.learners import DPHDB, DPMNL
-from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
 from privlearn.people import People
@@ -66,9 +65,7 @@ def arms(rule: Participation, visits: Visits, seed: int) -> float:
     market, rng = sparse_market(seed, horizon=HORIZON), np.random.default_rng([seed, 1])
     five = visits == "five"
     who = equally_often(PERSONS, 5, rng) if five else heavy_tailed(PERSONS, HORIZON, rng)
-    learner = DPHDB(n_arms=market.n_arms, dim=market.dim, method=GaussianEpochs(moments=0.0)).start(
-        accountant(rule, seed)
-    )
+    learner = DPHDB(n_arms=market.n_arms, dim=market.dim).start(accountant(rule, seed))
     market.pulled = np.full(HORIZON, -1, dtype=np.int64)
     for start in range(0, HORIZON, BLOCK):
         users = np.arange(start, start + BLOCK)

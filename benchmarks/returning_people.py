@@ -57,9 +57,6 @@ class Way(NamedTuple):
 
 WAYS = {
     "pooled, first batch (default learner)": Way({"most": 1, "pooled": True}, main=True),
-    "pooled, first batch, independent noise": Way(
-        {"most": 1, "pooled": True}, (("correlated", False),)
-    ),
     "first visit only": Way({"most": 1}),
     "pooled, 2 batches": Way({"most": 2, "pooled": True}),
     "once per batch, 2 batches": Way({"most": 2, "per_batch": 1}),

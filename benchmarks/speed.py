@@ -505,7 +505,6 @@ def _row_feeds() -> dict[str, tuple[Any, Callable[[], Any], Callable[[Any], None
         feeds[f"DPPOFW {method}"] = CentralAccountant, made, row
     mnl = partial(OnePassNewtonMNL, n_items=10, dim=DIM, max_items=3)
     feeds["OnePassNewtonMNL"] = JointAccountant, mnl, items
-    feeds["OnePassNewtonMNL correlated"] = JointAccountant, partial(mnl, correlated=True), items
     feeds["DPHDB"] = JointAccountant, partial(DPHDB, n_arms=3, dim=DIM), arm
     return feeds
 

@@ -11,6 +11,7 @@ that is not counted.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 import tempfile
@@ -66,11 +67,13 @@ def walk(call: Callable[[], T]) -> tuple[T, Walk]:
             changes, before = changes + (file != before), file
             functions.append(f"{'  ' * (depth[-1] - 1)}{code.co_qualname}  {file}")
 
+    gc.disable()  # what earlier calls left would be closed in the middle of this one
     sys.setprofile(follow)
     try:
         found = call()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return found, Walk(changes, functions)
 
 

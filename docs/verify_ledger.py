@@ -42,8 +42,9 @@ trace:real ridge:real noise_std:real rank:int directions:int dimension:int? ; lo
 most:count apart:count ; loss.least losses:[loss ; loss.declared of:object loss:loss
 distribution:text? ; loss.repeat-and-select mu_squared:exact delta:exact gamma:exact eta:exact ;
 noise.gaussian family std:real ; noise.laplace family scale:real ; domain.ball kind radius:real
-size:count norm:norm ; domain.box kind low:real high:real size:count ; drawn sampler tables:hash
-grid:grid? bound:object? ; grid scale:double bits:int"""
+size:count norm:norm ; domain.box kind low:real high:real size:count ; domain.one-of kind
+inner:domain arms:count ; domain.gradient-hessian kind dim:count weight:real ; drawn sampler
+tables:hash grid:grid? bound:object? ; grid scale:double bits:int"""
 FORMS = {name: ({"kind": "text", "adjacency": "relation"} if name[:5] == "loss." else {})
          | dict([*field.split(":"), "text"][:2] for field in fields)
          for name, *fields in map(str.split, FORMS.split(";"))}
@@ -317,6 +318,13 @@ class Account:
         else: need(row >= least, "it earns a larger loss")
     def earned(self, family, noise, domain, body):  # at least; None: it is left unchecked
         norm = {"gaussian": 2, "laplace": 1}.get(family) if family in kinds(body["loss"]) else None
+        pair = domain["inner"] if domain.get("kind") == "one-of" else domain  # at one of K places
+        if norm == 2 and pair.get("kind") == "gradient-hessian":
+            need(1e-100 <= pair["weight"] <= 1e100 and domain.get("arms") != 1, "weight or arms")
+            far = 2 + 2 * (w := Fraction(pair["weight"]) ** 2)  # two of the K places
+            top = far + 1 / (2 * w) if pair["dim"] > 1 and 2 * w**2 >= 1 else far * (pair != domain)
+            square = max(4 + w, top) if self.body["adjacency"] == "replace-one" else 1 + w
+            return square * (Fraction(body["gain"]) / Fraction(noise["std"])) ** 2 / 2
         box, size = domain.get("kind") == "box", domain.get("size")
         round = domain.get("kind") == "ball" and (size == 1 or domain["norm"] == f"l{norm}")
         if norm is None or not (box or round): return None

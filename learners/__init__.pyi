@@ -13,6 +13,7 @@ from .least_squares import PrivateLeastSquares
 from .noisy_sgd import NoisySGD
 from .offers import Offer, Offers
 from .one_pass_newton import OnePassNewtonMNL
+from .one_pass_newton_glm import OnePassNewtonGLM
 from .pofw import DPPOFW
 from .private_arms import PrivateArms
 from .private_experts import PrivateExperts
@@ -37,6 +38,7 @@ __all__ = [
     "NoisySGD",
     "Offer",
     "Offers",
+    "OnePassNewtonGLM",
     "OnePassNewtonMNL",
     "PrivateArms",
     "PrivateExperts",

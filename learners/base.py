@@ -15,7 +15,7 @@ from privlearn.learners.inputs import absent
 from privlearn.learners.kept_rows import KeptRows, Recovered
 from privlearn.learners.messages import PrivateCounts, PrivateMessages
 from privlearn.learners.participation import declare_batches
-from privlearn.learners.stored import FORMER_NAMES, GO_ON_WITH, restored, stored
+from privlearn.learners.stored import FORMER_NAMES, go_on_with, restored, stored
 from privlearn.ledger.entries import LearnerEntry
 from privlearn.rows import RowStore
 from privlearn.values.packages import LEARNERS, look_up
@@ -225,7 +225,8 @@ class Learner(ABC):
         known, before = inspect.signature(cls).parameters, dict(begun.parameters)
         for name, values in cls._removed.items():
             if before.get(name) in values:
-                raise LedgerError(f"{cls.__name__}({name}={before[name]!r}) {GO_ON_WITH}")
+                said = f"{cls.__name__}({name}={before[name]!r})"
+                raise LedgerError(f"{said} {go_on_with('141b1425')}")
         for name in sorted({*known, *before}):
             if name not in known:
                 raise LedgerError(

@@ -40,6 +40,10 @@ class BatchSums(ABC, Generic[X]):
     def begin(self, users: range) -> None:
         """What has to be done for a batch before anything is released of it."""
 
+    def users(self, batch: int) -> range:
+        """Whose rows are in a sum that was released: the batch, or its end after a restart."""
+        return self.batches[batch]
+
     @abstractmethod
     def release(self, rows: Rows[X], board: Billboard, batch: int) -> Array | None:
         """Releases, and posts, what gives the noisy sum over a batch; returns that sum.
@@ -118,6 +122,10 @@ class CorrelatedSums(BatchSums[X]):
         self._released[batch] = first, step
         before, self._before = self._before if step else 0.0, total
         return np.asarray(total - before)
+
+    def users(self, batch: int) -> range:
+        own, (first, _) = self.batches[batch], self._released[batch]
+        return range(max(own.start, first), own.stop)
 
     def covariance(self, batches: Sequence[int]) -> Array:
         streams, steps = np.array([self._released[batch] for batch in batches]).T

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from privlearn.learners.served import Served
+from privlearn.errors import ProvenanceError
+from privlearn.learners.served import Mask, Served
 from privlearn.rows import Rows
+from privlearn.values.adjacency import Trust
 
 
 class BatchLearner(Served[Any, Any, Any]):
@@ -49,6 +51,54 @@ class BatchLearner(Served[Any, Any, Any]):
         self._release(rows, self._batches[self._batch])
         self._batch += 1
         self._failed = False
+
+    # Logged rows, under a central accountant ------------------------------------------------------
+
+    def _check_logged(self) -> None:
+        if self._accountant.trust is Trust.JOINT:
+            raise ProvenanceError(
+                "logged answers depend on what was shown outside the billboard: a joint guarantee "
+                "does not cover them; use a CentralAccountant"
+            )
+
+    def _take_logged(
+        self,
+        block: Any,
+        n: int,
+        ids: list[Any] | None,
+        read: Callable[[Any], Any],
+        null: tuple[Mask, Mask, Mask],
+    ) -> None:
+        """Takes the next n rows, from one end of a batch to the next.
+
+        Args:
+            block: as they were handed in.
+            n: how many.
+            ids: whose they are, under a rule of participation.
+            read: makes rows to learn from of rows of the block.
+            null: whose data are unusable, whose answers, and who is nobody, shape (n,).
+        """
+        if not n:
+            return
+        self.private_counts_.rows += n
+        rows = self._sealed_next(block, n)
+        people = self._accountant.people
+        if people is not None and ids is not None:
+            rows = people.admit(rows, ids)
+        self._tell(rows.users, *null)
+        while self.clock_ < rows.users.stop:
+            stop = min(self._next_change(), rows.users.stop)
+            some = rows.slice(range(self.clock_, stop))
+            self.clock_ = stop
+            self._take(some.map_rows(read))
+
+    def _absent(self, users: range) -> Rows[Any]:
+        if self._accountant.trust is Trust.JOINT or self._public_actions:  # they are served
+            return super()._absent(users)
+        if self._accountant.people is not None:
+            self._accountant.people.skip_to(users.stop)
+        # on a timetable the first of them may have its visits already, which this adds none to
+        return Rows.null(users)
 
     def public_state(self) -> dict[str, Any]:
         """Everything the learner acts on, as JSON: a function of releases and the clock.

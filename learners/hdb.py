@@ -4,23 +4,19 @@ Users come in public epochs.  In the first one (the warm-up) arms are pulled in 
 everybody gets the arm with the highest x·θ_a, after a pre-selection by the warm-up estimates if
 wanted.  At the end of an epoch all K arms together make one step: every user has one increment
 −φ'(x·θ_a; r)·x, of the arm a that was pulled, and the null increment 0 for all other arms (the
-synthetic update of the paper).  What is released is the K sums of increments plus Gaussian noise.
-With U_k = θ + (step/n)·sum, the estimates are pooled over epochs with weights 1/variance that are
-forgotten geometrically, and soft-thresholded at a multiple of the noise that is left (entries far
-above it are kept whole).  A share of every epoch's budget, ``GaussianEpochs(moments=share)``,
-releases Σxxᵀ of all its users, and steps are damped along the directions that stand out of it.  The
-paper's own mechanism, report-noisy-max, is `privlearn_studies.rivals.noisy_max_epochs`.
+synthetic update of the paper).  What is released is the K sums of increments plus Gaussian noise,
+and what follows from it stands in `hdb_epochs`.  The paper's own mechanism, report-noisy-max, is
+`privlearn_studies.rivals.noisy_max_epochs`.
 
-Privacy: a user is in one epoch, so every epoch may spend the whole budget (parallel composition
-over public batches), and within it in the sums of one arm: `OneOfK` charges the maximum over arms,
-not their sum (errata 14).  Σxxᵀ is one more Gaussian sum, of the contexts only.  What a user is
-served depends on releases and on that user's own context: joint DP (``docs/proofs.md``).  The
-user's own arm is seen by that user and is not protected against that user.
+Privacy: the sums of all epochs are one stream (`BatchedPrefixSum`), in which a user is in one row,
+and within it in the sums of one arm: `OneOf` charges the maximum over arms, not their sum
+(errata 14).  What a user is served depends on releases and on that user's own context: joint DP
+(``docs/proofs.md``).  The user's own arm is seen by that user and is not protected against that
+user.
 
-Under a rule of participation an epoch costs a person what all of the person's rows in it do, in
-whatever arms; where the rule is pooled, they are one increment, of the arm that the person got most
-often (`pooled_parts`).  Lengths and steps stay those of the public numbers of slots.  Everybody's
-first epoch, or two, did equally well, and five did worse (benchmarks/returning_others.py).
+Under a rule of participation the stream is priced for all rows of a person, in whatever arms; where
+the rule is pooled, those of one epoch are one increment, of the arm that the person got most often
+(`pooled_increments`).  Lengths and steps stay those of the public numbers of slots.
 
 Repairs of the paper: every arm's clock is the number of users so far, whichever arm they got (null
 increments advance it), so weights are public: dividing by true pull counts would leak, and a global
@@ -32,11 +28,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, final
+from typing import Any, Literal, final
 
 import numpy as np
 
 from privlearn.contract.protocols import Accountant, Plan
+from privlearn.learners.batch_sums import BatchSums
 from privlearn.learners.batches import BatchLearner, ranges
 from privlearn.learners.contextual import (
     Arms,
@@ -46,18 +43,9 @@ from privlearn.learners.contextual import (
     in_turn,
     scores,
 )
-from privlearn.learners.hdb_epochs import (
-    Epochs,
-    EpochSetting,
-    Estimate,
-    GaussianEpochs,
-    Moments,
-    epoch_ends,
-)
+from privlearn.learners.hdb_epochs import CorrelatedEpochs, Epochs, EpochSetting, epoch_ends
 from privlearn.learners.inputs import numbers_from
 from privlearn.learners.participation import one_row_budget, rule_of
-from privlearn.mechanisms.noisy_sum import NoisySum
-from privlearn.mechanisms.one_of_k import OneOfK
 from privlearn.mechanisms.scalar_objectives import ScalarObjective, code_of
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
@@ -68,31 +56,19 @@ Increments = tuple[Array, Arms]
 """Blocks of increments (n, d), and the arms (n,) they belong to."""
 
 
-class Parts(NamedTuple):
-    """What is released of rows; arrays of one user, or of a block with a leading axis."""
+def pooled_increments(own: Increments) -> Increments:
+    """One increment of all of one person's in an epoch: their sum, of the arm with the most.
 
-    increment: Array
-    """shape (d,)."""
-    arm: Arms
-    """That it belongs to."""
-    context: Array
-    """shape (d,)."""
-
-
-def pooled_parts(own: Parts) -> Parts:
-    """One part of all of one person's in an epoch, of the arm that was pulled most often.
-
-    It has the sum of that arm's increments, and the first of its contexts; of arms pulled equally
-    often it is the one that came first.  No reward decides which.
+    Of arms pulled equally often it is the one that came first.  No reward decides which.
     """
-    usable = np.isfinite(own.increment).all(axis=1)
+    values, arms = own
+    usable = np.isfinite(values).all(axis=1)
     if not usable.any():
-        return Parts(own.increment[0], own.arm[0], own.context[0])
-    arms = own.arm[usable]
-    often = (arms[:, None] == arms).sum(axis=1)
-    chosen = usable & (own.arm == arms[often.argmax()])
-    total: Array = own.increment[chosen].sum(axis=0)
-    return Parts(total, own.arm[chosen][0], own.context[chosen][0])
+        return values[0], arms[0]
+    often = (arms[usable, None] == arms[usable]).sum(axis=1)
+    chosen = usable & (arms == arms[usable][often.argmax()])
+    total: Array = values[chosen].sum(axis=0)
+    return total, arms[chosen][0]
 
 
 @final
@@ -107,7 +83,7 @@ class DPHDB(BatchLearner, ServedBandit):
             0 and 1), or a `ScalarObjective` whose derivative in the score is φ'.
         context_bound: public bound on context entries, which are clamped to it.
         reward_bound: public bound on rewards, for squared loss.
-        method: ``"gaussian"``, which is `GaussianEpochs()`, or epochs with constants of their own.
+        method: ``"gaussian"``, which is `CorrelatedEpochs()`, or epochs with other constants.
         first_epoch: users of the warm-up, whose arms are pulled in turn; default: what the noise
             requires, at most an eighth of the horizon.
         preselection: h: after the warm-up, only arms within h/2 of the best by the warm-up
@@ -136,7 +112,7 @@ class DPHDB(BatchLearner, ServedBandit):
     def _check_params(self) -> None:
         self._check_bandit()
         if not isinstance(self.method, str | Epochs):
-            raise TypeError(f"method = {self.method!r}: must be 'gaussian' or GaussianEpochs")
+            raise TypeError(f"method = {self.method!r}: must be 'gaussian' or CorrelatedEpochs")
         if self.first_epoch is not None:
             count(first_epoch=self.first_epoch)
         if self.preselection is not None:
@@ -165,38 +141,29 @@ class DPHDB(BatchLearner, ServedBandit):
     # Life ----------------------------------------------------------------------------------------
 
     def _plan(self) -> list[Plan]:
-        plans = [
-            Plan("epoch", step.loss(), epoch)
-            for step, epoch in zip(self._steps, self._batches, strict=True)
-        ]
-        if self._curved is not None:
-            plans += [Plan("moments", self._curved.loss(), epoch) for epoch in self._batches]
-        return plans
+        return self._sums.plan()
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
         self._method = self._fixed("method", self._epochs)
         users, rule = accountant.users, rule_of(accountant)
         self._cut(users, self._fixed("ends", lambda: self._ends(accountant)))
-        self._public = self._fixed("setting", lambda: self._setting_of_row(accountant))
-        # late epochs have equal ones, each of which is written once
-        distinct, which = self._fixed("steps", self._distinct_steps)
-        self._steps = [distinct[place] for place in which]
-        self._curved = self._fixed("moments", lambda: self._method.second_moments(self._public))
+        sizes = [len(batch) for batch in self._batches]
+        setting = self._fixed("setting", lambda: self._setting_of_row(accountant))
+        method = self._method
+        steps = self._fixed("steps", lambda: method.steps(setting, sizes, accountant))
         self._pooled = rule is not None and rule.pooled
-        self._moments = Moments(np.zeros((self.dim, self.dim)), 0, 0.0)
-        self._damping: Array | None = None
-        blank = np.zeros((self.n_arms, self.dim))
-        self._estimate = Estimate(blank, blank, 0.0, 0.0)
-        self._warm = blank
+        self._sums: BatchSums[Increments] = method.sums(steps, self._batches, accountant)
+        self._estimate = method.estimate(setting, self._sums)
+        self._warm = self._estimate.theta
         self._prepare_serving(accountant)
 
     def _epochs(self) -> Epochs:
         if not isinstance(self.method, str):
             return self.method
         if self.method != "gaussian":
-            raise ValueError(f"method = {self.method!r}: must be 'gaussian' or GaussianEpochs")
-        return GaussianEpochs()
+            raise ValueError(f"method = {self.method!r}: must be 'gaussian' or CorrelatedEpochs")
+        return CorrelatedEpochs()
 
     def _ends(self, accountant: Accountant[Any]) -> list[int]:
         setting = self._setting(accountant)
@@ -215,16 +182,6 @@ class DPHDB(BatchLearner, ServedBandit):
 
     def _setting_of_row(self, accountant: Accountant[Any]) -> EpochSetting:
         return self._setting(accountant)._replace(budget=one_row_budget(accountant, self._batches))
-
-    def _distinct_steps(self) -> tuple[list[OneOfK[Array]], list[int]]:
-        distinct: list[OneOfK[Array]] = []
-        which: list[int] = []
-        for epoch in range(len(self._batches)):
-            step = self._method.mechanism(self._public, epoch)
-            if step not in distinct[-1:]:
-                distinct.append(step)
-            which.append(len(distinct) - 1)
-        return distinct, which
 
     @property
     def coef_(self) -> Array:
@@ -250,61 +207,27 @@ class DPHDB(BatchLearner, ServedBandit):
     # Learning ------------------------------------------------------------------------------------
 
     def _release(self, rows: Rows[Feedback], epoch: range) -> None:
-        step, theta = self._steps[self._batch], self._estimate.theta
-        if self._accountant.lost("epoch", epoch):
-            return
-        token = self._accountant.issue(step.loss(), users=epoch, label="epoch")
-        computed, contexts = self._contributions(rows, theta)
-        released = self._board.post(f"epoch/{self._batch}", step.release(computed, token))
-        old = self._estimate
-        # what is left if the process ends before the moments are released
-        self._move(old, released, epoch)
-        if self._curved is not None and self._release_moments(contexts, epoch, self._curved):
-            self._move(old, released, epoch)
-
-    def _move(self, old: Estimate, released: Array, epoch: range) -> None:
-        moved = released if self._damping is None else released @ self._damping
-        step = self._steps[self._batch]
-        self._estimate = self._method.learn(old, moved, self._public, self._batch, len(epoch), step)
+        self._sums.begin(epoch)
+        released = self._sums.release(self._contributions(rows), self._board, self._batch)
+        if released is not None:
+            self._estimate.learn(self._batch, released)
         if self._batch == 0:
             self._warm = self._estimate.theta
 
-    def _contributions(
-        self, rows: Rows[Feedback], theta: Array
-    ) -> tuple[Rows[Increments], Rows[Array]]:
+    def _contributions(self, rows: Rows[Feedback]) -> Rows[Increments]:
+        theta, scale = self._estimate.theta, self._estimate.scale
+
         def increments(feedback: Feedback) -> Increments:
-            return self._increments(feedback, theta)
+            return self._increments(feedback, theta, scale)
 
-        def parts(feedback: Feedback) -> Parts:
-            return Parts(*increments(feedback), feedback.context)
+        made = rows.map_rows(Calls(increments, (code_of(self._loss), self)))
+        return made.pool(pooled_increments) if self._pooled else made
 
-        code = code_of(self._loss), self
-        if self._pooled:
-            own = rows.map_rows(Calls(parts, code)).pool(pooled_parts)
-            return (
-                own.map_rows(lambda part: (part.increment, part.arm)),
-                own.map_rows(lambda part: part.context[:, None, :]),
-            )
-        contexts = rows.map_rows(lambda feedback: feedback.context[:, None, :])
-        return rows.map_rows(Calls(increments, code)), contexts
-
-    def _release_moments(self, contexts: Rows[Array], epoch: range, sums: NoisySum[Array]) -> bool:
-        """Releases Σxxᵀ of the epoch, from which the damping follows; False if it was lost."""
-        if self._accountant.lost("moments", epoch):
-            return False
-        token = self._accountant.issue(sums.loss(), users=epoch, label="moments")
-        total = self._board.post(f"moments/{self._batch}", sums.release(contexts, token))
-        old, noise = self._moments, sums.error_std() ** 2
-        self._moments = Moments(old.total + total, old.users + len(epoch), old.variance + noise)
-        self._damping = self._moments.damping(self._public.curvature)
-        return True
-
-    def _increments(self, feedback: Feedback, theta: Array) -> Increments:
-        """−φ'(x·θ_a; r)·x of each user's own arm, at the epoch's public θ."""
+    def _increments(self, feedback: Feedback, theta: Array, scale: Array) -> Increments:
+        """−φ'(x·θ_a; r)·x of each user's own arm, times the scale of its coordinates."""
         score = np.einsum("nd,nd->n", feedback.context, theta[feedback.arm])
-        return -self._loss.derivative(score, feedback.reward)[
-            :, None
-        ] * feedback.context, feedback.arm
+        slopes = -self._loss.derivative(score, feedback.reward)
+        return slopes[:, None] * feedback.context * scale[feedback.arm], feedback.arm
 
     # Public state --------------------------------------------------------------------------------
 
@@ -312,9 +235,5 @@ class DPHDB(BatchLearner, ServedBandit):
         return {
             "epochs": [[epoch.start, epoch.stop] for epoch in self._batches],
             "warm": self._warm.tolist(),
-            "theta": self._estimate.theta.tolist(),
-            "pooled": self._estimate.pooled.tolist(),
-            "variance": self._estimate.variance,
-            "weight": self._estimate.weight,
-            "moments": {**self._moments._asdict(), "total": self._moments.total.tolist()},
+            **self._estimate.state(),
         }

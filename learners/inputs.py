@@ -10,6 +10,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn.mechanisms.choice_model import Items
 from privlearn.rows.inputs import block_of as block_of
@@ -20,6 +21,8 @@ from privlearn.rows.inputs import entries_of
 from privlearn.rows.inputs import numbers_from as numbers_from
 from privlearn.rows.inputs import row_of as row_of
 from privlearn.rows.inputs import rows_of as rows_of
+from privlearn.rows.inputs import table_block_of as table_block_of
+from privlearn.rows.inputs import tables_of as tables_of
 from privlearn.values.user_code import FAILED, attempted
 
 
@@ -28,7 +31,7 @@ def absent(users: range) -> str:
     return f"users {users.start}..{users.stop - 1} never came; their records do not count"
 
 
-def places_of(choices: Any, n_items: int, n: int) -> Items:
+def places_of(choices: Any, n_items: int, n: int, name: str = "choices") -> Items:
     """Choices as item numbers, shape (n,); what is no whole number becomes N, which is no item.
 
     Raises:
@@ -36,10 +39,10 @@ def places_of(choices: Any, n_items: int, n: int) -> Items:
         ValueError: an array has another shape; there are not ``n`` rows; no entry of a list could
             be a number.
     """
-    rows = entries_of("choices", choices, (), n)
+    rows = entries_of(name, choices, (), n)
     if isinstance(rows, np.ndarray) and rows.dtype != object:
         if rows.dtype == np.bool_:
-            raise TypeError("choices has dtype bool: must be item numbers, from 0 to N - 1")
+            raise TypeError(f"{name} has dtype bool: must be numbers, from 0 to {n_items - 1}")
         numbers = row_of(rows, (n,))
     else:
         numbers = np.array([_place(row) for row in rows], dtype=np.float64)
@@ -53,3 +56,20 @@ def _place(choice: Any) -> float:
         warnings.simplefilter("ignore")  # a warning would tell of sealed data
         cell = attempted(np.asarray, choice)
     return np.nan if cell is FAILED or cell.dtype.kind not in "biuf" else float(row_of(cell, ()))
+
+
+def checked_offers(offered: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Which actions, or items, each user is offered, in a copy; None for all.
+
+    Raises:
+        TypeError: no array of bool.
+        ValueError: of another shape.
+    """
+    if offered is None:
+        return np.ones(shape, dtype=bool)
+    if not isinstance(offered, np.ndarray) or offered.dtype != bool:
+        told = getattr(offered, "dtype", type(offered).__name__)
+        raise TypeError(f"offered: {told}: must be an array of bool, shape {shape}")
+    if offered.shape != shape:
+        raise ValueError(f"offered of shape {offered.shape}: must be {shape}")
+    return offered.copy()

@@ -1,10 +1,10 @@
-"""A public belief about θ from released gradient and Hessian sums of disjoint batches."""
+"""A public belief about θ, and public batches that it is learned from."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast, final
+from typing import cast, final
 
 import numpy as np
 
@@ -27,89 +27,20 @@ class Belief:
 
     def spread(self, features: Array) -> Array:
         """Standard deviation of x·θ under the belief, for features (..., d)."""
+        projected = np.matmul(features, self.root)
+        return cast(Array, np.sqrt(np.einsum("...d,...d->...", projected, projected)))
+
+    def drawn(self, normal: Array) -> Array:
+        """θ − mean under the belief, from standard normal numbers (n, d); row by row."""
+        return cast(Array, np.einsum("nd,ed->ne", normal, self.root))
+
+    @property
+    def root(self) -> Array:
+        """R with RRᵀ the covariance, shape (d, d)."""
         if self._root is None:  # once for all users who are served from it
             root = np.linalg.cholesky(np.linalg.inv(self.precision))
             object.__setattr__(self, "_root", root)
-        projected = np.matmul(features, cast(Array, self._root))
-        return cast(Array, np.sqrt(np.einsum("...d,...d->...", projected, projected)))
-
-
-class _Batch(NamedTuple):
-    users: int
-    at: Array
-    gradient: Array
-    hessian: Array
-
-
-@final
-@dataclass(slots=True)
-class BatchStatistics:
-    """All that was released so far, and the belief it gives; pure post-processing.
-
-    A batch of n users with noisy gradient sum g at θ_k and Hessian sum H observes θ as θ_k − H⁻¹g,
-    with covariance H⁻¹(H + σ²I)H⁻¹: sampling noise H (the information equality) plus privacy noise
-    σ².  Its information is W = H(H + σ²I)⁻¹H, and W(θ_k − H⁻¹g) = Wθ_k − H(H + σ²I)⁻¹g needs no
-    inverse of H.
-
-    Args:
-        dim: d.
-        prior_precision: of the prior N(0, I/prior_precision).
-        gradient_std: noise per coordinate of each gradient sum.
-        hessian_std: noise per svec coordinate of each Hessian sum.
-    """
-
-    dim: int
-    prior_precision: float
-    gradient_std: float
-    hessian_std: float
-    batches: list[_Batch] = field(default_factory=list)
-
-    def add(self, batch: int, users: int, at: Array, gradient: Array, hessian: Array) -> None:
-        """Adds the sums that a batch of ``users`` users released at the parameter ``at``."""
-        self.batches.append(_Batch(users, at, gradient, hessian))
-
-    def belief(self) -> Belief:
-        precision = self.prior_precision * np.eye(self.dim)
-        if not self.batches:
-            return Belief(np.zeros(self.dim), precision)
-        moment = np.zeros(self.dim)
-        for batch, hessian in zip(self.batches, self._denoised_hessians(), strict=True):
-            values, vectors = np.linalg.eigh(hessian)
-            values = np.maximum(values, 0.0)
-            gain = values / np.maximum(values + self.gradient_std**2, 1e-300)
-            information = (vectors * (values * gain)) @ vectors.T
-            precision = precision + information
-            moment = (
-                moment + information @ batch.at - vectors @ (gain * (vectors.T @ batch.gradient))
-            )
-        mean = cast(Array, np.linalg.solve(precision, moment))
-        return Belief(mean, precision)
-
-    def _denoised_hessians(self) -> list[Array]:
-        """Each batch's Hessian sum, shrunk towards its share of the sum over all batches.
-
-        That sum in turn is shrunk towards a multiple of the identity; both by `shrunk`, which
-        believes only what stands out of the noise.
-        """
-        users = sum(batch.users for batch in self.batches)
-        total = cast(Array, np.sum([batch.hessian for batch in self.batches], axis=0))
-        eye = max(float(np.trace(total)) / self.dim, 0.0) * np.eye(self.dim)
-        coordinates = self.dim * (self.dim + 1) / 2
-        variance = self.hessian_std**2
-        pooled = shrunk(total, eye, variance * len(self.batches) * (coordinates - 1))
-        hessians = []
-        for batch in self.batches:
-            part = batch.users / users
-            own = (1 - part) ** 2 + part**2 * (len(self.batches) - 1)
-            difference = batch.hessian - part * total
-            hessians.append(
-                part * pooled
-                + shrunk(difference, np.zeros_like(difference), variance * own * coordinates)
-            )
-        return hessians
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"batches": [[b.users, *(x.tolist() for x in b[1:])] for b in self.batches]}
+        return cast(Array, self._root)
 
 
 def shrunk(matrix: Array, target: Array, noise: float) -> Array:
@@ -154,6 +85,39 @@ def batch_ends(horizon: int, first: int, growth: float) -> list[int]:
     return [*(round(end(high, k)) for k in range(1, batches)), horizon]
 
 
-def default_first_batch(horizon: int, dim: int, rho: float) -> int:
-    """⌈6·dim/√ρ⌉ users, at most an eighth of all: the first batch must rise above the noise."""
-    return min(math.ceil(6 * dim / math.sqrt(rho)), max(horizon // 8, 1))
+def public_ends(
+    horizon: int,
+    dim: int,
+    rho: float,
+    first: int | None = None,
+    growth: float = 1.2,
+    longest: int | None = None,
+) -> list[int]:
+    """`capped_ends` with defaults: ⌈3·dim/√ρ⌉ users first, and a thirtieth at most.
+
+    The first batch must rise above the noise, and has at most an eighth of all.
+    """
+    enough = min(math.ceil(3 * dim / math.sqrt(rho)), max(horizon // 8, 1))
+    begin = first or enough
+    return capped_ends(horizon, begin, growth, longest or max(horizon // 30, begin))
+
+
+def capped_ends(horizon: int, first: int, growth: float, longest: int) -> list[int]:
+    """Public ends of batches that begin with ``first`` users and grow by ``growth`` up to a size.
+
+    What is left at the end, if less than half a batch, goes with the last one.
+
+    Raises:
+        ValueError: ``first`` exceeds ``horizon`` or ``longest``.
+    """
+    if not 1 <= first <= horizon:
+        raise ValueError(f"first_batch = {first}: must lie in 1..{horizon}, the number of users")
+    if longest < first:
+        raise ValueError(f"longest_batch = {longest}: must be at least {first}, the first batch")
+    ends, size = [first], float(first)
+    while ends[-1] < horizon:
+        size = min(size * growth, longest)
+        ends.append(min(ends[-1] + round(size), horizon))
+    if len(ends) > 2 and 2 * (ends[-1] - ends[-2]) < size:
+        del ends[-2]
+    return ends

@@ -1,14 +1,17 @@
-"""A belief from batches of unknown sizes, whose noise may be correlated.
+"""A belief about θ that weighs batches by what each knows; their noise may be correlated.
 
-Under a rule of participation nobody may know how many rows of a batch were learned.  What a batch
-knows of the parameter is in its Hessian sum, which is released: its trace, a sum of d noisy
-entries, says how much of all information the batch has.
+What a batch knows of the parameter is in its Hessian sum, which is released: its trace, a sum of d
+noisy entries, says how much of all information the batch has.  (Under a rule of participation
+nobody may know how many rows of a batch were learned.)
 
 With G_j = H_j·θ_j − g_j for the gradient sum g_j at θ_j, to first order G_j = H_j·θ* + e_j.  The
 errors e_j are sampling noise of covariance H_j (the information equality; less for rows of weight
 below 1) and privacy noise, of covariance N_jl·I between batches j and l.  The belief is the
-Gauss-Markov estimate from all G_j and the prior; for N = std²·I it is that of
-`privlearn.learners.newton`.
+Gauss-Markov estimate from all G_j and the prior.
+
+It needs Hessians of single batches, which must stand out of the noise.  Those of choices among
+several items do; where they do not, as in generalized linear models with one reward for each user,
+`privlearn.learners.pooled_belief` is better.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ class MixedStatistics:
         prior_precision: of the prior N(0, I/prior_precision).
         gradient_noise, hessian_noise: N of each gradient coordinate, and each svec coordinate of a
             Hessian.
+
+    Attributes:
+        belief: after all batches that were added.
     """
 
     dim: int
@@ -46,12 +52,18 @@ class MixedStatistics:
     hessian_noise: Noise
     batches: list[_Batch] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
+    belief: Belief = field(init=False)
 
-    def add(self, batch: int, users: int, at: Array, gradient: Array, hessian: Array) -> None:
+    def __post_init__(self) -> None:
+        self.belief = self._estimate()
+
+    def add(self, batch: int, at: Array, gradient: Array, hessian: Array) -> None:
+        """Adds the sums that a batch released at the parameter ``at``."""
         self.numbers.append(batch)
         self.batches.append((at, gradient, hessian))
+        self.belief = self._estimate()
 
-    def belief(self) -> Belief:
+    def _estimate(self) -> Belief:
         precision = self.prior_precision * np.eye(self.dim)
         if not self.batches:
             return Belief(np.zeros(self.dim), precision)

@@ -48,8 +48,8 @@ class Offer:
 
     Attributes:
         id: nobody can guess it; the user's answer names it.
-        items: indices of the items to show, ascending; of a bandit the arm, of experts the expert,
-            an int.
+        items: indices of the items to show, ascending; of a bandit the arm or action, of experts
+            the expert, an int.
     """
 
     id: str
@@ -140,8 +140,8 @@ class Offers(Generic[L]):
         if not isinstance(learner, Served):
             raise TypeError(
                 f"learner = {type(learner).__name__}: must be one that serves users: items "
-                "(OnePassNewtonMNL, DPMNL), arms (PrivateArms, PrivateTest, HeldPolicy, DPHDB, "
-                "PrivateLeastSquares) or experts (PrivateExperts)"
+                "(OnePassNewtonMNL, DPMNL), actions (OnePassNewtonGLM), arms (PrivateArms, "
+                "PrivateTest, HeldPolicy, DPHDB, PrivateLeastSquares) or experts (PrivateExperts)"
             )
         self._wait = count(wait=wait, at_least=0)
         self._learner = learner

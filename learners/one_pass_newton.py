@@ -2,59 +2,64 @@
 
 Users come in public batches of growing size.  Within a batch everybody is served from the same
 public belief about θ; at its end the gradient sum and the Hessian sum over that batch are
-released, and the belief is updated (`privlearn.learners.newton`).  As every user is in one batch,
-each batch may spend the whole budget: parallel composition over public batches.  Plain Gaussian
-sums, no exact minimiser, no order condition (compare objective perturbation).
+released, and the belief is updated (`privlearn.learners.newton_correlated`).  As every user is in
+one batch, the noise of all may be correlated (`CorrelatedSums`) at the price of one release.  Plain
+Gaussian sums, no exact minimiser, no order condition (compare objective perturbation).
 
-Privacy: per user one gradient (ℓ2 ball of radius ``gradient_clip``) and one Hessian (PSD, trace
-at most ``trace_bound``); the guarantee is joint when users are served (`select`/`observe`, `play`)
-and central when choices are logged (`partial_fit`).
+Privacy: per user one vector in the unit ball, which holds the gradient and the Hessian
+(`privlearn.learners.pooled_newton`); the guarantee is joint when users are served
+(`select`/`observe`, `play`) and central when choices are logged (`partial_fit`).
+
+Within a batch all users see the same belief, in which near-identical items look alike: the best K
+would be variants of one another, of which users tell nothing but how one line sells.  So each
+user's bonus of each item is moved by a public coin, from half to one and a half of its mean: as
+long as a line may be the best, some of its items are among those shown.
 
 Under a rule of participation persons come back, and persons are scarce, not visits: late batches
-hold few that are still learned.  Noise of its own would then cost a batch too much, so where each
-person is in one batch the noise of all is correlated (`CorrelatedSums`); a person's visits in a
-batch are one contribution where the rule is pooled (`privlearn.learners.pooled_newton`); and how
-much a batch knows is taken from its released Hessian, as the number of rows that were learned is
-data (`privlearn.learners.newton_correlated`).  The best rule that was measured is
-``Participation(most=1, pooled=True)`` (benchmarks/returning_people.py): everybody's first batch,
-with all visits in it.
+hold few that are still learned.  A person's visits in a batch are one contribution where the rule
+is pooled, and how much a batch knows is taken from its released Hessian, as the number of rows that
+were learned is data.  The best rule that was measured is ``Participation(most=1, pooled=True)``
+(benchmarks/returning_people.py): everybody's first batch, with all visits in it.
 
-On a timetable (`Participation` with clock = 'timetable') batches are stretches of time, in which
-any number of visits may come: ``clock_`` is the present slot, and `skip` lets time pass.  A stream
-takes one row for each slot, so that there the noise of each batch is its own.
+Each batch has noise of its own where a person may be in several (``most`` above 1), as correlated
+noise costs more there, and on a timetable (`Participation` with clock = 'timetable'), as a stream
+takes one row for each slot.  There batches are stretches of time, in which any number of visits may
+come: ``clock_`` is the present slot, and `skip` lets time pass.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from privlearn.contract.protocols import Accountant, Plan
-from privlearn.errors import ProvenanceError
 from privlearn.learners.batch_sums import BatchSums, CorrelatedSums, IndependentSums
 from privlearn.learners.batches import BatchLearner
-from privlearn.learners.inputs import places_of
-from privlearn.learners.newton import BatchStatistics, batch_ends, default_first_batch
+from privlearn.learners.inputs import checked_offers, places_of
+from privlearn.learners.newton import public_ends
 from privlearn.learners.newton_correlated import MixedStatistics
 from privlearn.learners.participation import given, one_row_budget, rule_of
 from privlearn.learners.person_budgets import PersonBudgets
-from privlearn.learners.pooled_newton import contributions, pooled, scaled
+from privlearn.learners.pooled_newton import NewtonBall, contributions
 from privlearn.learners.served import ServedMNL, Visit
 from privlearn.learners.serving import Arrival, optimistic_items
 from privlearn.losses.budgets import Currency
 from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
-from privlearn.mechanisms.choice_model import NO_ITEM, Answer, Items, gradients, hessian_factors
+from privlearn.mechanisms.buffered_toeplitz import BufferedToeplitz
+from privlearn.mechanisms.choice_model import NO_ITEM, Answer, Items
+from privlearn.mechanisms.least_error import least_error
 from privlearn.rows import Rows
-from privlearn.rows.domains import Array, Ball, Domain, PSDTrace
+from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Trust
-from privlearn.values.exact import exact
-from privlearn.values.validate import count, finite, not_negative, positive, within
+from privlearn.values.validate import count, finite, not_negative, positive
+
+_CLIP = 0.8
 
 
 @final
@@ -67,23 +72,23 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         dim: d, features per item.
         max_items: K, the most items that may be shown; 1 <= K <= N.
         outside_option: whether users may choose nothing.
-        first_batch: users in the first batch; default `default_first_batch`, at four times the
-            budget where noise is correlated.
-        growth: ratio of consecutive batch sizes, > 1; default 1.5, and 1.2 where noise is
-            correlated.
-        gradient_clip: ℓ2 bound C on one user's gradient.
-        trace_bound: bound on the trace of one user's Hessian; beyond it gradient and Hessian are
-            scaled down together.  Default 1, which no single answer exceeds, and 0.7 under a rule.
-        correlated: whether the noise of the batches is correlated; default under rules with
-            ``most=1`` only, as it costs more where a person is in several batches.  After a restart
-            the rest of the batches has noise of its own, if ``most=1`` or there is no rule; under
-            other rules nothing more is learned.
-        hessian_share: part of the budget that pays for the Hessian sums, in (0, 1).
+        first_batch: users in the first batch, who are shown items at random; default ⌈3·dim/√ρ⌉, at
+            most an eighth of all.
+        growth: ratio of consecutive batch sizes, > 1; default 1.2, and 1.5 for logged choices,
+            where only the end counts.
+        longest_batch: most users of a batch; default a thirtieth of all, or the first batch, and no
+            limit for logged choices and under a rule of participation.
+        gradient_clip: C, the size of a gradient that one contribution holds.  Default 0.8 of the
+            root of the largest trace of a Hessian: that is 1, and 1/4 where users choose between
+            one item and nothing.
+        hessian_weight: weight of Hessians against gradients in a contribution: with less there is
+            more noise on Hessians.
         prior_precision: precision of the prior belief about each coordinate of θ.
-        exploration: α of the bonus α·‖x‖_{P⁻¹}, centred over the user's items; 0 is greedy.
+        exploration: α of the bonus α·(½ + U)·‖x‖_{P⁻¹} of an item, centred over the user's items,
+            with U uniform on [0, 1), for each user and item anew, from public coins; 0 is greedy.
         feature_scale: public constant that features are divided by before each item is clipped
             into the unit ball.
-        random_state: seed of the public coins that break ties.
+        random_state: seed of the public coins.
 
     After `start`, ``theta_`` (d,) and ``precision_`` (d, d) are the public belief and ``clock_``
     the next arrival index.
@@ -97,12 +102,11 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
     outside_option: bool = True
     first_batch: int | None = None
     growth: float | None = None
-    gradient_clip: float = 1.0
-    trace_bound: float | None = None
-    correlated: bool | None = None
-    hessian_share: float = 0.3
+    longest_batch: int | None = None
+    gradient_clip: float | None = None
+    hessian_weight: float = 1.0
     prior_precision: float = 3.0
-    exploration: float = 2.0
+    exploration: float = 0.8
     feature_scale: float = 1.0
     random_state: int = 0
 
@@ -112,84 +116,75 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
             count(first_batch=self.first_batch)
         if self.growth is not None and finite(growth=self.growth) <= 1:
             raise ValueError(f"growth = {self.growth!r}: must be > 1")
-        positive(gradient_clip=self.gradient_clip)
-        if self.trace_bound is not None:
-            within("(0, 1]", trace_bound=self.trace_bound)
-        if self.correlated not in (None, True, False):
-            raise TypeError(f"correlated = {self.correlated!r}: must be True, False or None")
-        within("(0, 1)", hessian_share=self.hessian_share)
+        if self.longest_batch is not None:
+            count(longest_batch=self.longest_batch)
+        if self.gradient_clip is not None:
+            positive(gradient_clip=self.gradient_clip)
+        positive(hessian_weight=self.hessian_weight)
         positive(prior_precision=self.prior_precision)
         not_negative(exploration=self.exploration)
 
     def _plan(self) -> list[Plan]:
-        plans = zip(self._gradient.plan(), self._hessian.plan(), strict=True)
-        return [plan for both in plans for plan in both]
+        return self._sums.plan()
 
     def _prepare(self, accountant: Accountant[Any]) -> None:
         self._check_params()
         rule = rule_of(accountant)
-        timed = rule is not None and rule.clock == "timetable"
-        if timed and self.correlated:
-            raise ValueError(
-                f"correlated = True with {rule}: a stream takes one row for each slot, and a "
-                "timetable any number of them; leave it out, or use clock = 'arrivals'"
-            )
-        once = rule is not None and rule.most == 1 and not timed
-        correlated = self._fixed(
-            "correlated", lambda: once if self.correlated is None else self.correlated
-        )
-        default_bound = 1.0 if rule is None else 0.7
-        self._bound = self._fixed("trace_bound", lambda: self.trace_bound or default_bound)
-        ends = self._fixed("ends", lambda: self._ends(accountant, correlated))
-        self._cut(accountant.users, ends)
         self._pooled = rule is not None and rule.pooled
-        self._gradient, self._hessian = self._sums(accountant, correlated)
+        self._ball = NewtonBall(
+            self.dim, self._fixed("clip", lambda: self._clip(accountant)), self.hessian_weight
+        )
+        self._cut(accountant.users, self._fixed("ends", lambda: self._ends(accountant)))
+        several = rule is not None and (rule.most > 1 or rule.clock == "timetable")
+        self._sums = self._separate(accountant) if several else self._running(accountant)
         self._prepare_serving(accountant)
-        self._released: BatchStatistics | MixedStatistics
-        if correlated or rule is not None:
-            noise = self._gradient.covariance, self._hessian.covariance
-            self._released = MixedStatistics(self.dim, self.prior_precision, *noise)
-        else:
-            stds = self._gradient.std, self._hessian.std
-            self._released = BatchStatistics(self.dim, self.prior_precision, *stds)
-        self.belief_ = self._released.belief()
+        self._released = MixedStatistics(
+            self.dim,
+            self.prior_precision,
+            lambda batches: self._ball.clip**2 * self._sums.covariance(batches),
+            lambda batches: self._sums.covariance(batches) / self.hessian_weight**2,
+        )
+        self.belief_ = self._released.belief
 
-    def _ends(self, accountant: Accountant[Any], correlated: bool) -> list[int]:
+    def _clip(self, accountant: Accountant[Any]) -> float:
+        """A Hessian is p(1 − p)·xxᵀ, of trace at most 1/4, if one item or nothing is chosen."""
+        most = self.max_items if accountant.trust is Trust.JOINT else self.n_items
+        largest = 0.25 if most == 1 and self.outside_option else 1.0
+        return self.gradient_clip or _CLIP * math.sqrt(largest)
+
+    def _ends(self, accountant: Accountant[Any]) -> list[int]:
         users, rho = len(accountant.users), float(accountant.budget.gaussian_mass() / 2)
-        # correlated noise ends with little in the totals, so that batches may begin small
-        enough = 4 * rho if correlated else rho
-        first = self.first_batch or default_first_batch(users, self.dim, enough)
-        return batch_ends(users, first, self.growth or (1.2 if correlated else 1.5))
+        growth = self.growth or (1.2 if accountant.trust is Trust.JOINT else 1.5)
+        longest = self.longest_batch or (None if self._early(accountant) else users)
+        return public_ends(users, self.dim, rho, self.first_batch, growth, longest)
 
-    def _domains(self) -> dict[str, tuple[Domain[Array], Fraction]]:
-        share = exact("hessian_share", self.hessian_share)
-        return {
-            "gradient": (Ball(self.gradient_clip, self.dim), 1 - share),
-            "hessian": (PSDTrace(self._bound, self.dim), share),
-        }
+    def _early(self, accountant: Accountant[Any]) -> bool:
+        """Whether early sums matter most: users are served, and late ones are learned as well."""
+        return accountant.trust is Trust.JOINT and rule_of(accountant) is None
 
-    def _sums(self, accountant: Accountant[Any], correlated: bool) -> list[BatchSums[Array]]:
-        """Each at what one row may cost, or running sums priced for all visits of a person."""
+    def _separate(self, accountant: Accountant[Any]) -> BatchSums[Array]:
+        """Noise of its own for each batch, at what one row may cost."""
+        adjacency = accountant.adjacency
 
-        def separate(domain: Domain[Array], part: Fraction) -> NoisySum[Array]:
+        def calibrated() -> NoisySum[Array]:
             budget: Currency = one_row_budget(accountant, self._batches)
-            share = budget.share(part)
-            return NoisySum.calibrated(domain, share, adjacency=accountant.adjacency)
+            return NoisySum.calibrated(self._ball.domain, budget, adjacency=adjacency)
 
-        def running(domain: Domain[Array], part: Fraction) -> BatchedPrefixSum[Array]:
-            sizes = [len(batch) for batch in self._batches]
+        mechanism = self._fixed("sums", calibrated)
+        return IndependentSums("sums", mechanism, self._batches, accountant)
+
+    def _running(self, accountant: Accountant[Any]) -> BatchSums[Array]:
+        """Correlated noise, priced for all visits of a person."""
+        sizes = [len(batch) for batch in self._batches]
+        shape = BufferedToeplitz.early if self._early(accountant) else least_error
+
+        def calibrated() -> BatchedPrefixSum[Array]:
             budgets = PersonBudgets(accountant, [accountant.users], [len(sizes)])
-            (made,) = budgets.sums([domain], [sizes], part)
+            (made,) = budgets.sums([self._ball.domain], [sizes], factorization=shape)
             return made
 
-        def sums(label: str, domain: Domain[Array], part: Fraction) -> BatchSums[Array]:
-            if correlated:
-                stream = self._fixed(label, lambda: running(domain, part))
-                return CorrelatedSums(label, stream, self._batches, accountant)
-            mechanism = self._fixed(label, lambda: separate(domain, part))
-            return IndependentSums(label, mechanism, self._batches, accountant)
-
-        return [sums(label, *domain) for label, domain in self._domains().items()]
+        stream = self._fixed("sums", calibrated)
+        return CorrelatedSums("sums", stream, self._batches, accountant)
 
     @property
     def theta_(self) -> Array:
@@ -202,8 +197,8 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
         return self.belief_.precision
 
     def _ties(self, n: int) -> Array:
-        """Public coins, needed while the belief has not moved and all items look alike."""
-        if self._batch == 0:
+        """Public coins, which break ties while all items look alike, and explore afterwards."""
+        if self._batch == 0 or self.exploration > 0:
             return self._coins.random((n, self.n_items))
         return np.zeros((n, self.n_items))
 
@@ -213,6 +208,7 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
             self.belief_,
             max_items=self.max_items,
             exploration=self.exploration if self._batch > 0 else 0.0,
+            coins=True,
             scale=self.feature_scale,
             shuffled=self._batch == 0,
         )
@@ -249,53 +245,29 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
                 type than numbers, or ids of another kind.
         """
         self._check_idle()
-        if self._accountant.trust is Trust.JOINT:
-            raise ProvenanceError(
-                "logged choices depend on offers made outside the billboard: a joint guarantee "
-                "does not cover them; use a CentralAccountant"
-            )
+        self._check_logged()
         values = self._checked_block(features)
         places = places_of(choices, self.n_items, len(values))
-        seen = _checked_offers(offered, values.shape[:2])
+        seen = checked_offers(offered, values.shape[:2])
         values = np.where(seen[..., None], values, 0.0)
         named = ((places[:, None] == np.arange(self.n_items)) & seen).any(axis=1)
         unanswered = ~(named | (self.outside_option & (places == NO_ITEM)))
         ids, nobody = self._who("people", people, given(people), len(values))
         unusable = self._unusable(values, np.ones((len(values), 1)))
         at = self._slots_of_next(slots, len(values))
-        if not len(values):
+        block, null = (values, places, seen), (unusable, unanswered, nobody)
+        if at is None:
+            self._take_logged(block, len(values), ids, self._logged, null)
             return self
-        self.private_counts_.rows += len(values)
-        if at is not None:
-            for part in self._parts(len(values), at):
-                own = (values[part], places[part], seen[part])
-                rows = self._admitted(own, part.stop - part.start, ids and ids[part])
-                now = [self.clock_] * (part.stop - part.start)
-                self._tell(now, unusable[part], unanswered[part], nobody[part])
-                self._take(rows.map_rows(self._logged))
-            return self
-        rows = self._admitted((values, places, seen), len(values), ids)
-        self._tell(rows.users, unusable, unanswered, nobody)
-        while self.clock_ < rows.users.stop:
-            stop = min(self._batches[self._batch].stop, rows.users.stop)
-            some = rows.slice(range(self.clock_, stop))
-            self.clock_ = stop
-            self._take(some.map_rows(self._logged))
+        for part in self._parts(len(values), at):
+            n = part.stop - part.start
+            self.private_counts_.rows += n
+            rows = self._sealed_next(tuple(field[part] for field in block), n)
+            if ids is not None and self._accountant.people is not None:
+                rows = self._accountant.people.admit(rows, ids[part])
+            self._tell([self.clock_] * n, unusable[part], unanswered[part], nobody[part])
+            self._take(rows.map_rows(self._logged))
         return self
-
-    def _admitted(self, block: Any, n: int, ids: list[Any] | None) -> Rows[Any]:
-        rows = self._sealed_next(block, n)
-        if ids is None or self._accountant.people is None:
-            return rows
-        return self._accountant.people.admit(rows, ids)
-
-    def _absent(self, users: range) -> Rows[Any]:
-        if self._accountant.trust is Trust.JOINT:
-            return super()._absent(users)
-        if self._accountant.people is not None:
-            self._accountant.people.skip_to(users.stop)
-        # on a timetable the first of them may have its visits already, which this adds none to
-        return Rows.null(users)
 
     def _logged(self, block: tuple[Array, Items, NDArray[np.bool_]]) -> Answer:
         features, choice, seen = block
@@ -306,36 +278,18 @@ class OnePassNewtonMNL(BatchLearner, ServedMNL):
 
     def _release(self, rows: Rows[Answer], batch: range) -> None:
         theta, number = self.belief_.mean, self._batch
-        gradient, hessian = self._contributions(rows, theta)
-        for sums in (self._gradient, self._hessian):
-            sums.begin(batch)
-        # both in any case: a stream takes every batch
-        moved = self._gradient.release(gradient, self._board, number)
-        bent = self._hessian.release(hessian, self._board, number)
-        if moved is None or bent is None:
-            return
-        self._released.add(number, len(batch), theta, moved, bent)
-        self.belief_ = self._released.belief()
+        self._sums.begin(batch)
+        total = self._sums.release(self._vectors(rows, theta), self._board, number)
+        if total is not None:
+            self._released.add(number, theta, *self._ball.read(total))
+            self.belief_ = self._released.belief
 
-    def _contributions(self, rows: Rows[Answer], theta: Array) -> tuple[Rows[Array], Rows[Array]]:
+    def _vectors(self, rows: Rows[Answer], theta: Array) -> Rows[Array]:
         outside = self.outside_option
-        if self._bound == 1 and not self._pooled:
-            return (
-                rows.map_rows(lambda a: gradients(a, theta, outside=outside)),
-                rows.map_rows(lambda a: hessian_factors(a, theta, outside=outside)),
-            )
-        own = rows.map_rows(lambda a: contributions(a, theta, outside=outside))
-        one = own.pool(pooled(self._bound)) if self._pooled else own.map_rows(scaled(self._bound))
-        return one.map_rows(lambda c: c.gradient), one.map_rows(lambda c: c.factors)
+        own = rows.map_rows(lambda answer: contributions(answer, theta, outside=outside))
+        return (
+            own.pool(self._ball.of_person()) if self._pooled else own.map_rows(self._ball.vectors)
+        )
 
     def _learned_state(self) -> dict[str, Any]:
         return {"coins": self._coins.bit_generator.state, "evidence": self._released.to_dict()}
-
-
-def _checked_offers(offered: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    if offered is None:
-        return np.ones(shape, dtype=bool)
-    if not isinstance(offered, np.ndarray) or offered.dtype != bool or offered.shape != shape:
-        told = getattr(offered, "dtype", type(offered).__name__), getattr(offered, "shape", "")
-        raise ValueError(f"offered: {told[0]} {told[1]}: must be an array of bool, shape {shape}")
-    return offered

@@ -8,7 +8,7 @@ the ledger (`privlearn.accountants.persons`) and refuses a plan that is above it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, TypeVar
 
@@ -16,6 +16,8 @@ from privlearn.contract.protocols import Accountant
 from privlearn.learners.participation import one_row_budget, rule_of
 from privlearn.losses.budgets import Currency
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
+from privlearn.mechanisms.factorization import Factorization
+from privlearn.mechanisms.least_error import least_error
 from privlearn.rows.domains import Domain
 
 X = TypeVar("X")
@@ -48,15 +50,32 @@ class PersonBudgets:
         return row.share(part)
 
     def sums(
-        self, domains: Sequence[Domain[X]], sizes: Sequence[Sequence[int]], part: Fraction = _ALL
+        self,
+        domains: Sequence[Domain[X]],
+        sizes: Sequence[Sequence[int]],
+        part: Fraction = _ALL,
+        *,
+        factorization: Callable[[int], Factorization] = least_error,
     ) -> list[BatchedPrefixSum[X]]:
         """Sums of each group, in so many batches, with the least noise at ``part`` of the cap.
+
+        Args:
+            domains: of one row, for each group.
+            sizes: of the batches of each group.
+            part: of the cap.
+            factorization: for so many batches; default that of the least largest error.
 
         Raises:
             CurrencyError, ValueError: as `BatchedPrefixSum.calibrated`.
         """
         budget, adjacency = self.of_row(part), self._adjacency
         return [
-            BatchedPrefixSum.calibrated(domain, budget, sizes=batches, adjacency=adjacency)
+            BatchedPrefixSum.calibrated(
+                domain,
+                budget,
+                sizes=batches,
+                adjacency=adjacency,
+                factorization=factorization(len(batches)),
+            )
             for domain, batches in zip(domains, sizes, strict=True)
         ]

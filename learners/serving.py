@@ -64,6 +64,7 @@ def optimistic_items(
     scale: float,
     shuffled: bool = False,
     centred: bool = True,
+    coins: bool = False,
 ) -> Items:
     """The best assortment for each user if utilities are as high as the belief allows.
 
@@ -78,6 +79,7 @@ def optimistic_items(
         scale: public divisor of the features.
         shuffled: break ties by ``own.ties``, for as long as items may look alike.
         centred: whether the bonus is centred.
+        coins: whether each bonus is multiplied by ½ and the item's number in ``own.ties``.
 
     Returns:
         shape (n, K), ascending, filled up with `NO_ITEM`.
@@ -91,6 +93,8 @@ def optimistic_items(
     values = utilities(features, belief.mean)
     if exploration > 0:
         bonus = exploration * belief.spread(features)
+        if coins:
+            bonus *= 0.5 + own.ties
         if centred:
             bonus -= np.add.reduce(bonus, axis=1, keepdims=True) / bonus.shape[1]
         values += bonus

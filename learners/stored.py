@@ -29,6 +29,7 @@ _HOMES = {
     "rows.domains.balls": "Ball",
     "rows.domains.boxes": "Box",
     "rows.domains.categories": "Categories",
+    "rows.domains.gradients": "GradientHessian",
     "rows.domains.matrices": "PSDTrace",
     "rows.domains.one_of": "OneOf",
     "noise.additive": "GaussianNoise LaplaceNoise",
@@ -66,7 +67,7 @@ _HOMES = {
     "learners.convex": "ProblemScale",
     "learners.descent_rules": "DescentRule",
     "learners.dpmnl_noise": "DPMNLNoise Width",
-    "learners.hdb_epochs": "EpochSetting GaussianEpochs",
+    "learners.hdb_epochs": "CorrelatedEpochs EpochSetting",
     "learners.tofw_whitened": "Whitening",
 }
 """Of this package: modules, and the classes in them that can be written, with their fields."""
@@ -80,18 +81,26 @@ FORMER_NAMES: dict[str, str] = {}
 """Classes, of these and of learners, by the names that older versions wrote: what they are now."""
 
 
-REMOVED = {"ColumnNormalizedBLT": "the noise of DPTOFW(method='plain')"}
-"""Classes that ledgers hold and this version does not have, and what they were."""
-GO_ON_WITH = (
-    "was removed from privlearn before its first release: go on with its commit 141b1425, which "
-    "has it; the ledger is audited as before"
-)
+REMOVED = {
+    "ColumnNormalizedBLT": ("the noise of DPTOFW(method='plain')", "141b1425"),
+    "GaussianEpochs": ("the method of DPHDB()", "fe29d1d7"),
+}
+"""Classes that ledgers hold and this version does not have: what they were, and who has them."""
+
+
+def go_on_with(commit: str) -> str:
+    """What to do where something was removed."""
+    return (
+        f"was removed from privlearn before its first release: go on with its commit {commit}, "
+        "which has it; the ledger is audited as before"
+    )
 
 
 def _class_named(name: object) -> type[Any]:
     name = FORMER_NAMES.get(name, name) if isinstance(name, str) else name
     if name in REMOVED:
-        raise LedgerUnreadableError(f"{name}, {REMOVED[str(name)]}, {GO_ON_WITH}")
+        what, commit = REMOVED[str(name)]
+        raise LedgerUnreadableError(f"{name}, {what}, {go_on_with(commit)}")
     if not isinstance(name, str) or name not in _HOME_OF:
         raise ValueError(f"{name!r:.80} is no class that a ledger can hold, in this version")
     try:

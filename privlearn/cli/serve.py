@@ -40,6 +40,9 @@ def serve(
         bool,
         typer.Option("--example", help="Write a configuration for the shipped cars, and serve it."),
     ] = False,
+    glm: Annotated[
+        bool, typer.Option("--glm", help="With --example: of actions with features.")
+    ] = False,
     bandit: Annotated[
         bool, typer.Option("--bandit", help="With --example: of arms that contexts choose.")
     ] = False,
@@ -66,7 +69,12 @@ def serve(
     from privlearn.service.example import Example, write_example
 
     with clear_errors():
-        options: dict[Example, bool] = {"bandit": bandit, "arms": arms, "test": test}
+        options: dict[Example, bool] = {
+            "glm": glm,
+            "bandit": bandit,
+            "arms": arms,
+            "test": test,
+        }
         chosen = [kind for kind, given in options.items() if given]
         if chosen and not example:
             fail(

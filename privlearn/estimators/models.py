@@ -16,6 +16,7 @@ from scipy.special import expit, softmax
 from privlearn.errors import DataError
 from privlearn.estimators.choice_models import CHOICES, ChoiceFile, PublicChoiceModel
 from privlearn.estimators.methods import Loss
+from privlearn.estimators.reward_models import REWARDS, PublicRewardModel, RewardFile
 from privlearn.rows.domains import Array
 from privlearn.storage.foreign_files import read_whole
 from privlearn.tables.encoding import Encoding
@@ -128,6 +129,32 @@ def load_model(path: str | os.PathLike[str]) -> PublicModel | PublicChoiceModel:
         DataError: it cannot be read, or is no model: a field is missing, unknown or of another
             type, a number is not finite, shapes do not fit the schema.
     """
+    found = read_model(path)
+    if isinstance(found, PublicRewardModel):
+        raise DataError(f"{os.fspath(path)} is a model of rewards: load_reward_model reads it")
+    return found
+
+
+def load_reward_model(path: str | os.PathLike[str]) -> PublicRewardModel:
+    """Reads a model of rewards that ``privlearn run glm`` wrote, to predict with.
+
+    Raises:
+        DataError: as `load_model`.
+    """
+    found = read_model(path)
+    if not isinstance(found, PublicRewardModel):
+        raise DataError(f"{os.fspath(path)} is no model of rewards: load_model reads it")
+    return found
+
+
+def read_model(
+    path: str | os.PathLike[str],
+) -> PublicModel | PublicChoiceModel | PublicRewardModel:
+    """A model of any kind.
+
+    Raises:
+        DataError: as `load_model`.
+    """
     try:
         data = json.loads(read_whole(path, at_most=LARGEST_MODEL))
     except OSError as error:
@@ -137,6 +164,8 @@ def load_model(path: str | os.PathLike[str]) -> PublicModel | PublicChoiceModel:
     try:
         if isinstance(data, dict) and data.get("format") == CHOICES:
             return PublicChoiceModel(ChoiceFile.model_validate(data))
+        if isinstance(data, dict) and data.get("format") == REWARDS:
+            return PublicRewardModel(RewardFile.model_validate(data))
         return PublicModel(_File.model_validate(data))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

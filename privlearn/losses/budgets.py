@@ -101,7 +101,10 @@ class Currency(Budget):
         Raises:
             CurrencyError: a Gaussian has no finite price in this currency.
         """
-        raise CurrencyError(f"Gaussian noise has no finite price in {type(self).__name__}")
+        raise CurrencyError(
+            f"Gaussian noise has no finite price in {type(self).__name__}; it has in ApproxDP, "
+            "ZCDP and GaussianDP"
+        )
 
     def _of(self, amounts: tuple[Fraction, ...]) -> Self:
         """Amounts that are known to be good, in the same currency and at the same orders."""

@@ -32,25 +32,23 @@ class Discrete:
 @final
 @dataclass(frozen=True, eq=False)
 class Density:
-    """A density on R or R², as a logarithm, and where to look for it.
+    """A density on R, as a logarithm, and where to look for it.
 
     Args:
-        log_density: of points (n, d), shape (n,); -inf where there is none.
-        centre: a point that is not far out, (d,).
+        log_density: of points (n, 1), shape (n,); -inf where there is none.
+        centre: a point that is not far out, (1,).
         scale: the width of the law there; the search begins with multiples of it.
-        axes: for jumps in the plane, θ = axes·u in coordinates u in which they are straight lines.
-        jumps: where the density jumps or bends, in each coordinate.
+        jumps: where the density jumps or bends, (1,) tuples of points.
     """
 
     log_density: Callable[[Array], Array]
     centre: tuple[float, ...]
     scale: float
-    axes: Array | None = None
     jumps: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.centre) not in (1, 2) or not self.scale > 0:
-            raise CheckError("a density needs one or two dimensions and a scale > 0")
+        if len(self.centre) != 1 or not self.scale > 0:
+            raise CheckError("a density needs one dimension and a scale > 0")
 
 
 @final

@@ -258,7 +258,11 @@ def plot_arrivals(
 
 
 def plot_regret(
-    path: str | os.PathLike[str], regrets: Mapping[str, Array], title: str, unit: str = "user"
+    path: str | os.PathLike[str],
+    regrets: Mapping[str, Array],
+    title: str,
+    unit: str = "user",
+    lost: str = "sales",
 ) -> None:
     """Draws cumulative regret and its running average per user, one curve per learner.
 
@@ -267,6 +271,7 @@ def plot_regret(
         regrets: regret of each user, shape (T,), by the learner's name; at most four.
         title: what was run.
         unit: what is counted, if not users.
+        lost: what regret is counted in.
     """
     figure = new_figure(10, 4)
     total, rate = figure.subplots(1, 2)
@@ -274,7 +279,7 @@ def plot_regret(
         served = np.arange(1.0, len(regret) + 1)
         _draw_curve(total, served, np.cumsum(regret), color, line, name)
         _draw_curve(rate, *running_average(regret, len(regret) // 40), color, line, name)
-    total.set(xlabel=f"{unit}s served", ylabel="cumulative regret (sales)", title=title)
+    total.set(xlabel=f"{unit}s served", ylabel=f"cumulative regret ({lost})", title=title)
     total.legend(frameon=False)
     rate.set(xlabel=f"{unit}s served", ylabel=f"regret per {unit}", yscale="log")
     rate.set_title(f"per {unit}")

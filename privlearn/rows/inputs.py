@@ -112,20 +112,32 @@ def column_from(name: str, values: Any) -> Any:
     return row_from(name, values)
 
 
-def _check_entries(name: str, rows: Sequence[Any] | NDArray[Any], shape: Shape) -> None:
-    """Raises ValueError for `LEAST` entries or more, all of one form that no row has."""
+def _check_entries(
+    name: str, rows: Sequence[Any] | NDArray[Any], shape: Shape, *, most: int | None = None
+) -> None:
+    """Raises ValueError for `LEAST` entries or more, all of one form that no row has.
+
+    With ``most`` a row is a table, of 1 to so many rows of ``shape``.
+    """
     odd: list[Any] = []
     for entry in rows:
-        form = attempted(_wrong_form, entry, shape)
+        wanted = shape
+        if most is not None:
+            length = attempted(len, entry)
+            rows_of_it = length if isinstance(length, int) and 0 < length <= most else most
+            wanted = (rows_of_it, *shape)
+        form = attempted(_wrong_form, entry, wanted)
         if form is _MISSING:
             continue
         if form is FAILED or not form or (odd and form != odd[0]):
             return
         odd.append(form)
     if len(odd) >= LEAST:
-        wanted = f"rows of shape {shape}" if shape else "numbers"
+        told = f"rows of shape {shape}" if shape else "numbers"
+        if most is not None:
+            told = f"tables of 1 to {most} {told}"
         raise ValueError(
-            f"{name}: no entry could be one of the {wanted} that it must hold, whatever its values "
+            f"{name}: no entry could be one of the {told} that it must hold, whatever its values "
             "are; check shapes and types (text must be made numbers first)"
         )
 
@@ -190,6 +202,48 @@ def rows_of(values: Sequence[Any], shape: Shape) -> Array:
     return rows[0][None] if len(rows) == 1 else np.stack(rows)
 
 
+def tables_of(values: Sequence[Any], most: int, width: int) -> tuple[Array, NDArray[np.bool_]]:
+    """What several users sent, each a table of numbers of up to ``most`` rows.
+
+    Returns:
+        the tables, shape (n, most, width), of 0 behind their last row, and NaN where one is no
+        table of numbers of that width or has too many rows; and which rows are there, (n, most).
+    """
+    tables = np.zeros((len(values), most, width))
+    there = np.zeros((len(values), most), dtype=bool)
+    for i, each in enumerate(values):
+        table = _converted(each)
+        if table is not None and table.ndim == 2 and table.shape[1] == width and len(table) <= most:
+            rows = len(table)
+            tables[i, :rows] = table
+        else:
+            length = attempted(len, each)
+            rows = length if isinstance(length, int) else 0
+            tables[i, :rows] = np.nan
+        there[i, :rows] = True
+    return tables, there
+
+
+def table_block_of(
+    name: str, values: Any, most: int, width: int
+) -> tuple[Array, NDArray[np.bool_]]:
+    """As `tables_of`, of an array (n, m, width) with 1 <= m <= ``most``, or a list of tables.
+
+    Raises:
+        TypeError: neither array nor list; an array of another type than numbers.
+        ValueError: an array has another shape; no entry of a list could be a table.
+    """
+    rows = block_from(name, values)
+    if not isinstance(rows, np.ndarray) or rows.dtype == object:
+        _check_entries(name, rows, (width,), most=most)
+        return tables_of(rows, most, width)
+    held = rows.ndim == 3 and 1 <= rows.shape[1] <= most
+    length = rows.shape[1] if held else most
+    tables = np.zeros((len(rows), most, width))
+    tables[:, :length] = block_of(name, rows, (length, width))
+    return tables, np.broadcast_to(np.arange(most) < length, tables.shape[:2])
+
+
 def block_of(name: str, values: Any, shape: Shape, n: int | None = None) -> Array:
     """A copy as numbers of shape (n, *shape); rows that are not, are NaN.
 
@@ -241,4 +295,7 @@ def numbers_from(name: str, values: Any) -> Array:
     found = row_from(name, values)
     if isinstance(found, np.ndarray):
         check_dtype(name, found)
-    return np.asarray(found, dtype=np.float64)
+    try:
+        return np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name}: must be numbers, each row as long: {error}") from None

@@ -236,7 +236,7 @@ def _remedy(accepted: Numbers, cells: Cells) -> str:
     if not cells.numeric:
         return _OTHER_KINDS.get(np.dtype(cells.dtype).kind, ": map them to numbers first")
     want, have = accepted.shape, cells.shape
-    if have == () and want in ((1,), (None,)):
+    if (have == () and want == (1,)) or (want[:1] == (None,) and have == want[1:]):
         return ": use x[:, None] (of a series .to_numpy()[:, None])"
     if have == (1,) and want == ():
         return ": use x[:, 0]"

@@ -10,8 +10,8 @@ Rewards are protected: one that cannot be used makes its own record null.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Self
+from dataclasses import dataclass, field, replace
+from typing import Final, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,10 @@ from privlearn.learners.contextual import Arms
 from privlearn.rows.domains import Array
 from privlearn.runs.arm_configs import SIMULATED, LogConfig
 from privlearn.runs.records import check_named
-from privlearn.tables import Boolean, Category, Number, Schema, read
+from privlearn.tables import Boolean, Category, Number, Schema, Table, read
 from privlearn.tables.files import TableFile
 from privlearn.tables.schema import Kind
+from privlearn.tables.table import span, within
 
 RANDOMISED: Final = (
     "the log's column of arms is declared public: who was shown what was drawn by chance, and "
@@ -207,21 +208,36 @@ def log_of(config: LogConfig) -> ArmLog:
     """
     assert config.arm is not None
     assert config.reward is not None
-    names, (low, high) = config.names(), config.range()
+    names, bounds = config.names(), config.range()
     _check_columns(config)
     kinds: dict[str, Kind] = {config.arm: Category(names, other=True)}
-    kinds[config.reward] = Number(low, high)
+    kinds[config.reward] = Number(*bounds)
     table = read(config.data, Schema(kinds, target=config.reward, person=config.people))
     places = table.column(config.arm)
     _check_arms(config, names, places)
-    rewards, messages = table.column(config.reward), dict(table.messages)
-    with np.errstate(all="ignore"):  # a warning would tell of sealed data
-        rewards = np.where((rewards >= low) & (rewards <= high), rewards, np.nan)
-    if (low, high) == (0, 1):  # true and false, which are no numbers in a CSV file
-        yes = read(config.data, Schema({config.reward: Boolean()})).column(config.reward)
-        rewards = np.where(np.isnan(rewards), yes, rewards)
-        messages = {row: text for row, text in messages.items() if np.isnan(yes[row])}
+    rewards, messages = rewards_of(config.data, table)
     return ArmLog(names, places.astype(np.int64), rewards, messages, table.people)
+
+
+def rewards_of(data: str, table: Table) -> tuple[Array, dict[int, str]]:
+    """Rewards of the lines that came, NaN where they cannot be used, and what makes a line null.
+
+    Args:
+        data: the file.
+        table: read from it, by a schema whose target is the reward, a number.
+    """
+    name, schema = str(table.schema.target), table.schema
+    kind, rewards, messages = schema.columns[name], table.column(name), dict(table.messages)
+    rewards = np.where(within(kind, rewards), rewards, np.nan)
+    if span(cast(Number, kind)) == (0, 1):  # true and false, which are no numbers in a CSV file
+        flags = replace(schema, columns={name: Boolean()}, target=None, person=None)
+        yes = read(data, flags).column(name)[: len(rewards)]
+        told = f"column {name!r}"
+        cured = [row for row in messages if np.isfinite(yes[row]) and told in messages[row]]
+        rewards = np.where(np.isnan(rewards), yes, rewards)
+        for row in cured:
+            del messages[row]
+    return rewards, messages
 
 
 def _check_columns(config: LogConfig) -> None:

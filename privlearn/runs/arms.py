@@ -23,7 +23,6 @@ from privlearn.rows.domains import Array
 from privlearn.runs.arm_configs import SIMULATED, ArmConfig, LogConfig
 from privlearn.runs.arm_logs import RANDOMISED, ArmLog, SimulatedVisitors, source_of
 from privlearn.runs.common import (
-    LOOK,
     CutOff,
     Folders,
     Outcome,
@@ -173,12 +172,8 @@ def _rehearse(config: LogConfig, users: int, learner: PhaseLearner) -> None:
 
 
 def _side_information(config: LogConfig, folders: Folders) -> list[str]:
-    side = [*config.side_information]
-    if config.data != SIMULATED:
-        side.append(RANDOMISED)
-    if (folders.private / LOOK).exists():
-        side.append("the operator looked at the records (--look) before this run")
-    return side
+    log = [] if config.data == SIMULATED else [RANDOMISED]
+    return [*config.side_information, *log, *folders.looked]
 
 
 def _about(config: LogConfig) -> list[str]:

@@ -143,7 +143,11 @@ def _run_logged(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
         folders,
         users=users,
         people=people,
-        side_information=(*survey.side_information, *config.side_information),
+        side_information=(
+            *survey.side_information,
+            *config.side_information,
+            *folders.looked,
+        ),
     )
     cut_off = CutOff(accountant)
     learner = OnePassNewtonMNL(

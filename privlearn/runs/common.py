@@ -90,6 +90,12 @@ class Folders:
         return path
 
     @property
+    def looked(self) -> list[str]:
+        """Side information, if the operator looked at the records before."""
+        said = "the operator looked at the records (--look) before this run"
+        return [said] if (self.private / LOOK).exists() else []
+
+    @property
     def ledger(self) -> Path:
         return self.public / "ledger.db"
 

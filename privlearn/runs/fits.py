@@ -24,7 +24,8 @@ from privlearn.estimators.displays import (
 )
 from privlearn.estimators.linear import PrivateLinearRegression
 from privlearn.estimators.logistic import PrivateLogisticRegression
-from privlearn.estimators.models import PublicModel, load_model
+from privlearn.estimators.models import PublicModel, read_model
+from privlearn.estimators.reward_models import PublicRewardModel
 from privlearn.estimators.sparse import PrivateSparseRegression
 from privlearn.ledger import iterate_records, write_export
 from privlearn.losses.budget_texts import parse_budget
@@ -146,7 +147,7 @@ def run_predict(model: Path, data: Path, out: Path) -> Forecast:
     Raises:
         DataError: the model or the file is not of its form, or ``out`` exists.
     """
-    public = load_model(model)
+    public = read_model(model)
     if out.exists():
         raise DataError(f"{os.fspath(out)} exists: forecasts never overwrite a file")
     if isinstance(public, PublicChoiceModel):
@@ -157,7 +158,13 @@ def run_predict(model: Path, data: Path, out: Path) -> Forecast:
     return Forecast(len(table), Counter(reason for _, reason in table.messages))
 
 
-def _answers(model: PublicModel | PublicChoiceModel, table: Table) -> tuple[list[str], Any]:
+def _answers(
+    model: PublicModel | PublicChoiceModel | PublicRewardModel, table: Table
+) -> tuple[list[str], Any]:
+    if isinstance(model, PublicRewardModel):
+        means = model.predict(table).reshape(len(table), -1).tolist()
+        names = [f"{model.reward} of {action}" for action in model.actions_ or ()]
+        return names or [model.reward], ([f"{mean:.6g}" for mean in row] for row in means)
     name = str(model.schema_.target)
     answers = model.predict(table).tolist()
     if isinstance(model, PublicChoiceModel):

@@ -14,6 +14,8 @@ from privlearn.runs.arm_logs import ArmLog, log_of
 from privlearn.runs.choice_logs import logged
 from privlearn.runs.common import Folders
 from privlearn.runs.configs import ChoiceConfig, TableConfig
+from privlearn.runs.glm_configs import GLMConfig
+from privlearn.runs.glm_logs import glm_log
 from privlearn.runs.null_records import NullRecords
 from privlearn.runs.records import Records
 from privlearn.tables import Number
@@ -25,15 +27,21 @@ covers that: take them from units, or from what is known without these data.
 """
 
 
-def look(config: TableConfig | ChoiceConfig | LogConfig, out: Path) -> list[str]:
+def look(config: TableConfig | ChoiceConfig | LogConfig | GLMConfig, out: Path) -> list[str]:
     """Reads what a run with these settings would read; no ledger is made, and nothing spent."""
     what = "feature"
+    if isinstance(config, LogConfig | GLMConfig) and config.data == SIMULATED:
+        raise DataError("data = 'simulated': visitors are made up; no file is read")
     if isinstance(config, LogConfig):
-        if config.data == SIMULATED:
-            raise DataError("data = 'simulated': visitors are made up; no file is read")
         what, names, rewards = "arm", list(config.names()), log_of(config)
         nulls = NullRecords.of(rewards.visitors, rewards.messages.items())
         lines = [*_records(nulls), *_arms(rewards)]
+    elif isinstance(config, GLMConfig):
+        visits = glm_log(config)
+        names = list(visits.records.encoding.schema.features)
+        told = visits.gather([range(visits.visits)]).messages
+        nulls = NullRecords.of(visits.visits, told, absent=visits.visits - visits.came)
+        lines = [*_records(nulls), *_columns(visits.records)]
     elif isinstance(config, TableConfig):
         table, _ = tables.split(config, config.seed)
         names = list(table.schema.features)

@@ -92,7 +92,7 @@ class PersonConfig(VisitConfig):
     batches (epochs)."""
     pooled: bool = False
     """All rows of a person in one public batch become one, mostly their mean, and --most counts
-    batches. Not for tofw --method plain, nor for hdb without --sparse."""
+    batches. Not for tofw --method plain, hdb without --sparse, nor glm with --arm."""
     per_batch: Annotated[int, Field(ge=1)] | None = None
     """The most rows of one person that are learned from in one public batch."""
 

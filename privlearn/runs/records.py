@@ -7,7 +7,7 @@ public; a row that cannot be used stands as NaN and becomes the null record.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from privlearn.errors import DataError
 from privlearn.rows.domains import Array
-from privlearn.runs.configs import TableConfig
+from privlearn.runs.configs import TableConfig, check_interval
+from privlearn.runs.glm_configs import GLMConfig
 from privlearn.runs.shipped_tables import SHIPPED, shipped_rows, shipped_schema, with_classes
 from privlearn.tables import Category, Encoding, Number, Schema, Table, public_split, read
 from privlearn.tables.files import TableFile
@@ -185,10 +186,25 @@ def _schema_file(config: TableConfig) -> Schema:
 
 def _schema_of_options(config: TableConfig) -> Schema:
     assert config.target is not None
+    roles = {"target": config.target} | ({"people": config.people} if config.people else {})
+    columns: dict[str, Kind] = {**features_of(config, roles)}
+    columns[config.target] = _target(config)
+    return Schema(columns, target=config.target, person=config.people)
+
+
+def features_of(config: TableConfig | GLMConfig, roles: Mapping[str, str]) -> dict[str, Number]:
+    """The features of a file, as options declare them.
+
+    Args:
+        config: that names the file and declares bounds.
+        roles: columns that are no features, by the options that name them.
+
+    Raises:
+        DataError: a column is missing or has two roles, or its bounds are not declared.
+    """
     file = TableFile(config.data, Schema({}))
     names = list(file.header().column_names)
-    wanted = [config.target, *(config.columns or ())]
-    wanted += [config.people] if config.people else []
+    wanted = [*roles.values(), *(config.columns or ())]
     sure = all(name in names for name in wanted) and config.columns is not None
     if not sure and file.may_be_a_row(names):
         raise DataError(
@@ -196,29 +212,28 @@ def _schema_of_options(config: TableConfig) -> Schema:
             "number, so that it may be somebody's row. If it names them, name those that are read "
             "with columns"
         )
-    apart = (config.target, config.people)
-    features = [name for name in names if name not in apart]
-    check_named("target", [config.target], names, config.data)
-    if config.people is not None:
-        check_named("people", [config.people], names, config.data)
-        if config.people == config.target:
-            raise DataError(f"people: {config.people!r} is the target")
+    taken: dict[str, str] = {}
+    for role, name in roles.items():
+        check_named(role, [name], names, config.data)
+        if name in taken:
+            raise DataError(f"{role}: {name!r} is the {taken[name]}")
+        taken[name] = role
+    features = [name for name in names if name not in taken]
     if config.columns is not None:
         features = list(config.columns)
         check_named("columns", features, names, config.data)
-        if config.target in features:
-            raise DataError(f"columns: {config.target!r} is the target and cannot be a feature")
-        if config.people in features:
-            raise DataError(f"columns: {config.people!r} says whose row it is and is no feature")
+        for name in features:
+            if name in taken:
+                raise DataError(f"columns: {name!r} is the {taken[name]} column, and no feature")
     if not features:
-        raise DataError(f"{config.data}: there is no column beside the target")
-    columns: dict[str, Kind] = {name: number for name, number in _numbers(config, features)}
-    columns[config.target] = _target(config)
-    return Schema(columns, target=config.target, person=config.people)
+        raise DataError(f"{config.data}: there is no column beside the {', the '.join(roles)}")
+    return _numbers(config, features)
 
 
-def _numbers(config: TableConfig, features: Sequence[str]) -> list[tuple[str, Number]]:
+def _numbers(config: TableConfig | GLMConfig, features: Sequence[str]) -> dict[str, Number]:
     check_named("bounds", list(config.bounds), features, config.data)
+    for name, pair in config.bounds.items():
+        check_interval(f"bounds of {name!r}", pair)
     missing = [name for name in features if name not in config.bounds]
     if missing and config.feature_bound is None:
         shown = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
@@ -228,7 +243,7 @@ def _numbers(config: TableConfig, features: Sequence[str]) -> list[tuple[str, Nu
         )
     reach = config.feature_bound or 1.0
     pairs = [config.bounds.get(name, (-reach, reach)) for name in features]
-    return [(name, Number(*pair)) for name, pair in zip(features, pairs, strict=True)]
+    return {name: Number(*pair) for name, pair in zip(features, pairs, strict=True)}
 
 
 def _target(config: TableConfig) -> Number | Category:

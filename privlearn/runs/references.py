@@ -104,6 +104,7 @@ class NonPrivateMNL:
                 exploration=self.exploration if self._batch > 0 else 0.0,
                 scale=self.feature_scale,
                 shuffled=self._batch == 0,
+                coins=True,
             )
             choice = respond(*copied((own, shown)))
             self._answers.append(

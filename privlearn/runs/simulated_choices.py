@@ -213,19 +213,26 @@ def gaussian_market(
 
 
 def product_lines_market(
-    seed: int, replicate: int = 0, *, horizon: int = 10_000, n_items: int = 100, dim: int = 10
+    seed: int,
+    replicate: int = 0,
+    *,
+    horizon: int = 10_000,
+    n_items: int = 100,
+    dim: int = 10,
+    spread: float = 0.1,
 ) -> Market:
     """One fixed catalogue of ``dim`` lines with near-identical variants, shown to every user.
 
-    Item i belongs to line i mod d: x_i = 0.9·e_line + 0.1·N(0, I), clipped.  A greedy shelf is
-    filled by variants of one line and so informs about one direction only.
+    Item i belongs to line i mod d: x_i = (1 − spread)·e_line + spread·N(0, I), clipped.  A greedy
+    shelf is filled by variants of one line and so informs about one direction only; without spread
+    they are one and the same (one-hot).
     """
     rng = np.random.default_rng(
         [count(seed=seed, at_least=0), count(replicate=replicate, at_least=0)]
     )
     theta, uniforms = rng.random(dim), rng.random(horizon)
-    lines = 0.9 * np.eye(dim)[np.arange(n_items) % dim]
-    stock = clip_items(lines + 0.1 * rng.standard_normal((n_items, dim)))
+    lines = (1 - spread) * np.eye(dim)[np.arange(n_items) % dim]
+    stock = clip_items(lines + spread * rng.standard_normal((n_items, dim)))
     return Market(theta, uniforms, lambda users: np.broadcast_to(stock, (len(users), n_items, dim)))
 
 

@@ -34,7 +34,6 @@ from privlearn.people import People
 from privlearn.reporting.figures import plot_running_averages
 from privlearn.rows.domains import Array
 from privlearn.runs.common import (
-    LOOK,
     CutOff,
     Folders,
     Outcome,
@@ -167,9 +166,7 @@ def _warnings(config: TableConfig, table: Records) -> list[str]:
 
 def _accountant(config: TableConfig, table: Records, folders: Folders) -> Any:
     kind = JointAccountant if config.learner == "hdb" else CentralAccountant
-    side = [*table.side_information, *config.side_information]
-    if (folders.private / LOOK).exists():
-        side.append("the operator looked at the records (--look) before this run")
+    side = [*table.side_information, *config.side_information, *folders.looked]
     if config.learner == "hdb":
         side.append(
             "a table of classes is played as a bandit: a user's response is +1 for the arm of the "

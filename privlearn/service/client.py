@@ -1,7 +1,7 @@
 """Clients of a service, for programs that wait (`Client`) and for event loops (`AsyncClient`).
 
-A service shows items and takes choices, shows arms and takes rewards, or follows experts and takes
-their losses, as its learner does.
+A service shows items and takes choices, shows arms or actions and takes rewards, or follows experts
+and takes their losses, as its learner does.
 
 >>> with Client("http://127.0.0.1:8350", token) as shop:       # doctest: +SKIP
 ...     offer = shop.recommend(features, person="visitor 7")
@@ -14,15 +14,15 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, final
 from urllib.request import getproxies, proxy_bypass
 
 import numpy as np
-from numpy.typing import ArrayLike
-from pydantic import BaseModel
+from numpy.typing import ArrayLike, NDArray
+from pydantic import BaseModel, ValidationError
 
 from privlearn.accountants import Certificate
 from privlearn.errors import ServiceError
@@ -31,6 +31,7 @@ from privlearn.service.exchange import results_in
 from privlearn.service.messages import (
     Budget,
     ClosedBatch,
+    OfferedAction,
     OfferedArm,
     OfferedExpert,
     OfferedItems,
@@ -50,6 +51,13 @@ _AGAIN: Final = ("busy", "owner-away", "stopping", "too-many", "unreachable")
 """Why it makes sense to ask again: also a service that stops is mostly started again."""
 _NOT_TAKEN: Final = ("busy", "stopping", "too-many")
 """Refusals after which nothing was done; after the other ones of `_AGAIN` nobody knows."""
+_METHODS: Final = {
+    "items": "recommend",
+    "action": "recommend_action",
+    "arm": "recommend_arm",
+    "expert": "recommend_expert",
+}
+"""By what an offer shows."""
 _FIRST_WAIT, _LONGEST_WAIT = 0.05, 2.0
 
 
@@ -82,9 +90,11 @@ class _Asking:
         return ServiceError("unreachable", 0, told)
 
     @staticmethod
-    def _recommended(person: Any, **data: ArrayLike | None) -> Any:
+    def _recommended(
+        person: Any, write: Callable[[Any], Any] = packed, **data: ArrayLike | None
+    ) -> Any:
         body: dict[str, Any] = {
-            name: packed(np.asarray(values, dtype=np.float64))
+            name: write(np.asarray(values, dtype=np.float64))
             for name, values in data.items()
             if values is not None
         }
@@ -126,6 +136,29 @@ class _Asking:
         if error.code not in _AGAIN or wait > left:
             raise error
         return wait
+
+
+def _offered(form: type[M], told: Any) -> M:
+    """An offer in the form of the method that asked for it."""
+    try:
+        return form.model_validate(told)
+    except ValidationError:
+        shown = told.keys() if isinstance(told, dict) else ()
+        fitting = [method for what, method in _METHODS.items() if what in shown]
+        wanted = f"; call {fitting[0]}" if fitting else ""
+        raise ServiceError(
+            "other-learner",
+            200,
+            f"the service has a learner whose offers are of another kind{wanted}. The visitor's "
+            "arrival index was used up",
+        ) from None
+
+
+def _listed(values: NDArray[np.float64]) -> Any:
+    """Numbers as lists; of base64, a wrong shape is not seen where fewer rows are allowed."""
+    cells = values.astype(object)
+    cells[~np.isfinite(values)] = None  # JSON has no infinity and no NaN
+    return cells.tolist()
 
 
 def _new_key() -> dict[str, str]:
@@ -224,7 +257,29 @@ class Client(_Asking):
             ServiceError: the request is refused, or the service away for too long.
         """
         asked = self._recommended(person, features=features, revenues=revenues)
-        return OfferedItems.model_validate(self._ask("POST", "/v1/recommend", **asked))
+        return _offered(OfferedItems, self._ask("POST", "/v1/recommend", **asked))
+
+    def recommend_action(
+        self,
+        features: ArrayLike,
+        revenues: ArrayLike | None = None,
+        *,
+        person: PersonId = NOT_GIVEN,
+    ) -> OfferedAction:
+        """The action for the next visitor, where `OnePassNewtonGLM` is served.
+
+        Args:
+            features: of the actions on offer, shape (m, dim), m at most n_actions; of a learner
+                with ``per_action`` the visitor's context, shape (dim,).
+            revenues: what a reward of 1 is worth, of each action on offer, shape (m,); without them
+                alike.
+            person: as `recommend`.
+
+        Raises:
+            ServiceError: as `recommend`.
+        """
+        asked = self._recommended(person, _listed, features=features, revenues=revenues)
+        return _offered(OfferedAction, self._ask("POST", "/v1/recommend", **asked))
 
     def recommend_arm(
         self, context: ArrayLike | None = None, *, person: PersonId = NOT_GIVEN
@@ -240,7 +295,7 @@ class Client(_Asking):
             ServiceError: as `recommend`.
         """
         asked = self._recommended(person, context=context)
-        return OfferedArm.model_validate(self._ask("POST", "/v1/recommend", **asked))
+        return _offered(OfferedArm, self._ask("POST", "/v1/recommend", **asked))
 
     def recommend_expert(self, *, person: PersonId = NOT_GIVEN) -> OfferedExpert:
         """The expert to follow for the next visitor, where experts are served.
@@ -252,7 +307,7 @@ class Client(_Asking):
             ServiceError: as `recommend`.
         """
         asked = self._recommended(person)
-        return OfferedExpert.model_validate(self._ask("POST", "/v1/recommend", **asked))
+        return _offered(OfferedExpert, self._ask("POST", "/v1/recommend", **asked))
 
     def observe(self, offer: str, choice: int | None) -> None:
         """The one answer to an offer of items; None: nothing was chosen.
@@ -264,7 +319,7 @@ class Client(_Asking):
         self._ask("POST", "/v1/observe", json=self._chosen(offer, choice))
 
     def observe_reward(self, offer: str, reward: float | None) -> None:
-        """The reward of the arm that was pulled for an offer; None: none came.
+        """The reward of the arm or action of an offer; None: none came.
 
         Raises:
             ServiceError: as `observe`.
@@ -286,7 +341,7 @@ class Client(_Asking):
         self._ask("POST", "/v1/observe", json=self._lost(offer, losses))
 
     def results(self) -> Results:
-        """What was learned so far, where arms, a test or experts are served.
+        """What was learned so far, where arms, a test, experts or actions are served.
 
         Raises:
             ServiceError: as `status`; ``not-found`` where another learner is served.
@@ -407,17 +462,27 @@ class AsyncClient(_Asking):
         person: PersonId = NOT_GIVEN,
     ) -> OfferedItems:
         asked = self._recommended(person, features=features, revenues=revenues)
-        return OfferedItems.model_validate(await self._ask("POST", "/v1/recommend", **asked))
+        return _offered(OfferedItems, await self._ask("POST", "/v1/recommend", **asked))
+
+    async def recommend_action(
+        self,
+        features: ArrayLike,
+        revenues: ArrayLike | None = None,
+        *,
+        person: PersonId = NOT_GIVEN,
+    ) -> OfferedAction:
+        asked = self._recommended(person, _listed, features=features, revenues=revenues)
+        return _offered(OfferedAction, await self._ask("POST", "/v1/recommend", **asked))
 
     async def recommend_arm(
         self, context: ArrayLike | None = None, *, person: PersonId = NOT_GIVEN
     ) -> OfferedArm:
         asked = self._recommended(person, context=context)
-        return OfferedArm.model_validate(await self._ask("POST", "/v1/recommend", **asked))
+        return _offered(OfferedArm, await self._ask("POST", "/v1/recommend", **asked))
 
     async def recommend_expert(self, *, person: PersonId = NOT_GIVEN) -> OfferedExpert:
         asked = self._recommended(person)
-        return OfferedExpert.model_validate(await self._ask("POST", "/v1/recommend", **asked))
+        return _offered(OfferedExpert, await self._ask("POST", "/v1/recommend", **asked))
 
     async def observe(self, offer: str, choice: int | None) -> None:
         await self._ask("POST", "/v1/observe", json=self._chosen(offer, choice))

@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import hmac
 import json
-import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -30,7 +29,7 @@ from privlearn.learners.participation import NOT_GIVEN
 from privlearn.service.config import ServiceConfig
 from privlearn.service.counters import Counters
 from privlearn.service.logs import log
-from privlearn.service.messages import Budget, ClosedBatch, Status
+from privlearn.service.messages import Budget, ClosedBatch, Recommend, Status
 from privlearn.service.metrics import Facts, exposition
 from privlearn.service.problems import problem
 from privlearn.service.rates import Rates
@@ -161,7 +160,7 @@ class Desk:
     ) -> Offer:
         if self._state != "serving":
             raise problem(self._state)
-        data = _numbers(self._shapes, sizes, attached)
+        data = _numbers(self._shapes, sizes, attached, self._exchange.recommend)
         try:
             return await self._offers.select(*data, person=self._named(person))
         except HorizonError:
@@ -367,7 +366,10 @@ class Desk:
 
 
 def _numbers(
-    shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int], attached: bytes
+    shapes: Mapping[str, tuple[int, ...]],
+    sizes: Mapping[str, int],
+    attached: bytes,
+    form: type[Recommend],
 ) -> list[Any]:
     """A visitor's data in the order of `select`; None for what was not sent.
 
@@ -380,7 +382,8 @@ def _numbers(
             found.append(None)
             continue
         numbers = np.frombuffer(attached[at : at + sizes[name]], dtype="<f8")
-        found.append(numbers.reshape(shape) if numbers.size == math.prod(shape) else numbers)
+        shaped = form.shaped(numbers, shape)
+        found.append(numbers if shaped is None else shaped)
         at += sizes[name]
     return found
 

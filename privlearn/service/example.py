@@ -26,6 +26,12 @@ _PEOPLE: Final = """
 path = "people.db"        # secret: who came how often
 most = 5                  # visits of a person that are learned from
 """
+_POOLED: Final = """
+[people]
+path = "people.db"        # secret: who came how often
+most = 1                  # batches of a person that are learned from
+pooled = true             # all visits of a person in a batch are one contribution
+"""
 
 
 class _Kind(NamedTuple):
@@ -36,7 +42,7 @@ class _Kind(NamedTuple):
     people: str = _PEOPLE
 
 
-Example = Literal["cars", "bandit", "arms", "test"]
+Example = Literal["cars", "glm", "bandit", "arms", "test"]
 
 _KINDS: Final[dict[Example, _Kind]] = {
     "cars": _Kind(
@@ -50,6 +56,20 @@ n_items = 100
 dim = 22
 max_items = 10
 """,
+    ),
+    "glm": _Kind(
+        "shows each visitor one of up to 10 films and learns from their features which are liked",
+        f"""\
+{_NO_SIDE_INFORMATION}
+[learner]
+name = "OnePassNewtonGLM"
+n_actions = 10            # of one visitor at most
+dim = 5                   # features of each action
+link = "logistic"         # rewards are 0 or 1; "linear", "probit", "poisson"
+feature_scale = 1.0       # public; longer rows are shortened to it
+reward_range = [0, 1]     # public; a reward outside of it is null
+""",
+        people=_POOLED,
     ),
     "bandit": _Kind(
         "pulls one of 5 arms for each visitor and learns which pays best for whom",
@@ -128,7 +148,8 @@ def write_example(folder: Path, *, port: int = 8350, of: Example = "cars") -> Pa
     Args:
         folder: a new or empty one.
         port: that the service is to listen at.
-        of: "cars" (items and choices), "bandit" (arms by contexts), "arms", or "test".
+        of: "cars" (items and choices), "glm" (actions by their features), "bandit" (arms by
+            contexts), "arms", or "test".
 
     Raises:
         DataError: the folder has contents, or cannot be written.

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import TypeAdapter
 
 from privlearn.learners.contextual import ServedBandit
+from privlearn.learners.one_pass_newton_glm import OnePassNewtonGLM
 from privlearn.learners.phases import PhaseLearner
 from privlearn.learners.private_arms import PrivateArms
 from privlearn.learners.private_experts import PrivateExperts
@@ -19,15 +20,18 @@ from privlearn.service.messages import (
     ABTestResults,
     ArmResults,
     ExpertResults,
+    GLMResults,
     Observe,
     ObserveChoice,
     ObserveLosses,
     ObserveReward,
     Offered,
+    OfferedAction,
     OfferedArm,
     OfferedExpert,
     OfferedItems,
     Recommend,
+    RecommendAction,
     RecommendArm,
     RecommendItems,
     RecommendNext,
@@ -51,6 +55,7 @@ class Exchange(NamedTuple):
 
 
 EXCHANGES: Final[dict[Any, Exchange]] = {
+    OnePassNewtonGLM: Exchange(RecommendAction, OfferedAction, ObserveReward, GLMResults),
     ServedMNL: Exchange(RecommendItems, OfferedItems, ObserveChoice),
     ServedBandit: Exchange(RecommendArm, OfferedArm, ObserveReward),
     PrivateArms: Exchange(RecommendNext, OfferedArm, ObserveReward, ArmResults),
@@ -66,7 +71,9 @@ def exchange_of(kind: type[Any]) -> Exchange | None:
     return next((each for base, each in EXCHANGES.items() if issubclass(kind, base)), None)
 
 
-_RESULTS: Final[TypeAdapter[Results]] = TypeAdapter(ArmResults | ABTestResults | ExpertResults)
+_RESULTS: Final[TypeAdapter[Results]] = TypeAdapter(
+    ArmResults | ABTestResults | ExpertResults | GLMResults
+)
 
 
 def results_in(told: Any) -> Results:

@@ -6,7 +6,7 @@ import base64
 import binascii
 import math
 from abc import ABC, abstractmethod
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,8 +76,25 @@ class _Form(BaseModel):
 class Recommend(_Form):
     """Asks for what the next visitor is to be shown."""
 
+    takes_fewer: ClassVar[bool] = False
+    """Whether data may have fewer rows, or numbers, than the learner says."""
     person: _Number | _Text | None = None
     """Under a rule of participation, and only then, who it is; null: nobody can tell."""
+
+    @classmethod
+    def fits(cls, sent: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+        """Whether numbers of one shape are data of another."""
+        fewer = cls.takes_fewer and len(sent) == len(shape) and 0 < sent[0] < shape[0]
+        return sent[1:] == shape[1:] if fewer else sent == shape
+
+    @classmethod
+    def shaped(
+        cls, numbers: NDArray[np.float64], shape: tuple[int, ...]
+    ) -> NDArray[np.float64] | None:
+        """Numbers row by row as data of a shape, or None."""
+        found = (numbers.size // math.prod(shape[1:]), *shape[1:])
+        whole = math.prod(found) == numbers.size and cls.fits(found, shape)
+        return numbers.reshape(found) if whole else None
 
 
 class RecommendItems(Recommend):
@@ -87,6 +104,17 @@ class RecommendItems(Recommend):
     """The visitor's item features, shape (n_items, dim)."""
     revenues: _Numbers = None
     """Of each item; without them all sales count alike."""
+
+
+class RecommendAction(Recommend):
+    """Asks for the action to take for the next visitor."""
+
+    takes_fewer = True
+    features: _Numbers
+    """Of the actions on offer, shape (m, dim), m at most n_actions; or the visitor's context, shape
+    (dim,), where each action has parameters of its own."""
+    revenues: _Numbers = None
+    """What a reward of 1 is worth, of each action on offer, shape (m,); without them alike."""
 
 
 class RecommendArm(Recommend):
@@ -120,6 +148,17 @@ class OfferedItems(Offered):
     @classmethod
     def of(cls, offer: str, shown: Any) -> Self:
         return cls(offer=offer, items=tuple(shown.tolist()))
+
+
+class OfferedAction(Offered):
+    """The action for one visitor; the reward is due until the batch closes, once."""
+
+    action: int
+    """Its place in what is on offer, counted from 0."""
+
+    @classmethod
+    def of(cls, offer: str, shown: Any) -> Self:
+        return cls(offer=offer, action=int(shown))
 
 
 class OfferedArm(Offered):
@@ -165,7 +204,7 @@ class ObserveChoice(Observe):
 
 
 class ObserveReward(Observe):
-    """The reward of the arm that was pulled for an offer."""
+    """The reward of the arm or action of an offer."""
 
     reward: Annotated[float, BeforeValidator(_real)] | None
     """Null: none came.  Beyond its range a learner of contexts clips it; for the others it is a
@@ -271,6 +310,28 @@ class ArmResults(Results):
             stds=_finite(learner.stds_),
             pulls=tuple(learner.pulls_.tolist()),
             best_arm=learner.best_arm_ if learner.pulls_.any() else None,
+        )
+
+
+class GLMResults(Results):
+    """The estimated parameters; one vector, or one for each action."""
+
+    theta: list[float] | list[list[float]]
+    stds: list[float] | list[list[float]]
+    """Standard errors of theta, noise included; with link linear or poisson not what a
+    gradient_clip below 1 moves theta by."""
+    link: str
+
+    @classmethod
+    def of(cls, learner: Any) -> Self:
+        released = learner.batches_[: learner.public_state()["batch"]]
+        spread = np.diagonal(np.linalg.inv(learner.precision_), axis1=-2, axis2=-1)
+        return cls(
+            learner=type(learner).__name__,
+            visitors=sum(map(len, released)),
+            theta=learner.theta_.tolist(),
+            stds=np.sqrt(spread).tolist(),
+            link=learner.link,
         )
 
 

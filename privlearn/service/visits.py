@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -53,7 +52,7 @@ def visit_of(
     for name, shape in shapes.items():
         numbers = None if wanted is None else getattr(wanted, name)
         if numbers is not None or form.model_fields[name].is_required():
-            found = attempted(_floats, numbers, shape)
+            found = attempted(_floats, numbers, shape, form)
             parts[name] = b"" if found is FAILED else found
     fields: dict[str, Any] = {"sizes": {name: len(part) for name, part in parts.items()}}
     if ruled:
@@ -77,13 +76,13 @@ def _read(body: bytes, form: type[Recommend], *, ruled: bool) -> Recommend | str
     return _NOBODY if ruled else _NO_RULE
 
 
-def _floats(sent: Any, shape: tuple[int, ...]) -> bytes:
+def _floats(sent: Any, shape: tuple[int, ...], form: type[Recommend]) -> bytes:
     found = unpacked(sent)
     if isinstance(found, np.ndarray):
-        return found.tobytes() if found.size == math.prod(shape) else b""
+        return found.tobytes() if form.shaped(found, shape) is not None else b""
     with np.errstate(all="ignore"):
         values = np.array(found, dtype="<f8")
-    return values.tobytes() if values.shape == shape else b""
+    return values.tobytes() if form.fits(values.shape, shape) else b""
 
 
 def what_is_wrong(mistakes: Iterable[tuple[Any, tuple[Any, ...]]]) -> str:

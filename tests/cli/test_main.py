@@ -121,7 +121,8 @@ def test_the_audit_of_a_run_succeeds_and_says_so_in_json(market: Path) -> None:
     assert guarantee["trust"] == "joint"
     assert guarantee["delta"] == 1e-8
     assert guarantee["rho"] == pytest.approx(1, abs=1e-9)
-    assert told["entries"] == 4 + 3 * told["spends"], "opening, learner, plan, close"
+    assert told["spends"] == 1
+    assert told["entries"] > 10, "one stream, a value after each batch"
     assert sum(share["share"] for share in told["mechanisms"]) == pytest.approx(1)
 
 

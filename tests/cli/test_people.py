@@ -173,7 +173,10 @@ def test_parquet_files_have_ids_of_text_or_integers(tmp_path: Path) -> None:
         (("--people", "who"), "most: must be given with people: how many rows of one person"),
         (("--people", "who", "--most", "0"), "most = 0: "),
         (("--people", "y", "--most", "1"), "people: 'y' is the target"),
-        (("--people", "who", "--most", "1", "--columns", "a,who"), "is no feature"),
+        (
+            ("--people", "who", "--most", "1", "--columns", "a,who"),
+            "is the people column, and no feature",
+        ),
         ((*PERSONS, "--apart", "3"), "a pooled rule counts batches"),
         ((*PERSONS, "--registry", "nowhere/r.db"), "registry = 'nowhere/r.db': there is no such"),
         ((*PERSONS, "--method", "plain"), "method = 'plain' releases after every row"),

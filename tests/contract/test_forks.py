@@ -259,7 +259,7 @@ def test_what_a_child_makes_works_in_it(
         assert len(pool.floors("normal", 3)) == 3
         assert in_child({"draw": lambda: pool.words(1)}).told["draw"].startswith("TokenCopyError")
 
-    with held_by_a_thread([*locks_of(before.objects), accountant_usage._LOCK]):
+    with held_by_a_thread([*locks_of(before.objects)]):
         acts: Acts = {
             "release": release,
             "admit": admit,

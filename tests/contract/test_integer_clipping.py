@@ -21,6 +21,7 @@ from privlearn.rows.domains import (
     Categories,
     Counted,
     Domain,
+    GradientHessian,
     IntegerDomain,
     Norm,
     OneOf,
@@ -58,6 +59,9 @@ DOMAINS: tuple[IntegerDomain[Any], ...] = (
     OneOf(Box(0.3, 1.1, 2), 3),
     OneOf(Categories(3), 2),
     OneOf(PSDTrace(1.0, 2), 2),
+    GradientHessian(1),
+    GradientHessian(2, 2.0),
+    OneOf(GradientHessian(2), 2),
     Categories(2),
     Categories(7),
 )
@@ -106,6 +110,12 @@ def records(domain: Domain[Any], rng: np.random.Generator) -> Any:
             turned[:, 0, 0] = np.cos(angles[:, 0, 0])
             turned[:, 0, -1] = np.sin(angles[:, 0, 0])
             return np.concatenate([pad, two, 9 * turned])
+        case GradientHessian():
+            one = vectors(domain.dim, 1.0, rng)
+            ends = rng.permutation(list(itertools.product((-7.0, 1.0, 0.3, 0.0), (1.0, 0.4, -2.0))))
+            lines = np.hstack([one, np.resize(ends, (len(one), 2))])
+            some = lines[rng.permutation(len(lines))] * 0.3
+            return np.stack([lines, np.where(rng.random((len(one), 1)) < 0.5, some, 0)], axis=1)
         case Categories():
             odd = [-1, 0.5, domain.size, math.nan, math.inf, 1e300, -0.0]
             return np.array([*range(domain.size), *odd])
@@ -276,6 +286,9 @@ def test_layout_of_factors_and_boxes_does_not_matter() -> None:
     for m, dim in ((1, 5), (10, 5), (7, 16), (3, 1)):
         factors = rng.normal(size=(100, m, dim))
         assert layout_matters(PSDTrace(1.0, dim), factors) is None
+    for m, dim in ((1, 5), (10, 5), (7, 16), (3, 1)):
+        lines = rng.normal(size=(100, m, dim + 2))
+        assert layout_matters(GradientHessian(dim), lines) is None
     assert layout_matters(Box(-1, 1, 15), rng.normal(size=(300, 15))) is None
 
 

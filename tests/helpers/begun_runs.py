@@ -22,8 +22,16 @@ import numpy as np
 from privlearn import ZCDP, Ball
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.contract.protocols import Plan
-from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, LDPOLS, OnePassNewtonMNL
-from privlearn.learners.hdb_epochs import GaussianEpochs
+from privlearn.learners import (
+    DPHDB,
+    DPMNL,
+    DPPOFW,
+    DPTOFW,
+    LDPOLS,
+    OnePassNewtonGLM,
+    OnePassNewtonMNL,
+)
+from privlearn.learners.hdb_epochs import CorrelatedEpochs
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer, Model
 from privlearn.ledger import Ledger
@@ -64,6 +72,13 @@ def _arms(learner: Any, part: slice) -> None:
         return np.asarray(np.clip(own.context[:, 0] * (arms - 1), -1, 1))
 
     learner.play(_numbers(3, USERS, 2)[part] / 3, reward)
+
+
+def _slates(learner: Any, part: slice) -> None:
+    def reward(own: Any, actions: Any) -> Array:
+        return np.asarray(own.features[np.arange(len(actions)), actions, 0] > 0, dtype=np.float64)
+
+    learner.play(_numbers(6, USERS, 4, 2)[part] / 3, reward)
 
 
 def _rows(learner: Any, part: slice) -> None:
@@ -271,14 +286,15 @@ def _central(make: Callable[[], Any]) -> LearnerRun:
 
 
 RUNS: dict[str, Any] = {
-    "newton": LearnerRun(partial(OnePassNewtonMNL, **_ITEMS, first_batch=30, growth=1.3), _items),
-    "newton-correlated": LearnerRun(
-        partial(OnePassNewtonMNL, **_ITEMS, first_batch=30, growth=1.1, correlated=True), _items
+    "newton-ball": LearnerRun(
+        partial(OnePassNewtonMNL, **_ITEMS, first_batch=30, growth=1.3), _items
+    ),
+    "glm": LearnerRun(
+        partial(OnePassNewtonGLM, n_actions=4, dim=2, first_batch=30, longest_batch=60), _slates
     ),
     "dpmnl": LearnerRun(partial(DPMNL, **_ITEMS, initial_rounds=40), _items),
-    "hdb-gaussian": LearnerRun(
-        partial(DPHDB, **_ARMS, first_epoch=30, method=GaussianEpochs(growth=1.1, moments=0.2)),
-        _arms,
+    "hdb-correlated": LearnerRun(
+        partial(DPHDB, **_ARMS, first_epoch=30, method=CorrelatedEpochs(growth=1.1)), _arms
     ),
     "hdb-noisy-max": LearnerRun(
         partial(DPHDB, **_ARMS, first_epoch=40, method=NoisyMaxEpochs(first_picks=2, picks=1)),
@@ -321,9 +337,10 @@ def read(name: str) -> dict[str, Array]:
 
 
 def copied(name: str, folder: Path, to: Path) -> Path:
-    """A ledger with its head: who goes on with it writes to it."""
-    for end in ("", ".head"):
-        (to / f"{name}.db{end}").write_bytes((folder / f"{name}.db{end}").read_bytes())
+    """A ledger with its head, and its tail if it has one: who goes on with it writes to it."""
+    for end in ("", ".head", "-tail"):
+        if (file := folder / f"{name}.db{end}").exists():
+            (to / file.name).write_bytes(file.read_bytes())
     return to / f"{name}.db"
 
 

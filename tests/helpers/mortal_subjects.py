@@ -30,6 +30,7 @@ from privlearn.learners import (
     LDPArms,
     Offer,
     Offers,
+    OnePassNewtonGLM,
     OnePassNewtonMNL,
     PrivateArms,
     PrivateExperts,
@@ -174,8 +175,33 @@ def _items(learner: Any, part: slice, **more: Any) -> None:
 
 
 def _ids(learner: Any, part: slice) -> None:
-    people = [f"person {user * 7 % 400}" for user in range(part.start, part.stop)]
-    _items(learner, part, people=people)
+    _items(learner, part, people=_people(part))
+
+
+def _people(part: slice) -> list[str]:
+    return [f"person {user * 7 % 400}" for user in range(part.start, part.stop)]
+
+
+def _slates(learner: Any, part: slice, **more: Any) -> None:
+    """Every eleventh user sends nothing that can be used; some are offered less than others."""
+    features = _numbers(8, 2000, 4, 3)[part] / 3
+    features[::11, 0, 0] = np.nan
+    offered = _numbers(9, 2000, 4)[part] > -1.5
+
+    def reward(own: Any, actions: Any) -> Array:
+        shown = own.features[np.arange(len(actions)), actions]
+        return np.asarray(shown[:, 0] > 0, dtype=np.float64)
+
+    learner.play(features, reward, offered=offered, **more)
+
+
+def _slates_of_people(learner: Any, part: slice) -> None:
+    _slates(learner, part, people=_people(part))
+
+
+def _contexts(learner: Any, part: slice) -> None:
+    luck = _numbers(6, 2000)[part]
+    learner.play(_numbers(3, 2000, 3)[part] / 3, lambda own, actions: luck[: len(actions)] > 0.3)
 
 
 def _rows_beside(accountant: Any) -> RowStore | None:
@@ -469,9 +495,13 @@ def _stream_of(make: Callable[[int], Any], users: int) -> Subject:
 _BALL = LpBall(3, 1, 1.0)
 
 SUBJECTS: dict[str, Subject] = {
-    "OnePassNewtonMNL": _joint(partial(OnePassNewtonMNL, n_items=5, dim=3), _items, 600, 230),
-    "OnePassNewtonMNL correlated": _joint(
-        partial(OnePassNewtonMNL, n_items=5, dim=3, correlated=True), _items, 600, 130
+    "OnePassNewtonMNL": _joint(partial(OnePassNewtonMNL, n_items=5, dim=3), _items, 600, 130),
+    "OnePassNewtonMNL, people twice": _joint(
+        partial(OnePassNewtonMNL, n_items=5, dim=3),
+        _ids,
+        600,
+        230,
+        rule=Participation(most=2, per_batch=1),
     ),
     "OnePassNewtonMNL, people once": _joint(
         partial(OnePassNewtonMNL, n_items=5, dim=3), _ids, 600, 130, rule=Participation(most=1)
@@ -479,6 +509,7 @@ SUBJECTS: dict[str, Subject] = {
     "DPMNL": _joint(partial(DPMNL, n_items=5, dim=3), _items, 700, 200),
     "Offers": Subject(_items_offered, JointAccountant, 400, 130, rule=Participation(most=1)),
     "DPHDB": _joint(partial(DPHDB, n_arms=3, dim=3), _arms, 700, 250),
+    "OnePassNewtonGLM": _joint(partial(OnePassNewtonGLM, 4, 3), _slates, 600, 130),
     "PrivateArms": _joint(partial(PrivateArms, n_arms=3), _phases, 600, 250, budget=PureDP("0.5")),
     "PrivateTest": _joint(partial(PrivateTest, random_state=5), _phases, 600, 250),
     "PrivateExperts": _joint(partial(PrivateExperts, 3), _losses, 600, 60),
@@ -523,6 +554,21 @@ RARER: dict[str, Subject] = {
     ),
     "HeldPolicy": _joint(
         partial(HeldPolicy, Leader(3), n_arms=3), _phases, 600, 60, budget=ZCDP("0.01")
+    ),
+    "OnePassNewtonGLM, per action": _joint(
+        partial(
+            OnePassNewtonGLM, 3, 3, per_action=True, policy="thompson", reward_range=(-1.0, 1.0)
+        ),
+        _contexts,
+        600,
+        130,
+    ),
+    "OnePassNewtonGLM, people": _joint(
+        partial(OnePassNewtonGLM, 4, 3),
+        _slates_of_people,
+        600,
+        130,
+        rule=Participation(most=2, pooled=True),
     ),
     "PrivateArms, memory": _joint(partial(PrivateArms, n_arms=3, memory=400), _phases, 600, 100),
     "DPMNL, determinant": _joint(

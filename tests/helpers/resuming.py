@@ -11,8 +11,8 @@ import numpy as np
 
 from privlearn.accountants import JointAccountant
 from privlearn.errors import LedgerError
-from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL
-from privlearn.learners.hdb_epochs import GaussianEpochs
+from privlearn.learners import DPHDB, DPMNL, OnePassNewtonGLM, OnePassNewtonMNL
+from privlearn.learners.hdb_epochs import CorrelatedEpochs
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP
@@ -30,22 +30,32 @@ _ITEMS: dict[str, Any] = {"n_items": N_ITEMS, "dim": DIM, "max_items": 2}
 _ARMS: dict[str, Any] = {"n_arms": N_ITEMS, "dim": DIM}
 
 LEARNERS: dict[str, Callable[[], Any]] = {
-    "newton": lambda: OnePassNewtonMNL(**_ITEMS, first_batch=40, growth=1.3),
-    "newton correlated": lambda: OnePassNewtonMNL(
-        **_ITEMS, first_batch=40, growth=1.1, correlated=True
+    "newton": lambda: OnePassNewtonMNL(**_ITEMS, first_batch=40, growth=1.1),
+    "glm": lambda: OnePassNewtonGLM(N_ITEMS, DIM, first_batch=40, longest_batch=70),
+    "glm per action": lambda: OnePassNewtonGLM(
+        N_ITEMS, DIM, per_action=True, policy="thompson", reward_range=(-1, 1), first_batch=60
     ),
     "dpmnl": lambda: DPMNL(**_ITEMS, initial_rounds=60),
     "dpmnl determinant": lambda: DPMNL(
         **_ITEMS, initial_rounds=60, trigger="determinant", max_updates=4
     ),
-    "hdb": lambda: DPHDB(**_ARMS, first_epoch=60, method=GaussianEpochs(growth=1.1, moments=0.2)),
+    "hdb": lambda: DPHDB(**_ARMS, first_epoch=60, method=CorrelatedEpochs(growth=1.1)),
     "hdb noisy max": lambda: DPHDB(
         **_ARMS, first_epoch=80, method=NoisyMaxEpochs(first_picks=2, picks=1)
     ),
     "least squares": lambda: PrivateLeastSquares(**_ARMS, blocks=20),
     "dpucb": lambda: DPUCB(**_ARMS, blocks=20),
 }
-STREAMS = ("newton correlated", "dpmnl", "dpmnl determinant", "least squares", "dpucb")
+STREAMS = (
+    "newton",
+    "glm",
+    "glm per action",
+    "dpmnl",
+    "dpmnl determinant",
+    "hdb",
+    "least squares",
+    "dpucb",
+)
 """Whose noise is that of one stream."""
 
 
@@ -117,16 +127,22 @@ class Population:
         chosen = np.take_along_axis(shown, some[:, None], axis=1)[:, 0]
         return np.where(place < shown.shape[1], chosen, NO_ITEM)
 
+    def _click(self, own: Any, shown: Any) -> Array:
+        features = own.features[np.arange(len(shown)), shown]
+        return np.asarray(features @ self.theta > own.private[:, 0] - 0.5, dtype=np.float64)
+
     def _reward(self, own: Any, arms: Any) -> Array:
-        scores = np.einsum("nd,nd->n", own.context, self.arms[arms])
+        scores = np.einsum("nd,nd->n", own[0], self.arms[arms])
         return np.asarray(np.clip(scores + 0.2 * (own.private[:, 0] - 0.5), -1, 1))
 
     def play(self, learner: Any, stop: int, **more: Any) -> None:
         part = slice(learner.clock_, stop)
         if isinstance(learner, OnePassNewtonMNL | DPMNL):
             learner.play(self.features[part], self._choose, None, self.luck[part], **more)
+        elif isinstance(learner, OnePassNewtonGLM) and not learner.per_action:
+            learner.play(self.features[part], self._click, private=self.luck[part], **more)
         else:
-            learner.play(self.contexts[part], self._reward, self.luck[part], **more)
+            learner.play(self.contexts[part], self._reward, private=self.luck[part], **more)
 
 
 def estimates(learner: Any) -> dict[str, Any]:

@@ -78,6 +78,8 @@ def served(learner: str, **changed: str) -> str:
 
 ARMS = served(f'name = "PrivateArms"\nn_arms = {N_ARMS}')
 """As `TEXT`, of arms without contexts."""
+SLATES = served('name = "OnePassNewtonGLM"\nn_actions = 4\ndim = 2\nfirst_batch = 10', users="60")
+"""As `TEXT`, of actions with features."""
 PEOPLE = '[people]\npath = "people.db"\nmost = 2\n'
 
 

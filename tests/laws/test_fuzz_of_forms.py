@@ -32,7 +32,7 @@ from privlearn.mechanisms import (
 )
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.rows import Rows
-from privlearn.rows.domains import Ball, Box, Categories, OneOf, PSDTrace
+from privlearn.rows.domains import Ball, Box, Categories, GradientHessian, OneOf, PSDTrace
 from privlearn.rows.record_forms import LEAST
 
 pandas: Any = pytest.importorskip("pandas")
@@ -132,6 +132,7 @@ RELEASES = {
     "ball": Release(NoisySum(Ball(1.0, 2), GAUSS), ((2,),)),
     "box": Release(NoisySum(Box(0.0, 1.0, 1), LaplaceNoise(1e9)), ((1,),)),
     "categories": Release(NoisySum(Categories(3), GAUSS), ((),)),
+    "gradients": Release(NoisySum(GradientHessian(2), GAUSS), ((None, 4),)),
     "matrices": Release(NoisySum(PSDTrace(1.0, 2), GAUSS), ((None, 2),)),
     "one of": Release(NoisySum(OneOf(Box(0, 1, 2), 2), GAUSS), ((2,), ())),
     "function": Release(added, ((2,),)),

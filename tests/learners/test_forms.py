@@ -13,7 +13,15 @@ import pytest
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
-from privlearn.learners import DPHDB, DPMNL, DPTOFW, LDPOLS, Offers, OnePassNewtonMNL
+from privlearn.learners import (
+    DPHDB,
+    DPMNL,
+    DPTOFW,
+    LDPOLS,
+    Offers,
+    OnePassNewtonGLM,
+    OnePassNewtonMNL,
+)
 from privlearn.learners.inputs import places_of
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.local import LocalBanditConfig, LocalClient, LocalServer
@@ -128,6 +136,14 @@ def pull(learner: Any, contexts: Any) -> object:
     return learner.play(contexts, lambda own, arms: own.context[:, 0])
 
 
+def click(learner: Any, features: Any, revenues: Any) -> object:
+    return learner.play(features, lambda own, actions: np.ones(len(actions)), revenues)
+
+
+def logged_actions(learner: Any, contexts: Any, rewards: Any, actions: Any) -> object:
+    return learner.partial_fit(contexts, rewards, actions=actions)
+
+
 DOORS = {
     "tofw": Door(central(lambda: DPTOFW(DIM, loss="logistic")), fit, ROWS),
     "plain": Door(central(lambda: DPTOFW(DIM, method="plain")), fit, ROWS),
@@ -135,6 +151,12 @@ DOORS = {
     "logged": Door(central(mnl), fit, [(ITEM_ROWS, (ITEMS, DIM)), (CHOICES, ())]),
     "mnl": Door(joint(mnl), show, SHOWN),
     "dpmnl": Door(joint(lambda: DPMNL(n_items=ITEMS, dim=DIM, max_items=2)), show, SHOWN),
+    "glm": Door(joint(lambda: OnePassNewtonGLM(ITEMS, DIM)), click, SHOWN),
+    "glm logged": Door(
+        central(lambda: OnePassNewtonGLM(ITEMS, DIM, per_action=True)),
+        logged_actions,
+        [(X, (DIM,)), (X[:, 0] + 0.5, ()), (CHOICES, ())],
+    ),
     "hdb": Door(joint(lambda: DPHDB(n_arms=2, dim=DIM)), pull, [(X, (DIM,))]),
     "ucb": Door(joint(lambda: DPUCB(n_arms=2, dim=DIM)), pull, [(X, (DIM,))]),
     "squares": Door(joint(lambda: PrivateLeastSquares(n_arms=2, dim=DIM)), pull, [(X, (DIM,))]),

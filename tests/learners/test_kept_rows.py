@@ -20,8 +20,7 @@ import pytest
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.contract.receipts import Receipt
 from privlearn.errors import PeopleError, RowStoreError
-from privlearn.learners import DPHDB, DPMNL, DPTOFW, OnePassNewtonMNL
-from privlearn.learners.hdb_epochs import GaussianEpochs
+from privlearn.learners import DPMNL, DPTOFW, OnePassNewtonMNL
 from privlearn.learners.kept_rows import Recovered, gaps
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP
@@ -99,9 +98,7 @@ class Run:
 
 
 def newton() -> OnePassNewtonMNL:
-    return OnePassNewtonMNL(
-        n_items=ITEMS, dim=DIM, max_items=2, first_batch=20, random_state=3, correlated=False
-    )
+    return OnePassNewtonMNL(n_items=ITEMS, dim=DIM, max_items=2, first_batch=20, random_state=3)
 
 
 def served(learner: Any, start: int, stop: int) -> None:
@@ -115,10 +112,6 @@ def one_by_one(learner: Any, start: int, stop: int) -> None:
         learner.observe(int(shown[0]) if CHOICES[i] else None)
 
 
-def pulled(learner: Any, start: int, stop: int) -> None:
-    learner.play(CONTEXTS[start:stop], lambda own, arm: own.context[:, 0] * arm)
-
-
 def logged(learner: Any, start: int, stop: int) -> None:
     learner.partial_fit(CONTEXTS[start:stop], LABELS[start:stop])
 
@@ -129,10 +122,6 @@ def chosen(learner: Any, start: int, stop: int) -> None:
 
 
 CASES: dict[str, tuple[Any, ...]] = {
-    "newton": (newton, served),
-    "newton, one by one": (newton, one_by_one),
-    "newton, logged": (newton, chosen, CentralAccountant),
-    "hdb": (lambda: DPHDB(n_arms=2, dim=DIM, first_epoch=20), pulled),
     "tofw, buffered": (lambda: DPTOFW(DIM, method="buffered"), logged, CentralAccountant),
 }
 
@@ -159,10 +148,6 @@ def test_a_run_with_crashes_learns_what_one_without_them_learns(tmp_path: Path, 
 SEVERAL: dict[str, tuple[Any, ...]] = {
     "newton": (newton, served),
     "newton, logged": (newton, chosen, CentralAccountant),
-    "hdb": (
-        lambda: DPHDB(n_arms=2, dim=DIM, first_epoch=20, method=GaussianEpochs(moments=0.2)),
-        pulled,
-    ),
     "buffered": (lambda: DPTOFW(DIM, method="buffered"), logged, CentralAccountant),
     "whitened": (lambda: DPTOFW(DIM, method="whitened", constant=0.5), logged, CentralAccountant),
 }
@@ -368,7 +353,7 @@ def test_a_store_that_is_older_than_its_ledger_is_refused(
     run.end()
     backup = run.rows.read_bytes()
     run.resume()
-    served(run.learner, 5, 45)
+    served(run.learner, 5, 35)
     run.end()
     run.rows.write_bytes(backup)
     with pytest.raises(RowStoreError, match=r"older than its ledger: rows of users up to 19 were"):
@@ -475,7 +460,7 @@ def test_visits_come_back_with_whose_they_are(tmp_path: Path, pooled: bool) -> N
     parts.mkdir()
 
     def make() -> OnePassNewtonMNL:
-        return OnePassNewtonMNL(n_items=ITEMS, dim=DIM, first_batch=70, correlated=False)
+        return OnePassNewtonMNL(n_items=ITEMS, dim=DIM, first_batch=70)
 
     one = Run(whole, make, with_ids, rule=rule)
     other = Run(parts, make, with_ids, rule=rule)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from privlearn.learners.newton import (
-    BatchStatistics,
-    Belief,
-    batch_ends,
-    default_first_batch,
-    shrunk,
-)
+from privlearn.learners.newton import Belief, batch_ends, capped_ends, public_ends, shrunk
+from privlearn.learners.newton_correlated import MixedStatistics
+from privlearn.learners.pooled_belief import Noise, PooledStatistics, _deviations, _towards_identity
 from privlearn.mechanisms.choice_model import (
     NO_ITEM,
     Answer,
@@ -44,30 +41,63 @@ def sums(answer: Answer, at: Array) -> tuple[Array, Array]:
     return gradients(answer, at, outside=True).sum(axis=0), factors.T @ factors
 
 
-def test_without_noise_large_batches_recover_the_truth() -> None:
-    statistics = BatchStatistics(3, prior_precision=1e-3, gradient_std=0.0, hessian_std=0.0)
+def pooled(prior: float, gradient: float = 0.0, hessian: float = 0.0) -> PooledStatistics:
+    """For noise of its own in each batch, with these standard deviations."""
+
+    def noise(std: float) -> Noise:
+        return lambda batches: std**2 * np.eye(len(batches))
+
+    return PooledStatistics(3, prior, noise(gradient), noise(hessian))
+
+
+class Mixed:
+    """As `pooled`, of the other belief."""
+
+    def __init__(self, prior: float, gradient: float = 0.0, hessian: float = 0.0) -> None:
+        self._made = MixedStatistics(
+            3,
+            prior,
+            lambda batches: gradient**2 * np.eye(len(batches)),
+            lambda batches: hessian**2 * np.eye(len(batches)),
+        )
+
+    @property
+    def belief(self) -> Belief:
+        return self._made.belief
+
+    def add(self, batch: int, users: float, at: Array, gradient: Array, hessian: Array) -> None:
+        self._made.add(batch, at, gradient, hessian)
+
+
+both = pytest.mark.parametrize("made", [pooled, Mixed])
+
+
+@both
+def test_without_noise_large_batches_recover_the_truth(made: Any) -> None:
+    statistics = made(1e-3)
     for k, n in enumerate((2_000, 20_000, 40_000)):
-        at = statistics.belief().mean
-        statistics.add(0, n, at, *sums(answers(n, k), at))
-    belief = statistics.belief()
+        at = statistics.belief.mean
+        statistics.add(k, n, at, *sums(answers(n, k), at))
+    belief = statistics.belief
     assert np.abs(belief.mean - THETA).max() < 0.03
     spread = belief.spread(np.eye(3))
     assert (np.abs(belief.mean - THETA) < 4 * spread).all(), "the belief knows how good it is"
 
 
-def test_without_noise_one_batch_at_the_optimum_is_the_ridge_estimate() -> None:
+@both
+def test_without_noise_one_batch_at_the_optimum_is_the_ridge_estimate(made: Any) -> None:
     answer = answers(500, 9)
     fit = fit_mle(answer, outside=True)
     gradient, hessian = sums(answer, fit)
-    statistics = BatchStatistics(3, prior_precision=2.0, gradient_std=0.0, hessian_std=0.0)
+    statistics = made(2.0)
     statistics.add(0, 500, fit, gradient, hessian)
-    belief = statistics.belief()
+    belief = statistics.belief
     assert belief.precision == pytest.approx(hessian + 2 * np.eye(3), rel=1e-9)
     assert belief.mean == pytest.approx(np.linalg.solve(belief.precision, hessian @ fit), rel=1e-5)
 
 
 def test_before_any_evidence_the_belief_is_the_prior() -> None:
-    belief = BatchStatistics(3, 2.5, gradient_std=1.0, hessian_std=1.0).belief()
+    belief = pooled(2.5, 1.0, 1.0).belief
     assert belief.mean.tolist() == [0, 0, 0]
     assert belief.precision.tolist() == (2.5 * np.eye(3)).tolist()
 
@@ -82,39 +112,41 @@ def test_information_is_never_negative_whatever_was_released(
     seed: int, batches: int, size: float, noise: float
 ) -> None:
     rng = np.random.default_rng(seed)
-    statistics = BatchStatistics(3, prior_precision=1.5, gradient_std=noise, hessian_std=noise)
+    statistics = pooled(1.5, noise, noise)
     for k in range(batches):
         half = size * rng.normal(size=(3, 3))
-        statistics.add(0, 10 * 2**k, rng.normal(size=3), size * rng.normal(size=3), half + half.T)
-        belief = statistics.belief()
+        statistics.add(k, 10 * 2**k, rng.normal(size=3), size * rng.normal(size=3), half + half.T)
+        belief = statistics.belief
         lowest = np.linalg.eigvalsh(belief.precision).min()
         assert lowest >= 1.5 * (1 - 1e-6) - 1e-12 * size
         assert np.isfinite(belief.mean).all()
         assert belief.precision == pytest.approx(belief.precision.T, rel=1e-9, abs=1e-9 * size)
 
 
-def test_more_gradient_noise_means_less_information() -> None:
+@both
+def test_more_gradient_noise_means_less_information(made: Any) -> None:
     at = np.zeros(3)
     gradient, hessian = sums(answers(300, 4), at)
     lowest = []
     for std in (0.0, 3.0, 10.0, 100.0, 1e6):
-        statistics = BatchStatistics(3, prior_precision=1.0, gradient_std=std, hessian_std=0.0)
+        statistics = made(1.0, std)
         statistics.add(0, 300, at, gradient, hessian)
-        lowest.append(np.linalg.eigvalsh(statistics.belief().precision).min())
+        lowest.append(np.linalg.eigvalsh(statistics.belief.precision).min())
     assert (np.diff(lowest) < 0).all()
     assert lowest[-1] == pytest.approx(1.0, abs=1e-6), "only the prior is left"
 
 
-def test_the_information_of_one_batch_is_that_of_its_noisy_newton_step() -> None:
+@both
+def test_the_information_of_one_batch_is_that_of_its_noisy_newton_step(made: Any) -> None:
     """W = H(H + σ²I)⁻¹H is the inverse of the covariance H⁻¹(H + σ²I)H⁻¹ of θ_k − H⁻¹g."""
     at = np.array([0.2, 0.1, -0.3])
     gradient, hessian = sums(answers(400, 5), at)
-    statistics = BatchStatistics(3, prior_precision=1.0, gradient_std=6.0, hessian_std=0.0)
+    statistics = made(1.0, 6.0)
     statistics.add(0, 400, at, gradient, hessian)
     inverse = np.linalg.inv(hessian)
     covariance = inverse @ (hessian + 36 * np.eye(3)) @ inverse
     information = np.linalg.inv(covariance)
-    belief = statistics.belief()
+    belief = statistics.belief
     assert belief.precision == pytest.approx(information + np.eye(3), rel=1e-9)
     moment = information @ (at - inverse @ gradient)
     assert belief.mean == pytest.approx(np.linalg.solve(belief.precision, moment), rel=1e-9)
@@ -139,20 +171,44 @@ def test_shrinking_by_no_noise_or_all_noise_or_to_itself() -> None:
     assert np.array_equal(shrunk(target, target, 0.0), target)
 
 
+def test_errors_of_the_hessian_count_as_noise() -> None:
+    at = np.zeros(3)
+    gradient, hessian = sums(answers(300, 4), at)
+    precisions = []
+    for noise in (0.0, 1.0, 8.0):
+        statistics = pooled(1.0, 3.0, noise)
+        statistics.add(0, 300, at, gradient, hessian)
+        precisions.append(float(np.trace(statistics.belief.precision)))
+    assert (np.diff(precisions) < 0).all()
+
+
+@both
+def test_what_batches_have_apart_is_taken_at_their_own_parameters(made: Any) -> None:
+    """Without noise, exact linear gradients give θ whatever the shares and the parameters are."""
+    rng, statistics = np.random.default_rng(3), made(1e-9)
+    for k, n in enumerate((50, 80, 400)):
+        half, at = rng.normal(size=(3, 3)), rng.normal(size=3)
+        hessian = n * half @ half.T
+        statistics.add(k, 100, at, hessian @ (at - THETA), hessian)
+    assert statistics.belief.mean == pytest.approx(THETA, abs=1e-6)
+
+
 def test_shrunk_hessians_are_nearer_to_the_truth_than_noisy_ones() -> None:
     rng = np.random.default_rng(0)
     raw, better = 0.0, 0.0
+    shares, covariance = np.array([1, 2, 4]) / 7, 25.0 * np.eye(3)
     for seed in range(40):
-        parts = [(n, sums(answers(n, 100 * seed + n), np.zeros(3))[1]) for n in (30, 60, 120)]
-        statistics = BatchStatistics(3, 3.0, gradient_std=5.0, hessian_std=5.0)
-        for n, hessian in parts:
-            half = rng.normal(size=(3, 3))
-            noise = 5.0 * (np.triu(half, 1) + np.triu(half, 1).T) / math.sqrt(2)
-            noise += 5.0 * np.diag(np.diag(half))
-            statistics.add(0, n, np.zeros(3), np.zeros(3), hessian + noise)
-            raw += float(np.linalg.norm(noise) ** 2)
-        for (_, hessian), found in zip(parts, statistics._denoised_hessians(), strict=True):
-            better += float(np.linalg.norm(found - hessian) ** 2)
+        true = [sums(answers(n, 100 * seed + n), np.zeros(3))[1] for n in (30, 60, 120)]
+        half = rng.normal(size=(3, 3, 3))
+        noise = 5.0 * (np.triu(half, 1) + np.triu(half, 1).swapaxes(1, 2)) / math.sqrt(2)
+        noise += 5.0 * np.eye(3) * half
+        found = np.stack(true) + noise
+        total = found.sum(axis=0)
+        apart = _deviations(found, total, shares, covariance)
+        whole = _towards_identity(total, float(covariance.sum()), 0.4 * (30 + 60 + 120))
+        denoised = shares[:, None, None] * whole + apart
+        raw += float(np.linalg.norm(noise) ** 2)
+        better += float(np.linalg.norm(denoised - np.stack(true)) ** 2)
     assert better < 0.5 * raw
 
 
@@ -215,10 +271,11 @@ def test_a_first_batch_outside_the_horizon_is_refused(first: int) -> None:
         batch_ends(10, first, 1.5)
 
 
-def test_the_default_first_batch_rises_above_the_noise_within_an_eighth_of_the_users() -> None:
-    assert default_first_batch(10_000, 5, 1.0) == 30
-    assert default_first_batch(10_000, 5, 0.1) == math.ceil(30 / math.sqrt(0.1))
-    assert default_first_batch(100, 5, 0.1) == 12
-    assert default_first_batch(5, 5, 0.1) == 1
-    for horizon in range(1, 40):
-        assert 1 <= default_first_batch(horizon, 50, 1e-6) <= max(horizon // 8, 1)
+def test_public_ends_begin_above_the_noise_within_an_eighth_and_grow_to_a_thirtieth() -> None:
+    for horizon, rho, first in ((10_000, 1.0, 15), (10_000, 0.1, 48), (100, 0.1, 12), (5, 0.1, 1)):
+        ends = public_ends(horizon, 5, rho)
+        assert (ends[0], ends[-1]) == (first, horizon)
+        assert max(np.diff([0, *ends])) <= 1.5 * max(horizon / 30, first)
+    assert public_ends(1_000, 5, 1.0, first=100, longest=200, growth=2.0)[:3] == [100, 300, 500]
+    with pytest.raises(ValueError, match="longest_batch = 5: must be at least 10"):
+        capped_ends(100, 10, 1.5, 5)

@@ -20,7 +20,15 @@ from privlearn.errors import (
     ReentryError,
     UsersError,
 )
-from privlearn.learners import DPHDB, DPMNL, DPTOFW, AsyncOffers, Offers, OnePassNewtonMNL
+from privlearn.learners import (
+    DPHDB,
+    DPMNL,
+    DPTOFW,
+    AsyncOffers,
+    Offers,
+    OnePassNewtonGLM,
+    OnePassNewtonMNL,
+)
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.learners.offers import Observing, Selecting
 from privlearn.learners.participation import NOT_GIVEN
@@ -46,7 +54,7 @@ def account(users: int = USERS, **given: Any) -> JointAccountant[Any]:
 
 
 def newton(**given: Any) -> OnePassNewtonMNL:
-    settings = {"first_batch": 20, "correlated": False, "random_state": 3, **given}
+    settings = {"first_batch": 20, "random_state": 3, **given}
     return OnePassNewtonMNL(n_items=ITEMS, dim=DIM, max_items=2, **settings)
 
 
@@ -62,12 +70,28 @@ def squares() -> PrivateLeastSquares:
     return PrivateLeastSquares(n_arms=3, dim=DIM)
 
 
+def glm(**given: Any) -> OnePassNewtonGLM:
+    settings = {"link": "linear", "reward_range": (-1, 1), "first_batch": 20, **given}
+    return OnePassNewtonGLM(ITEMS, DIM, **settings)
+
+
+def glm_by_context() -> OnePassNewtonGLM:
+    return glm(per_action=True, policy="thompson")
+
+
 MNL: dict[str, Callable[[], Any]] = {"newton": newton, "dpmnl": dpmnl}
-BANDITS: dict[str, Callable[[], Any]] = {"hdb": hdb, "least squares": squares}
+BANDITS: dict[str, Callable[[], Any]] = {
+    "hdb": hdb,
+    "least squares": squares,
+    "slates": glm,
+    "actions by context": glm_by_context,
+}
 ALL = MNL | BANDITS
 
 
 def sent(name: str, user: int) -> tuple[Any, ...]:
+    if name == "slates":  # of any length
+        return (FEATURES[user, : 1 + user % ITEMS],)
     return (FEATURES[user], PRICES[user]) if name in MNL else (CONTEXTS[user],)
 
 

@@ -27,9 +27,7 @@ DIM, ITEMS = 3, 4
 def offers_of(users: int = 60, wait: int = 0, **given: Any) -> Offers[OnePassNewtonMNL]:
     noise = NoiseSource.simulation(1)
     accountant = JointAccountant(ZCDP(50), users=range(users), noise=noise, **given)
-    learner = OnePassNewtonMNL(
-        n_items=ITEMS, dim=DIM, max_items=2, first_batch=20, correlated=False, random_state=3
-    )
+    learner = OnePassNewtonMNL(n_items=ITEMS, dim=DIM, max_items=2, first_batch=20, random_state=3)
     return Offers(learner.start(accountant), wait=wait)
 
 

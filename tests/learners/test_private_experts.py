@@ -10,7 +10,7 @@ import pytest
 from arm_users import joint, resumed
 from resuming import die
 
-from privlearn.accountants import CentralAccountant, audit
+from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.errors import CurrencyError, LedgerError, ProvenanceError, RowLocalityError
 from privlearn.learners import PrivateExperts
 from privlearn.learners.expert_blocks import block_ends, fading
@@ -241,6 +241,23 @@ def test_after_a_kill_the_expert_stays_until_enough_is_known_again(tmp_path: Pat
     accountant = resumed(path, 2)
     with pytest.raises(LedgerError, match="n_experts = 4: the learner was begun with 3"):
         PrivateExperts(4).start(accountant)
+
+
+@pytest.mark.parametrize("kind", [CentralAccountant, JointAccountant])
+def test_users_who_never_came_are_passed_by_under_both_guarantees(kind: Any) -> None:
+    """Also under a central one, which experts without contexts may be served under."""
+    states = []
+    for gone in (True, False):
+        book = kind(PureDP(1), users=range(60), noise=NoiseSource.simulation(0))
+        learner = PrivateExperts(3, first_block=10).start(book)
+        for stop in (15, 20, 60):
+            if gone and stop == 20:
+                learner.skip(5)
+            while learner.clock_ < stop:
+                learner.select()
+                learner.observe(None if stop == 20 else [1, 0, 1])
+        states.append(learner.public_state())
+    assert states[0] == states[1]
 
 
 def test_policies_are_handed_in_again(tmp_path: Path) -> None:

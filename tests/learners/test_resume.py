@@ -34,6 +34,7 @@ from privlearn.learners import (
     hdb,
     least_squares,
     one_pass_newton,
+    one_pass_newton_glm,
 )
 from privlearn.learners.base import Learner
 from privlearn.learners.batch_sums import CorrelatedSums
@@ -108,8 +109,7 @@ def test_a_learner_goes_on_after_every_entry(name: str, tmp_path: Path) -> None:
     certificate = audit(path)
     assert certificate.problems == []
     ends = [e.outcome for e in accountant.ledger.entries if isinstance(e, RetireEntry)]
-    streams = 2 if name == "newton correlated" else 1  # that are open at once
-    assert certificate.lost == ends.count("lost") <= streams * deaths
+    assert certificate.lost == ends.count("lost") <= deaths
     assert sum(isinstance(e, LearnerEntry) for e in accountant.ledger.entries) == 1
 
 
@@ -132,16 +132,18 @@ def refuse_to_work_out(patch: pytest.MonkeyPatch) -> None:
     ):
         patch.setattr(kind, "calibrated", classmethod(refuse))
     for module, name in (
-        (one_pass_newton, "batch_ends"),
-        (one_pass_newton, "default_first_batch"),
+        (one_pass_newton, "public_ends"),
         (one_pass_newton, "one_row_budget"),
         (one_pass_newton, "PersonBudgets"),
+        (one_pass_newton_glm, "capped_ends"),
         (hdb, "epoch_ends"),
         (hdb, "one_row_budget"),
         (dpmnl, "dpmnl_noise"),
         (least_squares, "even_sizes"),
     ):
         patch.setattr(module, name, refuse)
+    for name in ("_CLIP", "_PRIOR"):
+        patch.setattr(one_pass_newton_glm, name, {"logistic": 0.1})
     for method in ("_fit_times", "_block_ends", "_first_rounds"):
         patch.setattr(DPMNL, method, refuse)
     patch.setattr(DPHDB, "_epochs", refuse)
@@ -259,7 +261,7 @@ def test_other_parameters_are_refused_by_name(tmp_path: Path) -> None:
     LEARNERS["newton"]().start(accountant)
     die(accountant)
     other = LEARNERS["newton"]().set_params(growth=1.7)
-    with pytest.raises(LedgerError, match=r"growth = 1\.7: the learner was begun with 1\.3"):
+    with pytest.raises(LedgerError, match=r"growth = 1\.7: the learner was begun with 1\.1"):
         other.start(again(tmp_path / "ledger"))
     with pytest.raises(LedgerError, match=r"DPMNL: the ledger.*Newton.*\.resume\(accountant\)"):
         LEARNERS["dpmnl"]().start(again(tmp_path / "ledger"))
@@ -320,29 +322,35 @@ def test_objects_of_ones_own_are_handed_in_again(tmp_path: Path) -> None:
 # What is lost ------------------------------------------------------------------------------------
 
 
+TWICE = Participation(2, pooled=True)
+"""A rule under which each batch of the learner is a release of its own."""
+
+
 def test_batches_that_were_lost_are_neither_drawn_again_nor_confused(tmp_path: Path) -> None:
-    """A crash between the two releases of a batch costs that batch, and no other."""
+    """A crash between the spend and the release of a batch costs that batch, and no other."""
     path, crowd = tmp_path / "ledger", Population()
-    accountant: Any = begin(path)
+    people, who = People.memory(TWICE), ids(crowd)
+    accountant: Any = begin(path, people=people)
     learner: Any = LEARNERS["newton"]().start(accountant)
-    crowd.play(learner, 120)
+    crowd.play(learner, 120, people=who[:120])
     released = learner._batch
-    with killed_at(accountant, 4, written=True):  # issue, spend and retire of one, issue
-        crowd.play(learner, T)
-    accountant, learner = resumed("newton", path)
+    with killed_at(accountant, 2, written=True):  # issue, spend
+        crowd.play(learner, T, people=who[120:])
+    accountant = again(path, people=people)
+    learner = OnePassNewtonMNL.resume(accountant)
     lost = learner._batches[released]
     assert learner.clock_ == lost.stop
     assert learner._batch == released + 1
-    crowd.play(learner, T)
+    crowd.play(learner, T, people=who[learner.clock_ :])
     state = learner.public_state()
     spends = [e for e in accountant.ledger.entries if isinstance(e, SpendEntry)]
     assert [e.users for e in spends].count((lost.start, lost.stop)) == 1
-    assert f"hessian/{released}" not in learner.billboard_
+    assert f"sums/{released}" not in learner.billboard_
     die(accountant)
-    accountant, learner = resumed("newton", path)
+    learner = OnePassNewtonMNL.resume(again(path, people=people))
     assert learner.public_state() == state
     assert len(state["evidence"]["batches"]) == len(learner._batches) - 1
-    assert f"hessian/{released}" not in learner.billboard_
+    assert f"sums/{released}" not in learner.billboard_
 
 
 def test_a_fit_that_was_lost_is_not_taken_for_a_later_one(tmp_path: Path) -> None:
@@ -381,12 +389,13 @@ def test_the_noise_after_a_crash_is_stated_as_it_is(tmp_path: Path) -> None:
     """Covariances of sums from two streams, against the mechanisms' own rows."""
     path, crowd = tmp_path / "ledger", Population()
     accountant: Any = begin(path)
-    learner: Any = LEARNERS["newton correlated"]().start(accountant)
+    learner: Any = LEARNERS["newton"]().start(accountant)
     crowd.play(learner, 150)
     die(accountant)
-    accountant, learner = resumed("newton correlated", path)
+    accountant, learner = resumed("newton", path)
     crowd.play(learner, T)
-    sums, batches = learner._gradient, learner._released.numbers
+    sums = learner._sums
+    batches = learner._released.numbers
     first = [b for b in batches if learner._batches[b].stop <= 150]
     second = [b for b in batches if b not in first]
     assert first
@@ -498,37 +507,17 @@ def test_correlated_noise_goes_on_under_rules(name: str, tmp_path: Path) -> None
         people = People.open(tmp_path / "people")
         accountant = again(path, deaths, people=people)
         learner = OnePassNewtonMNL.resume(accountant)
-        assert isinstance(learner._gradient, CorrelatedSums)
+        assert isinstance(learner._sums, CorrelatedSums)
         assert learner.clock_ >= (people.clock or 0)
         if len(learner.billboard_.history()) == released:
             assert estimates(learner) == state
         if learner.clock_ == T:
             break
     assert deaths > 3
-    assert len(learner._released.batches) > 2
+    assert len(learner._released.numbers) > 2
     accountant.close()
     assert audit(path).problems == []
     people.close()
-
-
-def test_where_persons_are_in_several_streams_nothing_more_is_learned(tmp_path: Path) -> None:
-    """Such a stream is charged whole, and has no rest; the learner serves on."""
-    rule = Participation(2, pooled=True)
-    path, people, crowd = tmp_path / "ledger", People.memory(rule), Population()
-    accountant: Any = begin(path, people=people)
-    learner = OnePassNewtonMNL(
-        n_items=N_ITEMS, dim=DIM, first_batch=40, growth=1.1, correlated=True
-    ).start(accountant)
-    crowd.play(learner, 300, people=ids(crowd)[:300])
-    state = estimates(learner)
-    die(accountant)
-    accountant = again(path, people=people)
-    learner = OnePassNewtonMNL.resume(accountant)
-    assert estimates(learner) == state
-    crowd.play(learner, T, people=ids(crowd)[learner.clock_ :])
-    assert estimates(learner) == state
-    accountant.close()
-    assert audit(path).problems == []
 
 
 # Faults that the tests above catch ---------------------------------------------------------------
@@ -598,12 +587,15 @@ def test_planted_faults_are_caught(
 
 def test_a_batch_that_was_lost_cannot_be_paid_for_again(tmp_path: Path) -> None:
     """What a learner that reuses a lost batch would have to do."""
-    accountant: Any = begin(tmp_path / "ledger")
+    path, crowd = tmp_path / "ledger", Population()
+    people, who = People.memory(TWICE), ids(crowd)
+    accountant: Any = begin(path, people=people)
     learner: Any = LEARNERS["newton"]().start(accountant)
     with killed_at(accountant, 2, written=True):
-        Population().play(learner, 41)
-    accountant, learner = resumed("newton", tmp_path / "ledger")
+        crowd.play(learner, 41, people=who[:41])
+    accountant = again(path, people=people)
+    learner = OnePassNewtonMNL.resume(accountant)
     lost = learner._batches[0]
     assert learner.clock_ == lost.stop
     with pytest.raises(BudgetError, match="no longer"):
-        accountant.issue(learner._gradient.plan()[0].loss, users=lost, label="gradient")
+        accountant.issue(learner._sums.plan()[0].loss, users=lost, label="sums")

@@ -18,20 +18,20 @@ from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.errors import ProvenanceError
 from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL
 from privlearn.learners.batch_sums import CorrelatedSums
-from privlearn.learners.hdb import Parts, pooled_parts
+from privlearn.learners.hdb import pooled_increments
 from privlearn.learners.least_squares import PrivateLeastSquares
-from privlearn.learners.newton import BatchStatistics
-from privlearn.learners.newton_correlated import MixedStatistics
 from privlearn.learners.participation import one_row_budget
-from privlearn.learners.pooled_newton import contributions, pooled, scaled
+from privlearn.learners.pooled_belief import PooledStatistics
+from privlearn.learners.pooled_newton import NewtonBall, contributions
 from privlearn.learners.serving import Arrival
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP
+from privlearn.mechanisms import NoisySum
 from privlearn.mechanisms.batched_sums import BatchedPrefixSum
 from privlearn.mechanisms.choice_model import Answer, gradients, hessian_sum
 from privlearn.noise import NoiseSource
 from privlearn.people import People
-from privlearn.rows.domains import Ball
+from privlearn.rows.domains import Array
 from privlearn.runs.cars import returning_car_market
 from privlearn.runs.simulated_choices import gaussian_market
 from privlearn.runs.simulated_visits import equally_often, heavy_tailed
@@ -68,10 +68,9 @@ def dpmnl() -> DPMNL:
 MNL: dict[str, tuple[Callable[[], Any], Rule]] = {
     "pooled once": (one_pass, Rule(1, pooled=True)),
     "pooled twice": (one_pass, Rule(2, pooled=True)),
-    "pooled, correlated": (lambda: one_pass(correlated=True), Rule(2, pooled=True)),
     "two in a batch": (one_pass, Rule(3, per_batch=2)),
     "first visits": (one_pass, Rule(1)),
-    "apart": (lambda: one_pass(correlated=True), Rule(3, apart=10)),
+    "apart": (one_pass, Rule(3, apart=10)),
     "dpmnl": (dpmnl, Rule(2, apart=7)),
     "dpmnl, once between fits": (dpmnl, Rule(2, per_batch=1)),
 }
@@ -219,8 +218,8 @@ def test_a_visit_without_an_id_is_served_and_null(nobody: Any) -> None:
     learner = one_pass().start(account(Rule(4, per_batch=4), observer=watcher))
     shown = one_by_one(learner, ids)
     assert len(shown[4]) == SHOWN
-    assert not watcher.rows("gradient")[4].any()
-    assert watcher.rows("gradient")[5].any()
+    assert not watcher.rows("sums")[4].any()
+    assert watcher.rows("sums")[5].any()
     assert learner.private_messages_ == [(4, "no id says who came; your record does not count")]
     assert "no id" not in json.dumps([bodies(learner), learner.public_state()])
 
@@ -360,7 +359,7 @@ def test_plans_fit_and_little_is_left(case: str, relation: Adjacency) -> None:
     (promised,) = accountant.certificate().guarantees
     assert promised.rho is not None
     # with per_batch, the last of three visits is charged as one of two; a stream with a bound on S
-    least = 0.6 if case in ("two in a batch", "apart", "pooled, correlated") else 0.95
+    least = 0.6 if case in ("two in a batch", "apart") else 0.95
     assert least <= promised.rho <= 1
 
 
@@ -386,15 +385,14 @@ def test_the_price_of_a_row(rule: Rule | None, sizes: list[int], factor: Fractio
 
 
 def test_the_noise_of_a_row_grows_with_the_price() -> None:
-    def std(rule: Rule | None, **changes: Any) -> float:
-        return one_pass(**changes).start(account(rule))._gradient.std
+    def std(rule: Rule | None) -> float:
+        return one_pass().start(account(rule))._sums.std
 
-    one = {"correlated": False, "trace_bound": 1.0}
-    alone = std(None)
-    assert std(Rule(1, pooled=True, pattern="public"), **one) == alone
-    twice = std(Rule(2, pooled=True, pattern="public"), **one)
-    assert twice == pytest.approx(np.sqrt(2) * alone)
-    assert std(Rule(1, pooled=True), **one) == pytest.approx(alone / 2), "zero-out"
+    alone = std(Rule(1, pooled=True, pattern="public"))
+    assert std(Rule(1, pooled=True)) == pytest.approx(alone / 2), "zero-out"
+    separate = NoisySum.calibrated(NewtonBall(DIM, 0.8, 1.0).domain, ZCDP(1)).error_std()
+    twice = std(Rule(2, pooled=True, pattern="public"))
+    assert twice == pytest.approx(np.sqrt(2) * separate)
 
 
 @pytest.mark.parametrize(
@@ -432,46 +430,58 @@ def answers(n: int, seed: int = 0) -> Answer:
     return Answer(features, np.ones((n, 4)), rng.integers(-1, 4, n))
 
 
+SMALL, WIDE = NewtonBall(3, 0.2, 1.5), NewtonBall(3, 100.0, 0.01)
+"""In which a contribution is scaled down, and is as it is."""
+
+
+def summed(own: Answer, theta: Array) -> tuple[Array, Array]:
+    return gradients(own, theta, outside=True).sum(0), hessian_sum(own, theta, outside=True)
+
+
 @pytest.mark.parametrize("visits", [1, 2, 7])
 def test_pooled_gradients_and_hessians_have_one_weight(visits: int) -> None:
     own, theta = answers(visits), np.array([0.3, -0.2, 0.5])
     parts = contributions(own, theta, outside=True)
-    whole = hessian_sum(own, theta, outside=True)
-    one = pooled(0.05)(parts)
-    weight = min(1.0, 0.05 / float(np.trace(whole)))
-    assert weight < 1
-    assert one.factors.shape == (3, 3)
-    assert one.factors.T @ one.factors == pytest.approx(weight * whole)
-    total = gradients(own, theta, outside=True).sum(axis=0)
-    assert one.gradient == pytest.approx(weight * total)
-    assert pooled(100.0)(parts).gradient == pytest.approx(total), "never scaled up"
+    total, whole = summed(own, theta)
+    for ball in (SMALL, WIDE):
+        gradient, hessian = ball.read(ball.of_person()(parts))
+        squares = parts.longest.sum() / ball.clip**2 + (ball.weight * np.linalg.norm(whole)) ** 2
+        weight = 1 / np.sqrt(max(squares, 1.0))
+        assert bool(weight < 1) == (ball is SMALL), "never scaled up"
+        assert hessian == pytest.approx(weight * whole)
+        assert gradient == pytest.approx(weight * total)
+
+
+def test_no_vector_of_one_row_is_longer_than_one_whatever_was_chosen() -> None:
+    own, theta = answers(40, 3), np.array([3.0, -2.0, 5.0])
+    for choice in range(-1, 4):
+        chosen = Answer(3 * own.features, own.offered, np.full(40, choice))
+        vectors = SMALL.vectors(contributions(chosen, theta, outside=True))
+        assert np.linalg.norm(vectors, axis=1).max() <= 1 + 1e-12
 
 
 def test_a_visit_without_an_answer_leaves_the_others_of_its_person() -> None:
-    own, theta = answers(5), np.zeros(3)
+    own, theta, pool = answers(5), np.zeros(3), SMALL.of_person()
     own.features[2] = np.nan
     rest = record_at(own, np.array([0, 1, 3, 4]))
     with np.errstate(all="ignore"):
-        all_, good = (pooled(0.7)(contributions(a, theta, outside=True)) for a in (own, rest))
-    assert np.array_equal(all_.gradient, good.gradient)
-    assert np.array_equal(all_.factors, good.factors)
+        all_, good = (pool(contributions(a, theta, outside=True)) for a in (own, rest))
+    assert np.array_equal(all_, good)
     own.features[:] = np.nan
-    assert np.isnan(pooled(0.7)(contributions(own, theta, outside=True)).gradient).all()
+    assert np.isnan(pool(contributions(own, theta, outside=True))).all()
 
 
-def test_scaled_rows_are_pooled_ones_of_single_visits() -> None:
+def test_rows_are_pooled_ones_of_single_visits() -> None:
     own, theta = answers(6), np.array([0.3, -0.2, 0.5])
     parts = contributions(own, theta, outside=True)
-    rows = scaled(0.1)(parts)
+    rows = SMALL.vectors(parts)
     for i in range(6):
-        alone = pooled(0.1)(type(parts)(*(x[i : i + 1] for x in parts)))
-        assert alone.gradient == pytest.approx(rows.gradient[i])
-        factor = rows.factors[i]
-        assert alone.factors.T @ alone.factors == pytest.approx(factor.T @ factor)
+        alone = SMALL.of_person()(type(parts)(*(x[i : i + 1] for x in parts)))
+        assert alone == pytest.approx(rows[i])
 
 
 def test_weights_bring_no_bias() -> None:
-    """The mean of w·Σg over choices is w·ΣH·(θ − θ*), to first order; 1/visits in one only is not.
+    """The mean of w·Σg over choices is w·ΣH·(θ − θ*), to first order; clipped gradients' is not.
 
     Exact: the expectation is over all choices of two visits.
     """
@@ -486,84 +496,60 @@ def test_weights_bring_no_bias() -> None:
             for x, choice in zip(offers, (first, second), strict=True):
                 weights = np.exp(x @ (theta - away))
                 p *= (1.0 if choice < 0 else weights[choice]) / (1 + weights.sum())
-            one = pooled(0.2)(contributions(own, theta, outside=True))
-            mean += p * one.gradient
-            hessian += p * one.factors.T @ one.factors
+            one = SMALL.read(SMALL.of_person()(contributions(own, theta, outside=True)))
+            mean += p * one[0]
+            hessian += p * one[1]
     assert mean == pytest.approx(hessian @ away, rel=1e-3)
 
 
 def test_pooled_arms_go_by_how_often_and_when() -> None:
     increments = np.arange(10.0).reshape(5, 2)
     arms = np.array([1, 0, 0, 1, 2])
-    contexts = np.arange(5.0)[:, None]
-    one = pooled_parts(Parts(increments, arms, contexts))
-    assert (one.increment.tolist(), int(one.arm), float(one.context[0])) == ([6.0, 8.0], 1, 0.0)
+    total, arm = pooled_increments((increments, arms))
+    assert (total.tolist(), int(arm)) == ([6.0, 8.0], 1)
     increments[0] = np.nan
-    one = pooled_parts(Parts(increments, arms, contexts))
-    assert (one.increment.tolist(), int(one.arm), float(one.context[0])) == ([6.0, 8.0], 0, 1.0)
+    total, arm = pooled_increments((increments, arms))
+    assert (total.tolist(), int(arm)) == ([6.0, 8.0], 0)
     increments[:] = np.nan
-    assert np.isnan(pooled_parts(Parts(increments, arms, contexts)).increment).all()
+    assert np.isnan(pooled_increments((increments, arms))[0]).all()
 
 
 # The belief ---------------------------------------------------------------------------------------
 
 
-def test_with_noise_of_its_own_and_equal_batches_the_belief_is_the_old_one() -> None:
-    rng = np.random.default_rng(0)
-    old = BatchStatistics(3, 3.0, gradient_std=0.5, hessian_std=0.3)
-    new = MixedStatistics(
-        3, 3.0, lambda own: 0.25 * np.eye(len(own)), lambda own: 0.09 * np.eye(len(own))
-    )
-    for batch in range(4):
-        at, gradient = rng.normal(size=3), rng.normal(size=3)
-        factor = rng.normal(size=(9, 3))
-        hessian = factor.T @ factor
-        hessian *= 20 / np.trace(hessian)  # equal shares of all information
-        for statistics in (old, new):
-            statistics.add(batch, 10, at, gradient, hessian)
-        assert new.belief().mean == pytest.approx(old.belief().mean)
-        assert new.belief().precision == pytest.approx(old.belief().precision)
-
-
 def test_correlated_noise_is_believed_for_what_it_is() -> None:
-    """Against the Gaussian posterior by brute force, with Hessians known exactly."""
+    """Against the Gaussian posterior given the sum of all batches, with Hessians known exactly."""
     rng = np.random.default_rng(1)
     mixing = np.array([[1.0, 0, 0], [-0.6, 1.0, 0], [-0.2, -0.5, 1.0]])
-    made = MixedStatistics(
+    covariance = 4.0 * mixing @ mixing.T
+    made = PooledStatistics(
         2,
         1.0,
-        lambda own: 4.0 * (mixing @ mixing.T)[np.ix_(own, own)],
+        lambda own: covariance[np.ix_(own, own)],
         lambda own: 1e-24 * np.eye(len(own)),
     )
-    hessians, seen, truth = [], [], rng.normal(size=2)
-    noise = 2.0 * mixing @ rng.normal(size=(3, 2))
+    total, seen, truth = np.zeros((2, 2)), np.zeros(2), rng.normal(size=2)
     for j in range(3):
         factor = rng.normal(size=(6, 2))
-        h = factor.T @ factor * (j + 1)
-        at = rng.normal(size=2)
-        gradient = h @ (at - truth) + noise[j]
+        h, at = factor.T @ factor * (j + 1), rng.normal(size=2)
+        gradient = h @ (at - truth) + rng.normal(size=2)
         made.add(j, 7, at, gradient, h)
-        hessians.append(h)
-        seen.append(h @ at - gradient)
-    covariance = np.kron(4.0 * mixing @ mixing.T, np.eye(2))
-    for j, h in enumerate(hessians):
-        covariance[2 * j : 2 * j + 2, 2 * j : 2 * j + 2] += h
-    design, weight = np.concatenate(hessians), np.linalg.inv(covariance)
-    precision = np.eye(2) + design.T @ weight @ design
-    mean = np.linalg.solve(precision, design.T @ weight @ np.concatenate(seen))
-    assert made.belief().precision == pytest.approx(precision, rel=1e-6)
-    assert made.belief().mean == pytest.approx(mean, rel=1e-6)
+        total, seen = total + h, seen + h @ at - gradient
+    weight = np.linalg.inv(total + covariance.sum() * np.eye(2))
+    precision = np.eye(2) + total @ weight @ total
+    mean = np.linalg.solve(precision, total @ weight @ seen)
+    assert made.belief.precision == pytest.approx(precision, rel=1e-6)
+    assert made.belief.mean == pytest.approx(mean, rel=1e-6)
 
 
 def test_the_mixing_of_correlated_sums_is_that_of_their_noise() -> None:
-    sums = one_pass().start(account(Rule(1, pooled=True)))._gradient
+    sums = one_pass().start(account(Rule(1, pooled=True)))._sums
     assert isinstance(sums, CorrelatedSums)
     mechanism = BatchedPrefixSum.calibrated(
-        Ball(1.0, DIM),
-        ZCDP(1).share("0.7"),
+        NewtonBall(DIM, 0.8, 1.0).domain,
+        ZCDP(1),
         sizes=[len(batch) for batch in sums.batches],
         adjacency=Adjacency.ZERO_OUT,
-        participation=Rule(1, pooled=True),
     )
     running = np.tril(np.ones(sums._mixed.shape))
     expected = [mechanism.error_std(t) for t in range(1, len(sums.batches) + 1)]

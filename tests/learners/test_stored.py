@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privlearn.errors import LedgerUnreadableError
-from privlearn.learners.hdb_epochs import EpochSetting, GaussianEpochs
+from privlearn.learners.hdb_epochs import CorrelatedEpochs, EpochSetting
 from privlearn.learners.stored import _HOME_OF, restored, stored
 from privlearn.ledger.canonical_json import canonical
 from privlearn.losses.budgets import ZCDP, GaussianDP
@@ -58,7 +58,7 @@ def test_what_learners_hold_survives() -> None:
         range(3, 9),
         GaussianDP("0.7"),
         float("inf"),
-        GaussianEpochs(moments=0.25),
+        CorrelatedEpochs(growth=1.25),
         HuberObjective(1.5),
         NoisySum(Ball(1.0, 3), GaussianNoise(2.0)),
         PrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), horizon=100_000),

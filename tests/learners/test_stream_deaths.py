@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from dropped_ledgers import begun, die, dying_at, resumed
+from grids import thinned
 
 from privlearn.accountants import audit, streams
 from privlearn.errors import LedgerError, TokenError
@@ -62,6 +63,7 @@ LEARNERS: dict[str, Callable[[], StreamLearner]] = {
     "tree": lambda: PublishedTOFW(DIM, p=1.5),
 }
 every = pytest.mark.parametrize("name", LEARNERS)
+some = pytest.mark.parametrize("name", thinned(LEARNERS))
 KEPT = ("buffered", "whitened", "choices", "signs", "vertices", "sfw", "sgd", "descent", "mirror")
 """Nothing of these is open before the end of an epoch."""
 
@@ -112,7 +114,7 @@ def whole(path: Path, accountant: Any) -> Any:
     return found
 
 
-@every
+@some
 def test_it_goes_on_with_what_it_knew_to_the_last_bit(name: str, tmp_path: Path) -> None:
     path, choose = tmp_path / "l.db", random.Random(name)
     accountant = begun(path, budget(name), USERS)
@@ -135,7 +137,7 @@ def test_it_goes_on_with_what_it_knew_to_the_last_bit(name: str, tmp_path: Path)
     assert whole(path, accountant).lost <= 2
 
 
-@every
+@some
 def test_it_goes_on_wherever_it_died(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +160,7 @@ def test_it_goes_on_wherever_it_died(
     assert whole(path, accountant).lost <= 2
 
 
-@every
+@some
 def test_nothing_is_worked_out_twice(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grids import thinned
 
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.errors import (
@@ -53,7 +54,7 @@ WAYS = ("plain", "buffered", "pofw")
 every = pytest.mark.parametrize("which", WAYS)
 
 
-@every
+@pytest.mark.parametrize("which", thinned(WAYS, 3))
 @pytest.mark.parametrize(
     ("bad_x", "bad_y"),
     [

@@ -121,8 +121,8 @@ def test_one_visit_in_each_slot_is_as_with_arrivals() -> None:
     found = []
     clocks: tuple[Clock, ...] = ("arrivals", "timetable")
     for clock in clocks:
-        rule = Participation(1, pooled=True, clock=clock)
-        learner = fresh(central(rule), correlated=False)
+        rule = Participation(2, pooled=True, clock=clock)
+        learner = fresh(central(rule))
         if clock == "arrivals":
             learner.partial_fit(features, choices, people=ids)
         else:
@@ -258,11 +258,6 @@ def test_learners_of_one_row_for_each_slot_refuse_by_name(name: str) -> None:
     assert len(account.ledger.entries) == before
 
 
-def test_a_stream_is_refused_on_a_timetable() -> None:
-    with pytest.raises(ValueError, match=r"correlated = True.*timetable"):
-        fresh(joint(ONCE), correlated=True)
-
-
 # Forgetting ---------------------------------------------------------------------------------------
 
 
@@ -276,7 +271,7 @@ def test_rows_of_an_open_batch_are_as_if_nobody_had_come(clock: Clock, pooled: b
     found = []
     for forgotten in (True, False):
         rule = Participation(2, pooled=pooled, clock=clock)
-        learner = fresh(central(rule), correlated=False)
+        learner = fresh(central(rule))
         named = ids if forgotten else [None if who == "p1" else who for who in ids]
         for i in range(SLOTS):
             if i == 4 and forgotten:

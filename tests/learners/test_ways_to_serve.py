@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from answer_orders import assert_answers_in_any_order
 from arm_users import joint
 from grids import thinned
 from mortal_subjects import Leader
 
 from privlearn.accountants import CentralAccountant
-from privlearn.checking import Tardy, assert_answers_in_any_order
+from privlearn.checking import Tardy
 from privlearn.checking.replay.populations import shopper, stranger
 from privlearn.errors import OfferError
 from privlearn.learners import (

@@ -21,7 +21,7 @@ from begun_runs import BEGUN, PASSING, RUNS, USERS, LearnerRun, copied, die, rea
 import privlearn.learners.stored
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
 from privlearn.errors import LedgerError, LedgerHeadError
-from privlearn.learners import DPTOFW, Learner, OnePassNewtonMNL
+from privlearn.learners import DPHDB, DPTOFW, Learner, OnePassNewtonMNL
 from privlearn.ledger import Ledger, canonical, read_records
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
@@ -43,10 +43,10 @@ mechanisms.least_noise: least_noise first_that_fits
 mechanisms.stream_terms: least_std
 learners.convex: scale_of Strategy._mu Strategy._together
 learners.dpmnl: DPMNL._block_ends DPMNL._first_rounds DPMNL._fit_times DPMNL._noise_for
-learners.hdb: DPHDB._distinct_steps DPHDB._ends DPHDB._setting_of_row
-learners.hdb_epochs: GaussianEpochs.mechanism GaussianEpochs.second_moments epoch_ends
-privlearn_studies.rivals.noisy_max_epochs: NoisyMaxEpochs.mechanism NoisyMaxEpochs.second_moments
-learners.newton: batch_ends
+learners.hdb: DPHDB._ends DPHDB._setting_of_row
+learners.hdb_epochs: CorrelatedEpochs.steps epoch_ends
+privlearn_studies.rivals.noisy_max_epochs: NoisyMaxEpochs.steps NoisyMaxEpochs.mechanism
+learners.newton: public_ends
 learners.one_pass_newton: OnePassNewtonMNL._ends
 learners.person_budgets: PersonBudgets.of_row PersonBudgets.sums
 learners.pofw: _ByEpochs._clips
@@ -154,7 +154,7 @@ def test_no_learner_begins_without_what_was_taken_from_it(name: str, tmp_path: P
 def _later(
     parameters: Callable[[dict[str, Any]], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ledger of ``newton`` is as one of a version with other parameters would be."""
+    """The ledger of ``newton-ball`` is as one of a version with other parameters would be."""
     real = JointAccountant.learner.fget  # type: ignore[attr-defined]
 
     def learner(self: Any) -> Any:
@@ -165,7 +165,7 @@ def _later(
 
 
 def _newton(tmp_path: Path) -> Any:
-    path = copied("newton", BEGUN, tmp_path)
+    path = copied("newton-ball", BEGUN, tmp_path)
     return JointAccountant.resume(path, noise=NoiseSource.simulation(1))
 
 
@@ -178,14 +178,14 @@ def test_a_parameter_that_is_new_is_what_its_class_says_that_it_was(
 
     _later(without, monkeypatch)
     refusal = "begun by a version without growth, and this one does not say what it did"
-    for at, go_on in enumerate((OnePassNewtonMNL.resume, RUNS["newton"].make().start)):
+    for at, go_on in enumerate((OnePassNewtonMNL.resume, RUNS["newton-ball"].make().start)):
         (tmp_path / str(at)).mkdir()
         with pytest.raises(LedgerError, match=refusal):
             go_on(_newton(tmp_path / str(at)))
     monkeypatch.setattr(OnePassNewtonMNL, "_before_added", {"growth": 1.3})
     learner = OnePassNewtonMNL.resume(_newton(tmp_path))
     assert learner.growth == 1.3 != OnePassNewtonMNL(n_items=4, dim=2).growth
-    np.testing.assert_allclose(learner.theta_, read("newton")["theta_"], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(learner.theta_, read("newton-ball")["theta_"], rtol=1e-9, atol=1e-9)
 
 
 def test_a_parameter_that_is_gone_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -206,7 +206,7 @@ def test_a_class_with_another_name_is_found_by_its_former_one(
     names = privlearn.learners.stored.FORMER_NAMES
     monkeypatch.setitem(names, "OnePassNewtonMNL", "Successor")
     learner = Successor.resume(_newton(tmp_path))
-    np.testing.assert_allclose(learner.theta_, read("newton")["theta_"], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(learner.theta_, read("newton-ball")["theta_"], rtol=1e-9, atol=1e-9)
     monkeypatch.setitem(names, "Sphere", "Ball")
     stored = privlearn.learners.stored.stored(Ball(2.0, 3))
     assert privlearn.learners.stored.restored({**stored, "class": "Sphere"}) == Ball(2.0, 3)
@@ -216,24 +216,46 @@ def test_a_class_with_another_name_is_found_by_its_former_one(
 
 
 @pytest.mark.parametrize(
-    ("name", "what"),
+    ("name", "what", "commit"),
     [
-        ("removed-plain", r"ColumnNormalizedBLT, the noise of DPTOFW\(method='plain'\),"),
-        ("removed-restarts", r"DPTOFW\(method='restarts'\)"),
+        (
+            "removed-plain",
+            r"ColumnNormalizedBLT, the noise of DPTOFW\(method='plain'\),",
+            "141b1425",
+        ),
+        ("removed-restarts", r"DPTOFW\(method='restarts'\)", "141b1425"),
+        ("removed-hdb", r"GaussianEpochs, the method of DPHDB\(\)", "fe29d1d7"),
     ],
 )
 def test_what_was_removed_is_audited_and_resuming_says_which_version_has_it(
-    name: str, what: str, tmp_path: Path
+    name: str, what: str, commit: str, tmp_path: Path
 ) -> None:
     path = copied(name, BEGUN, tmp_path)
     _check_whole(path)
-    for go_on in (Learner.resume, DPTOFW(dim=2, method="plain").start):
-        accountant: Any = CentralAccountant.resume(path, noise=NoiseSource.simulation(1))
+    bandit = name == "removed-hdb"
+    kind: Any = JointAccountant if bandit else CentralAccountant
+    mine = DPHDB(n_arms=3, dim=2, first_epoch=30) if bandit else DPTOFW(dim=2, method="plain")
+    for go_on in (Learner.resume, mine.start):
+        accountant: Any = kind.resume(path, noise=NoiseSource.simulation(1))
         with pytest.raises(
-            LedgerError, match=f"{what} was removed from privlearn.*commit 141b1425"
+            LedgerError, match=f"{what},? was removed from privlearn.*commit {commit}"
         ):
             go_on(accountant)
         die(accountant)
+    _check_whole(path)
+
+
+@pytest.mark.parametrize("name", ["removed-newton", "removed-newton-correlated"])
+def test_one_pass_newton_with_two_sums_for_each_batch_is_audited_and_refused(
+    name: str, tmp_path: Path
+) -> None:
+    """Gradients and Hessians were released apart, by parameters that are gone."""
+    path = copied(name, BEGUN, tmp_path)
+    _check_whole(path)
+    accountant: Any = JointAccountant.resume(path, noise=NoiseSource.simulation(1))
+    with pytest.raises(LedgerError, match=r"begun with .*, which is no parameter in this"):
+        OnePassNewtonMNL.resume(accountant)
+    die(accountant)
     _check_whole(path)
 
 

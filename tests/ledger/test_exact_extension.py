@@ -28,7 +28,15 @@ from privlearn.noise import CapNoise, GaussianNoise, LaplaceNoise, NoiseSource
 from privlearn.noise.exact.tables import SAMPLER, SHA256
 from privlearn.reporting.certificates import weaknesses
 from privlearn.rows import Rows
-from privlearn.rows.domains import Ball, Box, Categories, Domain, OneOf, PSDTrace
+from privlearn.rows.domains import (
+    Ball,
+    Box,
+    Categories,
+    Domain,
+    GradientHessian,
+    OneOf,
+    PSDTrace,
+)
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.grid import Grid
 
@@ -119,6 +127,7 @@ def test_the_tables_of_this_version_are_among_the_known_ones() -> None:
         Ball(2.0, 3, norm="l1"),
         PSDTrace(2.0, 3),
         OneOf(Ball(1.0, 2), 4),
+        OneOf(GradientHessian(2, 2.0), 4),
         Categories(5),
         Ball(1000.0, 2),
     ],
@@ -141,6 +150,25 @@ def test_every_domain_is_derived_again(domain: Domain[Any], noise: Any, tmp_path
     (ext,) = [record.ext for record in Ledger.open(path).records if record.ext]
     assert ext[EXACT]["bound"] == {name: str(number) for name, number in bound.items()}
     assert verifier().verify(path)["problems"] == []
+
+
+@pytest.mark.parametrize("relation", [Adjacency.REPLACE_ONE, Adjacency.ZERO_OUT])
+@pytest.mark.parametrize("arms", [1, 4])
+@pytest.mark.parametrize("dim", [1, 2])
+@pytest.mark.parametrize("weight", [0.7, 1.31, 2.0])
+def test_the_verifier_asks_as_much_for_gradients_and_hessians(
+    weight: float, dim: int, arms: int, relation: Adjacency
+) -> None:
+    """A ledger that states less for its noise is refused; of one feature two arms can be worse."""
+    pair, noise = GradientHessian(dim, weight), GaussianNoise(3.0)
+    domain: Domain[Any] = pair if arms == 1 else OneOf(pair, arms)
+    module = verifier()
+    account = object.__new__(module.Account)
+    account.body = {"adjacency": relation.value}
+    loss = NoisySum(domain, noise).spend().loss(relation)
+    body: dict[str, Any] = {"gain": 1, "loss": loss.to_dict()}
+    least = account.earned("gaussian", noise.to_dict(), domain.to_dict(), body)
+    assert float(least) == pytest.approx((domain.sensitivity(relation) / 3.0) ** 2 / 2, rel=1e-12)
 
 
 # What is refused ----------------------------------------------------------------------------------

@@ -329,8 +329,8 @@ def test_a_learner_goes_on_in_another_process_from_what_the_first_released(path:
         ledger.close()
         again = JointAccountant[ZCDP].resume(Ledger.connect(default_socket(path)))
         later = OnePassNewtonMNL.resume(again)
-        assert later.clock_ == 200
-        later.play(features[200:], answers)
+        assert 230 <= later.clock_ <= 230 + 230 // 8
+        later.play(features[later.clock_ :], answers)
         again.close()
     assert list(audit(path).problems) == []
     assert [r.body["entry"] for r in read_records(path)].count("close") == 1

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from grids import thinned
 
 from privlearn.accountants import LocalAccountant, audit
 from privlearn.accountants.audit import certify
@@ -439,7 +440,7 @@ def serve(server: LocalServer, sent: list[list[bytes]]) -> Iterator[str]:
 KINDS = ["running mean", "per message", "ldp-sgd", "ldp-ols"]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", thinned(KINDS))
 def test_a_server_that_is_killed_goes_on_from_its_last_batch(
     bandit: Make, kind: str, tmp_path: Path
 ) -> None:

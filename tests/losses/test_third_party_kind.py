@@ -15,7 +15,8 @@ import pytest
 from privlearn.accountants import CentralAccountant, LocalAccountant, audit
 from privlearn.accountants.calibration import least_noise
 from privlearn.accountants.epsilon_delta import evaluate
-from privlearn.checking.exact.check import check_loss
+from privlearn.checking.exact.check import ExactResult
+from privlearn.checking.exact.loss_curves import check_loss
 from privlearn.contract.protocols import Plan
 from privlearn.contract.spends import Spend
 from privlearn.errors import BudgetError
@@ -135,7 +136,9 @@ def test_it_is_converted_and_made_noisier() -> None:
 def test_its_laws_are_compared_with_its_price(gamma: str) -> None:
     found = check_loss(StaircaseLoss("0.5", gamma))
     assert not found.violated
-    assert all(row.tight for row in found.curve) is (gamma == "0.5")
+    exact = found["renyi"].evidence
+    assert isinstance(exact, ExactResult)
+    assert exact.tight is (gamma == "0.5")
 
 
 def test_its_json_form_is_that_of_its_fields() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
+from grids import thinned
 from numpy.typing import NDArray
 from scipy import stats
 
@@ -303,7 +304,7 @@ def test_the_sign_of_a_record_has_its_probability(
 
 
 @pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize(("dim", "epsilon"), [(1, 1), (2, 1), (3, 2), (10, 1)])
+@pytest.mark.parametrize(("dim", "epsilon"), thinned([(3, 2), (1, 1), (10, 1), (2, 1)]))
 def test_released_reports_have_their_mean_error_and_cap(
     make: Callable[..., BallReport], dim: int, epsilon: float
 ) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privlearn.accountants import CentralAccountant
-from privlearn.checking import assert_pipeline_noninterference
+from privlearn.checking.replay.check import assert_pipeline_noninterference
 from privlearn.errors import AdjacencyError, CurrencyError, UsersError
 from privlearn.losses import GaussianLoss
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP

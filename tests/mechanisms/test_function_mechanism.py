@@ -61,8 +61,8 @@ def test_it_computes_from_clipped_rows_and_adds_the_priced_noise() -> None:
 
 def test_the_right_one_passes_all_checks() -> None:
     report = check_mechanism(trimmed_total, samples=400)
-    assert not report.failed
-    assert report["check_exact_divergence"].verdict == "passed"
+    assert not report.violated
+    assert report["exact"].verdict == "tight"
 
 
 def twice_the_sum(rows: Array, draw: Draw) -> Array:
@@ -81,13 +81,13 @@ def raw_mean(rows: Array, draw: Draw) -> Array:
 
 @pytest.mark.parametrize("wrong", [twice_the_sum, noise_left_out, raw_mean])
 def test_a_wrong_one_is_refuted(wrong: Any) -> None:
-    assert check_mechanism(of(wrong), samples=4_000, raise_error=False).failed
+    assert check_mechanism(of(wrong), samples=4_000, raise_error=False).violated
 
 
 def test_a_stated_gain_is_paid_for() -> None:
     honest = of(twice_the_sum, gain=2)
     assert honest.loss() == LaplaceLoss("0.5")
-    assert not check_mechanism(honest, samples=400).failed
+    assert not check_mechanism(honest, samples=400).violated
 
 
 def test_the_spend_stands_before_the_function_runs() -> None:
@@ -279,5 +279,5 @@ def no_noise_at_all(rows: Array, draw: Draw) -> Array:
 def test_checks_call_it_by_the_name_that_it_states() -> None:
     assert sampling_target(trimmed_total).name == "trimmed-total"  # as it states
     report = check_mechanism(of(no_noise_at_all), raise_error=False)
-    assert report.failed
+    assert report.violated
     assert str(report).startswith("no-noise-at-all:")

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
+from claims_alone import assert_private
 from grids import thinned
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant
-from privlearn.checking import assert_private, check_domain, white_box
+from privlearn.checking import check_domain
+from privlearn.checking.exact.check import white_box
 from privlearn.errors import CurrencyError, PrivacyViolation
 from privlearn.ledger.entries import SpendEntry
 from privlearn.losses import GaussianLoss, GeneralizedGaussian

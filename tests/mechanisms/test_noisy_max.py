@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
+from claims_alone import assert_private
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import softmax
 
 from privlearn.accountants import CentralAccountant
-from privlearn.checking import assert_private, white_box
+from privlearn.checking.exact.check import white_box
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,

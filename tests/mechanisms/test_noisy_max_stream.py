@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant
-from privlearn.checking import assert_pipeline_noninterference
+from privlearn.checking.replay.check import assert_pipeline_noninterference
 from privlearn.contract import receipts
 from privlearn.errors import (
     AdjacencyError,

@@ -16,7 +16,7 @@ from scipy import optimize, stats
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
-from privlearn.checking import white_box
+from privlearn.checking.exact.check import white_box
 from privlearn.contract import receipts
 from privlearn.contract.protocols import Report
 from privlearn.contract.spends import Spend

@@ -82,4 +82,4 @@ def test_a_service_waits_for_its_database_and_gives_way_to_another_host(tmp_path
                 assert other.stop() == 0
         told = audit(server.url(ledger="shop"))
     assert not told.problems
-    assert told.spends == 2
+    assert told.spends == 1

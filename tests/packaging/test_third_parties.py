@@ -181,15 +181,15 @@ def test_the_example_is_listed_and_checked_by_name(example: Path) -> None:
     found = run("check", "example-coins.count", "--samples", "1000", "--json", "--jobs", "1")
     findings = json.loads(found.stdout)["findings"]
     assert {one["subject"] for one in findings} == {"example-coins.count"}
-    assert "holds" in {one["result"] for one in findings}
-    assert not {one["result"] for one in findings} & {"VIOLATED", "not done"}
+    assert "holds" in {one["verdict"] for one in findings}
+    assert not {one["verdict"] for one in findings} & {"violated", "not done"}
 
 
 def test_the_price_of_the_example_is_that_of_a_coin(example: Path) -> None:
     """Against randomized response of the same coin, which privlearn prices by itself."""
     from example_coins.losses import CoinLoss
 
-    from privlearn.checking.exact.check import check_loss
+    from privlearn.checking.exact.loss_curves import check_loss
     from privlearn.losses import RandomizedResponse
 
     loss = CoinLoss("0.25")

@@ -138,7 +138,7 @@ def test_what_cannot_be_is_refused_by_name(tmp_path: Path) -> None:
         ({"columns": ("age", "income")}, r"income.*'age', 'name', 'dose', 'outcome'"),
         ({"bounds": {"income": (0.0, 1.0)}}, r"bounds = 'income'.*'age', 'dose'"),
         ({"columns": ("age", "outcome")}, "'outcome' is the target"),
-        ({"people": "age", "most": 1}, "'age' says whose row it is"),
+        ({"people": "age", "most": 1}, "'age' is the people column"),
         ({"people": "outcome", "most": 1}, "'outcome' is the target"),
         ({"feature_bound": None}, r"none declared for dose.*never computed from the data"),
         ({"label_bound": None}, "label_bound"),

@@ -163,7 +163,7 @@ def test_a_registry_in_memory_ends_with_its_run(
 ) -> None:
     out = tmp_path / "out"
     words = [*choices, "--people", "who", "--most", 1, "--pooled", "--out", out]
-    ended(monkeypatch, 8, *words)
+    ended(monkeypatch, 6, *words)
     code, told = run(*words, "--resume")
     assert code == BAD_INPUT
     assert "who came was kept in memory" in told

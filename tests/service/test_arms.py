@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from services import ARMS, PEOPLE, Local, run_with, served, write_config
+from services import ARMS, PEOPLE, SLATES, Local, run_with, served, write_config
 
 from privlearn.accountants import audit
 from privlearn.errors import DataError, ServiceError
@@ -17,7 +17,13 @@ from privlearn.service import AsyncClient
 from privlearn.service.config import read_config
 from privlearn.service.exchange import results_in
 from privlearn.service.link import OwnerLink
-from privlearn.service.messages import ABTestResults, ArmResults, ExpertResults, packed
+from privlearn.service.messages import (
+    ABTestResults,
+    ArmResults,
+    ExpertResults,
+    GLMResults,
+    packed,
+)
 from privlearn.service.owner import serve
 from privlearn.service.worker import server_of
 
@@ -204,6 +210,11 @@ def test_the_client_over_real_sockets(tmp_path: Path) -> None:
                     for losses in ([0, 1, 1, 1], np.array([0.5] * 4), [np.inf, 0, 0, 0], None):
                         expert = await shop.recommend_expert()
                         await shop.observe_losses(expert.offer, losses)
+                elif config.learner.name == "OnePassNewtonGLM":
+                    for actions, reward in ((1, 1.0), (3, None), (4, np.nan)):
+                        action = await shop.recommend_action(np.ones((actions, 2)))
+                        assert action.action < actions
+                        await shop.observe_reward(action.offer, reward)
                 else:
                     for reward in (1.0, np.nan, None, 7):
                         arm = await shop.recommend_arm()
@@ -218,9 +229,9 @@ def test_the_client_over_real_sockets(tmp_path: Path) -> None:
         owner.cancel()
 
     found: list[Any] = []
-    for number, text in enumerate((ARMS, EXPERTS)):
+    for number, text in enumerate((ARMS, EXPERTS, SLATES)):
         folder = tmp_path / str(number)
         folder.mkdir()
         run_with(write_config(folder, text), work)
-    assert [type(each) for each in found] == [ArmResults, ExpertResults]
-    assert [each.visitors > 0 for each in found] == [True, False]
+    assert [type(each) for each in found] == [ArmResults, ExpertResults, GLMResults]
+    assert [each.visitors > 0 for each in found] == [True, False, False]

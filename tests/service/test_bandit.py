@@ -66,7 +66,7 @@ def test_whatever_serves_users_in_this_package_is_served() -> None:
 @pytest.mark.parametrize("name", served_names())
 def test_each_learner_is_served_with_what_its_class_says(tmp_path: Path, name: str) -> None:
     text = re.sub(r"(?s)\[learner\].*?\n\n", "[learner]\n\n", TEXT)
-    sizes = {"n_items": 4, "n_arms": N_ARMS, "n_experts": 4, "dim": 2}
+    sizes = {"n_items": 4, "n_arms": N_ARMS, "n_actions": 4, "n_experts": 4, "dim": 2}
     wanted = inspect.signature(served_class(name) or Served).parameters
     needed = {key for key, parameter in wanted.items() if parameter.default is parameter.empty}
     lines = [f"{key} = {size}" for key, size in sizes.items() if key in needed]
@@ -84,6 +84,7 @@ def test_each_learner_is_served_with_what_its_class_says(tmp_path: Path, name: s
             answers: dict[str, dict[str, Any]] = {
                 "items": {"choice": 0},
                 "arm": {"reward": 0.5},
+                "action": {"reward": 0.5},
                 "expert": {"losses": [0] * 4},
             }
             (answer,) = [sent for kind, sent in answers.items() if kind in offer]

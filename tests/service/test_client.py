@@ -76,6 +76,20 @@ def test_an_offer_is_asked_for_again_with_the_same_key() -> None:
     assert "person" not in json.loads(keys[0].content)
 
 
+def test_a_slate_is_sent_with_its_shape() -> None:
+    shop, asked = client([lambda _: httpx.Response(200, json={"offer": "x", "action": 1})])
+    shop.recommend_action(np.array([[1.5, np.nan], [np.inf, 2]]), [3, 4])
+    sent = json.loads(asked[0].content)
+    assert sent == {"features": [[1.5, None], [None, 2]], "revenues": [3, 4]}
+
+
+def test_an_offer_of_another_kind_names_the_method_to_call() -> None:
+    shop, _ = client([lambda _: httpx.Response(200, json={"offer": "x", "action": 1})])
+    with pytest.raises(ServiceError, match=r"call recommend_action.*was used up") as refused:
+        shop.recommend(np.ones((2, 2)))
+    assert refused.value.code == "other-learner"
+
+
 def test_an_answer_that_was_taken_though_its_outcome_was_lost_is_no_error() -> None:
     shop, _ = client([lost, refusal(409, "answered-offer")])
     shop.observe("x", 1)

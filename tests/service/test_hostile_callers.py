@@ -49,7 +49,7 @@ def test_a_value_that_would_be_taken_for_another_is_named(
     [
         ("max_items = 2", "max_items = 5", "max_items = 5: must be at most 4"),
         ("first_batch = 10", "first_batch = 41", "first_batch = 41: must lie in 1..40"),
-        ("first_batch = 10", "growth = 1e308", "too large or too small to compute with"),
+        ("first_batch = 10", "growth = 0.5", "growth = 0.5: must be > 1"),
     ],
 )
 def test_what_the_learner_refuses_is_said_before_anything_is_begun(

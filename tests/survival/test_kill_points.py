@@ -25,11 +25,13 @@ def killed(subject: str, name: str, at: int, fault: str, *, how: str = "kill") -
 
 
 PLANTED = {
-    killed("OnePassNewtonMNL", "before append (retire)", 3, "receipt_lets_go_early"): "unpaid",
+    killed(
+        "OnePassNewtonMNL, people twice", "before append (retire)", 3, "receipt_lets_go_early"
+    ): "unpaid",
     killed("DPTOFW plain", "a value left", 4, "ledger_tells_durable_before_commit"): "unpaid",
     killed("DPMNL", "a value left", 4, "ledger_never_syncs", how="power"): "unpaid",
     killed(
-        "OnePassNewtonMNL", "a value left", 4, "learner_forgets_the_last_release"
+        "OnePassNewtonMNL, people twice", "a value left", 4, "learner_forgets_the_last_release"
     ): "go on with the versions of privlearn and NumPy that the run was begun with",
     killed(
         "DPMNL", "before append (publish)", 5, "account_gives_users_again"

@@ -123,7 +123,7 @@ def test_a_learner_of_logged_rows_has_the_numbers_of_its_ledger(name: str, tmp_p
     assert later == gone_on(second, make)
 
 
-SERVED = ("newton", "newton correlated", "dpmnl", "hdb", "hdb noisy max", "least squares")
+SERVED = ("newton", "glm", "glm per action", "dpmnl", "hdb", "hdb noisy max", "least squares")
 
 
 @pytest.mark.parametrize("name", SERVED)

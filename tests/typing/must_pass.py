@@ -6,10 +6,10 @@ import numpy as np
 from numpy.random import Generator
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.checking.asserts import assert_budget, assert_private
-from privlearn.checking.evidence import Evidence
-from privlearn.checking.laws.check import check_mechanism
+from privlearn.checking import check_mechanism
+from privlearn.checking.budgets import assert_budget
 from privlearn.checking.pytest_plugin import AccountantFactory
+from privlearn.checking.reports import CheckReport
 from privlearn.contract.billboard import Billboard
 from privlearn.contract.protocols import Accountant, Mechanism
 from privlearn.contract.receipts import Released
@@ -63,16 +63,16 @@ def noisy_by_name(data: Array, *, rng: Generator) -> Array:
     return data + rng.laplace(size=data.shape)
 
 
-def checked() -> tuple[float, str]:
-    assert_private(noisy, PureDP(1), neighbours=([0.0], [1.0]))
-    assert_private(noisy, GaussianLoss(1), neighbours=[([0.0], [1.0]), ([1.0], [1.0, 2.0])])
-    assert_private(noisy_by_name, ApproxDP(1, 1e-6), neighbours=(np.zeros(2), np.ones(2)))
-    assert_private(lambda data: data, PureDP(1), neighbours=(0, 1), distinguisher=float)
+def checked() -> tuple[str, str]:
+    check_mechanism(noisy, PureDP(1), neighbours=([0.0], [1.0]))
+    check_mechanism(noisy, GaussianLoss(1), neighbours=[([0.0], [1.0]), ([1.0], [1.0, 2.0])])
+    check_mechanism(noisy_by_name, ApproxDP(1, 1e-6), neighbours=(np.zeros(2), np.ones(2)))
+    check_mechanism(lambda data: data, PureDP(1), neighbours=(0, 1))
     total = NoisySum.calibrated(Ball(1.0, 2), ZCDP(1))
-    found: Evidence = assert_private(total, neighbours=(np.zeros((1, 2)), np.ones((1, 2))))
-    assert_private(PrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), horizon=3), ZCDP("0.5"))
+    found: CheckReport = check_mechanism(total, neighbours=(np.zeros((1, 2)), np.ones((1, 2))))
+    check_mechanism(PrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), horizon=3), ZCDP("0.5"))
     assert check_mechanism(total).passed
-    return found.bound, assert_budget(lambda accountant: None, at_most=ZCDP(1)).used
+    return found.verdict, assert_budget(lambda accountant: None, at_most=ZCDP(1)).subject
 
 
 def in_a_test(privacy_accountant: AccountantFactory) -> Token[ZCDP]:

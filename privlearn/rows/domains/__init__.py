@@ -14,6 +14,7 @@ from privlearn.rows.domains.base import (
     Domain,
     IntegerDomain,
     accepted_by,
+    encoded,
     fitting_grid,
     has_integers,
     largest_number,
@@ -22,6 +23,7 @@ from privlearn.rows.domains.boxes import Box
 from privlearn.rows.domains.categories import Categories
 from privlearn.rows.domains.clipping import Bound
 from privlearn.rows.domains.counted import Counted
+from privlearn.rows.domains.gradients import GradientHessian
 from privlearn.rows.domains.matrices import Layout, PSDTrace
 from privlearn.rows.domains.norms import Array, Norm, exponent_of
 from privlearn.rows.domains.one_of import OneOf
@@ -37,6 +39,7 @@ __all__ = [
     "Categories",
     "Counted",
     "Domain",
+    "GradientHessian",
     "IntegerDomain",
     "Layout",
     "Norm",
@@ -45,6 +48,7 @@ __all__ = [
     "PSDTrace",
     "accepted_by",
     "domain_from_dict",
+    "encoded",
     "exponent_of",
     "fitting_grid",
     "has_integers",
@@ -52,5 +56,5 @@ __all__ = [
     "largest_number",
 ]
 
-for _kind in (Ball, Box, Categories, Counted, OneOf, PSDTrace):
+for _kind in (Ball, Box, Categories, Counted, GradientHessian, OneOf, PSDTrace):
     explained(_kind)

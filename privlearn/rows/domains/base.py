@@ -100,6 +100,14 @@ def largest_of_null(domain: Domain[Any]) -> float:
     return float(np.abs(domain.null()).max(initial=0.0))
 
 
+def encoded(domain: Domain[Any], quantity: Array) -> Array:
+    """The vector that `decode` gave this shape, flat; of other domains or shapes, the numbers."""
+    if not isinstance(domain, ShippedDomain):
+        return np.ravel(quantity)
+    known = quantity.shape == domain.decode(np.zeros(domain.size)).shape
+    return domain.encode(quantity) if known else np.ravel(quantity)
+
+
 def fitting_grid(domain: IntegerDomain[Any], scale: float) -> Grid:
     """The finest grid for noise of this scale on which a contribution fits.
 
@@ -142,6 +150,10 @@ class ShippedDomain(Checked, ABC):
 
     def decode(self, total: Array) -> Array:
         return total
+
+    def encode(self, quantity: Array) -> Array:
+        """The vector, shape (size,), that `decode` gave this shape: what the noise is added to."""
+        return np.reshape(quantity, self.size)
 
     def diameter(self, norm: Norm = "l2") -> float:
         """Largest distance between two members."""

@@ -103,6 +103,9 @@ class Counted(ShippedDomain):
         """(Σx, number of records), shape (..., size)."""
         return np.concatenate([total[..., :-1], total[..., -1:] / self._unit], axis=-1)
 
+    def encode(self, quantity: Array) -> Array:
+        return np.append(quantity[:-1], quantity[-1] * self._unit)
+
     def mean(self, released: Array) -> Array:
         """The mean of the records that are there, from a released (Σx, number).
 

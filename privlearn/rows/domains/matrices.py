@@ -36,7 +36,7 @@ Layout = Literal["svec", "triangle"]
 
 
 @lru_cache(maxsize=32)
-def _upper(dim: int, layout: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
+def svec_places(dim: int, layout: Layout) -> tuple[NDArray[np.intp], NDArray[np.intp], Array]:
     """Row and column of each coordinate, and its weight (in svec, √2 off the diagonal)."""
     rows, columns = np.triu_indices(dim)
     return rows, columns, np.where((rows == columns) | (layout == "triangle"), 1.0, math.sqrt(2))
@@ -83,7 +83,7 @@ class PSDTrace(ShippedDomain):
                 factors.reshape(len(factors), factors.shape[1] * self.dim), 2.0
             )
             scaled = to_radius(flat, norms, math.sqrt(self.trace)).reshape(factors.shape)
-            rows, columns, weights = _upper(self.dim, self.layout)
+            rows, columns, weights = svec_places(self.dim, self.layout)
             matrices = np.matmul(scaled.transpose(0, 2, 1), scaled)
             return cast(Array, matrices[:, rows, columns] * weights)
 
@@ -103,7 +103,7 @@ class PSDTrace(ShippedDomain):
         step = grid.step
         limit = _certain_trace(trace, step, terms)
         aim = math.sqrt(limit) * shrunk(terms)
-        rows, columns, weights = _upper(self.dim, self.layout)
+        rows, columns, weights = svec_places(self.dim, self.layout)
         in_steps = weights / step
         flat = factors.reshape(len(factors), terms)
         steps = np.empty((len(factors), self.size), dtype=np.int64)
@@ -144,12 +144,16 @@ class PSDTrace(ShippedDomain):
 
     def decode(self, total: Array) -> Array:
         """Turns svec vectors, shape (..., size), into symmetric matrices (..., dim, dim)."""
-        rows, columns, weights = _upper(self.dim, self.layout)
+        rows, columns, weights = svec_places(self.dim, self.layout)
         matrix = np.zeros((*np.shape(total)[:-1], self.dim, self.dim))
         values = np.asarray(total) / weights
         matrix[..., rows, columns] = values
         matrix[..., columns, rows] = values
         return matrix
+
+    def encode(self, quantity: Array) -> Array:
+        rows, columns, weights = svec_places(self.dim, self.layout)
+        return np.asarray(quantity[rows, columns] * weights)
 
     def to_dict(self) -> dict[str, Any]:
         form = {} if self.layout == "svec" else {"layout": self.layout}

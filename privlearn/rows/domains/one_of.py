@@ -123,6 +123,10 @@ class OneOf(ShippedDomain, Generic[X]):
         apart = np.reshape(total, (*np.shape(total)[:-1], self.arms, self.inner.size))
         return self.inner.decode(apart)
 
+    def encode(self, quantity: Array) -> Array:
+        inner = cast("ShippedDomain", self.inner)
+        return np.concatenate([inner.encode(arm) for arm in quantity])
+
     def to_dict(self) -> dict[str, Any]:
         return {"kind": self.kind, "arms": self.arms, "inner": self.inner.to_dict()}
 

@@ -15,7 +15,7 @@ from privlearn_studies.simulated import local_bandit as local
 
 runner = CliRunner()
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
+pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.calibration]
 ENDINGS = ("jsonl", "json", "md", "png")
 T = 120
 
@@ -140,6 +140,7 @@ def test_runs_of_other_settings_are_refused(figure: Path) -> None:
     assert contents(figure, "fig5.1") == before
 
 
+@pytest.mark.calibration
 @pytest.mark.usefixtures("full_pictures")
 def test_auto_loans_from_a_file_of_ones_own_and_several_targets(
     figure: Path, file: Path, tmp_path: Path

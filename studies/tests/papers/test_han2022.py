@@ -22,7 +22,7 @@ from privlearn_studies.simulated.regression import linear_stream
 
 runner = CliRunner()
 
-pytestmark = pytest.mark.usefixtures("quick_pictures")
+pytestmark = [pytest.mark.usefixtures("quick_pictures"), pytest.mark.calibration]
 ENDINGS = ("jsonl", "json", "md", "png")
 
 # Streams -------------------------------------------------------------------------------------

@@ -14,8 +14,8 @@ import pytest
 from scipy.optimize import minimize
 
 from privlearn.accountants import CentralAccountant
-from privlearn.checking import assert_noninterference
 from privlearn.checking.exact.check import white_box
+from privlearn.checking.replay.check import assert_noninterference
 from privlearn.errors import (
     CurrencyError,
     HorizonError,

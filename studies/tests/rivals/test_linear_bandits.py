@@ -12,7 +12,7 @@ from rewarding_users import RewardingCrowd
 from sklearn.linear_model import Lasso
 
 from privlearn.accountants import JointAccountant
-from privlearn.checking import assert_noninterference
+from privlearn.checking.replay.check import assert_noninterference
 from privlearn.checking.replay.populations import generated_pairs
 from privlearn.checking.replay.protocols import pulled
 from privlearn.errors import CurrencyError

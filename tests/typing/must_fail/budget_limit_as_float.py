@@ -1,8 +1,8 @@
-# expect: call-overload
+# expect: Argument "at_most" to "assert_budget" has incompatible type "float"
 """A number is no budget."""
 
 from privlearn.accountants import CentralAccountant
-from privlearn.checking.asserts import assert_budget
+from privlearn.checking.budgets import assert_budget
 from privlearn.losses.budgets import ZCDP
 
 

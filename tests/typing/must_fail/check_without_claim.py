@@ -3,11 +3,11 @@
 
 from numpy.random import Generator
 
-from privlearn.checking.asserts import assert_private
+from privlearn.checking import check_mechanism
 
 
 def noisy(data: list[float], rng: Generator) -> float:
     return sum(data) + float(rng.laplace())
 
 
-assert_private(noisy, neighbours=([0.0], [1.0]))
+check_mechanism(noisy, neighbours=([0.0], [1.0]))

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from privlearn.checking.asserts import assert_private
+from privlearn.checking import check_mechanism
 
 
 class Unpriced:
@@ -11,4 +11,4 @@ class Unpriced:
         return None
 
 
-assert_private(Unpriced())
+check_mechanism(Unpriced())

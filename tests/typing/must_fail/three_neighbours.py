@@ -3,7 +3,7 @@
 
 from numpy.random import Generator
 
-from privlearn.checking.asserts import assert_private
+from privlearn.checking import check_mechanism
 from privlearn.losses.budgets import PureDP
 
 
@@ -11,4 +11,4 @@ def noisy(data: list[float], rng: Generator) -> float:
     return sum(data) + float(rng.laplace())
 
 
-assert_private(noisy, PureDP(1), neighbours=([0.0], [1.0], [2.0]))
+check_mechanism(noisy, PureDP(1), neighbours=([0.0], [1.0], [2.0]))

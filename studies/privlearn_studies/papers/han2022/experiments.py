@@ -11,7 +11,6 @@ import numpy as np
 
 from privlearn.accountants import JointAccountant
 from privlearn.learners.hdb import DPHDB
-from privlearn.learners.hdb_epochs import GaussianEpochs
 from privlearn.learners.least_squares import PrivateLeastSquares
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
 from privlearn.losses.conversion import gaussian_mu_squared, zcdp_rho
@@ -148,7 +147,7 @@ def _pull(cell: Han2022Cell, seed: int) -> Han2022Result:
             bare = RandomArms(n_arms=BANDIT_ARMS, random_state=seed)
         return _scored(market.serve(bare), None)
     makers: dict[str, Callable[[], Any]] = {
-        HDB: lambda: DPHDB(**size, method=GaussianEpochs(moments=0.0)),
+        HDB: lambda: DPHDB(**size),
         HDB_CHOICES: lambda: DPHDB(**size, method=NoisyMaxEpochs()),
         UCB: lambda: DPUCB(**size),
         LEAST_SQUARES: lambda: PrivateLeastSquares(**size),
