@@ -2,11 +2,10 @@
 
     OMP_NUM_THREADS=1 PYTHONPATH=tests/helpers python benchmarks/checking.py
 
-Power: the share of runs that refute the claim, and, for sequential checks, the median number of
-pairs.  Directions of the shift are drawn anew in every run.  Alarms: the share of correct
-mechanisms, exactly at their claim, that are accused at confidence 0.95; the binomial 99.9% band
-around 5% is printed beside it.  Own time: CPU seconds of a check less those of drawing as many
-outputs, median.
+Power: the share of runs that refute the claim.  Directions of the shift are drawn anew in every
+run.  Alarms: the share of correct mechanisms, exactly at their claim, that are accused at
+confidence 0.95; the binomial 99.9% band around 5% is printed beside it.  Own time: CPU seconds of
+a check less those of drawing as many outputs, median.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from scipy.stats import binom
 
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.replay.shipped_learners import LEARNER_CASES, replay_pairs
+from privlearn.checking.replay.learners import check_learner
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.suite import shipped_mechanisms
+from privlearn.checking.suite import shipped_learners, shipped_mechanisms
 from privlearn.checking.targets import Claimable
 from privlearn.errors import CheckError
 from privlearn.losses import LaplaceLoss
@@ -96,15 +95,7 @@ def power(quick: bool) -> Table:
         most: dict[str, Any] = {"samples": 75_000}
         tasks += [
             (f"half of σ, d={d}", half, d, many, {"samples": 300}, "95% in 300"),
-            (f"ρ 10% too small, d={d}", ten, d, few // 4, most, "75,000"),
-            (
-                f"the same, sequential, d={d}",
-                ten,
-                d,
-                few,
-                most | {"sequential": True},
-                "median of 12,000 (6,000 pairs)",
-            ),
+            (f"ρ 10% too small, d={d}", ten, d, few, most, "75,000"),
         ]
     for name, std in (("log T forgotten", 1.0), ("half the noise", honest / 2)):
         draw = tree_stream(std, length)
@@ -155,16 +146,11 @@ def accused(control: int, options: dict[str, Any], run: int) -> bool:
 def alarms(jobs: int, runs: int) -> Table:
     rows = []
     for i, (name, *_) in enumerate(CONTROLS):
-        for check, n, options in (
-            ("fixed, 400 samples", runs, {"samples": 400}),
-            ("sequential, up to 800", runs // 4, {"samples": 800, "sequential": True}),
-        ):
-            low, high = (float(binom.ppf(x, n, 0.05)) / n for x in (0.0005, 0.9995))
-            share = np.mean(in_parallel(accused, ((i, options, run) for run in range(n)), jobs))
-            rows.append([name, check, str(n), f"{share:.2%}", f"{low:.2%} to {high:.2%}"])
-    return Table(
-        "Alarms on correct mechanisms", ("control", "check", "runs", "accused", "99.9% band"), rows
-    )
+        low, high = (float(binom.ppf(x, runs, 0.05)) / runs for x in (0.0005, 0.9995))
+        options = {"samples": 400}
+        share = np.mean(in_parallel(accused, ((i, options, run) for run in range(runs)), jobs))
+        rows.append([name, str(runs), f"{share:.2%}", f"{low:.2%} to {high:.2%}"])
+    return Table("Alarms on correct mechanisms", ("control", "runs", "accused", "99.9% band"), rows)
 
 
 def unaided_run(name: str, broken: bool, samples: int, run: int) -> bool:
@@ -225,11 +211,11 @@ def exact() -> Table:
 def replays(quick: bool) -> Table:
     rows = []
     n = 20 if quick else 50
-    for way in LEARNER_CASES:
+    for name, (learner, options) in shipped_learners().items():
         before = time.process_time()
-        replay_pairs(way, n, seed=SEED)
-        rows.append([str(way), str(n), f"{1e3 * (time.process_time() - before) / n:.2f}"])
-    return Table("Replay", ("learner", "pairs", "CPU ms per pair"), rows)
+        check_learner(learner, pairs=n, seed=SEED, **options)
+        rows.append([name, str(n), f"{time.process_time() - before:.2f}"])
+    return Table("Replay", ("learner", "pairs", "CPU s"), rows)
 
 
 def main() -> None:

@@ -1,9 +1,8 @@
 """Checks that a guarantee is earned: each can fail, and says what it cannot conclude.
 
-Four ways, usable singly or together: the exact divergence of a mechanism (`white_box`), lower
-bounds from samples of anything (`black_box`, `assert_private`), record / freeze / replay of
-learners (`assert_noninterference`), and types.  `check_mechanism` runs all that applies to a
-mechanism.  `assert_survives` ends a learner at many points, and resumes it.
+One entry point a kind of thing: `check_mechanism` (mechanisms, and functions of data: exact loss,
+samples, laws), `check_learner` (record, freeze and replay), `check_training`, `check_loss` and
+`assert_budget`.  `assert_survives` ends a learner at many points, and resumes it.
 """
 
 import lazy_loader

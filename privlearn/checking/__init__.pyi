@@ -1,49 +1,43 @@
-from .asserts import assert_budget, assert_private
+from .budgets import assert_budget
 from .evidence import Evidence
-from .exact.check import ExactResult, check_loss, white_box
-from .laws.check import check_mechanism, mechanism_checks
+from .exact.check import ExactResult
+from .exact.loss_curves import check_loss
+from .laws.check import check_mechanism
 from .laws.domains import check_domain
 from .laws.row_maps import check_row_local
-from .leased import UnderLease
-from .replay.check import Replay, assert_noninterference, assert_pipeline_noninterference
-from .replay.interleavings import Tardy, assert_answers_in_any_order, offered
-from .replay.learners import LearnerReport, check_learner
-from .replay.populations import Person, generated_pairs, returning_pair
-from .replay.protocols import AssortmentLearner, InteractionProtocol, User, serve_people
-from .sampling.check import black_box
+from .replay.check import Replay
+from .replay.interleavings import Tardy, offered
+from .replay.learners import check_learner
+from .replay.populations import Person, generated_pairs
+from .replay.protocols import InteractionProtocol, User
+from .reports import Axis, CheckReport, Coverage, Finding
 from .survival import Survival, assert_survives
 from .targets import SamplingTarget, sampling_target
+from .training import check_training
 
 __all__ = [
-    "AssortmentLearner",
+    "Axis",
+    "CheckReport",
+    "Coverage",
     "Evidence",
     "ExactResult",
+    "Finding",
     "InteractionProtocol",
-    "LearnerReport",
     "Person",
     "Replay",
     "SamplingTarget",
     "Survival",
     "Tardy",
-    "UnderLease",
     "User",
-    "assert_answers_in_any_order",
     "assert_budget",
-    "assert_noninterference",
-    "assert_pipeline_noninterference",
-    "assert_private",
     "assert_survives",
-    "black_box",
     "check_domain",
     "check_learner",
     "check_loss",
     "check_mechanism",
     "check_row_local",
+    "check_training",
     "generated_pairs",
-    "mechanism_checks",
     "offered",
-    "returning_pair",
     "sampling_target",
-    "serve_people",
-    "white_box",
 ]

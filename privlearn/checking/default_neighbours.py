@@ -2,44 +2,41 @@
 
 The worst neighbours of a third-party mechanism are unknown.  What is tried here are records that
 differ in every way that a fault was seen to need (all entries at once, one against the others, half
-against half, only one, something against the null record, half of something), each by itself,
-beside few and beside many others, and where the others bring a decision to its boundary.  A check
-chooses among them on outputs of their own (`black_box`), so that more pairs cost power, but no
-confidence.
+against half, only one, something against the null record, half of something), each by itself, and
+beside few and many others.  A check chooses among them on outputs of their own (`black_box`), so
+that more pairs cost power, but no confidence.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable
-from functools import partial
-from itertools import combinations, pairwise
+from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
-from privlearn.checking.neighbours import extreme_records
+from privlearn.checking.exact.visit_patterns import Patterns, VisitRule
+from privlearn.checking.neighbours import extreme_records, rows_about, worst_pairs
 from privlearn.checking.stream_runs import accepted_users, declared_users, fixed_users, released_by
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
+from privlearn.losses import Loss, VisitsLoss
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Ball, Box, Domain
 from privlearn.values.adjacency import Adjacency
+from privlearn.values.participation import Participation
 from privlearn.values.records import blanked, each_leaf, join, leaves, length, record_at
 
 DataPair = tuple[Any, Any]  # Two data sets, or two records as blocks of one
 
 FEW = 5  # Other records, all on one side of a sum
 MANY = 12  # Other records, half of them on either side
-PATH = 128  # Users of which one after the other changes sides, to find where a decision turns
-STRIDE = 8  # So many change sides at a time at first
 LONGEST = 256  # Rows of a stream that are drawn at most, and as many where it states no horizon
+_NO_END, _ENDLESS = 2**20, 32  # A horizon that is only there to end it, and rows drawn of it
 _ALONE = 13
-_SEEDS = (1, 2, 3)
-_LEAP = 1.5
-"""A step along the path counts as a leap if it is so many times as long as the median one."""
+_MOST_GIVEN = 16  # Given data sets, and records of each, of which others are made
 
 
 def default_pairs(
@@ -60,14 +57,14 @@ def default_pairs(
         records = informative_records(spend.domain, seed=seed)
     pairs = record_pairs(spend.domain, records, adjacency)
     if not hasattr(mechanism, "release"):
-        return _in_streams(pairs, stream_rows(mechanism, adjacency) - 1, adjacency)
+        rows = stream_rows(mechanism, adjacency)
+        rule = rule_of(mechanism, mechanism.loss(), spend)
+        visits = [] if rule is None else _of_persons(pairs, rows, rule)
+        return [*visits, *_in_streams(pairs, rows - 1, adjacency)]
     alone = [] if adjacency is Adjacency.ADD_REMOVE else pairs  # an empty block has no form
     first = pairs[0]
     if spend.arithmetic != "own":  # others play no part in what the receipt, or each user, computes
         return [*alone, *(_beside(pair, first[0], 1) for pair in pairs[: 1 if alone else None])]
-    turns: list[DataPair] = []
-    if adjacency is Adjacency.REPLACE_ONE:
-        turns = [turn for way in pairs[:2] for turn in turning_pairs(mechanism, way, adjacency)]
     # others who do not count may leave a mechanism that counts, or averages, with one record
     nobody = _null_record(record_at(records, slice(0, 1)))
     far, other = first, pairs[min(1, len(pairs) - 1)]
@@ -83,7 +80,7 @@ def default_pairs(
         _amid(other, far),
         _beside(far, far[0], FEW),
     ]
-    return [*alone[:4], *turns, *crowded[:5], *alone[4:], *crowded[5:]]
+    return [*alone[:4], *crowded[:5], *alone[4:], *crowded[5:]]
 
 
 def spend_of(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> Spend:
@@ -102,6 +99,45 @@ def stated_spend(mechanism: Any, adjacency: Adjacency) -> Spend | None:
     return stub.last_spend
 
 
+def visits_of(loss: Any) -> tuple[int, int] | None:
+    """The most visits of a person that a loss is about, and how far apart; None: of one row.
+
+    Of a loss of several parts, if all of them are about visits.
+    """
+    if isinstance(loss, VisitsLoss):
+        return loss.most, loss.apart
+    inner = loss.inner() if isinstance(loss, Loss) else ()
+    rules = [visits_of(part) for part, _ in inner]
+    found = [rule for rule in rules if rule is not None]
+    if not found or len(found) < len(rules):
+        return None
+    return min(most for most, _ in found), max(apart for _, apart in found)
+
+
+def participation_of(mechanism: Any, spend: Spend) -> Participation | None:
+    """The rule that a mechanism, or what it spends, states."""
+    found = getattr(mechanism, "participation", None) or spend.parameters.get("participation")
+    found = Participation.from_dict(found) if isinstance(found, dict) else found
+    return found if isinstance(found, Participation) else None
+
+
+def rule_of(mechanism: Any, loss: Any, spend: Spend) -> VisitRule | None:
+    """Which visits of one person a loss is about; None: of one row.
+
+    Raises:
+        CheckError: the rule counts within batches, and the mechanism has no ``sizes`` of any.
+    """
+    visits = visits_of(loss)
+    if visits is None:
+        return None
+    stated, sizes = participation_of(mechanism, spend), getattr(mechanism, "sizes", None)
+    if stated is None or stated.in_a_batch is None:
+        return VisitRule(*visits)
+    if not isinstance(sizes, tuple):
+        raise CheckError(f"{stated}: counts within batches, and it has no sizes of its own")
+    return VisitRule(*visits, stated.in_a_batch, tuple(np.cumsum(sizes).tolist()))
+
+
 def run_once(mechanism: Any, rows: Rows[Any], stub: StubAccountant) -> Any:
     """One output of a mechanism or of a whole stream on sealed rows."""
     return released_by(mechanism, rows, stub.issue(rows.users))[1]
@@ -118,6 +154,75 @@ def informative_records(domain: Domain[Any], *, seed: int = 0) -> Any:
     else:
         far = (domain.low + domain.high) / 2 + far * (domain.high - domain.low) / 2
     return np.concatenate([far, np.full((1, domain.size), np.nan)])
+
+
+def record_pool(
+    domain: Domain[Any], numbers: Sequence[float], given: Sequence[DataPair] = (), *, within: bool
+) -> tuple[Any, int]:
+    """Records to make data sets of, as one block: the first two far apart, the last one null.
+
+    Args:
+        domain: whose extreme records are taken, if it came with this package.
+        numbers: that records are to hold.
+        given: data sets whose records are to be among them.
+        within: whether these say which records may be exchanged for each other: the first two that
+            differ, and what lies between these.
+
+    Returns:
+        The records, and how many of them, at the head, may be exchanged for each other.
+
+    Raises:
+        CheckError: nothing is known of its records.
+    """
+    parts = [part for pair in given[:_MOST_GIVEN] for part in _given_records(*pair)]
+    if not within:
+        try:
+            one, two = worst_pairs(domain)[0]
+            parts += [one, two, informative_records(domain), extreme_records(domain)]
+            parts += [0.5 * _clipped(domain, one)] if isinstance(domain, Ball | Box) else []
+        except CheckError:
+            if not given:
+                raise
+    row = record_at(parts[0], slice(0, 1))
+    about, nobody = [record for _, record in rows_about(row, numbers)], _null_record(row)
+    if within:
+        sides = join(parts)
+        about = [record for record in about if _between(record, sides)]
+        ends = join([record_at(sides, slice(0, 2)), *about])
+        return join([ends, record_at(sides, slice(2, None)), nobody]), length(ends)
+    pool = join([*parts, *about])
+    if type(domain).__module__.startswith("privlearn."):  # another may tell what comes out alike
+        seen = dict[bytes, int]()
+        for k, contribution in enumerate(_clipped(domain, pool)):
+            seen.setdefault(contribution.tobytes(), k)
+        if seen.get(null := _clipped(domain, nobody)[0].tobytes(), 0) > 1:
+            seen.pop(null)
+        pool = record_at(pool, np.array([*seen.values()], dtype=int))
+    return join([pool, nobody]), length(pool) + 1
+
+
+def _given_records(first: Any, second: Any) -> list[Any]:
+    """Of two data sets, those that differ first."""
+    if not (length(first) and length(second)):
+        return [block for block in (first, second) if length(block)]
+    n = min(length(first), length(second))
+    differ = np.zeros(n, dtype=bool)
+    for x, y in zip(leaves(first), leaves(second), strict=True):
+        same = np.equal(x[:n], y[:n]) | (np.not_equal(x[:n], x[:n]) & np.not_equal(y[:n], y[:n]))
+        differ |= ~same.reshape(n, -1).all(axis=1)
+    order = np.argsort(~differ, kind="stable")
+    sides = [record_at(block, order[:1]) for block in (first, second)]
+    both = join([first, second])
+    return [*sides, record_at(both, np.arange(length(both))[:_MOST_GIVEN])]
+
+
+def _between(record: Any, sides: Any) -> bool:
+    """Whether all numbers of a record lie between those of the first two of a block."""
+    return all(
+        bool(((leaf >= side[:2].min(axis=0)) & (leaf <= side[:2].max(axis=0))).all())
+        for leaf, side in zip(leaves(record), leaves(sides), strict=True)
+        if leaf.dtype.kind in "fiu"
+    )
 
 
 def _sign_patterns(size: int, rng: np.random.Generator) -> Array:
@@ -232,77 +337,6 @@ def _joined(*blocks: Any) -> Any:
     return join([block for block in blocks if length(block)] or [blocks[0]])
 
 
-def turning_pairs(mechanism: Any, sides: DataPair, adjacency: Adjacency) -> list[DataPair]:
-    """Neighbours between which the output leaps as users change sides, one after the other.
-
-    With the noise held fixed the output of a sum moves by equal steps; that of a decision moves at
-    once.  The leap is looked for in strides, and then within the stride in halves; and among few
-    users, where both sides are near to what they have to reach.
-    """
-    both = join(list(sides))
-    turns: list[DataPair] = []
-    for n in (PATH, STRIDE):  # among few, and where a mechanism does not take so many
-        try:
-            leaps = [
-                _leap(partial(_run, mechanism, both, n, seed, adjacency), n) for seed in _SEEDS
-            ]
-        except _Refused:
-            continue
-        result = Counter(m for m in leaps if m is not None)
-        if turns:  # one more, where it is no accident of the noise
-            agreed = [m for m, times in result.most_common(1) if 2 * times > len(_SEEDS)]
-        else:
-            agreed = list(result)
-        turns += [(_blocks(both, m + 1, n), _blocks(both, m, n)) for m in agreed]
-    return turns
-
-
-class _Refused(Exception):
-    """The mechanism does not run on so many users."""
-
-
-def _blocks(both: Any, m: int, n: int) -> Any:
-    return record_at(both, (np.arange(n) >= m).astype(int))
-
-
-def _run(mechanism: Any, both: Any, n: int, seed: int, adjacency: Adjacency, m: int) -> Any:
-    rows: Rows[Any] = Rows.seal(_blocks(both, m, n), users=range(n))
-    try:
-        return run_once(mechanism, rows, StubAccountant(seed, adjacency))
-    except Exception as error:
-        raise _Refused from error
-
-
-def _leap(output: Callable[[int], Any], n: int) -> int | None:
-    """m such that the output leaps from m users on the first side to m + 1; None if nowhere."""
-    marks = list(range(0, n + 1, STRIDE if n > STRIDE else 1))
-    outputs = {m: output(m) for m in marks}
-    steps = [distance(outputs[a], outputs[b]) / (b - a) for a, b in pairwise(marks)]
-    k = int(np.argmax(steps))
-    if not steps[k] > _LEAP * float(np.median(steps)):
-        return None
-    low, high = marks[k], marks[k + 1]
-    while high - low > 1:
-        middle = (low + high) // 2
-        outputs[middle] = output(middle)
-        left = distance(outputs[low], outputs[middle]) / (middle - low)
-        right = distance(outputs[middle], outputs[high]) / (high - middle)
-        low, high = (low, middle) if left >= right else (middle, high)
-    return low
-
-
-def distance(first: Any, second: Any) -> float:
-    """Between two outputs: of numbers the largest difference; of anything else, whether it is."""
-    x, y = np.asarray(first), np.asarray(second)
-    if x.shape != y.shape or x.dtype.kind != "f" or y.dtype.kind != "f":
-        return 0.0 if x.shape == y.shape and np.array_equal(x, y) else 1.0
-    with np.errstate(all="ignore"):
-        apart = np.abs(x - y)
-    if not np.isfinite(apart).all():
-        return 0.0 if np.array_equal(x, y, equal_nan=True) else 1e300
-    return float(apart.max(initial=0.0))
-
-
 def stream_rows(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> int:
     """The rows of a stream that are worth drawing: its horizon, if that is not too long.
 
@@ -311,7 +345,7 @@ def stream_rows(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) ->
     if (fixed := fixed_users(mechanism)) is not None:
         return fixed
     if (declared := declared_users(mechanism)) is not None:
-        return min(declared, LONGEST)
+        return min(declared, LONGEST if declared <= _NO_END else _ENDLESS)
     return max(accepted_users(mechanism, adjacency, LONGEST), 1)
 
 
@@ -327,3 +361,15 @@ def _in_streams(pairs: list[DataPair], behind: int, adjacency: Adjacency) -> lis
         one, two = (join([early, record, late]) for record in pairs[0])
         made.append((one, two))
     return made
+
+
+def _of_persons(pairs: list[DataPair], rows: int, rule: VisitRule) -> list[DataPair]:
+    """All visits of a person, where they count most in a running sum, beside nobody."""
+    slots = np.arange(rows)
+    sums = (rows - np.maximum.outer(slots, slots)).astype(np.float64)
+    came = np.isin(slots, Patterns(sums, slots, rule, signed=False).worst()[0]).astype(int)
+    quiet = blanked(pairs[0][0], np.ones(1, dtype=bool))
+    return [
+        (record_at(join([quiet, first]), came), record_at(join([quiet, second]), came))
+        for first, second in pairs[:2]
+    ]

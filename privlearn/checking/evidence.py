@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from privlearn.checking.full_messages import told_in_full
+from privlearn.checking.reports import Coverage
 
 __tracebackhide__ = told_in_full
 
@@ -24,11 +25,11 @@ class Evidence:
         event: what separates the two data sets best.
         p: held-out frequency of the event on the first data set.
         q: the same on the second.
-        method: how the bound was computed.
         pair: which pair of neighbours.
         seed: of the run; the same seed gives the same evidence.
         seconds: of all, the subject's own time included.
         notes: what else was seen and is not part of the bound.
+        coverage: what was tried.
     """
 
     subject: str
@@ -41,16 +42,24 @@ class Evidence:
     event: str
     p: float
     q: float
-    method: str
     pair: int
     seed: int
     seconds: float
     notes: tuple[str, ...] = ()
+    coverage: Coverage = field(default_factory=Coverage)
 
     @property
     def violated(self) -> bool:
         """Whether the bound is above the claim."""
         return self.bound > self.claimed
+
+    @property
+    def summary(self) -> str:
+        """The bound, beside the claim."""
+        return (
+            f"{self.unit} >= {self.bound:.4g} of {self.claimed:.4g} at confidence "
+            f"{self.confidence:g} ({self.samples} samples)"
+        )
 
     def __str__(self) -> str:
         verdict = "VIOLATED" if self.violated else "not refuted"
@@ -60,7 +69,7 @@ class Evidence:
         return (
             f"{self.subject}: {verdict}. Claimed {self.claim}; {self.unit} is at least "
             f"{self.bound:.4g} with confidence {self.confidence:g} "
-            f"({self.samples} samples, {self.seconds:.2f} s, {self.method})\n"
+            f"({self.samples} samples, {self.seconds:.2f} s)\n"
             f"  event: {self.event}\n"
             f"  happens with frequency {self.p:.4g} on the first data set of pair {self.pair}, "
             f"{self.q:.4g} on the second; seed {self.seed}"

@@ -1,11 +1,14 @@
-"""What surrounds a run under check: a capture of its output, and a time limit."""
+"""What surrounds a run under check: a capture of its output, a time limit, a process of its own."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import logging
+import os
+import select
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -13,7 +16,8 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from functools import wraps
 from types import FrameType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
+from unittest.mock import patch
 
 from privlearn.checking.full_messages import told_in_full
 from privlearn.errors import CheckError, InterferenceError
@@ -28,29 +32,35 @@ _active: list[OutputCapture] = []
 
 
 class OutputCapture:
-    """Records what is printed, warned of and logged, with the time on a public clock.
-
-    Loggers that do not propagate to the root logger are not captured.
-    """
+    """Records what is printed, warned of and logged, with the time on a public clock."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
-        self.captured: list[tuple[int, str, str]] = []
-        """When, what and where, in order; consecutive writes to one place are joined."""
+        self._captured: list[tuple[int, list[str], str]] = []
         self.open = True
         self._clock = clock
+
+    @property
+    def captured(self) -> list[tuple[int, str, str]]:
+        """When, what and where, in order; consecutive writes to one place are joined."""
+        return [(now, "".join(texts), where) for now, texts, where in self._captured]
 
     def record(self, text: str, where: str) -> None:
         now = self._clock()
         if not self.open or not text:
             return
-        if self.captured and self.captured[-1][::2] == (now, where):
-            text = self.captured.pop()[1] + text
-        self.captured.append((now, text, where))
+        if self._captured and self._captured[-1][::2] == (now, where):
+            self._captured[-1][1].append(text)
+        else:
+            self._captured.append((now, [text], where))
 
     @contextlib.contextmanager
     def capturing(self) -> Iterator[None]:
-        root, handler = logging.getLogger(), _Handler(self)
+        root, handle = logging.getLogger(), logging.Logger.callHandlers
         level = root.level
+
+        def logged(logger: logging.Logger, record: logging.LogRecord) -> None:
+            self.record(_told(record), "log")
+            handle(logger, record)
 
         def warned(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
             self.record(f"{category.__name__}: {message}\n", "warnings")
@@ -58,11 +68,13 @@ class OutputCapture:
         with (
             contextlib.redirect_stdout(_Stream(self, "stdout")),
             contextlib.redirect_stderr(_Stream(self, "stderr")),
+            patch.object(sys, "__stdout__", _Stream(self, "stdout")),
+            patch.object(sys, "__stderr__", _Stream(self, "stderr")),
+            patch.object(logging.Logger, "callHandlers", logged),  # also of those by themselves
             warnings.catch_warnings(),
         ):
             warnings.simplefilter("always")
             warnings.showwarning = warned
-            root.addHandler(handler)
             root.setLevel(logging.DEBUG)
             _active.append(self)
             try:
@@ -70,7 +82,6 @@ class OutputCapture:
             finally:
                 _active.remove(self)
                 root.setLevel(level)
-                root.removeHandler(handler)
 
 
 class muted:
@@ -98,14 +109,14 @@ class _Stream(io.TextIOBase):
         return True
 
 
-class _Handler(logging.Handler):
-    def __init__(self, capture: OutputCapture) -> None:
-        super().__init__()
-        self._capture = capture
+_USUAL = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 
-    def emit(self, record: logging.LogRecord) -> None:
-        text = f"{record.name} {record.levelname}: {record.getMessage()}\n"
-        self._capture.record(text, "log")
+
+def _told(record: logging.LogRecord) -> str:
+    """Its text, its error, and what else the code put into it."""
+    own = {name: value for name, value in vars(record).items() if name not in _USUAL}
+    error = f" {record.exc_info[1]!r}" if record.exc_info else ""
+    return f"{record.name} {record.levelname}: {record.getMessage()}{error}{own or ''}\n"
 
 
 class _Sink(io.TextIOBase):
@@ -114,14 +125,138 @@ class _Sink(io.TextIOBase):
 
 
 def silenced(check: Callable[P, R]) -> Callable[P, R]:
-    """Decorator of a check, while which the code under check prints to nobody."""
+    """Decorator of a check, while which the code under check prints to nobody, and ends nothing."""
 
     @wraps(check)
     def quietly(*args: P.args, **kwargs: P.kwargs) -> R:
-        with contextlib.redirect_stdout(_Sink()), contextlib.redirect_stderr(_Sink()):
+        with contextlib.redirect_stdout(_Sink()), contextlib.redirect_stderr(_Sink()), contained():
             return check(*args, **kwargs)
 
     return quietly
+
+
+class contained:
+    """While the block runs, code in it cannot end this process: `os._exit` raises SystemExit.
+
+    A copy of the process that it forks ends at once, unless it is one of `multiprocessing` or
+    `subprocess`; ``forks`` counts them.
+    """
+
+    forks = 0
+    _active = 0
+    _hooked = False
+
+    def __enter__(self) -> None:
+        if contained._active == 0:
+            contained.forks, os._exit = 0, _raise_exit
+            if not contained._hooked and hasattr(os, "register_at_fork"):
+                os.register_at_fork(after_in_parent=_count_fork, after_in_child=_end_copy)
+                contained._hooked = True
+        contained._active += 1
+
+    def __exit__(self, *_: object) -> None:
+        contained._active -= 1
+        if contained._active == 0:
+            os._exit = _EXIT
+
+
+def _raise_exit(status: int) -> NoReturn:
+    raise SystemExit(status)
+
+
+_EXIT = os._exit
+
+
+_MANAGED = frozenset({"multiprocessing.popen_fork", "subprocess", __name__})
+
+
+def _managed() -> bool:
+    """Whether the copy that is being made belongs to a library that ends it."""
+    frame = sys._getframe(2)
+    return frame.f_back is None or frame.f_globals.get("__name__") in _MANAGED
+
+
+def _count_fork() -> None:
+    if contained._active and not _managed():
+        contained.forks += 1
+
+
+def _end_copy() -> None:
+    if contained._active:
+        if not _managed():
+            _EXIT(0)
+        os._exit = _EXIT
+
+
+def _run_apart(run: Callable[[], object], told: int) -> NoReturn:
+    try:
+        contained.forks = 0
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(1, 2)
+        with contextlib.suppress(BaseException):  # found again, and told, in the first process
+            run()
+        os.write(told, b"f" if contained.forks else b"!")
+    finally:
+        _EXIT(0)
+
+
+FORKS = "makes a copy of its process (os.fork), and what that does is not seen"
+
+
+@contextlib.contextmanager
+def kept_alive(what: str) -> Iterator[None]:
+    """While the block runs, code in it neither ends this process nor copies it unseen.
+
+    Raises:
+        CheckError: it tried to.
+    """
+    with contained():
+        try:
+            yield
+        except SystemExit as error:
+            raise CheckError(f"{what} ends the process that runs it ({error!r})") from None
+        if contained.forks:
+            raise CheckError(f"{what} {FORKS}")
+
+
+_THREADED = ("torch", "jax", "tensorflow", "sklearn")
+"""Libraries whose threads may wait for ever in a copy of the process that has used them."""
+
+
+def tried_apart(run: Callable[[], object], seconds: float, what: str) -> None:
+    """Runs something once in a copy of this process, which may hang or end without harm.
+
+    That also ends what hangs in compiled code.  Nothing is tried where processes cannot be copied.
+
+    Raises:
+        CheckError: it did not end in time, or it ended the copy.
+    """
+    if sys.platform != "linux" or any(name in sys.modules for name in _THREADED):
+        return
+    mine, its = os.pipe()
+    with contained(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that this process has threads
+        pid = os.fork()
+        if pid == 0:
+            _run_apart(run, its)
+    os.close(its)
+    said = b""
+    try:
+        ended = bool(select.select([mine], [], [], seconds)[0])
+        said = os.read(mine, 1) if ended else said
+    finally:
+        os.close(mine)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        status = os.waitpid(pid, 0)[1]
+    if not ended:
+        raise CheckError(f"{what} did not end within {seconds:g} seconds")
+    if said == b"f":
+        raise CheckError(f"{what} {FORKS}")
+    if not said:
+        code = os.waitstatus_to_exitcode(status)
+        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        raise CheckError(f"{what} ends the process that runs it ({how})")
 
 
 def own_copy(data: T) -> T:

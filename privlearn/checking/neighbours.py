@@ -8,7 +8,8 @@ what the code does, not what `sensitivity` says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations, count
 from typing import Any
 
@@ -19,11 +20,22 @@ from privlearn.mechanisms import Objective
 from privlearn.mechanisms.choice_model import NO_ITEM, Answer
 from privlearn.mechanisms.linear_models import Labelled
 from privlearn.mechanisms.multinomial import Choices
-from privlearn.rows.domains import Array, Ball, Box, Categories, Counted, Domain, OneOf, PSDTrace
+from privlearn.rows.domains import (
+    Array,
+    Ball,
+    Box,
+    Categories,
+    Counted,
+    Domain,
+    GradientHessian,
+    OneOf,
+    PSDTrace,
+)
 from privlearn.values.adjacency import Adjacency
-from privlearn.values.records import each_leaf, length, record_at
+from privlearn.values.records import each_leaf, leaves, length, record_at
 
 _TOO_LARGE = 1e3  # How many times too large records are before they are clipped
+_NOT_NUMBERS = (math.nan, math.inf, -math.inf)
 _MOST = 24  # Pairs that are returned at most
 
 
@@ -40,6 +52,44 @@ def with_leaf(block: Any, number: int, new: Any) -> Any:
     """A block of records with one of its arrays, counted in field order, exchanged."""
     numbers = count()
     return each_leaf(block, lambda leaf: new if next(numbers) == number else leaf)
+
+
+def rows_about(
+    row: Any, numbers: Sequence[float], *, each: bool = True
+) -> Iterator[tuple[str, Any]]:
+    """Rows, as blocks of one, that hold some numbers, and what they hold.
+
+    Args:
+        row: whose form they have.
+        numbers: put into all entries of one of its arrays, together with what is no number.
+        each: into the last entry alone, too.
+    """
+    for number, leaf in enumerate(leaves(row)):
+        where = "" if not isinstance(row, tuple) else f" in part {number}"
+        for value in _for(leaf.dtype, numbers):
+            filled = np.full_like(leaf, value)
+            yield f"{value!r}{where}", with_leaf(row, number, filled)
+            if leaf.size > 1 and each:
+                one = np.array(leaf)
+                one.reshape(-1)[-1] = value
+                yield f"one {value!r}{where}", with_leaf(row, number, one)
+
+
+def _for(dtype: np.dtype[Any], numbers: Sequence[float]) -> list[Any]:
+    if dtype.kind == "f":
+        largest = float(np.finfo(dtype).max)
+        with np.errstate(over="ignore"):
+            made = [float(dtype.type(x)) for x in (*numbers, largest, -largest)]
+        distinct = {(x, math.copysign(1.0, x)): x for x in made if math.isfinite(x)}
+        return [*distinct.values(), *_NOT_NUMBERS]
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        whole = [int(x) for x in numbers if math.isfinite(x) and x == int(x)]
+        inside = [x for x in whole if limits.min <= x <= limits.max]
+        return list(dict.fromkeys([*inside, int(limits.min), int(limits.max)]))
+    if dtype.kind == "b":
+        return [False, True]
+    return [""] if dtype.kind == "U" else []
 
 
 def worst_pairs(
@@ -113,6 +163,8 @@ def extreme_records(domain: Domain[Any], *, seed: int = 0) -> Any:
             return np.concatenate([edge[:-1], edge[-1:] * np.nan])
         case PSDTrace():
             return _factors(domain, rng)
+        case GradientHessian():
+            return _lines(domain)
         case Counted():
             inner = extreme_records(domain.inner, seed=seed)
             return np.concatenate([inner[:-1], np.full_like(inner[-1:], np.nan)])
@@ -161,6 +213,20 @@ def _factors(domain: PSDTrace, rng: np.random.Generator) -> Array:
     block[-2, 1] = rng.standard_normal(domain.dim) if domain.dim > 1 else 0.0
     block[-1] = np.nan
     return np.asarray(block * scale)
+
+
+def _lines(domain: GradientHessian) -> Array:
+    """Records (n, 2, dim + 2): single lines along an axis and at the worst angle, two at once."""
+    x, turned = np.zeros((2, domain.dim))
+    angle = math.acos(min(0.5 / domain.weight**2, math.sqrt(0.5))) if domain.dim > 1 else 0.0
+    x[0] = 1.0
+    turned[[-1, 0]] = math.sin(angle), math.cos(angle)
+    lines = [(x, 1, 1), (x, -1, 0), (turned, -1, 1), (x, -1, 1), (turned, 1, 0), (turned, 0, 1)]
+    block = np.zeros((len(lines) + 2, 2, domain.dim + 2))
+    block[:-2, 0] = [[*features, s, h] for features, s, h in lines]
+    block[-2, 0, :-1], block[-2, 1] = [*x, -1], [*turned, 0, 1]
+    block[-1] = np.nan
+    return np.asarray(block * _TOO_LARGE)
 
 
 def _choices(domain: Choices, rng: np.random.Generator) -> Answer:

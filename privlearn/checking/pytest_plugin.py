@@ -108,7 +108,7 @@ class AccountantFactory:
             adjacency: default replace-one.
             currency: for an (ε, δ) budget, what to count in; default ZCDP.
         """
-        from privlearn.checking.asserts import in_memory
+        from privlearn.checking.budgets import in_memory
 
         noise = _next_noise(self._item, f"privacy_accountant({budget!r})")
         return in_memory(

@@ -42,16 +42,33 @@ def fixed_users(mechanism: Any) -> int | None:
     return None
 
 
-def released_by(mechanism: Any, rows: Rows[Any], token: Token[Any]) -> tuple[Any, Any]:
-    """What leaves last for a token, and the values of all that leaves for it, in one array."""
+def released_by(
+    mechanism: Any, rows: Rows[Any], token: Token[Any], each: int | None = None
+) -> tuple[Any, Any]:
+    """What leaves last for a token, and the values of all that leaves for it, in one array.
+
+    A stream takes its rows at once, or ``each`` so many at a time.
+    """
     if not is_stream(mechanism):
         released = mechanism.release(rows, token)
         return released, getattr(released, "value", released)
     with mechanism.open(token) as stream:
-        if not (has_phases(stream) or hasattr(stream, "next_end")):
-            released = stream.append(rows)
-            return released, getattr(released, "value", released)
-        return _part_by_part(mechanism, stream, rows)
+        if has_phases(stream) or hasattr(stream, "next_end"):
+            return _part_by_part(mechanism, stream, rows)
+        first, end = rows.users.start, rows.users.stop
+        starts = range(first, end, each or max(end - first, 1))
+        parts = [stream.append(rows.slice(range(at, min(at + starts.step, end)))) for at in starts]
+        values = [getattr(part, "value", part) for part in parts if part is not None]
+        if not values:  # of so few rows nothing is let out
+            return None, np.empty((0, 1))
+        return parts[-1], values[0] if len(parts) == 1 else np.concatenate(
+            [np.atleast_1d(value) for value in values]
+        )
+
+
+def in_parts(mechanism: Any) -> bool:
+    """Whether the rows of a stream come in parts that are fixed, or declared before them."""
+    return fixed_users(mechanism) is not None or hasattr(mechanism, "outputs")
 
 
 def _part_by_part(mechanism: Any, stream: Any, rows: Rows[Any]) -> tuple[Any, Any]:

@@ -8,41 +8,46 @@ claimed, what was computed exactly, and the lower bound that samples allow.
 from __future__ import annotations
 
 import importlib.util
-import math
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
-from privlearn.checking.evidence import Evidence
-from privlearn.checking.exact.check import ExactResult
-from privlearn.checking.laws.check import check_mechanism, target_of_samples
-from privlearn.checking.power import with_power
-from privlearn.checking.reduced_noise import FACTOR
-from privlearn.checking.replay.shipped_learners import (
-    LEARNER_CASES,
-    PEOPLE_CASES,
-    LearnerCase,
-    replay_pairs,
-    replay_people,
-)
-from privlearn.checking.sampling.check import black_box
+from privlearn.checking.laws.check import checked, is_mechanism
+from privlearn.checking.looks import Sampling
+from privlearn.checking.replay.learners import check_learner
+from privlearn.checking.reports import CheckReport, Finding, Verdict
 from privlearn.checking.targets import SamplingTarget
 from privlearn.errors import CheckError, InterferenceError
+from privlearn.learners import (
+    DPHDB,
+    DPMNL,
+    DPPOFW,
+    DPTOFW,
+    HeldPolicy,
+    Learner,
+    NoisySGD,
+    OnePassNewtonGLM,
+    OnePassNewtonMNL,
+    PrivateArms,
+    PrivateExperts,
+    PrivateLeastSquares,
+    PrivateTest,
+    WhitenedDescent,
+)
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms import (
     AboveThreshold,
     AnytimeBLT,
     BallReport,
     BandedBLT,
+    BatchedPrefixSum,
     BinaryTree,
     BufferedToeplitz,
     CategoryReport,
@@ -66,90 +71,19 @@ from privlearn.mechanisms import (
     ReportQuantiles,
     SimplexVertices,
 )
+from privlearn.mechanisms.constraint_sets import LpBall, Simplex
 from privlearn.mechanisms.factorization import Factorization
-from privlearn.rows.domains import Ball, Box, Counted, OneOf, PSDTrace
+from privlearn.rows.domains import Ball, Box, Counted, GradientHessian, OneOf, PSDTrace
 from privlearn.values.packages import MECHANISMS, look_up
 from privlearn.values.packages import announced as announced_names
+from privlearn.values.participation import Participation
 from privlearn.values.validate import count
-
-Conclusion = Literal["holds", "VIOLATED", "not refuted", "not done"]
-BAD: frozenset[Conclusion] = frozenset({"VIOLATED", "not done"})
 
 HORIZON = 24  # Rows of the streams that are checked
 
 LEAST_SAMPLES = 1_000  # Fewer would not do for all pairs of neighbours that are tried
 
-ENOUGH = 0.75  # Of the power of a check that is worth something
-
-PAIRS = 200  # Generated pairs of neighbours for every learner, divided among the ways of running it
-
-
-class CheckFinding(BaseModel):
-    """One line of the report.
-
-    Attributes:
-        subject: what was checked.
-        check: how.
-        result: "holds" was computed exactly or tried in full; "not refuted" is all that samples
-            can say.
-        unit: of the three numbers.
-        claimed: the promise.
-        exact: the loss on the worst neighbours, computed.
-        bound: the loss is at least this, with ``confidence``.
-        confidence: of the bound.
-        samples: outputs drawn, or pairs replayed.
-        power: estimated probability that a fault of factor 2 would have been found, for checks that
-            may have too little: of sampling, and of a window of a stream.
-        planted: the fault that it was estimated from, in words.
-        seconds: taken.
-        detail: the rest, in words.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    subject: str
-    check: str
-    result: Conclusion
-    unit: str = ""
-    claimed: float | None = None
-    exact: float | None = None
-    bound: float | None = None
-    confidence: float | None = None
-    samples: int | None = None
-    power: float | None = None
-    planted: str = ""
-    seconds: float
-    detail: str = ""
-
-    @property
-    def bad(self) -> bool:
-        return self.result in BAD
-
-    @property
-    def conclusive(self) -> bool:
-        """Whether it says something that a fault of factor 2 was not found."""
-        return self.check == "exact" or (self.power is not None and self.power >= ENOUGH)
-
-
-class CheckReport(BaseModel):
-    """All findings, subject by subject."""
-
-    model_config = ConfigDict(frozen=True)
-
-    findings: tuple[CheckFinding, ...]
-    seed: int
-    seconds: float
-
-    @property
-    def passed(self) -> bool:
-        return not any(finding.bad for finding in self.findings)
-
-    @property
-    def powerless(self) -> tuple[str, ...]:
-        """Subjects of which no check would have found a fault of factor 2."""
-        tried = dict.fromkeys(f.subject for f in self.findings if f.power is not None)
-        sure = {f.subject for f in self.findings if f.conclusive or f.bad}
-        return tuple(name for name in tried if name not in sure)
+PAIRS = 16  # Of neighbours for every learner, besides the long runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +92,7 @@ class Settings:
 
     Args:
         confidence: of each sampling bound; one in 1/(1−confidence) correct subjects is accused.
-        samples: outputs per sampling check.
+        samples: outputs per sampling check; default as in `check_mechanism`.
         seed: of samples and of simulated noise.
 
     Raises:
@@ -166,17 +100,17 @@ class Settings:
     """
 
     confidence: float = 0.999
-    samples: int = 5_000
+    samples: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         if not 0.5 < self.confidence < 1:
             raise CheckError(f"confidence = {self.confidence!r}: must lie between 0.5 and 1")
-        if self.samples < LEAST_SAMPLES:
+        if self.samples is not None and self.samples < LEAST_SAMPLES:
             raise CheckError(f"samples = {self.samples!r}: must be at least {LEAST_SAMPLES}")
 
 
-Checks = Callable[[Settings], Iterator[CheckFinding]]
+Check = Callable[[Settings], CheckReport]
 
 
 def shipped_mechanisms() -> dict[str, Callable[[], Any]]:
@@ -274,7 +208,9 @@ def _arms(rho: ZCDP) -> dict[str, Callable[[], Any]]:
     return {
         "one-of-k/gaussian-sum": partial(OneOfK.calibrated, ball, rho, arms=3),
         "one-of-k/report-noisy-max": partial(OneOfK, choice, 2),
-        "one-of-k/prefix-sum": partial(PrefixSum.calibrated, OneOf(ball, 2), rho, horizon=HORIZON),
+        "one-of-k/batched-prefix-sum": partial(
+            BatchedPrefixSum.calibrated, OneOf(GradientHessian(2, weight=1.5), 2), rho, sizes=(3, 2)
+        ),
     }
 
 
@@ -299,13 +235,74 @@ def _reports() -> dict[str, Callable[[], Any]]:
     }
 
 
-def catalogue() -> dict[str, Checks]:
+class _InTurn:
+    """A policy that names one arm after the other."""
+
+    def __init__(self) -> None:
+        self._turn = 0
+
+    def choose(self) -> int:
+        return self._turn % 2
+
+    def learn(self, arm: int, mean: float, weight: int) -> None:
+        self._turn += 1
+
+
+def _by_sign(contexts: Any) -> Any:
+    return (contexts[:, 0] > 0).astype(int)
+
+
+def shipped_learners() -> dict[str, tuple[Learner, dict[str, Any]]]:
+    """Learners of every kind, with further arguments of `check_learner`, by name."""
+    mnl = partial(DPMNL, initial_rounds=4, max_updates=2, gram_share=0.5, exploration=1.0)
+    mnl = partial(mnl, n_items=6, dim=2, max_items=3)
+    newton = OnePassNewtonMNL(n_items=6, dim=2, max_items=3, first_batch=4)
+    glm = partial(OnePassNewtonGLM, first_batch=4, longest_batch=4)
+    bandit = DPHDB(n_arms=2, dim=4, first_epoch=4)
+    arms, test = PrivateArms(2, first_phase=2), PrivateTest(reward_range=(-1, 1), random_state=1)
+    public = {"rule": Participation(most=2, pattern="public")}
+    experts = partial(PrivateExperts, 2, first_block=4)
+    rich, pure = {"budget": ZCDP(100)}, {"budget": PureDP(1)}
+    pooled = {"rule": Participation(most=2, pooled=True)}
+    return {
+        "OnePassNewtonMNL": (newton, {}),
+        "OnePassNewtonMNL/pooled": (newton, pooled),
+        "DPMNL/public-times": (mnl(trigger="public"), rich),
+        "DPMNL/by-determinant": (mnl(trigger="determinant"), rich),
+        "DPMNL/returning": (mnl(trigger="public"), {**rich, "rule": Participation(2, apart=3)}),
+        "OnePassNewtonGLM/slates": (glm(6, 2), {}),
+        "OnePassNewtonGLM/contexts": (glm(2, 4, per_action=True), rich),
+        "OnePassNewtonGLM/pooled": (glm(6, 2), pooled),
+        "DPHDB": (bandit, {}),
+        "DPHDB/returning": (bandit, {"rule": Participation(most=2)}),
+        "PrivateLeastSquares": (PrivateLeastSquares(n_arms=2, dim=4), {}),
+        "PrivateArms": (arms, pure),
+        "PrivateArms/returning": (arms, public),
+        "HeldPolicy": (HeldPolicy(_InTurn(), n_arms=2, hold=2), pure),
+        "PrivateTest": (test, {**pure, "users": 110}),
+        "PrivateExperts": (experts(), {"users": 16}),
+        "PrivateExperts/policies": (
+            experts(policies=[_by_sign, _by_sign], n_actions=2, dim=4),
+            {**pure, "users": 16},
+        ),
+        "DPTOFW": (DPTOFW(4), {}),
+        "DPTOFW/plain": (DPTOFW(4, method="plain"), {}),
+        "DPTOFW/whitened": (DPTOFW(4, method="whitened", constant=0.5), {}),
+        "DPPOFW/thresholds": (DPPOFW(LpBall(4, 1, 2.0), method="thresholds"), {}),
+        "DPPOFW/choices": (DPPOFW(LpBall(4, 1, 2.0), method="choices"), {}),
+        "DPPOFW/vertices": (DPPOFW(Simplex(4), loss="logistic"), {}),
+        "NoisySGD": (NoisySGD(4, passes=4), {}),
+        "WhitenedDescent": (WhitenedDescent(4, "squared", row_norm=1.0), {}),
+    }
+
+
+def catalogue() -> dict[str, Check]:
     """Everything that can be asked for by name."""
-    entries: dict[str, Checks] = {}
+    entries: dict[str, Check] = {}
     for name, make in shipped_mechanisms().items():
         entries[name] = partial(_made, name, make)
-    for case in (*LEARNER_CASES, *PEOPLE_CASES):
-        entries[f"learner/{case}"] = partial(replay_findings, case)
+    for name, (learner, options) in shipped_learners().items():
+        entries[f"learner/{name}"] = partial(replayed, f"learner/{name}", learner, options)
     return entries
 
 
@@ -314,7 +311,7 @@ def is_known(name: str) -> bool:
     return name == "all" or any(key == name or key.startswith(f"{name}/") for key in catalogue())
 
 
-def chosen(names: Sequence[str]) -> dict[str, Checks]:
+def chosen(names: Sequence[str]) -> dict[str, Check]:
     """The checks of a name, of all names below it (``prefix-sum``), or of ``all``.
 
     Names that are not of this package may be those of mechanisms that other packages announce.
@@ -324,10 +321,10 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
         PackageError: two packages announce it.
     """
     known = catalogue()
-    selected: dict[str, Checks] = {}
+    selected: dict[str, Check] = {}
     for name in names:
         if ".py:" in name:
-            selected[name] = partial(own_findings, name)
+            selected[name] = partial(own, name)
             continue
         if name.endswith(".py"):
             raise CheckError(f"{name}: say what in it is to be checked, {name}:NAME")
@@ -337,7 +334,7 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
             if name in ("all", key) or key.startswith(f"{name}/")
         }
         if not matching and look_up(MECHANISMS, name) is not None:
-            matching = {name: partial(announced_findings, name)}
+            matching = {name: partial(announced, name)}
         if not matching:
             groups = sorted({key.partition("/")[0] for key in known})
             close = get_close_matches(name, [*groups, *known, *announced_names(MECHANISMS)], 1)
@@ -351,198 +348,103 @@ def chosen(names: Sequence[str]) -> dict[str, Checks]:
 
 
 def run(
-    checks: Mapping[str, Checks],
+    checks: Mapping[str, Check],
     settings: Settings,
-    progress: Callable[[str], None] = lambda name: None,
+    progress: Callable[[CheckReport], None] = lambda report: None,
     *,
     jobs: int = 1,
-) -> CheckReport:
+) -> tuple[CheckReport, ...]:
     """Runs the checks; the findings do not depend on ``jobs``, but for the seconds.
 
     Args:
         checks: by name, see `chosen`.
         settings: for all of them.
-        progress: is told each name when it is done.
+        progress: is given each report when it is made.
         jobs: processes.
     """
-    began = time.perf_counter()
-    findings: list[CheckFinding] = []
-    for name, results in zip(checks, _in_order(checks, settings, jobs), strict=True):
-        progress(name)
-        findings += results
-    return CheckReport(
-        findings=tuple(findings), seed=settings.seed, seconds=time.perf_counter() - began
-    )
+    reports = []
+    for report in _in_order(checks, settings, jobs):
+        progress(report)
+        reports.append(report)
+    return tuple(reports)
 
 
-def _in_order(
-    checks: Mapping[str, Checks], settings: Settings, jobs: int
-) -> Iterator[list[CheckFinding]]:
+def _in_order(checks: Mapping[str, Check], settings: Settings, jobs: int) -> Iterator[CheckReport]:
     if count(jobs=jobs) == 1:
-        yield from (list(check(settings)) for check in checks.values())
+        yield from (check(settings) for check in checks.values())
         return
     from joblib import Parallel, delayed
 
-    tasks = (delayed(_named_findings)(name, settings) for name in checks)
+    tasks = (delayed(_of_name)(name, settings) for name in checks)
     yield from Parallel(n_jobs=jobs, return_as="generator")(tasks)
 
 
-def _named_findings(name: str, settings: Settings) -> list[CheckFinding]:
-    return list(chosen([name])[name](settings))
+def _of_name(name: str, settings: Settings) -> CheckReport:
+    return chosen([name])[name](settings)
 
 
-def _made(name: str, make: Callable[[], Any], settings: Settings) -> Iterator[CheckFinding]:
-    return mechanism_findings(name, make(), settings)
+def _made(name: str, make: Callable[[], Any], settings: Settings) -> CheckReport:
+    return mechanism_report(name, make(), settings)
 
 
-def mechanism_findings(name: str, mechanism: Any, settings: Settings) -> Iterator[CheckFinding]:
-    """All laws of a mechanism, its exact divergence and its samples among them."""
-    began = time.perf_counter()
-    options: dict[str, Any] = {
-        "samples": settings.samples,
-        "confidence": settings.confidence,
-        "seed": settings.seed,
-        "name": name,
-    }
-    report = check_mechanism(mechanism, **options, raise_error=False)
-    spent, computed = 0.0, False
-    for result in report:
-        if isinstance(result.evidence, ExactResult):
-            spent += result.evidence.seconds
-            yield (line := _of_exact(name, result.evidence))
-            computed = computed or line.conclusive
-        elif isinstance(result.evidence, Evidence):
-            line = _of_evidence(name, result.evidence)
-            if not (computed or line.bad):
-                subject = target_of_samples(mechanism, **options)
-                line = _powered(name, subject, result.evidence, settings)
-            spent += line.seconds
-            yield line
-    passed = sum(result.verdict == "passed" for result in report)
-    broken = [*report.failed, *report.undone]
-    yield CheckFinding(
-        subject=name,
-        check="laws",
-        result="VIOLATED" if report.failed else "not done" if broken else "holds",
-        seconds=max(time.perf_counter() - began - spent, 0.0),
-        detail="; ".join(f"{r.name}: {r.detail}" for r in broken) or f"{passed} laws",
+def mechanism_report(name: str, mechanism: Any, settings: Settings) -> CheckReport:
+    """A mechanism's exact loss, its samples, and its laws as one finding."""
+    how = Sampling(settings.samples, settings.confidence, settings.seed)
+    report = checked(mechanism, name=name, how=how)
+    looks = [finding for finding in report if not finding.check.startswith("check_")]
+    laws = CheckReport(name, tuple(finding for finding in report if finding not in looks))
+    bad = laws.violated or laws.undone
+    held = sum(law.verdict == "holds" for law in laws)
+    together = Finding(
+        "laws",
+        bad[0].verdict if bad else "holds",
+        "; ".join(f"{law.check}: {law.detail}" for law in bad) or f"{held} laws",
+        seconds=sum(law.seconds for law in laws),
     )
+    return CheckReport(name, (*looks, *([together] if laws.findings else [])))
 
 
-def _of_exact(name: str, exact: ExactResult) -> CheckFinding:
-    worst = exact.worst
-    result: Conclusion = "holds" if exact.whole else "not refuted"
-    how = ("tight" if exact.tight else "not tight") if exact.whole else "NOT THE WHOLE STREAM"
-    where = f", {exact.looked}" if exact.looked else ""
-    return CheckFinding(
-        subject=name,
-        check="exact" if exact.whole else "window",
-        result="VIOLATED" if exact.violated else result,
-        unit=worst.measure,
-        claimed=_finite(worst.claimed),
-        exact=_finite(worst.exact) if exact.whole else None,
-        bound=None if exact.whole else _finite(worst.exact),
-        power=None if exact.whole else float(worst.ratio < FACTOR),
-        planted="" if exact.whole else f"half the claim, which has a slack of {worst.ratio:.3g}",
-        seconds=exact.seconds,
-        detail=f"{how}; numerical error {exact.error:.0e}; least slack for {worst.pair}{where}",
-    )
-
-
-def _of_evidence(name: str, evidence: Evidence) -> CheckFinding:
-    return CheckFinding(
-        subject=name,
-        check="samples",
-        result="VIOLATED" if evidence.violated else "not refuted",
-        unit=evidence.unit,
-        claimed=_finite(evidence.claimed),
-        bound=_finite(evidence.bound),
-        confidence=evidence.confidence,
-        samples=evidence.samples,
-        seconds=evidence.seconds,
-        detail="; ".join([evidence.event, *evidence.notes]),
-    )
-
-
-def _powered(
-    name: str, subject: SamplingTarget[Any], evidence: Evidence, settings: Settings
-) -> CheckFinding:
-    began = time.perf_counter()
-    final, power = with_power(
-        subject, evidence, samples=settings.samples, confidence=settings.confidence
-    )
-    seconds = evidence.seconds + time.perf_counter() - began
-    line = _of_evidence(name, final).model_copy(update={"seconds": seconds})
-    if power is None:
-        return line
-    return line.model_copy(update={"power": power.share, "planted": str(power)})
-
-
-def _finite(number: float) -> float | None:
-    """JSON has no infinity; a report leaves such a number out and says so in words."""
-    return number if math.isfinite(number) else None
-
-
-def replay_findings(case: LearnerCase, settings: Settings) -> Iterator[CheckFinding]:
-    """Replays of a learner on generated neighbours; a quarter as many of people who return."""
-    known, replayed, share = LEARNER_CASES, replay_pairs, PAIRS
-    if "rule" in case.options:
-        known, replayed, share = PEOPLE_CASES, replay_people, PAIRS // 4
-    cases = sum(other.learner == case.learner for other in known) or 1
-    began, pairs = time.perf_counter(), math.ceil(share / (cases * case.cost))
-    free = case.options.get("may_spend_nothing", False)  # it claims a loss of 0, which has no half
-    result: Conclusion
-    power: float | None = None
+def replayed(
+    name: str, learner: Learner, options: Mapping[str, Any], settings: Settings
+) -> CheckReport:
+    """What `check_learner` finds, refuted or not."""
     try:
-        replays = replayed(case, pairs, seed=settings.seed)
-        result, detail = "holds", f"{replays.moved} pairs moved something that was paid for"
-        power = None if replays.moved or free else 0.0
-    except InterferenceError as error:
-        result, detail = "VIOLATED", "; ".join([str(error), *getattr(error, "__notes__", [])])
-    yield CheckFinding(
-        subject=f"learner/{case}",
-        check="replay",
-        result=result,
-        samples=pairs,
-        power=power,
-        planted="" if power is None else "no pair moved anything that was paid for",
-        seconds=time.perf_counter() - began,
-        detail=detail,
-    )
+        found = check_learner(learner, pairs=PAIRS, seed=settings.seed, **options)
+    except (InterferenceError, CheckError) as error:
+        verdict: Verdict = "violated" if isinstance(error, InterferenceError) else "not done"
+        text = "; ".join([str(error), *getattr(error, "__notes__", [])])
+        return CheckReport(name, (Finding("replay", verdict, text),))
+    return replace(found, subject=name)
 
 
-def own_findings(where: str, settings: Settings) -> Iterator[CheckFinding]:
+def own(where: str, settings: Settings) -> CheckReport:
     """Checks what ``path/to/module.py:Factory`` makes.
 
-    That is a mechanism, a `SamplingTarget`, or a `LearnerCase`.
+    That is a mechanism, a `SamplingTarget`, or a learner that was not started.
     """
     with _loaded(where) as made:
-        yield from _findings(where, where.rpartition(":")[2], made, settings)
+        return _report(where, where.rpartition(":")[2], made, settings)
 
 
-def announced_findings(name: str, settings: Settings) -> Iterator[CheckFinding]:
+def announced(name: str, settings: Settings) -> CheckReport:
     """Checks what another package announces in the group ``privlearn.mechanisms``."""
-    announced = look_up(MECHANISMS, name)
-    if announced is None:
+    found = look_up(MECHANISMS, name)
+    if found is None:
         raise CheckError(f"nothing is announced as {name!r}")
-    yield from _findings(str(announced), name, _called(str(announced), announced.load()), settings)
+    return _report(str(found), name, _called(str(found), found.load()), settings)
 
 
-def _findings(where: str, name: str, made: Any, settings: Settings) -> Iterator[CheckFinding]:
+def _report(where: str, name: str, made: Any, settings: Settings) -> CheckReport:
     if isinstance(made, SamplingTarget):
-        evidence = black_box(
-            made, samples=settings.samples, confidence=settings.confidence, seed=settings.seed
-        )
-        yield _powered(made.name, made, evidence, settings)
-    elif isinstance(made, LearnerCase):
-        yield from replay_findings(made, settings)
-    elif hasattr(made, "loss") and (hasattr(made, "release") or hasattr(made, "open")):
-        yield from mechanism_findings(name, made, settings)
-    else:
-        raise CheckError(
-            f"{where} is {made!r}: must be, or make when called without arguments, a mechanism "
-            "(loss() and release(rows, token) or open(token)), a SamplingTarget, or a LearnerCase"
-        )
+        return mechanism_report(made.name, made, settings)
+    if isinstance(made, Learner):
+        return replayed(name, made, {}, settings)
+    if hasattr(made, "loss") and is_mechanism(made):
+        return mechanism_report(name, made, settings)
+    raise CheckError(
+        f"{where} is {made!r}: must be, or make when called without arguments, a mechanism "
+        "(loss() and release(rows, token) or open(token)), a SamplingTarget, or a learner"
+    )
 
 
 @contextmanager
@@ -588,7 +490,7 @@ def _free_name(path: Path) -> str:
 
 def _called(where: str, made: Any) -> Any:
     if isinstance(made, type) or not (
-        isinstance(made, SamplingTarget | LearnerCase)
+        isinstance(made, SamplingTarget | Learner)
         or hasattr(made, "release")
         or hasattr(made, "open")
     ):
@@ -598,7 +500,6 @@ def _called(where: str, made: Any) -> Any:
             raise CheckError(
                 f"{where} was called without arguments to make what is to be checked, and fails: "
                 f"{type(error).__name__}: {error}.  Wrap a plain function of data in "
-                "privlearn.checking.sampling_target(function, claim, neighbours), a learner in a "
-                "LearnerCase"
+                "privlearn.checking.sampling_target(function, claim, neighbours)"
             ) from error
     return made

@@ -8,13 +8,13 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from privlearn.checking.default_neighbours import default_pairs, run_once
+from privlearn.checking.default_neighbours import default_pairs, run_once, visits_of
 from privlearn.checking.isolation import own_copy
-from privlearn.checking.reduced_noise import FACTOR, ReducedNoiseGenerator
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
@@ -37,21 +37,20 @@ class SamplingTarget(Generic[D]):
         start: ``start(data, seed)`` returns ``draw``; each ``draw()`` is one fresh output.
         claim: what it promises about neighbouring data.
         neighbours: pairs of data sets.
-        start_reduced: as ``start``, with half the noise: a planted fault, by which a check measures
-            its own power (`privlearn.checking.power`); None if that cannot be had.
         default_neighbours: whether the pairs were chosen by this package, the most informative
             first; the last may then be left out where samples are few.
         exact: whether it says that its noise is exact, so that the last bits of its outputs must
             not tell either.
+        function: what is called, if it is a plain function, whose exact law may be found.
     """
 
     name: str
     start: Callable[[D, int], Callable[[], Any]]
     claim: Claimable
     neighbours: Sequence[tuple[D, D]]
-    start_reduced: Callable[[D, int], Callable[[], Any]] | None = None
     default_neighbours: bool = False
     exact: bool = False
+    function: Callable[..., Any] | None = None
 
 
 def sampling_target(
@@ -78,9 +77,15 @@ def sampling_target(
     Raises:
         CheckError: nothing to run, no claim, no neighbours, or pairs that are no neighbours.
     """
-    if isinstance(mechanism, SamplingTarget):
-        return _restated(mechanism, claim, neighbours, name, adjacency)
     called = name or name_of(mechanism)
+    if isinstance(mechanism, SamplingTarget):
+        pairs = _pairs(mechanism.neighbours if neighbours is None else neighbours)
+        _check_pairs(pairs, adjacency)
+        guessed = mechanism.default_neighbours and neighbours is None
+        promise = _checked(mechanism.claim if claim is None else claim)
+        return replace(
+            mechanism, name=called, claim=promise, neighbours=pairs, default_neighbours=guessed
+        )
     if hasattr(mechanism, "release") or hasattr(mechanism, "open"):
         return _of_mechanism(mechanism, claim, neighbours, called, adjacency)
     if not callable(mechanism):
@@ -94,28 +99,7 @@ def sampling_target(
         raise CheckError(f"{called}: a plain function needs neighbours, a pair of data sets")
     pairs = _pairs(neighbours)
     _check_pairs(pairs, adjacency)
-    start, start_reduced = (
-        _starter(mechanism, np.random.default_rng),
-        _starter(mechanism, lambda seed: ReducedNoiseGenerator(np.random.PCG64(seed))),
-    )
-    own = _positional(mechanism) == 1 and not _takes_named_generator(mechanism)
-    return SamplingTarget(called, start, _checked(claim), pairs, None if own else start_reduced)
-
-
-def _restated(
-    subject: SamplingTarget[Any], claim: Any, neighbours: Any, name: str | None, adjacency: Any
-) -> SamplingTarget[Any]:
-    pairs = _pairs(subject.neighbours if neighbours is None else neighbours)
-    _check_pairs(pairs, adjacency)
-    promise = subject.claim if claim is None else claim
-    guessed = subject.default_neighbours and neighbours is None
-    return replace(
-        subject,
-        name=name or subject.name,
-        claim=_checked(promise),
-        neighbours=pairs,
-        default_neighbours=guessed,
-    )
+    return SamplingTarget(called, _starter(mechanism), _checked(claim), pairs, function=mechanism)
 
 
 def name_of(mechanism: Any) -> str:
@@ -135,39 +119,51 @@ def _checked(claim: Any) -> Claimable:
     return claim
 
 
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+def _signature(function: Callable[..., Any]) -> tuple[int, bool]:
+    """How many arguments it must be given by position, and whether one is named ``rng``."""
     try:
-        return list(inspect.signature(function).parameters.values())
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         raise CheckError(f"{name_of(function)}: its signature cannot be read") from None
+    ways = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    places = sum(p.kind in ways and p.default is p.empty for p in parameters)
+    return places, any(p.name == "rng" for p in parameters)
 
 
-def _positional(function: Callable[..., Any]) -> int:
-    return sum(
-        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-        for p in _parameters(function)
-    )
+def runs_of(function: Callable[..., Any]) -> Callable[[Any], Callable[[Any], Any]]:
+    """``runs_of(f)(data)(rng)`` is one run, on a copy of the data.
 
-
-def _takes_named_generator(function: Callable[..., Any]) -> bool:
-    return any(p.name == "rng" for p in _parameters(function))
-
-
-def _starter(
-    function: Callable[..., Any], generator: Callable[[int], np.random.Generator]
-) -> Callable[[Any, int], Callable[[], Any]]:
-    places, named = _positional(function), _takes_named_generator(function)
+    Raises:
+        CheckError: it takes something else than data, or data and a generator.
+    """
+    places, named = _signature(function)
     if places not in (1, 2):
         raise CheckError(
             f"{name_of(function)} takes {places} positional arguments: must be f(data, rng) or "
             "f(data)"
         )
 
-    def start(data: Any, seed: int) -> Callable[[], Any]:
-        fresh, rng = _fresh(data), generator(seed)
+    def on(data: Any) -> Callable[[Any], Any]:
+        fresh = _fresh(data)
         if places == 2:
-            return lambda: function(fresh(), rng)
-        return (lambda: function(fresh(), rng=rng)) if named else (lambda: function(fresh()))
+            return lambda rng: function(fresh(), rng)
+        if named:
+            return lambda rng: function(fresh(), rng=rng)
+        return lambda rng: function(fresh())
+
+    return on
+
+
+def has_own_randomness(function: Callable[..., Any]) -> bool:
+    """Whether it takes data only."""
+    return _signature(function) == (1, False)
+
+
+def _starter(function: Callable[..., Any]) -> Callable[[Any, int], Callable[[], Any]]:
+    on = runs_of(function)
+
+    def start(data: Any, seed: int) -> Callable[[], Any]:
+        return partial(on(data), np.random.default_rng(seed))
 
     return start
 
@@ -216,7 +212,13 @@ def _check_pairs(pairs: Sequence[tuple[Any, Any]], adjacency: Adjacency | None) 
             _check_adjacent(i, list(first), list(second), adjacency)
 
 
-def _check_adjacent(i: int, first: list[Any], second: list[Any], adjacency: Adjacency) -> None:
+def _check_adjacent(
+    i: int,
+    first: list[Any],
+    second: list[Any],
+    adjacency: Adjacency,
+    visits: tuple[int, int] | None = None,
+) -> None:
     if adjacency is Adjacency.ADD_REMOVE:
         longer, shorter = sorted((first, second), key=len, reverse=True)
         gaps = [longer[:k] + longer[k + 1 :] for k in range(len(longer))]
@@ -227,10 +229,13 @@ def _check_adjacent(i: int, first: list[Any], second: list[Any], adjacency: Adja
             )
         return
     changed = [k for k, (x, y) in enumerate(zip(first, second, strict=False)) if not alike(x, y)]
-    if len(first) != len(second) or len(changed) != 1:
+    most, apart = visits or (1, 1)
+    allowed = 1 <= len(changed) <= most and all(b - a >= apart for a, b in pairwise(changed))
+    if len(first) != len(second) or not allowed:
+        may = "exactly one record" if visits is None else f"{most} records {apart} or more apart"
         raise CheckError(
             f"neighbours[{i}]: {len(first)} and {len(second)} records that differ at "
-            f"{changed[:5]}; under {adjacency.value} exactly one record may differ"
+            f"{changed[:5]}; under {adjacency.value} {may} may differ"
         )
 
 
@@ -293,38 +298,29 @@ def _of_mechanism(
     def start(block: Any, seed: int) -> Callable[[], Any]:
         return on(StubAccountant(seed, relation), block)
 
-    def start_reduced(block: Any, seed: int) -> Callable[[], Any]:
-        return on(StubAccountant(seed, relation, noise_divisor=FACTOR), block)
-
-    if neighbours is None:
-        pairs = default_pairs(mechanism, adjacency=relation)
-        exact = _says_exact(mechanism, pairs[0][0], relation)
-        return SamplingTarget(name, start, promise, pairs, start_reduced, True, exact)
-    pairs = _pairs(neighbours)
-    _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
-    for i, (first, second) in enumerate(pairs):
-        _check_adjacent(i, _records(first), _records(second), relation)
-        _check_form(i, mechanism, (first, second), relation)
-    exact = _says_exact(mechanism, pairs[0][0], relation)
-    return SamplingTarget(name, start, promise, pairs, start_reduced, exact=exact)
-
-
-def _says_exact(mechanism: Any, block: Any, adjacency: Adjacency) -> bool:
-    stub = StubAccountant(0, adjacency)
-    with contextlib.suppress(Exception):  # an output like any other, when it is run in earnest
-        run_once(mechanism, Rows.seal(block, users=range(length(block))), stub)
-    return stub.last_spend is not None and stub.last_spend.exact_form() is not None
-
-
-def _check_form(i: int, mechanism: Any, blocks: tuple[Any, Any], adjacency: Adjacency) -> None:
-    """Rows of another form than the domain's would be null, and alike, for both data sets."""
-    stub = StubAccountant(0, adjacency)
-    for block in blocks:
-        rows: Rows[Any] = Rows.seal(block, users=range(length(block)))
+    def spent(block: Any) -> Any:
+        stub = StubAccountant(0, relation)
         with contextlib.suppress(Exception):  # an output like any other, when it is run in earnest
-            run_once(mechanism, rows, stub)
-        spend = stub.last_spend
-        if spend is None:
+            on(stub, block)()
+        return stub.last_spend
+
+    default = neighbours is None
+    pairs = default_pairs(mechanism, adjacency=relation) if default else _pairs(neighbours)
+    if not default:
+        _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
+        for i, (first, second) in enumerate(pairs):
+            visits = visits_of(promise) or visits_of(own)
+            _check_adjacent(i, _records(first), _records(second), relation, visits)
+            _check_form(i, (first, second), spent)
+    spend = spent(pairs[0][0])
+    exact = spend is not None and spend.exact_form() is not None
+    return SamplingTarget(name, start, promise, pairs, default, exact)
+
+
+def _check_form(i: int, blocks: tuple[Any, Any], spent: Callable[[Any], Any]) -> None:
+    """Rows of another form than the domain's would be null, and alike, for both data sets."""
+    for block in blocks:
+        if (spend := spent(block)) is None:
             return
         try:
             with np.errstate(all="ignore"):

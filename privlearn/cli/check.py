@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from privlearn.cli.output import POWERLESS, PROBLEMS, clear_errors, console
+
+if TYPE_CHECKING:
+    from privlearn.checking.reports import CheckReport
 
 
 def check(
@@ -25,19 +28,21 @@ def check(
     json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
     list_names: Annotated[bool, typer.Option("--list", help="Print the names and stop.")] = False,
     confidence: Annotated[float, typer.Option(help="Of each sampling bound.")] = 0.999,
-    samples: Annotated[int, typer.Option(help="Outputs per sampling check.")] = 5_000,
+    samples: Annotated[
+        int | None, typer.Option(help="Outputs per sampling check; default 5000, or 1000.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of samples and simulated noise.")] = 0,
     jobs: Annotated[int | None, typer.Option(min=1, help="Processes; default: the cores.")] = None,
 ) -> None:
     """Check that mechanisms and learners earn what they claim; yours too.
 
-    Exit codes: 0 nothing was refuted, and every check would have found a fault
-    of factor 2; 1 a claim or a law was refuted, or a check could not be done; 2
-    wrong use; 5 nothing was refuted, but something was checked without power: a
-    fault of factor 2 that was planted in it was not found either.
+    Exit codes: 0 nothing was refuted; 1 a claim or a law was refuted, or a check
+    could not be done; 2 wrong use; 5 nothing was refuted, but a check was
+    inconclusive: the exact loss is known for a part of what can happen only, or
+    samples do not refute even half the claim. It is said which.
     """
     from privlearn.checking import suite
-    from privlearn.checking.printing import print_report
+    from privlearn.checking.printing import as_json, print_reports
 
     with clear_errors():
         if list_names:
@@ -46,26 +51,34 @@ def check(
         settings = suite.Settings(confidence, samples, seed)
         checks = suite.chosen(names or ["all"])
         workers = min(jobs or os.cpu_count() or 1, len(checks))
-        report = suite.run(checks, settings, _named_bar(len(checks), quiet=json), jobs=workers)
+        reports = suite.run(checks, settings, _progress(len(checks)), jobs=workers)
     if json:
-        sys.stdout.write(report.model_dump_json(indent=2) + "\n")
+        sys.stdout.write(as_json(reports, seed=seed) + "\n")
     else:
-        print_report(report, console())
-    if not report.passed:
+        print_reports(reports, console(), seed=seed)
+    if not all(report.passed for report in reports):
         raise typer.Exit(PROBLEMS)
-    if report.powerless:
+    if any(report.inconclusive for report in reports):
         raise typer.Exit(POWERLESS)
 
 
-def _named_bar(length: int, *, quiet: bool) -> Callable[[str], None]:
+def _progress(length: int) -> Callable[[CheckReport], None]:
+    """A bar on a terminal; else one line for each subject."""
     from tqdm import tqdm
 
-    bar = tqdm(total=length, unit=" checks", disable=True if quiet else None, leave=False)
+    bar = tqdm(total=length, unit=" checks", disable=None, leave=False)
+    done = 0
 
-    def advance(name: str) -> None:
-        bar.set_description(f"{name[:40]:40}")
+    def advance(report: CheckReport) -> None:
+        nonlocal done
+        done += 1
+        if bar.disable:
+            print(
+                f"{done}/{length} {report.subject}: {report.verdict}", file=sys.stderr, flush=True
+            )
+        bar.set_description(f"{report.subject[:40]:40}")
         bar.update()
-        if bar.n == length:
+        if done == length:
             bar.close()
 
     return advance

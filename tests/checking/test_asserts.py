@@ -1,4 +1,4 @@
-"""`assert_private` and `assert_budget`: they fail where they must, and never pass in silence."""
+"""`check_mechanism` and `assert_budget`: they fail where they must, and never pass in silence."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from budgets_found import budget_of
+from claims_alone import assert_private
 from numpy.random import Generator
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.audit import certify
-from privlearn.checking import asserts
+from privlearn.checking import check_mechanism
 from privlearn.checking import session as check_session
-from privlearn.checking.asserts import CONFIDENCE, assert_budget, assert_private
+from privlearn.checking.budgets import assert_budget
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult
-from privlearn.checking.sampling.check import black_box
+from privlearn.checking.looks import CONFIDENCE
 from privlearn.checking.targets import SamplingTarget
 from privlearn.contract.protocols import Plan
 from privlearn.contract.receipts import Released
@@ -92,51 +94,37 @@ def test_half_the_noise_is_caught_and_the_message_says_what_is_needed() -> None:
     with pytest.raises(PrivacyViolation) as caught:
         assert_private(half_noise, PureDP(1), neighbours=[PAIR], samples=4000, seed=3)
     message, found = str(caught.value), caught.value.evidence
+    assert isinstance(found, ExactResult)
+    report = check_mechanism(
+        half_noise, PureDP(1), neighbours=[PAIR], samples=4000, seed=3, raise_error=False
+    )
+    found = report["samples"].evidence
     assert isinstance(found, Evidence)
     assert f"epsilon is at least {found.bound:.4g} with confidence 0.99" in message
     assert found.event in message
     assert f"frequency {found.p:.4g}" in message
     assert (
-        "assert_private(half_noise, PureDP('1'), neighbours=neighbours, samples=4000, "
-        "sequential=False, confidence=0.99, seed=3)" in message
+        "check_mechanism(half_noise, PureDP('1'), neighbours=neighbours, samples=4000, "
+        "confidence=0.99, seed=3)" in message
     )
     assert "pair 0 of 1" in message
 
 
 def test_the_line_that_is_printed_finds_the_same_again() -> None:
-    found = []
-    for _ in range(2):
-        with pytest.raises(PrivacyViolation) as caught:
-            assert_private(half_noise, LaplaceLoss(1), neighbours=PAIR, samples=2000, seed=5)
-        found.append(caught.value)
-    first, second = (error.evidence for error in found)
+    given: dict[str, Any] = {"neighbours": PAIR, "samples": 2000, "seed": 5, "raise_error": False}
+    found = [check_mechanism(half_noise, LaplaceLoss(1), **given)["samples"] for _ in range(2)]
+    first, second = (finding.evidence for finding in found)
     assert isinstance(first, Evidence)
     assert isinstance(second, Evidence)
     assert (first.bound, first.event) == (second.bound, second.event)
-    assert "loss_from_dict({'kind': 'laplace'" in str(found[0])
-
-
-def test_a_sequential_check_stops_early() -> None:
-    with pytest.raises(PrivacyViolation) as caught:
-        assert_private(half_noise, PureDP("0.3"), neighbours=PAIR, sequential=True)
-    assert isinstance(caught.value.evidence, Evidence)
-    assert caught.value.evidence.samples < 5000
-
-
-def test_a_given_distinguisher_is_used() -> None:
-    with pytest.raises(PrivacyViolation, match="the given distinguisher"):
-        assert_private(half_noise, PureDP(1), neighbours=PAIR, distinguisher=lambda out: -out)
-    # One that looks away sees nothing, which the bound says.
-    assert (
-        assert_private(half_noise, PureDP(1), neighbours=PAIR, distinguisher=lambda out: 0).bound
-        < 0.2
-    )
+    assert "loss_from_dict({'kind': 'laplace'" in found[0].detail
 
 
 def test_a_mechanism_brings_its_claim_and_its_neighbours() -> None:
-    found = assert_private(NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5")), samples=2000)
-    assert not found.violated
-    assert any("tight" in remark for remark in found.notes), "the exact divergence is named too"
+    found = check_mechanism(NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.5")))
+    assert (found["exact"].verdict, found["samples"].verdict) == ("tight", "weak")
+    assert "exact: tight; samples: weak, mu >= 0." in found.summary()
+    assert found.verdict == "tight"
 
 
 def test_a_price_a_hundredth_too_small_is_caught_by_the_exact_divergence() -> None:
@@ -144,7 +132,6 @@ def test_a_price_a_hundredth_too_small_is_caught_by_the_exact_divergence() -> No
     with pytest.raises(PrivacyViolation, match="VIOLATED") as caught:
         assert_private(ShyGaussian(Ball(1.0, 2), 3.0, understated=0.99), samples=1000)
     assert isinstance(caught.value.evidence, ExactResult)
-    assert "white_box(ShyGaussian).demand()" in str(caught.value)
     shy, pair = ShyGaussian(Ball(1.0, 2), 3.0, 0.99), (np.full((1, 2), 5.0), np.full((1, 2), -5.0))
     with pytest.raises(PrivacyViolation):  # with neighbours that can be read only once
         assert_private(shy, neighbours=iter([pair]), samples=400)
@@ -288,7 +275,8 @@ def test_the_session_names_confidence_and_time() -> None:
     finally:
         check_session.leave(entered)
     assert len(session.lines) == 2
-    assert session.lines[0].startswith("laplace_sum: claim PureDP('1'): not refuted; epsilon >= 0.")
+    assert session.lines[0].startswith("laplace_sum: 2 of 2 checks passed; exact: WINDOW")
+    assert "; samples: not refuted, epsilon >= 0." in session.lines[0]
     assert "at confidence 0.9" in session.lines[0]
 
 
@@ -320,7 +308,7 @@ def twice(accountant: Any) -> None:
 
 
 def test_a_budget_that_is_kept_is_reported() -> None:
-    report = assert_budget(twice, at_most=ZCDP(1), users=range(30))
+    report = budget_of(assert_budget(twice, at_most=ZCDP(1), users=range(30)))
     assert report.users == range(5, 10)
     assert report.ratio == 1.0
     assert not report.exceeded
@@ -348,7 +336,7 @@ def test_a_budget_that_is_not_kept_says_who_for_what_and_by_how_much() -> None:
     ],
 )
 def test_every_kind_of_limit(fits: Any, too_small: Any) -> None:
-    assert assert_budget(twice, at_most=fits, users=range(30)).ratio <= 1
+    assert budget_of(assert_budget(twice, at_most=fits, users=range(30))).ratio <= 1
     with pytest.raises(PrivacyViolation, match="too much"):
         assert_budget(twice, at_most=too_small, users=range(30))
     # ... and on an accountant that counts in something else
@@ -364,7 +352,7 @@ def test_pure_budgets_count_exactly() -> None:
         for _ in range(10):
             accountant.issue(LaplaceLoss("0.1"), users=range(3), label="count")
 
-    assert assert_budget(run, at_most=PureDP(1)).used == "PureDP('1')"
+    assert budget_of(assert_budget(run, at_most=PureDP(1))).used == "PureDP('1')"
     with pytest.raises(PrivacyViolation):
         assert_budget(run, at_most=PureDP("0.999999999999"))
 
@@ -375,7 +363,7 @@ def test_the_whole_of_an_approximate_promise_fits_into_it() -> None:
         token = accountant.issue(mechanism.loss(), users=range(5), label="all")
         mechanism.release(Rows.seal(np.ones((5, 2)), users=range(5)), token)
 
-    assert assert_budget(all_of_it, at_most=ApproxDP(1, "1e-6")).ratio <= 1
+    assert budget_of(assert_budget(all_of_it, at_most=ApproxDP(1, "1e-6"))).ratio <= 1
 
 
 def test_tokens_that_are_never_spent_count_until_they_are_handed_back() -> None:
@@ -383,7 +371,7 @@ def test_tokens_that_are_never_spent_count_until_they_are_handed_back() -> None:
         accountant.issue(ZCDP("0.7"), users=range(5), label="hoard")
         accountant.issue(ZCDP("0.9"), users=range(5), label="returned").retire()
 
-    report = assert_budget(hoards, at_most=ZCDP(2))
+    report = budget_of(assert_budget(hoards, at_most=ZCDP(2)))
     assert report.used == "ZCDP('0.7')"
     assert [(item.label, item.mechanism) for item in report.items] == [("hoard", "token not spent")]
     with pytest.raises(PrivacyViolation, match=r"hoard: token not spent"):
@@ -396,7 +384,7 @@ def test_a_committed_plan_counts_whether_spent_or_not() -> None:
 
     with pytest.raises(PrivacyViolation, match=r"rounds: planned, 4 times, 100.0%"):
         assert_budget(plans, at_most=ZCDP("1.9"), users=range(10))
-    assert assert_budget(plans, at_most=ZCDP(2), users=range(10)).ratio == 1
+    assert budget_of(assert_budget(plans, at_most=ZCDP(2), users=range(10))).ratio == 1
 
 
 def test_what_was_delegated_counts_until_it_is_given_back() -> None:
@@ -409,8 +397,8 @@ def test_what_was_delegated_counts_until_it_is_given_back() -> None:
         part.issue(ZCDP("0.1"), users=range(5), label="inner")
         part.close()
 
-    assert assert_budget(delegates, at_most=ZCDP(1)).used == "ZCDP('0.8')"
-    assert assert_budget(gives_back, at_most=ZCDP(1)).used == "ZCDP('0.1')"
+    assert budget_of(assert_budget(delegates, at_most=ZCDP(1))).used == "ZCDP('0.8')"
+    assert budget_of(assert_budget(gives_back, at_most=ZCDP(1))).used == "ZCDP('0.1')"
 
 
 def test_attested_messages_count() -> None:
@@ -439,7 +427,7 @@ def test_losses_that_may_fail_need_an_approximate_limit() -> None:
         ApproxDP(5, "1e-5"), users=range(5), noise=NoiseSource.simulation(0), failure="1e-6"
     )
     book.issue(ApproxLoss(1, "1e-7"), users=range(5), label="fails")
-    assert assert_budget(book, at_most=ApproxDP(5, "1e-5")).ratio < 1
+    assert budget_of(assert_budget(book, at_most=ApproxDP(5, "1e-5"))).ratio < 1
     with pytest.raises(CheckError, match="may fail"):
         assert_budget(book, at_most=ZCDP(10))
 
@@ -456,7 +444,7 @@ def test_a_limit_in_another_currency_that_cannot_hold_it_is_an_error() -> None:
 def test_only_some_users_of_an_accountant() -> None:
     book = CentralAccountant(ZCDP(9), users=range(30), noise=NoiseSource.simulation(0))
     twice(book)
-    assert assert_budget(book, spent=ZCDP("0.5"), users=range(5)).users == range(5)
+    assert budget_of(assert_budget(book, spent=ZCDP("0.5"), users=range(5))).users == range(5)
     with pytest.raises(PrivacyViolation, match=r"users 5\.\.5 spent .*; guarantee: ZCDP\('9'\)"):
         assert_budget(book, spent=ZCDP("0.5"), users=range(6))
     with pytest.raises(CheckError, match="users"):
@@ -471,9 +459,9 @@ def test_a_ledger_and_its_path(tmp_path: Path) -> None:
                 ZCDP(9), users=range(30), noise=NoiseSource.simulation(0), ledger=ledger
             )
         )
-        assert assert_budget(ledger, spent=ZCDP(1)).ratio == 1
+        assert budget_of(assert_budget(ledger, spent=ZCDP(1))).ratio == 1
     for where in (path, str(path)):
-        assert assert_budget(where, at_most=ZCDP(9), spent=ZCDP(1)).ratio == 1
+        assert budget_of(assert_budget(where, at_most=ZCDP(9), spent=ZCDP(1))).ratio == 1
         with pytest.raises(PrivacyViolation):
             assert_budget(where, at_most=ZCDP("8.9"))
         with pytest.raises(PrivacyViolation):
@@ -497,8 +485,8 @@ def test_a_promise_counts_and_not_what_was_spent_of_it(tmp_path: Path) -> None:
     (path,) = tmp_path.glob("*.db")
     message = r"guarantee is epsilon = 3 at .*; spent: epsilon = 0\.49.* at "
     for run in (promises_three, path):
-        assert assert_budget(run, at_most=ApproxDP(3, "1e-5")).ratio <= 1
-        assert assert_budget(run, spent=ApproxDP(1, "1e-5")).ratio < 1
+        assert budget_of(assert_budget(run, at_most=ApproxDP(3, "1e-5"))).ratio <= 1
+        assert budget_of(assert_budget(run, spent=ApproxDP(1, "1e-5"))).ratio < 1
         with pytest.raises(PrivacyViolation, match=message):
             assert_budget(run, at_most=ApproxDP(1, "1e-5"))
 
@@ -512,7 +500,7 @@ def test_the_guarantee_is_that_of_the_certificate() -> None:
     JointAccountant(ZCDP("0.25"), users=range(9), ledger=ledger, **zero)
     certificate = certify(ledger.records)
     assert certificate.rho == 2
-    assert assert_budget(ledger, at_most=ZCDP(2)).ratio == 1
+    assert budget_of(assert_budget(ledger, at_most=ZCDP(2))).ratio == 1
     with pytest.raises(PrivacyViolation, match=r"ZCDP\('2'\) of ZCDP\('1.99'\).*; spent: nothing"):
         assert_budget(ledger, at_most=ZCDP("1.99"))
 
@@ -545,14 +533,16 @@ def test_several_accountants_of_one_ledger_add_up(population: str | None) -> Non
             population=population,
         )
         release(book, range(10))
-    assert assert_budget(ledger, at_most=ZCDP(2), spent=ZCDP(1)).ratio == pytest.approx(1)
+    assert budget_of(assert_budget(ledger, at_most=ZCDP(2), spent=ZCDP(1))).ratio == pytest.approx(
+        1
+    )
     limits: list[dict[str, Any]] = [{"at_most": ZCDP("1.9")}, {"spent": ZCDP("0.9")}]
     for limit in limits:
         for users in (None, range(3)):
             with pytest.raises(PrivacyViolation, match="too much"):
                 assert_budget(ledger, **limit, users=users)
-    assert assert_budget(ledger, spent=ZCDP(1), users=range(3)).ratio == 1
-    assert assert_budget(book, at_most=ZCDP(1)).ratio == 1, "one accountant by itself"
+    assert budget_of(assert_budget(ledger, spent=ZCDP(1), users=range(3))).ratio == 1
+    assert budget_of(assert_budget(book, at_most=ZCDP(1))).ratio == 1, "one accountant by itself"
 
 
 def test_a_run_that_spends_nothing_tests_nothing() -> None:
@@ -561,7 +551,7 @@ def test_a_run_that_spends_nothing_tests_nothing() -> None:
 
     with pytest.raises(CheckError, match="may_spend_nothing=True"):
         assert_budget(idle, at_most=ZCDP(1))
-    assert assert_budget(idle, at_most=ZCDP(1), may_spend_nothing=True).used == "nothing"
+    assert budget_of(assert_budget(idle, at_most=ZCDP(1), may_spend_nothing=True)).used == "nothing"
 
 
 @pytest.mark.parametrize("limit", [1.0, "1", None, GaussianLoss(1)])
@@ -569,12 +559,12 @@ def test_a_limit_that_is_no_budget_is_refused(limit: Any) -> None:
     with pytest.raises(CheckError, match="at_most"):
         assert_budget(twice, at_most=limit)
     with pytest.raises(CheckError, match=r"spent = 1\.0"):
-        assert_budget(twice, at_most=ZCDP(1), spent=1.0)  # type: ignore[call-overload]
+        assert_budget(twice, at_most=ZCDP(1), spent=1.0)  # type: ignore[arg-type]
 
 
 def test_a_run_that_is_none_is_refused() -> None:
     with pytest.raises(CheckError, match="run"):
-        assert_budget(3, at_most=ZCDP(1))  # type: ignore[call-overload]
+        assert_budget(3, at_most=ZCDP(1))  # type: ignore[arg-type]
 
 
 def test_errors_of_the_run_are_not_hidden() -> None:
@@ -591,7 +581,7 @@ def test_a_run_may_live_with_a_refusal() -> None:
         with pytest.raises(InsufficientBudgetError):
             release(accountant, range(5))
 
-    assert assert_budget(careful, at_most=ZCDP("0.6")).ratio < 1
+    assert budget_of(assert_budget(careful, at_most=ZCDP("0.6"))).ratio < 1
 
 
 def test_a_run_that_asks_for_too_much_once_is_not_excused() -> None:
@@ -639,40 +629,9 @@ def test_a_joint_accountant_and_other_relations() -> None:
 def test_the_tutorial_runs_as_shown() -> None:
     text = (Path(__file__).parents[2] / "docs" / "checking.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) >= 8
+    assert len(blocks) >= 7
     names: dict[str, Any] = {"__name__": "tutorial"}
     for block in blocks:
         exec(compile(block, "docs/checking.md", "exec", dont_inherit=True), names)
     for test in ("test_noisy_total", "test_the_budget"):  # the laws are checked further below
         names[test]()
-
-
-def test_a_default_check_that_shows_little_is_done_again_with_more_samples(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Each of the two looks errs with half of the probability."""
-    monkeypatch.setattr(asserts, "SAMPLES", 60)
-    looks: list[tuple[int, float]] = []
-
-    def counting(*args: Any, **options: Any) -> Any:
-        looks.append((options["samples"], options["confidence"]))
-        return black_box(*args, **options)
-
-    monkeypatch.setattr(asserts, "black_box", counting)
-
-    def noisy(x: float, rng: np.random.Generator, scale: float = 1.0) -> float:
-        return float(x + rng.laplace(scale=scale))
-
-    def broken(x: float, rng: np.random.Generator) -> float:
-        return noisy(x, rng, 0.4)
-
-    found = assert_private(noisy, PureDP(1), neighbours=(0.0, 1.0))
-    assert looks == [(60, 0.995), (240, 0.995)]
-    assert found.confidence == 0.99
-    with pytest.raises(PrivacyViolation) as caught:
-        assert_private(broken, PureDP(1), neighbours=(0.0, 1.0), seed=3)
-    assert looks[2:] == [(60, 0.995), (240, 0.995)]
-    assert "samples=" not in str(caught.value), "the line that finds it again looks twice, too"
-    looks.clear()
-    assert_private(broken, PureDP(1), neighbours=(0.0, 1.0), samples=60, seed=3)
-    assert looks == [(60, 0.99)]

@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 from faults import third_party
 
-from privlearn import Ball, PureDP, Rows
-from privlearn.checking.asserts import assert_private
-from privlearn.checking.default_neighbours import run_once
+from privlearn import Ball, PureDP
+from privlearn.checking import check_mechanism
 from privlearn.checking.exact.check import white_box
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.scripted_noise import LimitedSource, Script, ScriptedCalls
-from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.targets import sampling_target
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.mechanisms import NoisySum
-from privlearn.noise import GaussianNoise, LaplaceNoise
+from privlearn.noise import GaussianNoise
 from privlearn.values.adjacency import Adjacency
 
 SUM = NoisySum(Ball(1.0, 1), GaussianNoise(2.0))
@@ -67,24 +65,6 @@ def test_the_limit_is_for_all_pools_of_a_run() -> None:
         source.pool().words(1)
 
 
-@pytest.mark.parametrize("noise", [GaussianNoise(3.0), LaplaceNoise(1 / 0.3)])
-def test_halved_noise_is_the_floor_of_half_of_it(noise: Any) -> None:
-    """Exactly, so that it lies on the same lattice and only its size is wrong."""
-    made = NoisySum(Ball(1.0, 3), noise)
-    rows: Rows[Any] = Rows.null(range(1))
-    step = made.spend().grid.step  # type: ignore[union-attr]
-    plain, reduced = StubAccountant(5), StubAccountant(5, noise_divisor=4.0)
-    for _ in range(3):
-        whole, part = (np.rint(run_once(made, rows, stub) / step) for stub in (plain, reduced))
-        assert np.array_equal(part, np.floor(whole / 4))
-
-
-@pytest.mark.parametrize("divisor", [0.5, 3.0, 0.0, -2.0, np.nan, np.inf])
-def test_noise_is_divided_by_powers_of_two(divisor: float) -> None:
-    with pytest.raises(ValueError, match=r"noise_divisor = .*power of two"):
-        StubAccountant(0, noise_divisor=divisor)
-
-
 # Last bits ----------------------------------------------------------------------------------------
 
 
@@ -123,7 +103,7 @@ def test_the_line_that_finds_it_again_says_what_was_asked_for() -> None:
     doubles = third_party.HonestSum(Ball(1.0, 1))
     pair = np.array([[0.7]]), np.array([[0.0]])
     with pytest.raises(PrivacyViolation, match=r"reproduce: .*bits=True"):
-        assert_private(doubles, neighbours=pair, samples=1200, bits=True)
+        check_mechanism(doubles, neighbours=pair, samples=1200, bits=True)
 
 
 # Functions of noisy integers ----------------------------------------------------------------------

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from faults.leases import lends_one_more
+from leased import UnderLease
 
-from privlearn.checking import UnderLease, black_box
+from privlearn.checking.sampling.check import black_box
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.errors import LeaseError
 from privlearn.mechanisms import NoisyReport, NoisySum

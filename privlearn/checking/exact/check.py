@@ -2,16 +2,18 @@
 
 Nothing is sampled: output distributions are computed (`exact.distributions`), from a measurement of
 what the mechanism does with noise (`exact.probe`), from a change of variables (`exact.minimisers`),
-or from the loss itself (`distribution_pairs`).  A claim that stands is right for *these* neighbours
+or from the loss itself (`exact.loss_curves`).  A claim that stands is right for *these* neighbours
 and up to the stated numerical error; it is not shown that no others are worse.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Any, final
 
 from privlearn.checking.exact.additive import additive_distributions
@@ -25,14 +27,25 @@ from privlearn.checking.exact.distributions import (
     renyi,
 )
 from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
-from privlearn.checking.exact.probe import check_sampler
+from privlearn.checking.exact.orders import Scan, code_of, dense_orders, knots, scan
+from privlearn.checking.exact.persons import visit_pairs
+from privlearn.checking.exact.picks import ERROR as PICK_ERROR
+from privlearn.checking.exact.picks import pick_pairs
+from privlearn.checking.exact.pieces import ERROR as PIECE_ERROR
+from privlearn.checking.exact.probe import NOT_ADDED, UnpredictedError, check_sampler
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
 from privlearn.checking.exact.reports import report_pairs
+from privlearn.checking.exact.sampled_sums import law_of_coins
+from privlearn.checking.exact.search import Found
+from privlearn.checking.exact.thresholds import ERROR as THRESHOLD_ERROR
+from privlearn.checking.exact.thresholds import threshold_pairs
 from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import own_copy, silenced
+from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.targets import Claimable, name_of
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
+from privlearn.losses.base import is_foreign
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.losses.output_laws import Density, Discrete, Distribution, Normal, normal
 from privlearn.mechanisms import ObjectivePerturbation
@@ -44,7 +57,15 @@ ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _EPSILONS = (0.0, 0.25, 1.0, 4.0)  # Where a Gaussian claim is compared as a curve of (ε, δ)
 _TIGHT = 1e-6
 _TELLING = "outputs that are no function of noisy integers"
-_MEASURED = ((choice_pairs, CHOICE_ERROR), (report_pairs, REPORT_ERROR))
+_PairsOf = Callable[
+    [Any, Sequence[tuple[Any, Any]] | None], tuple[list[DistributionPair], Coverage] | None
+]
+_MEASURED: tuple[tuple[_PairsOf, float], ...] = (
+    (choice_pairs, CHOICE_ERROR),
+    (pick_pairs, PICK_ERROR),
+    (report_pairs, REPORT_ERROR),
+    (threshold_pairs, THRESHOLD_ERROR),
+)
 """What finds the measured output distributions, if they are of its kind, and their error."""
 
 
@@ -81,20 +102,29 @@ class Row:
 @final
 @dataclass(frozen=True, slots=True)
 class ExactResult:
-    """A claim beside the exact numbers, one row for each.
+    """A claim beside the exact numbers, one row for each, and what was tried.
 
-    Of a stream that is too long, or without a horizon, only a window is looked at.  What is found
-    in it counts; that nothing is found says little, and is not called exact.
+    Where not enough was tried, such as a window of a stream without a horizon, what is found
+    counts; that nothing is found says little, and is not called exact.
     """
 
     subject: str
     claim: str
     rows: tuple[Row, ...]
     seconds: float
-    looked: str = ""
-    """Which arrivals of a stream."""
-    whole: bool = True
-    """Whether that is all of it; else the numbers are lower bounds of the exact ones."""
+    coverage: Coverage = field(default_factory=Coverage)
+    bound: bool = False
+    """Whether the numbers are bounds: what leaves is made of data plus noise, and tells no more."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether enough was tried; else the numbers are lower bounds of the exact ones."""
+        return not self.coverage.missing
+
+    @property
+    def looked(self) -> str:
+        """Which arrivals of a stream."""
+        return next((axis.tried for axis in self.coverage.axes if axis.name == "arrivals"), "")
 
     @property
     def violated(self) -> bool:
@@ -110,7 +140,7 @@ class ExactResult:
     def tight(self) -> bool:
         """Whether the claim is equal to the exact number throughout (on the curve, if any)."""
         tight = all(row.tight for row in self.curve or self.rows)
-        return self.whole and tight and not self.violated
+        return self.whole and tight and not (self.violated or self.bound)
 
     @property
     def worst(self) -> Row:
@@ -135,8 +165,10 @@ class ExactResult:
     def __str__(self) -> str:
         verdict = "VIOLATED" if self.violated else "tight" if self.tight else "not violated"
         if not (self.whole or self.violated):
-            verdict = "NOT LOOKED AT AS A WHOLE, not violated within a window"
-        word, worst = "exact" if self.whole else "at least", self.worst
+            short = ", ".join(self.coverage.missing)
+            verdict = f"NOT LOOKED AT AS A WHOLE ({short}), not violated within a window"
+        word = "at most" if self.bound else "exact" if self.whole else "at least"
+        worst = self.worst
         head = (
             f"{self.subject}: {verdict}. Claimed {self.claim}; least slack at {worst.measure}: "
             f"claimed {worst.claimed:.8g}, {word} {worst.exact:.8g} ± {worst.error:.1g} "
@@ -147,7 +179,8 @@ class ExactResult:
             f"± {row.error:.1g}{'  VIOLATED' if row.violated else ''}"
             for row in self.rows
         ]
-        return "\n".join([head, *lines])
+        tried = [f"  tried: {self.coverage}"] if self.coverage.axes else []
+        return "\n".join([head, *lines, *tried])
 
 
 def compare(
@@ -170,13 +203,15 @@ def compare(
         )
     both = [(pair.p, pair.q, pair.label) for pair in pairs]
     both += [(pair.q, pair.p, pair.label + ", reversed") for pair in pairs]
-    rows = _rows(claim, _Largest(both), [float(order) for order in orders])
+    rows = _rows(claim, Largest(both), [float(order) for order in orders])
     if not rows:
         raise CheckError(f"{_named(claim)} makes no promise that can be compared with laws")
     return ExactResult(subject, _named(claim), tuple(rows), time.perf_counter() - started)
 
 
-class _Largest:
+class Largest:
+    """The largest numbers over pairs of laws."""
+
     def __init__(self, both: Sequence[tuple[Distribution, Distribution, str]]) -> None:
         self._both = both
         self._kept: dict[float, tuple[Value, str]] = {}
@@ -185,31 +220,34 @@ class _Largest:
         return max(((number(p, q), name) for p, q, name in self._both), key=lambda v: v[0].value)
 
     def divergence(self, order: float) -> tuple[Value, str]:
+        """D at an order, and the pair's name."""
         if order not in self._kept:
             self._kept[order] = self._over(lambda p, q: renyi(p, q, order))
         return self._kept[order]
 
     def rate(self, orders: Sequence[float]) -> tuple[Value, str]:
         """The largest D_α/α."""
-        rates = [(self.divergence(order), order) for order in orders]
-        return max(
-            ((Value(v.value / a, v.error / a), name) for (v, name), a in rates),
-            key=lambda result: result[0].value,
-        )
+        rates = []
+        for order in orders:
+            with contextlib.suppress(CheckError):  # elsewhere it can be computed
+                (value, error), name = self.divergence(order)
+                rates.append((Value(value / order, error / order), name))
+        if not rates:
+            raise CheckError(f"no divergence could be computed at any of {len(orders)} orders")
+        return max(rates, key=lambda result: result[0].value)
 
     def delta(self, epsilon: float) -> tuple[Value, str]:
+        """δ(ε), where `on_the_line`."""
         return self._over(lambda p, q: hockey_stick(p, q, epsilon))
 
     def ratio(self) -> tuple[Value, str]:
+        """The worst case ε, at least."""
         return self._over(largest_ratio)
 
     @property
     def on_the_line(self) -> bool:
         """Whether δ(ε) is computed for such laws."""
-        return all(
-            isinstance(p, Discrete | Normal) or (isinstance(p, Density) and len(p.centre) == 1)
-            for p, _, _ in self._both
-        )
+        return all(isinstance(p, Discrete | Normal | Density) for p, _, _ in self._both)
 
 
 def _row(measure: str, claimed: float, result: tuple[Value, str], times: float = 1.0) -> Row:
@@ -217,7 +255,7 @@ def _row(measure: str, claimed: float, result: tuple[Value, str], times: float =
     return Row(measure, claimed, value * times, error * times, pair)
 
 
-def _rows(claim: Claimable, exact: _Largest, orders: Sequence[float]) -> list[Row]:
+def _rows(claim: Claimable, exact: Largest, orders: Sequence[float]) -> list[Row]:
     match claim:
         case ApproxDP():
             epsilon, delta = float(claim.epsilon), float_up(claim.delta)
@@ -236,7 +274,7 @@ def _rows(claim: Claimable, exact: _Largest, orders: Sequence[float]) -> list[Ro
     raise CheckError(f"claim = {claim!r}: must be a Loss, a Currency or ApproxDP")
 
 
-def _gaussian_rows(mass: float, exact: _Largest, orders: Sequence[float]) -> list[Row]:
+def _gaussian_rows(mass: float, exact: Largest, orders: Sequence[float]) -> list[Row]:
     rows = [_row("mu²", mass, exact.rate(orders), 2.0)]
     if exact.on_the_line:
         shifted = normal(math.sqrt(mass), 1.0), normal(0.0, 1.0)
@@ -248,7 +286,7 @@ def _gaussian_rows(mass: float, exact: _Largest, orders: Sequence[float]) -> lis
     return rows
 
 
-def _loss_rows(loss: Loss, exact: _Largest, orders: Sequence[float]) -> list[Row]:
+def _loss_rows(loss: Loss, exact: Largest, orders: Sequence[float]) -> list[Row]:
     loss = without_visits(loss)
     if loss.failure():
         if isinstance(loss, ApproxLoss):
@@ -257,16 +295,41 @@ def _loss_rows(loss: Loss, exact: _Largest, orders: Sequence[float]) -> list[Row
             f"a {loss.kind} loss may fail with probability {exact_text(loss.failure())}, and what "
             "it promises apart from that is not about the laws as a whole: claim an (ε, δ)"
         )
-    curve = [(order, loss.renyi(order)) for order in orders]
-    rows = [_row(f"D({a:g})", e, exact.divergence(a)) for a, e in curve if math.isfinite(e)]
-    rho, mass, epsilon = loss.zcdp(), loss.gaussian(), loss.pure()
-    if rho is not None:
-        rows.append(_row("rho", float_up(rho), exact.rate(orders)))
-    if mass is not None:
-        rows += _gaussian_rows(float_up(mass), exact, orders)
-    if epsilon is not None:
-        rows.append(_row("epsilon", float_up(epsilon), exact.ratio()))
+    if is_foreign(loss):
+        rows = curve_rows(
+            scan(loss.renyi, exact.divergence, knots(2), dense_orders(50, *code_of(loss)))
+        )
+    else:
+        curve = [(order, loss.renyi(order)) for order in orders]
+        rows = [_row(f"D({a:g})", e, exact.divergence(a)) for a, e in curve if math.isfinite(e)]
+    return [*rows, *price_rows(loss, exact, orders)]
+
+
+def curve_rows(found: Scan) -> list[Row]:
+    """Where a curve was compared, but for orders at which there is no bound."""
+    return [
+        Row(f"D({order:.10g})", claimed, *exact, pair)
+        for order, claimed, exact, pair in found.points
+        if claimed < math.inf
+    ]
+
+
+def price_rows(loss: Loss, exact: Largest, orders: Sequence[float]) -> list[Row]:
+    """What a loss says besides its curve: ρ, the Gaussian mass and the worst case."""
+    rows: list[Row] = []
+    if (rho := _number("zcdp()", loss.zcdp())) is not None:
+        rows.append(_row("rho", rho, exact.rate(orders)))
+    if (mass := _number("gaussian()", loss.gaussian())) is not None:
+        rows += _gaussian_rows(mass, exact, orders)
+    if (epsilon := _number("pure()", loss.pure())) is not None:
+        rows.append(_row("epsilon", epsilon, exact.ratio()))
     return rows
+
+
+def _number(name: str, value: Any) -> float | None:
+    if value is None or (isinstance(value, Fraction | int | float) and value >= 0):
+        return None if value is None else float_up(Fraction(value))
+    raise CheckError(f"{name} = {value!r:.80}: must be an exact number >= 0, or None")
 
 
 def _named(claim: Claimable) -> str:
@@ -274,29 +337,6 @@ def _named(claim: Claimable) -> str:
         text = ", ".join(f"{k}={v}" for k, v in claim.numbers().items())
         return f"{claim.kind}({text if len(text) < 200 else text[:200] + '…'})"
     return repr(claim)
-
-
-def distribution_pairs(loss: Loss, orders: Sequence[float]) -> list[DistributionPair]:
-    """Laws of the output under the worst neighbours of a loss that is about known laws.
-
-    Raises:
-        CheckError: the loss names no law (a list of Rényi bounds), or the law depends on data.
-    """
-    pairs = loss.worst_pairs(orders)
-    if pairs is None:
-        raise CheckError(
-            f"a {loss.kind} loss does not say which laws it is about: give the mechanism instead"
-        )
-    return [DistributionPair(p, q, loss.kind) for p, q in pairs]
-
-
-def check_loss(loss: Loss, *, orders: Sequence[float] = ORDERS) -> ExactResult:
-    """Compares a loss with the laws that its kind is about.
-
-    Raises:
-        CheckError: see `distribution_pairs`.
-    """
-    return compare(loss, distribution_pairs(loss, orders), subject=loss.kind, orders=orders)
 
 
 @silenced
@@ -312,7 +352,7 @@ def white_box(
 
     For a mechanism that adds normal or Laplace noise, be it one of ours or not, to a single release
     or to a stream: clipping, arithmetic and the noise matrix are measured on the running code.  For
-    objective perturbation in one or two dimensions: the exact law of the minimiser against the
+    objective perturbation in one dimension: the exact law of the minimiser against the
     `MinimizerLoss` of its claim.
 
     Args:
@@ -328,9 +368,36 @@ def white_box(
     Raises:
         CheckError: the mechanism is of another make; it must be checked by sampling.
     """
-    started = time.perf_counter()
-    result = _compared(mechanism, claim, own_copy(neighbours), users, orders)
+    started, neighbours = time.perf_counter(), own_copy(neighbours)
+    result = _compared(mechanism, claim, neighbours, users, orders)
+    result = _with_persons(result, mechanism, claim, orders)
     return replace(result, subject=name_of(mechanism), seconds=time.perf_counter() - started)
+
+
+def _with_persons(
+    result: ExactResult,
+    mechanism: Any,
+    claim: Claimable | None,
+    orders: Sequence[float],
+) -> ExactResult:
+    """All visits of a person in place of one record, where the claim is about them or violated."""
+    visits = visit_pairs(mechanism, claim)
+    if visits is None:
+        return result
+    kept, axis = [result], visits.axis
+    for k, (promise, pair, laws) in enumerate(visits.asked):
+        try:
+            if laws is None:
+                found = _compared(mechanism, promise, [pair], None, orders)
+            else:
+                found = compare(promise, [laws], orders=orders)
+        except CheckError as error:
+            axis = replace(axis, tried=f"{axis.tried}; not compared, as {error}", enough=False)
+            continue
+        if k < visits.ruled or found.violated:
+            kept.append(found)
+    worst = min(kept, key=lambda one: (not one.violated, one.worst.ratio))
+    return replace(worst, coverage=result.coverage + Coverage((axis,)))
 
 
 def _compared(
@@ -342,11 +409,38 @@ def _compared(
 ) -> ExactResult:
     if isinstance(mechanism, ObjectivePerturbation):
         return _minimiser(mechanism, claim, neighbours, orders)
+    refused: CheckError | None = None
     for pairs_of, error in _MEASURED:
-        if (pairs := pairs_of(mechanism, neighbours)) is not None:
+        try:
+            measured = pairs_of(mechanism, neighbours)
+        except CheckError as unlike:  # it may still be of the next kind
+            refused = refused or unlike
+            continue
+        if measured is not None:
+            pairs, coverage = measured
+            if neighbours is not None and claim is None:  # its own claim is about all data
+                pairs, coverage = _with_own(mechanism, pairs_of, pairs, coverage)
             promise = mechanism.loss() if claim is None else claim
-            return _measured(compare(promise, pairs, orders=orders), error)
+            result = _measured(compare(promise, pairs, orders=orders), error)
+            return replace(result, coverage=coverage)
+    if neighbours is None and (law := law_of_coins(mechanism)) is not None:
+        result = compare(mechanism.loss() if claim is None else claim, [law.pair], orders=orders)
+        return replace(result, coverage=law.coverage)
+    if refused is not None:
+        raise refused
     return _additive(mechanism, claim, neighbours, users, orders)
+
+
+def _with_own(
+    mechanism: Any, pairs_of: _PairsOf, given: list[DistributionPair], coverage: Coverage
+) -> tuple[list[DistributionPair], Coverage]:
+    """Given pairs with those that are looked for where none are given, if that can be done."""
+    with contextlib.suppress(CheckError):  # a domain of somebody else's
+        own = pairs_of(mechanism, None)
+        if own is not None:
+            found = [replace(pair, label=f"found {pair.label}") for pair in own[0]]
+            return [*given, *found], own[1]
+    return given, coverage + Coverage((Axis("records", "as given", False),))
 
 
 def _measured(result: ExactResult, error: float) -> ExactResult:
@@ -369,8 +463,9 @@ def _minimiser(
         exactly = [x for x, _ in leaves_of(mechanism.loss()) if isinstance(x, MinimizerLoss)]
         claim = exactly[0]
     check_sampler("normal")
-    check_release(mechanism)
-    return compare(claim, minimiser_pairs(mechanism, neighbours), orders=orders)
+    coverage = check_release(mechanism)
+    result = compare(claim, minimiser_pairs(mechanism, neighbours), orders=orders)
+    return replace(result, coverage=coverage)
 
 
 def _additive(
@@ -381,9 +476,39 @@ def _additive(
     orders: Sequence[float],
 ) -> ExactResult:
     laws = additive_distributions(mechanism, claim, neighbours, users)
-    parts = [compare(promise, pairs, orders=orders) for promise, pairs in laws.parts]
+    parts = [compare(promise, pairs, orders=orders) for promise, pairs in laws.parts if pairs]
+    if laws.found is not None:
+        parts = _with_odd(parts, laws.parts[0][0], laws.found, orders)
     worst = min(parts, key=lambda result: (not result.violated, result.worst.ratio))
     rows = worst.rows
     if laws.telling:
         rows += (Row(_TELLING, 0.0, float(laws.telling), 0.0, "the same noisy integers"),)
-    return replace(worst, rows=rows, looked=laws.looked, whole=laws.whole)
+    return replace(worst, rows=rows, coverage=laws.coverage)
+
+
+def _with_odd(
+    parts: list[ExactResult], promise: Claimable, found: Found, orders: Sequence[float]
+) -> list[ExactResult]:
+    """With neighbours between which the output does more than move.
+
+    Raises:
+        UnpredictedError: there are such, and nothing can be said of them.
+        CheckError: nor do small noise and the data sets at hand act as predicted.
+    """
+    unclear = bool(found.suspects)
+    if found.odd:
+        odd = _measured(compare(promise, found.odd, orders=orders), PIECE_ERROR)
+        parts = [*parts, *([odd] if odd.violated else [])]
+    if found.bounded:
+        bounds = [pair.laws for pair in found.bounded]
+        bound = replace(compare(promise, bounds, orders=orders), bound=True)
+        unclear = unclear or bound.violated
+        parts += [] if bound.violated else [bound]
+    if unclear and not any(part.violated for part in parts):
+        if not found.near:
+            raise CheckError(f"{NOT_ADDED}: check it by sampling")
+        pairs = [*found.suspects, *(pair[:2] for pair in found.bounded)]
+        raise UnpredictedError(NOT_ADDED, pairs)
+    if not parts:
+        compare(promise, [], orders=orders)
+    return parts

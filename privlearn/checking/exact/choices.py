@@ -25,9 +25,17 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
+from privlearn.checking.default_neighbours import (
+    informative_records,
+    record_pairs,
+    record_pool,
+    spend_of,
+)
+from privlearn.checking.exact.choice_search import Scored, search_scores
 from privlearn.checking.exact.distributions import DistributionPair, largest_ratio, renyi
-from privlearn.checking.exact.probe import check_sampler, released_on
+from privlearn.checking.exact.probe import UnpredictedError, check_sampler, released_on
+from privlearn.checking.mined import mined
+from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import ScriptedCalls
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
@@ -35,7 +43,7 @@ from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
 from privlearn.noise.exact.pool import Kind
-from privlearn.rows.domains import Array, Ball
+from privlearn.rows.domains import Array, Ball, Box
 from privlearn.values.records import join, length, record_at
 
 _PAIRS = 6  # Pairs of records
@@ -47,12 +55,18 @@ _ROUGHLY = 9  # Halvings before it is known which pairs are worst
 _WORST = 1  # Pairs that are measured to the last digit by themselves, and as many beside others
 _EACH = 3  # Pairs at most that are all measured to the last digit; of more the worst
 _UNLIKELY = 12.0  # Others push a score down by half of so many units of the noise
-_TRIALS = 16  # Runs with random noise for each data set
+_FAR = (1, 3, 6, 6, 6, 6, 9, 12, 12, 12, 15, 20, 30, 30, 30)
+"""Units of random noise, at most, in runs on each data set."""
+_MENTIONED = 8  # Numbers that code mentions about which records are made
 _FLOOR = 4.0  # Noise of all others while one candidate's score is measured lies so far below 0
 _REACH = 18.0  # Scores further apart are not measured: what is that unlikely has no digits
 _SURE = 2.0**20  # So much more noise than all others makes a candidate win whatever the scores are
 _CROWD = 200  # Others at most who push against a record
-ERROR = 4 * _REACH * 2.0**-_STEPS  # Of a log probability, from that of the scores
+_FEW_CANDIDATES = 16  # Among which others at more places are tried
+_MIDDLE = 3  # Candidates, of which one may lie between the others
+_PARTS = 12  # Of what one record moves, to which scores beside others are measured at first
+_CLEAR, _FARTHEST = 64.0, 4_096.0  # Units of a clear lead, and of noise that turns any such
+ERROR = 2e-7  # Of a log probability, from that of scores, and from what is too unlikely
 _NODES = np.polynomial.legendre.leggauss(16)
 
 
@@ -85,7 +99,7 @@ _FAMILIES: dict[type, _Family] = {
 
 def choice_pairs(
     mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
-) -> list[DistributionPair] | None:
+) -> tuple[list[DistributionPair], Coverage] | None:
     """Laws of the picks on pairs of data sets; None if it is no mechanism that picks.
 
     Raises:
@@ -104,17 +118,46 @@ def choice_pairs(
         return None
     if neighbours is not None:
         worst = made.most_apart(neighbours) if len(neighbours) > _EACH else range(len(neighbours))
-        return _measurable([made.pair(*neighbours[k], f"pair {k}") for k in worst])
+        pairs = [made.pair(*neighbours[k], f"pair {k}") for k in worst]
+        at_hand, crowds = [neighbours[k] for k in worst], Coverage()
+    else:
+        at_hand = _own_pairs(mechanism, spend, loss)
+        few = 2 if made.n <= _FEW_CANDIDATES else 1
+        between = _between(spend.domain, at_hand[0])[:few]
+        pairs = made.worst(at_hand, between)
+        told = "at the ends of the domain" + (" and between them" if between else " only")
+        crowds = Coverage((Axis("records", f"others {told}", bool(between) or made.n < _MIDDLE),))
+    numbers, within = mined(mechanism, most=_MENTIONED), neighbours is not None
+    pool, changing = record_pool(spend.domain, numbers.values(), at_hand[:_EACH], within=within)
+    rough = [[made.scores(block, _ROUGHLY, some=True) for block in pair] for pair in at_hand]
+    reach = max(_spread(*both) for both in rough)
+    scored = Scored(
+        made.wins, made.n, partial(record_at, pool), length(pool), changing, loss.adjacency, numbers
+    )
+    if math.isinf(reach):
+        beyond = Axis("records", "scores move beyond what can be measured", False)
+        return _measurable(pairs), Coverage((beyond,))
+    worse, coverage = search_scores(scored, reach, 2)
+    odd = 0
+    for one, two in worse:
+        try:
+            pairs.append(made.likely(one, two, "pair found"))
+        except CheckError:
+            odd += 1
+    tried = f"up to {max(_FAR):g} units on all candidates"
+    tried += f"; on {odd} pairs found picks are others" if odd else ""
+    return _measurable(pairs), crowds + coverage + Coverage((Axis("noise", tried, not odd),))
+
+
+def _own_pairs(mechanism: Any, spend: Spend, loss: Loss) -> list[tuple[Any, Any]]:
     records = informative_records(spend.domain)
     if isinstance(spend.domain, Ball) and hasattr(mechanism, "vertices"):
         records = _towards_vertices(spend.domain, mechanism.vertices, records)
-    tried = record_pairs(spend.domain, records, loss.adjacency)[:_PAIRS]
     # under add-remove somebody else must be there
-    alone = [
+    return [
         (one, two) if length(two) else (join([one, one]), record_at(one, slice(0, 1)))
-        for one, two in tried
+        for one, two in record_pairs(spend.domain, records, loss.adjacency)[:_PAIRS]
     ]
-    return made.worst(alone)
 
 
 def _made(
@@ -135,7 +178,7 @@ def _made(
                 f"{picks.shape}: release the index of the winner, or one number for each candidate"
             )
         return None
-    if named and family.kind != "gumbel":
+    if named and family.kind != "gumbel" and not (picks % 1 == 0 and sum(source.sizes) > 1):
         return None  # Laplace and exponential noise may as well be added
     if picks.ndim > 1 or not source.sizes or len({*source.sizes}) > 1:
         raise CheckError("picks, but not from one number of noise for each candidate")
@@ -157,7 +200,12 @@ def _made(
     if one_draw and top > 2 and family is not _FAMILIES[GumbelNoise]:
         raise CheckError("more than two picks from one draw: their law is not computed")
     made = _Choice(mechanism, loss, family, n, top, one_draw)
-    return replace(made, names=made.winners(record_at(block, slice(0, 1)))) if named else made
+    if not named:
+        return made
+    names = made.winners(record_at(block, slice(0, 1)))
+    if family.kind != "gumbel" and names != tuple(range(n)):
+        return None
+    return replace(made, names=names)
 
 
 @dataclass(frozen=True)
@@ -197,8 +245,13 @@ class _Choice:
         script = ScriptedCalls(self.family.kind, list(noise))
         return released_on(self.mechanism, self.loss, block, script).reshape(-1)
 
-    def worst(self, alone: Sequence[tuple[Any, Any]]) -> list[DistributionPair]:
-        rough = [[self.scores(block, _ROUGHLY) for block in both] for both in alone]
+    def worst(
+        self, alone: Sequence[tuple[Any, Any]], inner: Sequence[Any]
+    ) -> list[DistributionPair | None]:
+        """The farthest pairs by themselves, and among others; and where noise ceases to decide."""
+        rough = [[self.scores(block, _ROUGHLY, some=True) for block in both] for both in alone]
+        if odd := self._not_turned(alone, rough):
+            return odd
         reach = [_spread(a, b) for a, b in rough]
         near = [(np.maximum(a, -_REACH), np.maximum(b, -_REACH)) for a, b in rough]
         apart = [renyi(self.law(a), self.law(b), 2.0).value for a, b in near]
@@ -207,35 +260,65 @@ class _Choice:
             one, two = alone[k]
             result.append(self.pair(one, two, f"pair {k}"))
         for k in np.argsort(-np.round(reach, 2), kind="stable")[:_WORST]:
-            if reach[k] > 0:
-                one, two = alone[k]
-                result += self.crowded(one, two, reach[k], f"pair {k}")
-        return _measurable(result)
+            one, two = alone[k]
+            beside = [
+                [self.scores(b, _ROUGHLY) for b in c] for c in crowded(one, two, inner[:1], 1)
+            ]
+            far = max(reach[k], *(_spread(*both) for both in beside))
+            if math.isinf(far):
+                continue
+            made = crowded(one, two, inner, min(math.ceil(_UNLIKELY / max(far, 1e-3)), _CROWD))
+            steps = min(math.ceil(math.log2(_REACH * _PARTS / max(far, 1e-3))), _STEPS)
+            for place in self.most_apart(made, steps):
+                n = length(made[place][0]) - length(one)
+                result.append(self.likely(*made[place], f"pair {k} beside {n} others"))
+        return result
 
-    def most_apart(self, pairs: Sequence[tuple[Any, Any]]) -> list[int]:
+    def _not_turned(
+        self, alone: Sequence[tuple[Any, Any]], rough: Sequence[Sequence[Array]]
+    ) -> list[DistributionPair | None]:
+        """Neighbours of which one has so clear a winner that noise does not decide any longer."""
+        if self.n < 2 or self.top > 1:
+            return []
+        sides = [(k, side) for k, both in enumerate(alone) for side in (0, 1) if length(both[side])]
+        leads = [-np.sort(rough[k][side])[-2] for k, side in sides]
+        k, side = sides[int(np.argmax(np.where(np.isfinite(leads), leads, 0.0)))]
+        j, i = np.argsort(-rough[k][side])[:2]
+        lead, block, other = -rough[k][side][i], alone[k][side], alone[k][1 - side]
+
+        def many(times: int) -> Any:
+            return record_at(block, np.zeros(times, dtype=int))
+
+        def stuck(times: int) -> bool:
+            far = (_FARTHEST, -_FARTHEST)
+            return not any(self.wins(many(times), int(i), int(j), gap) for gap in far)
+
+        low, high = 1, min(max(math.ceil(_CLEAR / max(lead, 1e-3)), 1), _CROWD)
+        if not (stuck(high) and length(other)):
+            return []
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if stuck(middle) else (middle, high)
+        near = join([many(high - 1), record_at(other, slice(0, 1))])
+        return [
+            self.likely(many(high), near, f"{high} records alike, whose pick noise cannot turn")
+        ]
+
+    def most_apart(self, pairs: Sequence[tuple[Any, Any]], steps: int = _ROUGHLY) -> list[int]:
+        """Those farthest apart in D(2), and in the worst case; roughly."""
         apart = []
         for first, second in pairs:
-            rough = [self.scores(block, _ROUGHLY) for block in (first, second)]
-            if not np.isfinite(rough).all():
+            rough = np.array([self.scores(block, steps, some=True) for block in (first, second)])
+            if self.top > 1 and not np.isfinite(rough).all():
                 apart.append((0.0, 0.0))
                 continue
-            p, q = map(self.law, rough)
-            apart.append((renyi(p, q, 2.0).value, largest_ratio(p, q).value))
+            p, q = map(self.law, np.maximum(rough, -_REACH))
+            both = (p, q), (q, p)
+            apart.append((max(renyi(*x, 2.0).value for x in both),
+                          max(largest_ratio(*x).value for x in both)))  # fmt: skip
         return sorted({int(k) for k in np.argmax(apart, axis=0)})
 
-    def crowded(
-        self, one: Any, two: Any, reach: float, label: str
-    ) -> list[DistributionPair | None]:
-        """Among others who make what either record favours unlikely, so that it counts most."""
-        n = min(math.ceil(_UNLIKELY / reach), _CROWD)
-        made = []
-        for side in (one, two):
-            crowd = record_at(side, np.zeros(n, dtype=int))
-            blocks = join([one, crowd]), join([two, crowd])
-            made.append(self.pair(*blocks, f"{label} beside {n} others"))
-        return made
-
-    def scores(self, block: Any, steps: int = _STEPS) -> Array:
+    def scores(self, block: Any, steps: int = _STEPS, *, some: bool = False) -> Array:
         """In units of the noise, the largest 0; −inf where it is too low to be measured."""
         floor = self.family.floor
         low = np.full((1 if self.one_draw else self.top, self.n), floor)
@@ -244,7 +327,7 @@ class _Choice:
         for i in range(self.n):
             if i != best:
                 result[i] = -self._needed(block, low, i, steps)
-        if self.n > 1 and np.isfinite(result).sum() == 1:
+        if self.n > 1 and np.isfinite(result).sum() == 1 and not some:
             raise CheckError("the picks are not those of the largest noisy scores")
         if steps == _STEPS:
             self._try(block, result)
@@ -262,18 +345,22 @@ class _Choice:
             left, right = (left, middle) if self.picks(block, noise)[0] == i else (middle, right)
         return (left + right) / 2
 
+    def wins(self, block: Any, i: int, j: int, gap: float) -> bool:
+        """Whether i is picked with so much more noise than j, and all others far below."""
+        noise = np.full((1 if self.one_draw else self.top, self.n), self.family.floor)
+        noise[:, [i, j]] += _SURE + np.array([gap, 0.0])
+        return bool(self.picks(block, noise)[0] == i)
+
     def _try(self, block: Any, scores: Array) -> None:
         rng = np.random.default_rng(0)
         near = np.maximum(scores, -_REACH)
-        for _ in range(_TRIALS):
-            noise = self._random(rng)
+        # where scores are too low to be measured, noise is not to bring them up
+        for far in _FAR if np.isfinite(scores).all() else _FAR[:7]:
+            low = 0.0 if self.family.floor == 0 else -far
+            noise = rng.uniform(low, far, (1 if self.one_draw else self.top, self.n))
             expected = _largest(near, noise, self.top, self.one_draw)
             if expected is not None and not np.array_equal(self.picks(block, noise), expected):
-                raise CheckError("the picks are not those of the largest noisy scores")
-
-    def _random(self, rng: np.random.Generator) -> Array:
-        shape = (1 if self.one_draw else self.top, self.n)
-        return np.asarray(self.family.floor + rng.uniform(0, 12.0, shape))
+                raise UnpredictedError("the picks are not those of the largest noisy scores")
 
     def pair(self, first: Any, second: Any, label: str) -> DistributionPair | None:
         """The laws on two data sets; None where a candidate is too unlikely for its digits."""
@@ -281,6 +368,18 @@ class _Choice:
         if not np.isfinite(scores).all():
             return None
         return DistributionPair(self.law(scores[0]), self.law(scores[1]), label)
+
+    def likely(self, first: Any, second: Any, label: str) -> DistributionPair | None:
+        """As `pair`, given that the pick is none that is too unlikely on both, of one pick.
+
+        What is too unlikely on one of them only is no likelier than what can still be measured.
+        """
+        scores = np.array([self.scores(block, some=True) for block in (first, second)])
+        seen = np.isfinite(scores).any(axis=0)
+        if seen.sum() < 2 or not (self.top == 1 or np.isfinite(scores).all()):
+            return None
+        scores = np.maximum(scores, -_REACH)
+        return DistributionPair(self.law(scores[0][seen]), self.law(scores[1][seen]), label)
 
     def law(self, scores: Array) -> Discrete:
         gumbel = self.family is _FAMILIES[GumbelNoise]
@@ -300,6 +399,34 @@ def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPa
             "for their law to be measured; give neighbours of fewer users"
         )
     return result
+
+
+def crowded(one: Any, two: Any, inner: Sequence[Any], n: int) -> list[tuple[Any, Any]]:
+    """Two data sets among others who make unlikely what either favours, so that it counts most.
+
+    These are on either side, or at inner records, or parted between these, one in ten or half.
+    """
+    sides = [record_at(block, slice(0, 1)) for block in (one, two) if length(block)]
+    crowds = [[(record, n)] for record in (*sides, *inner)]
+    crowds += [
+        [(side, here), (record, there)]
+        for side in sides
+        for record in inner
+        for here, there in ((n, n), (n - 1, n), (9 * n - 1, n), (n - 1, 9 * n))
+    ]
+    result = []
+    for crowd in crowds:
+        others = [record_at(record, np.zeros(times, dtype=int)) for record, times in crowd]
+        result.append((join([one, *others]), join([two, *others])))
+    return result
+
+
+def _between(domain: Any, pair: tuple[Any, Any]) -> list[Any]:
+    """Records between two of vectors."""
+    if not isinstance(domain, Ball | Box) or not all(map(length, pair)):
+        return []
+    low, high = (np.asarray(domain.clip(record_at(block, slice(0, 1)))) for block in pair)
+    return [low + share * (high - low) for share in (0.5, 0.25)]
 
 
 def _spread(first: Array, second: Array) -> float:

@@ -3,13 +3,8 @@ r"""Laws of outputs, and how far two of them are apart, computed and not bounded
 Everything is done in log space, and every number comes with an estimate of its own error.  With
 g = α·log p − (α−1)·log q the divergence is D_α = log ∫ e^g / (α−1).
 
-- One dimension: Gauss-Legendre panels, halved until halving changes nothing that matters; kinks and
-  jumps are found by that.
-- Two dimensions, smooth: the trapezoidal rule in coordinates in which g looks round at its mode.
-  It converges faster than any power of the step for analytic functions that vanish at the ends
-  (Trefethen & Weideman 2014); the error is the change when the step is divided by √2.
-- Two dimensions, densities that jump on lines along given coordinates: Gauss-Legendre panels
-  between those lines.
+Gauss-Legendre panels are halved until halving changes nothing that matters; kinks and jumps are
+found by that.
 """
 
 from __future__ import annotations
@@ -18,14 +13,18 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
 
+from privlearn.checking.reports import Coverage
 from privlearn.errors import CheckError
 from privlearn.losses.output_laws import Density, Discrete, Distribution, Normal, Product, normal
 from privlearn.rows.domains import Array
 from privlearn.values.validate import finite
+
+if TYPE_CHECKING:
+    from privlearn.checking.exact.search import Found
 
 _NODES = 12
 _DEPTH = 50.0  # What lies this many nats below the peak of an integrand is left out
@@ -52,6 +51,17 @@ class DistributionPair:
     label: str = ""
 
 
+class AdditiveDistributions(NamedTuple):
+    """What was promised to whom, and the laws that neighbours give."""
+
+    parts: list[tuple[Any, list[DistributionPair]]]
+    coverage: Coverage
+    telling: int = 0
+    """Numbers of the output that are no function of the noisy integers of a stated grid."""
+    found: Found | None = None
+    """Of a single release, what the search for worse neighbours came to."""
+
+
 def renyi(p: Distribution, q: Distribution, order: float) -> Value:
     """D_order(p‖q) in nats; inf where p has mass that q has not.
 
@@ -70,10 +80,8 @@ def renyi(p: Distribution, q: Distribution, order: float) -> Value:
             return _discrete(p, q, order)
         case Normal(), Normal():
             return renyi(*whitened(p, q), order)
-        case Density(), Density() if len(p.centre) == len(q.centre):
-            if len(p.centre) == 1:
-                return _line(p, q, order)
-            return _panelled(p, q, order) if p.jumps else _plane(p, q, order)
+        case Density(), Density():
+            return _line(p, q, order)
     raise _unlike(p, q)
 
 
@@ -81,7 +89,7 @@ def hockey_stick(p: Distribution, q: Distribution, epsilon: float) -> Value:
     """δ(ε) = ∫ max(p − e^ε·q, 0), the least δ for which p against q is (ε, δ)-indistinguishable.
 
     Raises:
-        CheckError: laws of different kinds, in two dimensions, or products of several that differ.
+        CheckError: laws of different kinds, or products of several that differ.
     """
     match p, q:
         case Discrete(), Discrete():
@@ -89,7 +97,7 @@ def hockey_stick(p: Distribution, q: Distribution, epsilon: float) -> Value:
             return Value(float(np.maximum(excess, 0).sum()), 1e-15 * len(excess))
         case Normal(), Normal():
             return hockey_stick(*whitened(p, q), epsilon)
-        case Density(), Density() if len(p.centre) == len(q.centre) == 1:
+        case Density(), Density():
             return _stick(p, q, epsilon)
         case Product(), Product() if len(p.parts) == 1 and p.parts[0][1] == 1:
             return hockey_stick(p.parts[0][0], q.parts[0][0], epsilon)
@@ -113,11 +121,9 @@ def largest_ratio(p: Distribution, q: Distribution) -> Value:
             lp, lq = p.log_mass, q.log_mass
         case Normal(), Normal():
             return largest_ratio(*whitened(p, q))
-        case Density(), Density() if len(p.centre) == len(q.centre):
+        case Density(), Density():
             wide = 50.0 * max(p.scale, q.scale) + math.dist(p.centre, q.centre)
-            steps = np.linspace(-wide, wide, 4001 if len(p.centre) == 1 else 201)
-            grid = np.stack(np.meshgrid(*[steps + c for c in p.centre], indexing="ij"), axis=-1)
-            points = grid.reshape(-1, len(p.centre))
+            points = np.linspace(-wide, wide, 4001)[:, None] + p.centre
             lp, lq = p.log_density(points), q.log_density(points)
         case _:
             raise _unlike(p, q)
@@ -193,13 +199,18 @@ def _rule(f: Callable[[Array], Array], left: Array, right: Array) -> tuple[Array
 
 
 def _integral(
-    f: Callable[[Array], Array], left: Array, right: Array, noise: float = _TOLERANCE
+    f: Callable[[Array], Array],
+    left: Array,
+    right: Array,
+    noise: float = _TOLERANCE,
+    least: float = 1e-300,
 ) -> Value:
     """∫f over panels, each split until that changed nothing that matters twice in a row.
 
     Twice, and not in the middle: where a kink lies just so, one split in the middle changes nothing
     although the sum is wrong.  A panel that needed many splits holds a jump or a kink; then part of
-    the change of f over it counts as error.  ``noise`` is the relative rounding error of f.
+    the change of f over it counts as error.  ``noise`` is the rounding error of f, relative to the
+    integral if that is above ``least``.
     """
     coarse, _ = _rule(f, left, right)
     calm = np.zeros(len(left), dtype=bool)
@@ -209,7 +220,7 @@ def _integral(
         result, changes = _rule(f, np.r_[left, middle], np.r_[middle, right])
         parts = result.reshape(2, -1)
         apart = np.abs(parts.sum(axis=0) - coarse)
-        still = apart <= noise * max(abs(total) + float(np.abs(coarse).sum()), 1e-300)
+        still = apart <= noise * max(abs(total) + float(np.abs(coarse).sum()), least)
         done, rest = calm & still, ~(calm & still)
         total += float(parts.sum(axis=0)[done].sum())
         error += float(apart[done].sum())
@@ -291,6 +302,8 @@ def _divergence(
     p: Density, q: Density, order: float, top: float, result: Value, at: Array
 ) -> Value:
     """D_order from ∫e^{g−top}, with the rounding of g at its peak in the error."""
+    if not result.value > 0:
+        raise CheckError("an integral over a peak that is too narrow, or beyond any bound")
     relative = result.error / result.value
     relative += _rounding(order, p.log_density(at), q.log_density(at))
     return Value((top + math.log(result.value)) / (order - 1), relative / (order - 1))
@@ -319,158 +332,11 @@ def _stick(p: Density, q: Density, epsilon: float) -> Value:
         same = ahead(middle) == sides[:-1][turn]
         low, high = np.where(same, middle, low), np.where(same, high, middle)
     edges = np.unique(np.r_[edges, low])
-    result = _integral(f, edges[:-1], edges[1:])
+    # where log p − log q is ε on a whole interval, f is nothing but rounding there
+    result = _integral(f, edges[:-1], edges[1:], least=1e-3)
     return Value(result.value, result.error + 64 * _ULP * result.value)
-
-
-def _peak(p: Density, q: Density, order: float) -> tuple[Array, Array]:
-    """About the mode of g, and a matrix whose columns are its widths there.
-
-    Newton's method from the best of many scattered points; what it misses by is made good by the
-    window around it, which grows until nothing is left outside.
-    """
-    g = _exponent(p, q, order)
-    points, lp, lq = _scan(p, q)
-    mode, unit = points[int(_mixed(lp, lq, order).argmax())], min(p.scale, q.scale)
-    step = 0.02 * unit
-    moves = step * np.array([[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1]])
-    for _ in range(50):
-        v = g(mode + moves)
-        slope = np.array([v[1] - v[2], v[3] - v[4]]) / (2 * step)
-        xx, yy = 2 * v[0] - v[1] - v[2], 2 * v[0] - v[3] - v[4]
-        xy = (v[1] + v[2] + v[3] + v[4] - v[5] - v[6] - 2 * v[0]) / 2
-        values, vectors = np.linalg.eigh(np.array([[xx, xy], [xy, yy]]) / step**2)
-        widths = vectors / np.sqrt(np.maximum(values, 1e-3 / unit**2))
-        move = widths @ (widths.T @ slope)
-        lengths = 0.5 ** np.arange(12)
-        tried = g(mode + lengths[:, None] * move)
-        if not tried.max() > v[0] + 0.01:
-            break
-        mode = mode + lengths[int(tried.argmax())] * move
-    return mode, widths
-
-
-@lru_cache(maxsize=64)
-def _scan(p: Density, q: Density) -> tuple[Array, Array, Array]:
-    unit = max(p.scale, q.scale)
-    radii = unit * np.r_[0.25, 0.5, 1:5:0.5, 5:60:2.5, np.geomspace(60, 400, 12)]
-    turns = np.linspace(0, 2 * math.pi, 24, endpoint=False)
-    ring = np.stack([np.cos(turns), np.sin(turns)], axis=-1)
-    points = np.concatenate(
-        [(np.array(law.centre) + radii[:, None, None] * ring).reshape(-1, 2) for law in (p, q)]
-        + [np.array([p.centre, q.centre])]
-    )
-    return points, p.log_density(points), q.log_density(points)
-
-
-_RIM = -32.0  # Height of an integrand over the plane, below its peak in nats, where it is cut off
-_MOST_POINTS = 30_000
-
-
-def _rough_plane(result: Value, order: float) -> CheckError | None:
-    if result.error < 1e-7 * result.value * min(order - 1, 100.0):
-        return None
-    return CheckError(
-        "an integral over the plane did not converge: the density is not smooth, or not smooth "
-        "between lines along two directions"
-    )
-
-
-def _plane(p: Density, q: Density, order: float, *, roughly: bool = False) -> Value:
-    g = _exponent(p, q, order)
-    mode, widths = _peak(p, q, order)
-    top = float(g(mode[None])[0])
-    if math.isinf(top):
-        return Value(math.inf, 0.0)
-    span, step, turns = 8.0, 0.6, 0
-    result = Value(math.inf, math.inf)
-    while (2 * span / step) ** 2 < _MOST_POINTS:
-        ticks = np.arange(-math.ceil(span / step), math.ceil(span / step) + 1) * step
-        grid = np.stack(np.meshgrid(ticks, ticks, indexing="ij"), axis=-1).reshape(-1, 2)
-        logs = g(mode + grid @ widths.T) - top
-        square = logs.reshape(len(ticks), -1)
-        rim = max(square[[0, -1]].max(), square[:, [0, -1]].max())
-        if rim > logs.max() + _RIM and span < 100:
-            span *= 1.4
-            continue
-        weights = np.exp(logs)
-        total = float(weights.sum())
-        mean = weights @ grid / total
-        covariance = (grid - mean).T @ ((grid - mean) * weights[:, None]) / total
-        sizes = np.linalg.eigvalsh(covariance)
-        if turns < 4 and not 0.3 < sizes[0] <= sizes[1] < 2:
-            # the mode tells little of the width: take that of the whole instead
-            mode = mode + widths @ mean
-            widths = widths @ np.linalg.cholesky(covariance + 1e-6 * np.eye(2))
-            span, turns = 8.0, turns + 1
-            continue
-        total *= step**2 * abs(float(np.linalg.det(widths)))
-        if roughly:
-            return Value((top + math.log(total)) / (order - 1), math.inf)
-        result = Value(total, abs(total - result.value))
-        if result.error <= 1e-10 * total:
-            break
-        step /= math.sqrt(2)
-    if (failure := _rough_plane(result, order)) is not None:
-        raise failure
-    return _divergence(p, q, order, top, result, mode[None])
-
-
-def _panelled(p: Density, q: Density, order: float, *, roughly: bool = False) -> Value:
-    assert p.axes is not None, "jumps in the plane come with axes"
-    mode, _ = _peak(p, q, order)  # its widths mean nothing beside a jump
-    inverse = np.linalg.inv(p.axes)
-    centre = inverse @ mode
-    spread = np.linalg.norm(inverse, axis=1) * min(p.scale, q.scale)
-    reach = np.full((2, 2), 10.0)
-    for _ in range(16):
-        logs, area = _tensor(p, q, order, (centre, spread, reach), 8)
-        top = float(logs.max())
-        far = np.array([[logs[0].max(), logs[:, 0].max()], [logs[-1].max(), logs[:, -1].max()]])
-        if not (far > top + _RIM).any():
-            break
-        reach = np.where(far > top + _RIM, 2 * reach, reach)
-    coarse = float((np.exp(logs - top) * area).sum())
-    if roughly:
-        return Value((top + math.log(coarse)) / (order - 1), math.inf)
-    result = Value(coarse, math.inf)
-    for nodes_each in (11, 16, 24, 36):
-        logs, area = _tensor(p, q, order, (centre, spread, reach), nodes_each)
-        fine = float((np.exp(logs - top) * area).sum())
-        result = Value(fine, abs(fine - result.value))
-        if result.error < 1e-9 * fine:
-            break
-    if (failure := _rough_plane(result, order)) is not None:
-        raise failure
-    return _divergence(p, q, order, top, result, mode[None])
-
-
-def _tensor(
-    p: Density, q: Density, order: float, window: tuple[Array, Array, Array], nodes_each: int
-) -> tuple[Array, Array]:
-    """g on a grid of Gauss-Legendre panels between all jumps, and the weights of its points.
-
-    Panels grow with the distance from the centre, as what is wide there is smooth.
-    """
-    assert p.axes is not None, "jumps in the plane come with axes"
-    nodes, weights = _gauss(nodes_each)
-    steps = 1.6 * np.r_[0, 1, 2, 3, 3 * 1.3 ** np.arange(1, 60)]
-    ticks, shares = [], []
-    for i, (middle, unit) in enumerate(zip(*window[:2], strict=True)):
-        low, high = window[2][:, i]
-        stops = np.r_[-steps[steps < low], -low, steps[steps < high], high]
-        edges = np.unique(np.r_[middle + unit * stops, p.jumps[i]])
-        inside = (edges >= middle - unit * low) & (edges <= middle + unit * high)
-        left, wide = edges[inside][:-1], np.diff(edges[inside])
-        ticks.append((left[:, None] + wide[:, None] * nodes).reshape(-1))
-        shares.append((wide[:, None] * weights).reshape(-1))
-    grid = np.stack(np.meshgrid(*ticks, indexing="ij"), axis=-1).reshape(-1, 2)
-    logs = _exponent(p, q, order)(grid @ p.axes.T).reshape(len(ticks[0]), -1)
-    return logs, np.multiply.outer(*shares) * abs(float(np.linalg.det(p.axes)))
 
 
 def rough_renyi(p: Density, q: Density, order: float) -> float:
     """D_order up to a few digits, for comparing pairs with each other; much quicker."""
-    if len(p.centre) == 1:
-        return _line(p, q, order, roughly=True).value
-    return (_panelled if p.jumps else _plane)(p, q, order, roughly=True).value
+    return _line(p, q, order, roughly=True).value

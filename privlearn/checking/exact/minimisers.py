@@ -1,28 +1,33 @@
-r"""The law of a tilted minimiser in one or two dimensions, exactly.
+r"""The law of a tilted minimiser in one dimension, exactly.
 
-θ minimises J(θ) + bᵀθ, so that b = −∇J(θ); J is strongly convex, θ ↦ ∇J(θ) one to one, and the
-density of θ is that of b ~ N(0, σ²I) at −∇J(θ) times det ∇²J(θ).
+θ minimises J(θ) + bθ, so that b = −J′(θ); J is strongly convex, θ ↦ J′(θ) one to one, and the
+density of θ is that of b ~ N(0, σ²) at −J′(θ) times J″(θ).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from privlearn.checking.default_neighbours import record_pool
 from privlearn.checking.exact.distributions import DistributionPair, rough_renyi
 from privlearn.checking.exact.probe import run
+from privlearn.checking.exact.search import LARGEST
+from privlearn.checking.mined import mined
 from privlearn.checking.neighbours import worst_pairs
+from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import Script
 from privlearn.errors import CheckError
 from privlearn.losses.output_laws import Density
 from privlearn.mechanisms import Objective, ObjectivePerturbation
 from privlearn.rows.domains import Array
-from privlearn.values.records import length
+from privlearn.values.records import length, record_at
 
+_MENTIONED = 6  # Numbers that code mentions about which records are made
+_FARTHEST = 8.0  # Scales of a tilt; of farther ones the minimiser is that over a ball
 _TRIED, _TRIED_AT = 6, (2.0, 16.0)
 """Pairs of records, and orders at which they are compared before the worst are looked at."""
 
@@ -33,46 +38,36 @@ def minimiser_density(
     """The law of the exact minimiser over ``records``, flat as the domain clips them (n, size).
 
     Raises:
-        CheckError: more than two dimensions.
+        CheckError: more than one dimension.
     """
-    d = objective.dim
-    if d > 2:
-        raise CheckError(f"a minimiser in {d} dimensions: exact laws are for one or two")
-    constant = d * math.log(noise_std * math.sqrt(2 * math.pi))
-
+    if objective.dim > 1:
+        raise CheckError(f"a minimiser in {objective.dim} dimensions: exact laws are for one")
+    constant = math.log(noise_std * math.sqrt(2 * math.pi))
     different, times = np.unique(records, axis=0, return_counts=True)
 
     def slopes(theta: Array) -> tuple[Array, Array]:
-        gradient = ridge * theta
-        hessian = np.broadcast_to(ridge * np.eye(d), (len(theta), d, d)).copy()
+        """Of J, and their derivatives."""
+        slope, steep = ridge * theta[:, 0], np.full(len(theta), ridge)
         for record, n in zip(different, times, strict=True):
             many = np.broadcast_to(record, (len(theta), len(record)))
-            gradient = gradient + n * objective.gradients(many, theta)
-            hessian += n * objective.hessians(many, theta)
-        return gradient, hessian
+            slope = slope + n * objective.gradients(many, theta)[:, 0]
+            steep += n * objective.hessians(many, theta)[:, 0, 0]
+        return slope, steep
 
     def log_density(theta: Array) -> Array:
-        gradient, hessian = slopes(theta)
-        if d == 1:
-            determinant = hessian[:, 0, 0]
-        else:
-            determinant = hessian[:, 0, 0] * hessian[:, 1, 1] - hessian[:, 0, 1] * hessian[:, 1, 0]
-        squares = (gradient**2).sum(axis=1)
-        return np.asarray(np.log(determinant) - squares / (2 * noise_std**2) - constant)
+        slope, steep = slopes(theta)
+        return np.asarray(np.log(steep) - slope**2 / (2 * noise_std**2) - constant)
 
-    centre = np.zeros((1, d))
+    centre = 0.0
     for _ in range(20):  # Newton's steps, none of them longer than what a few σ can move θ
-        gradient, hessian = slopes(centre)
-        move = np.linalg.solve(hessian[0], gradient[0])
-        far = float(np.linalg.norm(move)) * ridge / (5 * noise_std)
-        centre = centre - move / max(far, 1.0)
+        slope, steep = (float(part[0]) for part in slopes(np.array([[centre]])))
+        far = abs(slope / steep) * ridge / (5 * noise_std)
+        centre -= slope / steep / max(far, 1.0)
         if far < 1e-3:
             break
-    steepest = float(np.linalg.eigvalsh(slopes(centre)[1][0])[-1])
-    axes, jumps = _jumps(objective, records, noise_std / ridge)
-    return Density(
-        log_density, tuple(map(float, centre[0])), noise_std / steepest, axes=axes, jumps=jumps
-    )
+    scale = noise_std / float(slopes(np.array([[centre]]))[1][0])
+    bends = [_bends(objective, record, noise_std / ridge) for record in records]
+    return Density(log_density, (centre,), scale, jumps=(tuple(x for part in bends for x in part),))
 
 
 def minimiser_pairs(
@@ -83,13 +78,15 @@ def minimiser_pairs(
     The blur that pays for the solver is left out: it only adds noise.
 
     Raises:
-        CheckError: a region, more than two dimensions, or a domain whose records are not known.
+        CheckError: a region, more than one dimension, or a domain whose records are not known.
     """
     objective, domain = mechanism.objective, mechanism.objective.domain
     if mechanism.region is not None:
-        raise CheckError("a minimiser on a region has no density: check it by sampling (black_box)")
-    if objective.dim > 2:
-        raise CheckError(f"dim = {objective.dim}: exact laws are for one or two dimensions")
+        raise CheckError("a minimiser on a region has no density: check it by sampling")
+    if objective.dim > 1:
+        raise CheckError(
+            f"dim = {objective.dim}: exact laws are for one dimension; check it by sampling"
+        )
     if neighbours is None:
         pairs = worst_pairs(objective, adjacency=mechanism.adjacency)[:_TRIED]
         sets = [(_flat(objective, a), _flat(objective, b)) for a, b in pairs]
@@ -102,36 +99,55 @@ def minimiser_pairs(
         p, q = (
             minimiser_density(objective, z, mechanism.ridge, mechanism.noise_std) for z in (a, b)
         )
-        made.append(
-            DistributionPair(*_same_axes(p, q), f"pair {k} ({len(a)} and {len(b)} records)")
-        )
+        made.append(DistributionPair(p, q, f"pair {k} ({len(a)} and {len(b)} records)"))
     if neighbours is not None:
         return made
-    tried_at = _TRIED_AT[: 3 - objective.dim]  # in the plane every pair takes its time
-    worst = [max(range(len(made)), key=lambda k: _both(made[k], order)) for order in tried_at]
+    worst = [max(range(len(made)), key=lambda k: _both(made[k], order)) for order in _TRIED_AT]
     return [made[k] for k in dict.fromkeys(worst)]
 
 
-def check_release(mechanism: ObjectivePerturbation[Any]) -> None:
-    """Runs the real code on a tilt written down in advance, and puts its answer into b = −∇J.
+def check_release(mechanism: ObjectivePerturbation[Any]) -> Coverage:
+    """Runs the real code on tilts written down in advance, and puts its answers into b = −∇J.
 
     Raises:
         CheckError: what is released is not the minimiser that the law above is about.
     """
+    objective, rng = mechanism.objective, np.random.default_rng(0)
+    numbers = mined(mechanism, objective, most=_MENTIONED)
+    try:
+        pool = record_pool(objective.domain, numbers.values(), within=False)[0]
+    except CheckError:  # of a domain that did not come with this package
+        return Coverage((Axis("values", "none: its records are not known", False),))
+    sizes = [
+        n for n in sorted({1, 2, 3, LARGEST, *numbers.sizes(LARGEST)}) if n <= mechanism.max_rows
+    ]
+    tilts = [np.linspace(-1.0, 1.5, objective.dim + 1)[1:]]
+    tilts += [far * rng.choice([-1.0, 1.0], objective.dim) for far in (3.0, 5.0, _FARTHEST)]
+    sets = [np.array([k]) for k in range(length(pool))]
+    sets += [rng.integers(length(pool), size=n) for n in sizes]
+    for k, chosen in enumerate(sets):
+        _check_minimiser(mechanism, record_at(pool, chosen), tilts[k % len(tilts)])
+    return Coverage(
+        (
+            Axis("values", f"{length(pool)} records about {len(numbers.numbers)} numbers in code"),
+            Axis("sizes", f"{sizes[0]} to {sizes[-1]:,} rows"),
+            Axis("noise", f"tilts of −{_FARTHEST:g} to {_FARTHEST:g} scales"),
+        )
+    )
+
+
+def _check_minimiser(mechanism: ObjectivePerturbation[Any], block: Any, tilt: Array) -> None:
     objective = mechanism.objective
-    pairs = worst_pairs(objective)[:1]
-    tilt = np.linspace(-1.0, 1.5, objective.dim + 1)[1:]
-    for block in pairs[0] if pairs else ():
-        theta = run(mechanism, mechanism.loss(), block, Script(tilt))
-        records = objective.domain.clip(block)
-        gradient = objective.gradients(records, theta).sum(axis=0) + mechanism.ridge * theta
-        error = float(np.linalg.norm(gradient + mechanism.noise_std * tilt))
-        steep = mechanism.ridge + len(records) * objective.trace
-        if not error <= 2 * steep * mechanism.solver_error + 1e-9 * mechanism.noise_std:
-            raise CheckError(
-                f"the released θ leaves a gradient of {error:.3g}: it is not the minimiser of the "
-                "objective with the tilt that was drawn"
-            )
+    theta = run(mechanism, mechanism.loss(), block, Script(tilt))
+    records = objective.domain.clip(block)
+    gradient = objective.gradients(records, theta).sum(axis=0) + mechanism.ridge * theta
+    error = float(np.linalg.norm(gradient + mechanism.noise_std * tilt))
+    steep = mechanism.ridge + len(records) * objective.trace
+    if not error <= 2 * steep * mechanism.solver_error + 1e-9 * mechanism.noise_std:
+        raise CheckError(
+            f"the released θ leaves a gradient of {error:.3g}: it is not the minimiser of the "
+            "objective with the tilt that was drawn"
+        )
 
 
 def _flat(objective: Objective[Any], block: Any) -> Array:
@@ -145,75 +161,12 @@ def _both(pair: DistributionPair, order: float) -> float:
     return max(rough_renyi(pair.p, pair.q, order), rough_renyi(pair.q, pair.p, order))
 
 
-def _same_axes(p: Density, q: Density) -> tuple[Density, Density]:
-    if len(p.centre) == 1 or not (p.jumps or q.jumps):
-        return p, q
-    result = [
-        (row, places)
-        for law in (p, q)
-        if law.axes is not None
-        for row, places in zip(np.linalg.inv(law.axes), law.jumps, strict=True)
-        if places
-    ]
-    axes, jumps = _merge_axes(result)
-    return replace(p, axes=axes, jumps=jumps), replace(q, axes=axes, jumps=jumps)
+def _bends(objective: Objective[Any], record: Array, reach: float) -> Array:
+    """Where the second derivative of one record's loss jumps."""
 
-
-def _merge_axes(
-    result: Sequence[tuple[Array, tuple[float, ...]]],
-) -> tuple[Array, tuple[tuple[float, ...], ...]]:
-    """Coordinates u_i = row_i·θ in which all jumps are at fixed values of one of the two."""
-    rows: list[Array] = []
-    places: list[set[float]] = []
-    for row, jumps in result:
-        for k, known in enumerate(rows):
-            if abs(known[0] * row[1] - known[1] * row[0]) < 1e-9 * np.linalg.norm(row):
-                places[k] |= {t * float(known @ row) / float(row @ row) for t in jumps}
-                break
-        else:
-            unit = row / np.linalg.norm(row)
-            rows.append(unit)
-            places.append({t / float(np.linalg.norm(row)) for t in jumps})
-    if len(rows) > 2:
-        raise CheckError("the density jumps along more than two directions: use smaller data sets")
-    if len(rows) == 1:
-        rows.append(np.array([-rows[0][1], rows[0][0]]))
-        places.append(set())
-    return np.linalg.inv(np.array(rows)), tuple(tuple(sorted(p)) for p in places)
-
-
-def _jumps(
-    objective: Objective[Any], records: Array, reach: float
-) -> tuple[Array | None, tuple[tuple[float, ...], ...]]:
-    """Where a Hessian jumps: points on the line; in the plane, lines u_i = const, θ = axes·u.
-
-    In the plane they are found where every record sees θ along one direction only.
-    """
-    d = objective.dim
-    if d > 1 and (objective.span != 1 or objective.rank != 1):
-        return None, ()
-    result: list[tuple[Array, tuple[float, ...]]] = []
-    probe = np.array([[0.3, -0.2]])[:, :d] * min(reach, 1.0)
-    for record in records:
-        row = objective.gradients(record[None], probe)[0]
-        if not row.any():
-            continue
-        unit = row / np.linalg.norm(row)
-        places = _bends(objective, record, unit, reach)
-        if places:
-            result.append((unit, places))
-    if d == 1:
-        return None, (tuple(float(u[0]) * t for u, places in result for t in places),)
-    return _merge_axes(result) if result else (None, ())
-
-
-def _bends(
-    objective: Objective[Any], record: Array, unit: Array, reach: float
-) -> tuple[float, ...]:
     def bend(t: Array) -> Array:
         many = np.broadcast_to(record, (len(t), len(record)))
-        hessians = objective.hessians(many, t[:, None] * unit)
-        return np.asarray(np.trace(hessians, axis1=1, axis2=2))
+        return np.asarray(objective.hessians(many, t[:, None])[:, 0, 0])
 
     near = math.asinh(100 * max(reach, 1.0) / 0.02)
     ticks = 0.02 * np.sinh(np.linspace(-near, near, 4_001))  # finest where most things happen
@@ -226,4 +179,4 @@ def _bends(
         first = np.abs(value - left) > np.abs(right - value)
         low, left = np.where(first, low, middle), np.where(first, left, value)
         high, right = np.where(first, middle, high), np.where(first, value, right)
-    return tuple(map(float, low[np.abs(right - left) > 0.001 * objective.trace]))
+    return np.asarray(low[np.abs(right - left) > 0.001 * objective.trace])

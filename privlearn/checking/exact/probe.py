@@ -7,6 +7,7 @@ about itself: not its sensitivity, not its noise level, not its factorisation.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast, final
 
@@ -32,22 +33,42 @@ _SAMPLER_GAP = 1e-3
 """Distance of a sampler's distribution function from the true one that the grid can resolve."""
 
 
-def released_on(mechanism: Any, loss: Loss, block: Any, source: Any) -> Array:
-    """What one run on ``block`` lets out, with the random numbers of ``source``."""
+def released_on(
+    mechanism: Any, loss: Loss, block: Any, source: Any, each: int | None = None
+) -> Array:
+    """What one run on ``block`` lets out, with the random numbers of ``source``.
+
+    A stream takes its rows ``each`` at a time, if that is given.
+    """
     users = range(length(block))
     limited = LimitedSource(source, _DRAWS + _DRAWS_EACH * len(users))
     token = StubAccountant(cast(NoiseSource, limited), loss.adjacency).issue(users)
-    return np.asarray(released_by(mechanism, Rows.seal(block, users=users), token)[1])
+    return np.asarray(released_by(mechanism, Rows.seal(block, users=users), token, each)[1])
 
 
-def run(mechanism: Any, loss: Loss, block: Any, script: Script) -> Array:
-    """What one run on ``block`` lets out, as a flat vector."""
-    value = released_on(mechanism, loss, block, script)
+def run(mechanism: Any, loss: Loss, block: Any, script: Script, each: int | None = None) -> Array:
+    """What one run on ``block`` lets out, as a flat vector; see `released_on`."""
+    value = released_on(mechanism, loss, block, script, each)
     if value.dtype.kind in "iu":
         raise CheckError("the output is a choice or a count, so noise is not just added")
     if value.dtype.kind != "f" or not np.isfinite(value).all():
         raise CheckError("the output is not made of finite numbers, so noise is not just added")
     return np.asarray(value, dtype=np.float64).reshape(-1)
+
+
+class UnpredictedError(CheckError):
+    """Outputs are not those that follow from data and noise as they were measured.
+
+    Attributes:
+        pairs: neighbours on which that was seen; samples may tell more.
+    """
+
+    def __init__(self, why: str, pairs: Sequence[tuple[Any, Any]] = ()) -> None:
+        super().__init__(f"{why}: check it by sampling")
+        self.pairs = tuple(pairs)
+
+
+NOT_ADDED = "the output is not data plus noise whose law is the same for all data"
 
 
 class Affine(NamedTuple):
@@ -57,14 +78,14 @@ class Affine(NamedTuple):
     matrix: Array  # (outputs, numbers drawn)
 
 
-def affine(mechanism: Any, loss: Loss, block: Any) -> Affine:
+def affine(mechanism: Any, loss: Loss, block: Any, each: int | None = None) -> Affine:
     """The matrix that takes standard noise to the output, measured.
 
     Raises:
         CheckError: the output is not affine in normal or Laplace noise, or there is too much of it.
     """
     script = Script(np.zeros(0))
-    base = run(mechanism, loss, block, script)
+    base = run(mechanism, loss, block, script, each)
     if set(script.drawn) not in ({"normal"}, {"laplace"}):
         raise CheckError("neither only normal noise nor only Laplace noise is drawn")
     ((family, n),) = script.drawn.items()
@@ -74,7 +95,8 @@ def affine(mechanism: Any, loss: Loss, block: Any) -> Affine:
     for i in range(n):
         numbers = np.zeros(i + 1)
         numbers[i] = 1.0
-        matrix[:, i] = _same_shape(run(mechanism, loss, block, Script(numbers)), base) - base
+        moved = run(mechanism, loss, block, Script(numbers), each)
+        matrix[:, i] = _same_shape(moved, base) - base
     return Affine(family, matrix)
 
 
@@ -94,15 +116,12 @@ def check_noise(mechanism: Any, loss: Loss, block: Any, noise: Affine, seed: int
     if len(base) != len(expected) or not np.allclose(
         moved - base, expected, rtol=1e-7, atol=1e-9 * (1 + float(np.abs(base).max(initial=0)))
     ):
-        raise CheckError(
-            "the output is not data plus noise whose law is the same for all data: check it by "
-            "sampling (black_box)"
-        )
+        raise CheckError(f"{NOT_ADDED}: check it by sampling")
 
 
 def _same_shape(output: Array, base: Array) -> Array:
     if output.shape != base.shape:
-        raise CheckError("outputs differ in shape from run to run: check by sampling (black_box)")
+        raise CheckError("outputs differ in shape from run to run: check by sampling")
     return output
 
 

@@ -21,10 +21,18 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, ndtr
 
-from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
+from privlearn.checking.default_neighbours import (
+    informative_records,
+    record_pairs,
+    record_pool,
+    spend_of,
+)
 from privlearn.checking.exact.distributions import DistributionPair
-from privlearn.checking.exact.probe import released_on
+from privlearn.checking.exact.probe import UnpredictedError, released_on
+from privlearn.checking.exact.search import LARGEST, SIZES
+from privlearn.checking.mined import Mined, mined
 from privlearn.checking.neighbours import extreme_records
+from privlearn.checking.reports import Axis, Coverage
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete
@@ -32,7 +40,7 @@ from privlearn.noise import CapNoise, CategoryNoise
 from privlearn.noise.exact.fast import Floors
 from privlearn.noise.exact.pool import Kind, NoisePool, SeededWords, Variates
 from privlearn.rows.domains import Array
-from privlearn.values.records import length, record_at
+from privlearn.values.records import join, length, record_at
 
 ERROR = 1e-8  # Of a log probability
 _TRIED = 4000  # Reports on which a law is tried
@@ -41,6 +49,8 @@ _FIT = 0.06
 _MOST_ANSWERS = 100
 _ROUNDED = 1e-4  # Of heights and lengths: reports are rounded to 2⁻²³ of their limit
 _FIRST, _LAST = 0, 2**64 - 1
+_BESIDE = 2.0**-40  # Between a probability and what is surely beyond it
+_MENTIONED = 8  # Numbers that code mentions about which records are made
 
 
 class _Words:
@@ -77,7 +87,7 @@ class _Words:
 
 def report_pairs(
     mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
-) -> list[DistributionPair] | None:
+) -> tuple[list[DistributionPair], Coverage] | None:
     """Laws of one user's report on pairs of records; None if it is none of these reports.
 
     Raises:
@@ -90,23 +100,78 @@ def report_pairs(
     spend = spend_of(mechanism, loss.adjacency)
     if not isinstance(spend.noise, CapNoise | CategoryNoise) or spend.arithmetic != "each":
         return None
+    pool, numbers = None, mined(mechanism, most=_MENTIONED)
     if neighbours is None:
         records = informative_records(spend.domain)
         neighbours = record_pairs(spend.domain, records, loss.adjacency)[:1]
+        pool = record_pool(spend.domain, numbers.values(), neighbours, within=False)[0]
     if any(length(block) != 1 for pair in neighbours for block in pair):
         raise CheckError("neighbours: a report's law is computed for one user only")
     if isinstance(spend.noise, CategoryNoise):
-        laws = [
-            [_answer_law(mechanism, loss, block, spend.noise.categories) for block in pair]
-            for pair in neighbours
-        ]
-        return [DistributionPair(p, q, f"pair {k}") for k, (p, q) in enumerate(laws)]
+        k = spend.noise.categories
+        laws = [[_answer_law(mechanism, loss, b, k) for b in pair] for pair in neighbours]
+        result = [DistributionPair(p, q, f"pair {k}") for k, (p, q) in enumerate(laws)]
+        return result, _tried(mechanism, loss, pool, numbers, neighbours, 1)
     null = record_at(extreme_records(spend.domain), slice(-1, None))
     result = []
     for k, pair in enumerate(neighbours):
         one, two = (_cap(mechanism, loss, block, null, spend.noise) for block in pair)
         result.append(_cap_pair(one, two, f"pair {k}"))
-    return result
+    return result, _tried(mechanism, loss, pool, numbers, neighbours, 3)
+
+
+def _tried(
+    mechanism: Any,
+    loss: Loss,
+    pool: Any,
+    numbers: Mined,
+    pairs: Sequence[tuple[Any, Any]],
+    decide: int,
+) -> Coverage:
+    """Whether words decide as for one user among any number of others, wherever they stand.
+
+    Raises:
+        UnpredictedError: somebody's report is drawn otherwise beside others.
+    """
+    far = join([*pairs[0]])
+    pool = far if pool is None else pool
+    first, count = record_at(far, slice(0, 1)), length(pool)
+    rng = np.random.default_rng(0)
+    sizes = sorted({*SIZES[::3], *numbers.sizes(LARGEST)[::2]})
+    sets = [np.arange(count), *(rng.integers(count, size=n) for n in sizes)]
+    for turn in range(min(decide, 2)):  # of caps, for being inside, and for which of two
+
+        def reports(block: Any, word: int, turn: int = turn) -> Array:
+            words = (
+                [word] if decide == 1 else cycle((*[_FIRST] * turn, word, *[_FIRST] * (2 - turn)))
+            )
+            found = released_on(mechanism, loss, block, _Words(words))
+            return found.reshape(length(block), -1).astype(np.float64)
+
+        alone = reports(first, _FIRST)
+        share = _turning(lambda word: np.array_equal(reports(first, word), alone))  # noqa: B023
+        near = [int((share + side * _BESIDE) * 2.0**64) for side in (-1, 1)]
+        words = [(max(near[0], _FIRST), _FIRST), (min(near[1], _LAST), _LAST)]
+        pooled = far if turn else pool
+        decided = (reports(pooled, _FIRST) != reports(pooled, _LAST)).any(axis=1)
+        for chosen in sets:
+            # inner records are mixtures of both turns, by their length
+            picked = chosen % length(pooled)
+            block = record_at(pooled, picked)
+            ends = [reports(block, end) for _, end in words]
+            turned = (ends[0] != ends[1]).any(axis=1) != decided[picked]
+            for (word, _), at_end in zip(words, ends, strict=True):
+                unlike = turned | (reports(block, word) != at_end).any(axis=1)
+                if unlike.any():
+                    raise UnpredictedError(
+                        f"user {int(unlike.argmax())} of {len(chosen)} reports with another "
+                        "probability than a user alone"
+                    )
+    axes = (
+        Axis("values", f"{count} records about {len(numbers.numbers)} numbers in code"),
+        Axis("sizes", f"{sizes[0]} to {sizes[-1]:,} users at once, each of them looked at"),
+    )
+    return Coverage(axes)
 
 
 def _repeated(block: Any) -> Any:

@@ -1,151 +1,292 @@
-"""`check_mechanism`: what every mechanism has to keep, each law as a named check.
+"""`check_mechanism`: whether code that releases something keeps what it promises.
 
-A mechanism of somebody else's is any object with ``loss()`` and ``release(rows, token)``, or with
+Code is a function of data, or any object with ``loss()`` and ``release(rows, token)``, or with
 ``loss()`` and ``open(token)`` for a stream; nothing is inherited and nothing registered::
 
     check_mechanism(NoisySum(Ball(1.0, 1, "l1"), LaplaceNoise(4.0)))
 
-The checks run it on a real accountant, with an observer of what is opened and released, and
-compare runs that must agree, since noise can be held fixed.
+A mechanism is run on a real accountant, with an observer of what is opened and released; runs that
+must agree are compared, since noise can be held fixed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache, partial
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
+from numpy.random import Generator as RandomGenerator
 
-from privlearn.checking.asserts import SAMPLES
-from privlearn.checking.default_neighbours import stated_spend
+from privlearn.checking.default_neighbours import (
+    default_pairs,
+    informative_records,
+    stated_spend,
+)
+from privlearn.checking.evidence import Evidence
+from privlearn.checking.exact.functions import function_finding
+from privlearn.checking.exact.probe import UnpredictedError
 from privlearn.checking.full_messages import told_in_full
-from privlearn.checking.isolation import own_copy, silenced
+from privlearn.checking.isolation import (
+    FORKS,
+    TimeLimit,
+    contained,
+    own_copy,
+    silenced,
+    tried_apart,
+)
 from privlearn.checking.laws.domains import check_domain, example_records
 from privlearn.checking.laws.harness import USERS, Case
-from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, sampled_subject
-from privlearn.checking.laws.report import (
-    Broken,
-    CheckResult,
-    LawFinding,
-    LawReport,
-    perform,
-    perform_all,
-)
+from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS
+from privlearn.checking.laws.report import Broken, LawFinding, perform, perform_all
+from privlearn.checking.looks import Sampling, by_samples, exactly, level_of, time_of
+from privlearn.checking.reports import COMPUTED, ORDER, CheckReport, Finding
 from privlearn.checking.session import note
-from privlearn.checking.stream_runs import fixed_users, released_by
+from privlearn.checking.stream_runs import (
+    declared_users,
+    fixed_users,
+    is_stream,
+    released_by,
+)
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.targets import Claimable, SamplingTarget, name_of, sampling_target
 from privlearn.errors import CheckError, HorizonError, UsersError
 from privlearn.losses import Loss
+from privlearn.noise import GumbelNoise
 from privlearn.rows import Rows
+from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import length, record_at
 
 __tracebackhide__ = told_in_full
 
-__all__ = ["check_domain", "check_mechanism", "mechanism_checks"]
+__all__ = ["check_domain", "check_mechanism"]
+
+D = TypeVar("D")
+D_contra = TypeVar("D_contra", contravariant=True)
+X = TypeVar("X")
+UNSEEN = (
+    "what a function prints, warns of or logs",
+    "files, sockets, other processes, and how long it takes",
+)
+_LONGEST = 64
+"""Users of a stream that says nothing of a horizon, and lets nothing out of fewer."""
+_PAIRS = 3
+"""Pairs of a mechanism whose domain is known from its spend only."""
 
 
+class _NamedGenerator(Protocol[D_contra]):
+    def __call__(self, data: D_contra, /, *, rng: RandomGenerator) -> object: ...
+
+
+class _Releasing(Protocol[X]):
+    def loss(self) -> Loss: ...
+    def release(self, rows: Rows[X], token: Any, /) -> Any: ...
+
+
+class _Appending(Protocol[X]):
+    def append(self, rows: Rows[X], /) -> Any: ...
+    def __enter__(self) -> Any: ...
+    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> None: ...
+
+
+class _Streaming(Protocol[X]):
+    def loss(self) -> Loss: ...
+    def open(self, token: Any, /) -> _Appending[X]: ...
+
+
+Pairs = tuple[D, D] | Iterable[tuple[D, D]]
+"""One pair of neighbours, or several."""
+
+
+class CheckOptions(TypedDict, total=False):
+    """Of `check_mechanism`."""
+
+    samples: int | None
+    confidence: float | None
+    seed: int
+    seconds: float | None
+    adjacency: Adjacency | None
+    bits: bool | None
+    name: str | None
+    raise_error: bool
+
+
+@overload
+def check_mechanism(
+    mechanism: Callable[[D, RandomGenerator], object] | Callable[[D], object] | _NamedGenerator[D],
+    claim: Claimable,
+    *,
+    neighbours: Pairs[D],
+    **options: Unpack[CheckOptions],
+) -> CheckReport: ...
+@overload
+def check_mechanism(
+    mechanism: _Releasing[X] | _Streaming[X] | SamplingTarget[X],
+    claim: Claimable | None = ...,
+    *,
+    neighbours: Pairs[X] | None = ...,
+    records: X | None = ...,
+    **options: Unpack[CheckOptions],
+) -> CheckReport: ...
 @silenced
 def check_mechanism(
     mechanism: Any,
-    *,
-    records: Any = None,
-    neighbours: Any = None,
     claim: Claimable | None = None,
-    samples: int = SAMPLES,
+    *,
+    neighbours: Any = None,
+    records: Any = None,
+    samples: int | None = None,
     confidence: float | None = None,
-    seconds: float | None = None,
     seed: int = 0,
+    seconds: float | None = None,
+    adjacency: Adjacency | None = None,
+    bits: bool | None = None,
     name: str | None = None,
     raise_error: bool = True,
-) -> LawReport:
-    """Checks a mechanism against every law that accountants and learners rely on.
+) -> CheckReport:
+    """Checks that code which releases something loses no more privacy than it claims.
+
+    A mechanism is tried against every law that accountants and learners rely on; its loss and that
+    of a function are computed exactly where that can be done, and bounded from below by samples.
 
     Args:
-        mechanism: has ``loss()``, and ``release(rows, token)`` or ``open(token)``.
-        records: a block of example records (leading axis: users); default extreme records of a
-            shipped domain.  A domain of your own that takes no plain vectors needs them.
-        neighbours: a pair of blocks, or several, for the checks of the claim; default: examples
+        mechanism: ``f(data, rng)`` or ``f(data)``; or a mechanism, with ``loss()`` and
+            ``release(rows, token)`` or ``open(token)``; or a `SamplingTarget`.
+        claim: what it promises; default, for a mechanism, its ``loss()``.
+        neighbours: a pair of data sets, or several; default, for a mechanism, blocks of examples
             that are furthest apart.
-        claim: default ``mechanism.loss()``.
-        samples: runs of the sampling check.
-        confidence: of its bound; default as in `assert_private`.
-        seconds: its time limit.
+        records: a block of example records (leading axis: users) of a mechanism; default extreme
+            records of a shipped domain.  A domain of your own that takes no plain vectors needs
+            them.
+        samples: runs, of both data sets together; default 5,000, or 1,000 where the exact loss is
+            known, and fewer where these take more than a third of the time limit.
+        confidence: of the bound; default that of the test (marker ``privacy``, or
+            ``--privacy-confidence``), else 0.99.
         seed: of noise and samples.
+        seconds: time limit of one check, and a third of that of all; default 60, or what the test
+            has left.
+        adjacency: if given, pairs that are no such neighbours are refused.
+        bits: whether what the last bits of floating-point numbers tell counts, too; default: where
+            noise is said to be exact.  It refutes nearly all noise that is added to doubles.
         name: for messages.
         raise_error: whether to raise, or only report.
 
     Returns:
-        One result for each named check.
+        One finding for each check: the laws of a mechanism by name, "exact" and "samples".
 
     Raises:
-        PrivacyViolation: checks failed; the message names them all.
-        CheckError: checks could not be done, or there is nothing to check.
+        PrivacyViolation: something was refuted; the message names it all.
+        CheckError: something could not be done, or there is nothing to check.
     """
-    options = locals()
-    report = _broken_at_once(mechanism, name)
-    if report is None:
-        case = _case_of(**{k: v for k, v in options.items() if k != "raise_error"})
-        report = perform_all(case.name, MECHANISM_CHECKS, case)
+    how = Sampling(samples, level_of(confidence), seed, time_of(seconds), bits)
+    report = checked(mechanism, claim, neighbours, records, adjacency, name, how=how)
     note(report.summary())
     if raise_error:
         report.raise_if_bad()
     return report
 
 
-def target_of_samples(mechanism: Any, **options: Any) -> SamplingTarget[Any]:
-    """What the sampling check of `check_mechanism` runs, for the same options."""
-    return sampled_subject(_case_of(mechanism, **options))
+def checked(
+    mechanism: Any,
+    claim: Claimable | None = None,
+    neighbours: Any = None,
+    records: Any = None,
+    adjacency: Adjacency | None = None,
+    name: str | None = None,
+    *,
+    how: Sampling,
+) -> CheckReport:
+    """What `check_mechanism` finds."""
+    case, laws, subject = None, CheckReport("", ()), None
+    untouched = own_copy(mechanism) if is_mechanism(mechanism) else None
+
+    def process(_: None) -> LawFinding:
+        tried_apart(partial(_once, mechanism, claim, neighbours, records), how.seconds, "it")
+        return "ends, and leaves its process as it is"
+
+    apart = perform(process, None, 2 * how.seconds)
+    if apart.verdict != "holds":
+        return CheckReport(name or name_of(mechanism), (apart,))
+    if neighbours is not None or not is_mechanism(mechanism):  # refused before anything is found
+        subject = sampling_target(mechanism, claim, neighbours, name=name, adjacency=adjacency)
+        neighbours = list(subject.neighbours)
+    if is_mechanism(mechanism):
+        loss = _stated(mechanism)
+        first = perform(check_runs_on_null_records, (mechanism, loss), how.seconds)
+        if first.verdict != "holds":
+            return CheckReport(name or name_of(mechanism), (first,))
+        case = case_of(mechanism, untouched, records=records, seed=how.seed, name=name)
+        laws = perform_all(case.name, MECHANISM_CHECKS, case, how.seconds)
+        subject = subject or sampled_subject(case, claim)
+    assert subject is not None, "of a function it was made above"
+    looks = looks_at_claim(subject, case, claim, neighbours, how)
+    given = {"claim": claim, "neighbours": neighbours, "adjacency": adjacency}
+    again = _call(mechanism, given, how)
+    for place in [k for k, look in enumerate(looks) if look.verdict == "violated"][-1:]:
+        looks[place] = _with_line(looks[place], again, subject)
+    if contained.forks:
+        looks.append(Finding("process", "not done", f"it {FORKS}, {contained.forks} times"))
+    return CheckReport(subject.name, (*laws, *looks), UNSEEN if case is None else UNSEEN[1:])
 
 
-def mechanism_checks(mechanism: Any, **options: Any) -> list[Any]:
-    """The checks of `check_mechanism` one by one, for ``pytest.mark.parametrize``.
-
-    ::
-
-        laplace_sum = NoisySum(Ball(1.0, 1, "l1"), LaplaceNoise(4.0))
-
-        @pytest.mark.parametrize("check", mechanism_checks(laplace_sum))
-        def test_laplace_sum(check):
-            check()
-
-    Args:
-        mechanism: as for `check_mechanism`, and so are the options.
-    """
-    import pytest
-
-    case = cache(partial(_case_of, mechanism, **options))
-    return [pytest.param(_OneCheck(check, case), id=check.__name__) for check in MECHANISM_CHECKS]
+def _once(mechanism: Any, claim: Claimable | None, neighbours: Any, records: Any) -> None:
+    if neighbours is None and is_mechanism(mechanism):
+        case = case_of(mechanism, records=records)
+        case.on(case.block)
+        return
+    target = sampling_target(mechanism, claim, neighbours)
+    for data in target.neighbours[0]:
+        target.start(data, 0)()
 
 
-@dataclass(frozen=True)
-class _OneCheck:
-    check: Callable[[Case], LawFinding]
-    case: Callable[[], Case]
+def looks_at_claim(
+    subject: SamplingTarget[Any],
+    case: Case | None,
+    claim: Claimable | None,
+    neighbours: Any,
+    how: Sampling,
+) -> list[Finding]:
+    """The exact loss, where it can be computed, and what samples say."""
 
-    @silenced
-    def __call__(self) -> CheckResult:
-        import pytest
+    def exact(case: Case | None) -> Finding:
+        if case is not None:
+            return exactly(case.mechanism, claim, _exact_pairs(case, neighbours), how.seconds)
+        assert subject.function is not None
+        try:
+            with TimeLimit(how.seconds, "it"):
+                return function_finding(subject.function, subject.claim, subject.neighbours)
+        except CheckError as error:
+            return Finding("exact", "not applicable", f"not computed: {error}")
 
-        case = self.case()
-        result = perform(self.check, case)
-        report = LawReport(case.name, (result,))
-        if result.verdict == "not applicable":
-            pytest.skip(result.detail)
-        if result.evidence is not None:
-            note(report.summary())
-        report.raise_if_bad()
-        return result
+    def samples(subject: SamplingTarget[Any]) -> Finding:
+        return by_samples(subject, how, known)
 
-    def __repr__(self) -> str:
-        return self.check.__name__
+    looks = []
+    if case is not None or subject.function is not None:
+        looks = [perform(exact, case, 2 * how.seconds)]
+        if looks[0].verdict == "not done":  # samples would not be independent
+            return looks
+    unlike = [x.evidence for x in looks if isinstance(x.evidence, UnpredictedError)]
+    # In a window, too, numbers were computed: samples are for what is no number.
+    enough = COMPUTED if case is None else {*COMPUTED, "window"}
+    known = not unlike and any(x.verdict in enough and x.evidence is not None for x in looks)
+    found = [pair for error in unlike for pair in error.pairs]
+    if found:  # neighbours on which outputs were not as predicted
+        subject = replace(subject, neighbours=[*found, *subject.neighbours])
+    sampled = perform(samples, subject, how.seconds)
+    if all(x.verdict == "not applicable" for x in looks) and sampled.coverage.missing:
+        sampled = replace(sampled, verdict=max(sampled.verdict, "weak", key=ORDER.index))
+    return [*looks, sampled]
+
+
+def is_mechanism(made: Any) -> bool:
+    """Whether it has the protocol of a mechanism; else it is a function, or says what it is."""
+    return hasattr(made, "release") or hasattr(made, "open")
 
 
 def _stated(mechanism: Any) -> Loss:
-    if not (hasattr(mechanism, "release") or hasattr(mechanism, "open")):
-        raise CheckError(f"mechanism = {mechanism!r}: needs release(rows, token) or open(token)")
     if not hasattr(mechanism, "loss"):
         raise CheckError(f"mechanism = {mechanism!r}: needs loss(), its price")
     loss = mechanism.loss()
@@ -154,40 +295,32 @@ def _stated(mechanism: Any) -> Loss:
     return loss
 
 
-def _broken_at_once(mechanism: Any, name: str | None) -> LawReport | None:
-    loss = _stated(mechanism)
-
-    def check_runs_on_null_records(_: None) -> LawFinding:
-        if stated_spend(mechanism, loss.adjacency) is None:
-            raise Broken("it releases without spending its token")
-        return "spends"
-
-    result = perform(check_runs_on_null_records, None)
-    return None if result.verdict == "passed" else LawReport(name or name_of(mechanism), (result,))
+def check_runs_on_null_records(tried: tuple[Any, Loss]) -> LawFinding:
+    """It can be run at all, and spends its token."""
+    mechanism, loss = tried
+    if stated_spend(mechanism, loss.adjacency) is None:
+        raise Broken("it releases without spending its token")
+    return "spends"
 
 
-def _case_of(
+def case_of(
     mechanism: Any,
+    untouched: Any = None,
     *,
     records: Any = None,
-    neighbours: Any = None,
-    claim: Claimable | None = None,
-    samples: int = SAMPLES,
-    confidence: float | None = None,
-    seconds: float | None = None,
     seed: int = 0,
     name: str | None = None,
 ) -> Case:
-    if (broken := _broken_at_once(mechanism, name)) is not None:
-        broken.raise_if_bad()
+    """A mechanism that runs on null records, with the records it is tried on.
+
+    ``untouched``: a copy of it from before its first run.
+    """
     loss = _stated(mechanism)
     spend = stated_spend(mechanism, loss.adjacency)
     assert spend is not None
     domain = spend.domain
     records = own_copy(records)
     examples = example_records(domain, records, seed)
-    if neighbours is not None:  # read once, and refused before anything else is found
-        neighbours = list(sampling_target(mechanism, claim, neighbours, name=name).neighbours)
     # Extreme records come in opposite pairs; a block must not add up to the null record's zero.
     n = _most_users(mechanism, loss)
     order = np.concatenate([[0, 0], 2 * np.arange(n)])[:n] % length(examples)
@@ -198,14 +331,10 @@ def _case_of(
         domain=domain,
         spend=spend,
         block=record_at(examples, order),
-        claim=claim,
-        neighbours=neighbours,
-        samples=samples,
-        confidence=confidence,
-        seconds=seconds,
         seed=seed,
         examples=examples,
         records=records,
+        untouched=mechanism if untouched is None else untouched,
     )
 
 
@@ -219,5 +348,73 @@ def _most_users(mechanism: Any, loss: Loss) -> int:
             released_by(mechanism, Rows.null(users), stub.issue(users))
         except (HorizonError, UsersError):
             continue
-        return n
+        return _until_it_releases(mechanism, stub, n)
     return 1
+
+
+def _until_it_releases(mechanism: Any, stub: StubAccountant, n: int) -> int:
+    """As many users, or more, if a stream lets nothing out of so few."""
+    longest = declared_users(mechanism) or _LONGEST
+    for more in range(n, longest + 1) if is_stream(mechanism) else ():
+        users = range(more)
+        if np.size(released_by(mechanism, Rows.null(users), stub.issue(users))[1]):
+            return more
+    return n
+
+
+def sampled_subject(case: Case, claim: Claimable | None) -> SamplingTarget[Any]:
+    """What is sampled of a mechanism where no neighbours are given."""
+    pairs = _default_pairs(case)
+    given = sampling_target(case.mechanism, claim, pairs[:1], name=case.name)
+    return replace(given, neighbours=pairs, default_neighbours=True)
+
+
+def _exact_pairs(case: Case, neighbours: Any) -> Any:
+    """Pairs for the exact loss; None where it is left to find them."""
+    if neighbours is not None or hasattr(case.mechanism, "domain"):
+        return neighbours
+    if case.records is None:
+        with contextlib.suppress(CheckError):  # a domain of somebody else's
+            informative_records(case.domain, seed=case.seed)
+            return None
+    pairs = _default_pairs(case)
+    # Of choices the worst are looked for.
+    return pairs if isinstance(case.spend.noise, GumbelNoise) else pairs[:_PAIRS]
+
+
+def _default_pairs(case: Case) -> list[tuple[Any, Any]]:
+    records = case.records
+    if records is None:
+        try:
+            records = informative_records(case.domain, seed=case.seed)
+        except CheckError:  # a domain of somebody else's
+            records = case.examples
+    return default_pairs(case.mechanism, adjacency=case.loss.adjacency, records=records)
+
+
+def _with_line(look: Finding, again: str, subject: SamplingTarget[Any]) -> Finding:
+    """A refuted claim with the line of code that refutes it again."""
+    if look.verdict != "violated" or look.evidence is None:
+        return look
+    detail = f"{look.detail}\n  reproduce: {again}"
+    if isinstance(look.evidence, Evidence):
+        pair, pairs = look.evidence.pair, len(subject.neighbours)
+        detail += f"\n  where: pair {pair} of {pairs} (counted from 0)"
+    return replace(look, detail=detail)
+
+
+def _call(mechanism: Any, given: dict[str, Any], how: Sampling) -> str:
+    shown = [str(getattr(mechanism, "__name__", None) or type(mechanism).__name__)]
+    for argument, value in given.items():
+        if value is None:
+            continue
+        if argument == "claim":
+            stated = isinstance(value, Loss)
+            shown.append(f"loss_from_dict({value.to_dict()!r})" if stated else repr(value))
+        else:
+            text = str(value) if argument == "adjacency" else getattr(value, "__name__", argument)
+            shown.append(f"{argument}={text}")
+    shown += [f"bits={how.bits}"] if how.bits is not None else []
+    shown += [f"samples={how.samples}"] if how.samples is not None else []
+    shown += [f"confidence={how.confidence!r}, seed={how.seed}"]
+    return f"check_mechanism({', '.join(shown)})"

@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.checking.full_messages import told_in_full
-from privlearn.checking.laws.report import Broken, LawFinding, LawReport, NotApplicable, perform_all
+from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable, perform_all
 from privlearn.checking.neighbours import each_float, extreme_records
+from privlearn.checking.reports import CheckReport
 from privlearn.checking.session import note
 from privlearn.errors import CheckError
 from privlearn.rows.domains import (
@@ -59,7 +60,7 @@ def check_domain(
     norms: tuple[Norm, ...] = ("l2", "l1"),
     seed: int = 0,
     raise_error: bool = True,
-) -> LawReport:
+) -> CheckReport:
     """Checks the laws that mechanisms and accountants rely on in a domain.
 
     Args:
@@ -84,7 +85,7 @@ def check_domain(
     return report
 
 
-def domain_report(case: DomainCase) -> LawReport:
+def domain_report(case: DomainCase) -> CheckReport:
     """Only the results."""
     return perform_all(type(case.domain).__name__, DOMAIN_CHECKS, case)
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
+from privlearn.checking.isolation import OutputCapture
 from privlearn.checking.stream_runs import is_stream, released_by
-from privlearn.checking.targets import Claimable
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
 from privlearn.errors import CheckError, CurrencyError
@@ -70,6 +70,7 @@ class ObservedRun:
     observer: RunObserver
     book: Book
     token: Token[Any]
+    said: str  # what it printed, warned of and logged
 
     @property
     def opened(self) -> Array:
@@ -86,15 +87,12 @@ class Case:
     domain: Domain[Any]
     spend: Spend
     block: Any
-    claim: Claimable | None
-    neighbours: Any
-    samples: int
-    confidence: float | None
-    seconds: float | None
     seed: int
     examples: Any
     records: Any  # Those of the examples that were given; None if none were
+    untouched: Any  # the mechanism before its first run
     cap: Currency = field(init=False)
+    observed: dict[str, ObservedRun] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         caps = [cap for cap in CAPS if price_in(cap, self.loss) is not None]
@@ -112,7 +110,7 @@ class Case:
 
     @property
     def rows(self) -> Rows[Any]:
-        return Rows.seal(self.block, users=self.users)
+        return self.sealed(self.block)
 
     def example(self, place: int) -> Any:
         return record_at(self.examples, slice(place, place + 1))
@@ -142,11 +140,19 @@ class Case:
     ) -> ObservedRun:
         book, observer = self.account(rows.users, cap, seed)
         token = book.issue(self.loss, users=rows.users, label="law")
-        released, value = released_by(self.mechanism, rows, token)
-        return ObservedRun(released, np.asarray(value), observer, book, token)
+        capture = OutputCapture(lambda: 0)
+        with capture.capturing():
+            released, value = released_by(self.mechanism, rows, token)
+        said = "".join(f"{where}: {text}" for _, text, where in capture.captured)
+        return ObservedRun(
+            released, np.asarray(value), observer, book, token, said.replace(book.id, "accountant")
+        )
 
     def on(self, block: Any, *, seed: int | None = None) -> ObservedRun:
-        return self.run(Rows.seal(block, users=range(length(block))), seed=seed)
+        return self.run(self.sealed(block), seed=seed)
+
+    def sealed(self, block: Any) -> Rows[Any]:
+        return Rows.seal(block, users=range(length(block)))
 
     def one_by_one(self, rows: Rows[Any], *, seed: int | None = None) -> Array:
         book, _ = self.account(rows.users, seed=seed)

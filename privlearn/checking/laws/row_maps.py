@@ -8,9 +8,6 @@ closure hold.
 
 from __future__ import annotations
 
-import functools
-import math
-import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -20,7 +17,8 @@ from numpy.typing import NDArray
 
 from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import own_copy
-from privlearn.checking.neighbours import with_leaf
+from privlearn.checking.mined import mined
+from privlearn.checking.neighbours import rows_about
 from privlearn.errors import InterferenceError
 from privlearn.values.records import join, leaves, length, record_at
 
@@ -30,7 +28,6 @@ T = TypeVar("T")
 
 _CLOSE = 1e-9  # Of a number that may be rounded otherwise at another place of a matrix product
 _MOST_CONSTANTS = 16
-_DEPTH = 4
 _SIZES = (2, 3)  # Blocks that small are tried too
 
 
@@ -212,7 +209,6 @@ def _attempt(function: Callable[[T], Any], block: T, n: int) -> Any:
 _NUMBERS = (0.0, -0.0, 1.0, -1.0, 0.5, 10.0, 100.0, -1e3, 1e6, -1e6, 1e12, 1e100, -1e300,
             1e-12, 1e-300, 5e-324)  # fmt: skip
 _FEW = (0.0, 1.0, 1e6, -1e6, 1e-12)
-_NOT_NUMBERS = (math.nan, math.inf, -math.inf)
 
 
 def odd_rows(function: Callable[..., Any] | None, block: Any) -> Iterator[tuple[str, Any]]:
@@ -221,89 +217,7 @@ def odd_rows(function: Callable[..., Any] | None, block: Any) -> Iterator[tuple[
     Without a function the few that most of them would do something special on.
     """
     row = record_at(block, slice(0, 1))
-    numbers = _FEW if function is None else (*_NUMBERS, *_around(mentioned(function)))
-    for number, leaf in enumerate(leaves(row)):
-        where = "" if not isinstance(row, tuple) else f" in part {number}"
-        for value in _for(leaf.dtype, numbers):
-            filled = np.full_like(leaf, value)
-            yield f"{value!r}{where}", with_leaf(row, number, filled)
-            if leaf.size > 1 and function is not None:
-                one = np.array(leaf)
-                one.reshape(-1)[-1] = value
-                yield f"one {value!r}{where}", with_leaf(row, number, one)
-
-
-def _for(dtype: np.dtype[Any], numbers: tuple[float, ...]) -> list[Any]:
-    if dtype.kind == "f":
-        largest = float(np.finfo(dtype).max)
-        with np.errstate(over="ignore"):
-            made = [float(dtype.type(x)) for x in (*numbers, largest, -largest)]
-        distinct = {(x, math.copysign(1.0, x)): x for x in made if math.isfinite(x)}
-        return [*distinct.values(), *_NOT_NUMBERS]
-    if dtype.kind in "iu":
-        limits = np.iinfo(dtype)
-        whole = [int(x) for x in numbers if math.isfinite(x) and x == int(x)]
-        inside = [x for x in whole if limits.min <= x <= limits.max]
-        return list(dict.fromkeys([*inside, int(limits.min), int(limits.max)]))
-    if dtype.kind == "b":
-        return [False, True]
-    return [""] if dtype.kind == "U" else []
-
-
-def _around(numbers: set[float]) -> Iterator[float]:
-    for number in sorted(numbers, key=lambda x: (abs(x), x))[-_MOST_CONSTANTS:]:
-        yield from (number, math.nextafter(number, math.inf), 2 * number, -2 * number)
-
-
-def mentioned(function: Any, depth: int = _DEPTH) -> set[float]:
-    """The numbers that a function's code, defaults, closure and globals hold."""
-    if depth == 0:
-        return set()
-    parts: list[Any] = []
-    if isinstance(function, functools.partial):
-        parts = [function.func, *function.args, *function.keywords.values()]
-    elif isinstance(function, types.MethodType):
-        parts = [function.__func__]
-        parts += list(getattr(function.__self__, "__dict__", {}).values())
-    elif isinstance(function, types.FunctionType):
-        return _in_function(function, depth)
-    elif callable(function) and not isinstance(function, type):
-        parts = [vars(type(function)).get("__call__")]
-        parts += list(getattr(function, "__dict__", {}).values())
-    return set().union(*(_in_value(part, depth - 1) for part in parts))
-
-
-def _in_function(function: types.FunctionType, depth: int) -> set[float]:
-    values: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for cell in function.__closure__ or ():
-        try:
-            values.append(cell.cell_contents)
-        except ValueError:  # not yet filled
-            continue
-    codes = list(_codes(function.__code__))
-    names = {name for code in codes for name in code.co_names}
-    values += [function.__globals__[name] for name in names & set(function.__globals__)]
-    values += [constant for code in codes for constant in code.co_consts]
-    return set().union(*(_in_value(value, depth - 1) for value in values))
-
-
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
-
-
-def _in_value(value: Any, depth: int) -> set[float]:
-    if isinstance(value, bool) or depth < 0:
-        return set()
-    if isinstance(value, int | float | np.integer | np.floating):
-        return {float(value)} if abs(float(value)) < 1e300 else set()
-    if isinstance(value, np.ndarray) and value.dtype.kind in "iuf":
-        few = np.unique(value[np.isfinite(value)])[:8]
-        return {float(x) for x in few}
-    if isinstance(value, tuple | list | set | frozenset):
-        return set().union(*(_in_value(part, depth - 1) for part in list(value)[:32]))
-    if isinstance(value, types.FunctionType | types.MethodType | functools.partial):
-        return mentioned(value, depth)
-    return set()
+    if function is None:
+        return rows_about(row, _FEW, each=False)
+    mentioned = mined(function, most=_MOST_CONSTANTS).values()
+    return rows_about(row, (*_NUMBERS, *mentioned))

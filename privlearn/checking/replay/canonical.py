@@ -5,9 +5,10 @@ from __future__ import annotations
 import marshal
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import Enum
 from functools import lru_cache, partial
-from inspect import getattr_static, isroutine
+from inspect import getattr_static, isroutine, signature
 from itertools import islice
 from types import FunctionType, MethodType
 from typing import Any, TypeGuard
@@ -28,6 +29,7 @@ MISSING: CanonicalValue = ["missing"]  # In place of what is not there
 _ATOMS = frozenset([bool, int, float, str, type(None)])
 _NUMBERS = frozenset([bool, int, float, type(None)])
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_NOT_ASKED = {"public_state", "select", "start", "close", "stop", "shutdown"}
 _MOST_ITEMS = 100_000  # Of an iteration over a learner that are looked at
 
 
@@ -160,6 +162,29 @@ def public_parts(item: Any) -> dict[str, Any]:
     if hasattr(kind, "__iter__") or hasattr(kind, "__getitem__"):
         parts["iteration"] = _read(partial(_items, item))
     return parts
+
+
+def answers(item: Any, known: dict[str, Any]) -> dict[str, bytes]:
+    """What public methods return that need no argument, of the user's own classes, by name.
+
+    They may change the learner, so that it must not be used any more.
+    """
+    methods: dict[str, Any] = {}
+    for kind in reversed(type(item).__mro__):
+        if kind.__module__.partition(".")[0] not in ("privlearn", "builtins", "abc", "typing"):
+            methods |= vars(kind)
+    found = {}
+    for name in sorted(methods.keys() - operator_only(item) - _NOT_ASKED):
+        if name.startswith("_") or not isinstance(methods[name], FunctionType):
+            continue
+        needed = list(signature(methods[name]).parameters.values())[1:]
+        if all(p.default is not p.empty or p.kind in (2, 4) for p in needed):
+            answer = _read(getattr(item, name))
+            answer = list(islice(answer, 1_000)) if isinstance(answer, Iterator) else answer
+            with suppress(CheckError):
+                form = CanonicalForm({"learner": item, **known}, objects=True).of(answer, name)
+                found[f"{name}()"] = marshalled(form)
+    return found
 
 
 def _items(item: Any) -> list[Any]:

@@ -16,23 +16,19 @@ they release must then be the same, so that nothing but opened rows and noise ca
 Inside a mechanism the noise of one run is that of the other, draw by draw: a mechanism whose number
 of draws or steps depends on data must go on from what `Receipt.publish` returns, or is refused.
 
-What it cannot see: whether the noise is of the stated law, and that it is in the release at all if
-no bound on its move is known (a black-box test does); public methods, what `__getattr__` makes up,
-other special methods than repr, str, len and iteration, and what a class holds that is a value;
-files, sockets and subprocesses, such as a public file that is written beside the billboard; the
-time taken; loggers that are switched off or do not propagate; faults that these data do not bring
-out, so give it many and malformed ones (`privlearn.checking.replay.populations`).
+What it cannot see is listed in `privlearn.checking.replay.learners.UNSEEN`; nor does it see what
+these data do not bring out, so give it many and malformed ones, as `check_learner` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -42,21 +38,21 @@ from privlearn.checking.isolation import OutputCapture, TimeLimit, is_output
 from privlearn.checking.replay.canonical import (
     CanonicalForm,
     alike,
+    answers,
     marshalled,
     operator_only,
-    public_parts,
+    short,
 )
 from privlearn.checking.replay.comparison import check_phases, compare, named
 from privlearn.checking.replay.protocols import InteractionProtocol, serve, serve_people
 from privlearn.checking.replay.recording import (
-    PublicState,
     RecordedRun,
     Recorder,
     Replayer,
     TokenEvent,
     Transplanter,
 )
-from privlearn.contract.protocols import Accountant
+from privlearn.checking.replay.side_effects import Globals, side_effects
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP, Currency
@@ -69,7 +65,9 @@ from privlearn.values.records import leaves, length
 
 __tracebackhide__ = told_in_full
 
-T = TypeVar("T")
+
+class FailsOnBothError(CheckError):
+    """A learner fails on two data sets alike, so that little was checked; others may show more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +82,13 @@ class Replay:
         moved: how many spends opened the replaced user's row and found it changed; if 0, nothing
             that was paid for depended on that user, and only leaks beside it were looked for.
         runs: 2, or 3 with the rows put back.
-        visits: how many of the users are the replaced person's; 1 without a rule of participation.
+        visits: how many of the users are the replaced person's, or of a crowd were replaced.
         operator_only: attributes that were not compared, as the learner's class declares them to be
             for the operator only, with those of learners inside it (by class and name); whoever
             shows them to others shows data.
+        failures: how many users got an error, the same in all runs.
+        telling: public methods without arguments that answered otherwise at the end of another run;
+            whether they are for the operator only, nobody but their author knows.
     """
 
     users: int
@@ -98,6 +99,8 @@ class Replay:
     runs: int
     visits: int = 1
     operator_only: tuple[str, ...] = ()
+    failures: int = 0
+    telling: tuple[str, ...] = ()
 
 
 def assert_noninterference(
@@ -112,6 +115,9 @@ def assert_noninterference(
     rule: Participation | None = None,
     may_spend_nothing: bool = False,
     restarts: Sequence[int] = (),
+    probe: Callable[[Any], Any] | None = None,
+    crowd: bool = False,
+    looks: Container[int] | None = None,
     seconds: float = 60.0,
 ) -> Replay:
     """Runs a learner on two neighbouring data sets and raises if it breaks the billboard lemma.
@@ -144,6 +150,12 @@ def assert_noninterference(
         restarts: after how many users the process ends each time.  The ledger is then a file, the
             accountant is resumed, and the factory's learner goes on from what was released; users
             whom its ``clock_`` is past by then receive nothing, others that it misses are skipped.
+        probe: what anybody may ask of the learner with methods, such as predictions for made-up
+            data; looked at with the public state.
+        crowd: whether many users may differ: with the releases frozen, nothing of any of them may
+            show to others or in public, so that one pair looks for what few of them bring out.
+        looks: after how many users the public state is looked at, and at the end; default all.
+            If given, which is for long runs, there is no third one with the rows put back.
         seconds: for everything together.
 
     Returns:
@@ -159,37 +171,53 @@ def assert_noninterference(
     n = len(data)
     protocol = protocol or (serve if rule is None else serve_people)
     replaced = (
-        _one_replaced(data, neighbour) if rule is None else _person_replaced(data, neighbour, rule)
+        _some_replaced(data, neighbour, crowd)
+        if rule is None
+        else _person_replaced(data, neighbour, rule)
     )
 
-    body = _lives(learner_factory, protocol, sorted(restarts), n)
+    body = lives(learner_factory, protocol, sorted(restarts), n)
     cap = ZCDP(1) if budget is None else budget
-    setup = Setup(body, accountant, cap, n, seed, rule, in_file=bool(restarts))
+    setup = Setup(
+        body,
+        accountant,
+        cap,
+        n,
+        seed,
+        rule,
+        in_file=bool(restarts),
+        probe=probe,
+        looks=looks,
+        crowd=crowd,
+        globals=Globals(learner_factory),
+    )
     return _check(setup, data, neighbour, replaced, may_spend_nothing, seconds, "the learner")
 
 
-def _lives(
+def lives(
     learner_factory: Callable[[Any], Any],
     protocol: InteractionProtocol,
     restarts: Sequence[int],
     n: int,
-) -> Callable[[Any, Any, Recorder, Note], None]:
-    def body(accountant: Any, users: Sequence[Any], observer: Recorder, note: Note) -> None:
-        canonical = CanonicalForm({"accountant": accountant}, objects=True)
+) -> Callable[[Any, Any, Recorder], None]:
+    """How a learner is run on its users, in one process or several, for a `Setup`."""
 
-        arriving = observer.arriving(users, n, partial(note.look, observer))
+    def body(accountant: Any, users: Sequence[Any], observer: Recorder) -> None:
+        canonical = CanonicalForm({"accountant": accountant}, objects=True)
+        arriving = observer.arriving(users, n)
         for start, stop in pairwise([0, *restarts, n]):
             if start:
                 accountant = _restarted(accountant)
-            note.accountant = accountant
-            note.learner = learner = learner_factory(accountant)
+            observer.accountant = accountant
+            observer.learner = learner = learner_factory(accountant)
             late = range(start, min(learner.clock_, stop)) if start else range(0)
             if start > getattr(learner, "clock_", start):
                 learner.skip(start - learner.clock_)
             observer.run.outputs += [
                 canonical.of(None, "the output") for _ in islice(arriving, len(late))
             ]
-            for output in protocol(learner, islice(arriving, stop - start - len(late))):
+            come = islice(arriving, stop - start - len(late))
+            for output in _received(learner, protocol, come, observer, stop):
                 observer.run.outputs.append(canonical.of(output, "the output"))
         if len(observer.run.outputs) != n:
             raise CheckError(
@@ -198,6 +226,27 @@ def _lives(
             )
 
     return body
+
+
+def _received(
+    learner: Any, protocol: InteractionProtocol, users: Iterator[Any], observer: Recorder, stop: int
+) -> Iterator[Any]:
+    """What each user receives: an error like anything else, after which the next ones come."""
+    run, before = observer.run, -1
+    while before < observer.clock < stop or before < 0:
+        before = observer.clock
+        try:
+            yield from protocol(learner, users)
+            return
+        except BaseException as error:
+            if not is_output(error) or observer.clock == before:
+                raise  # not of a user's making
+            told = observer.failed(error, "raises ")
+        waiting = range(len(run.outputs), observer.clock)
+        run.failures |= {*waiting} or {observer.clock - 1}
+        if not waiting:
+            run.outputs[-1] = ["list", run.outputs[-1], told]
+        yield from [told] * len(waiting)
 
 
 def assert_pipeline_noninterference(
@@ -233,12 +282,11 @@ def assert_pipeline_noninterference(
     n = length(data)
     users = range(n)
 
-    def body(accountant: Any, rows: Rows[Any], observer: Recorder, note: Note) -> None:
+    def body(accountant: Any, rows: Rows[Any], observer: Recorder) -> None:
         observer.clock = n
         output = run(accountant, rows)
         canonical = CanonicalForm({"accountant": accountant}, objects=True)
-        form = canonical.of(output, "the output")
-        observer.run.states.append({"the output": marshalled(form)})
+        observer.saw({"the output": marshalled(canonical.of(output, "the output"))})
 
     first: Rows[Any] = Rows.seal(data, users=users)
     if isinstance(neighbour, int | np.integer):
@@ -252,28 +300,30 @@ def assert_pipeline_noninterference(
     else:
         replaced = _one_row_replaced(data, neighbour)
         second = Rows.seal(neighbour, users=users)
-    setup = Setup(body, accountant, ZCDP(1) if budget is None else budget, n, seed)
+    cap = ZCDP(1) if budget is None else budget
+    setup = Setup(body, accountant, cap, n, seed, globals=Globals(run))
     return _check(setup, first, second, (replaced,), may_spend_nothing, seconds, "the pipeline")
 
 
-def _changed(data: Sequence[Any], neighbour: Sequence[Any]) -> list[int]:
+def differing(data: Sequence[Any], neighbour: Sequence[Any]) -> list[int]:
+    """Where two populations hold different objects."""
     return [i for i, (a, b) in enumerate(zip(data, neighbour, strict=False)) if a is not b]
 
 
-def _one_replaced(data: Sequence[Any], neighbour: Sequence[Any]) -> tuple[int, ...]:
-    changed = _changed(data, neighbour)
-    if len(data) != len(neighbour) or len(changed) != 1:
+def _some_replaced(data: Sequence[Any], neighbour: Sequence[Any], crowd: bool) -> tuple[int, ...]:
+    changed = differing(data, neighbour)
+    if len(data) != len(neighbour) or not changed or (len(changed) > 1 and not crowd):
         raise CheckError(
             f"neighbour: must replace exactly one of {len(data)} users, and hold the same objects "
             f"in all other places; has {len(neighbour)} users and differs at {changed[:5]}"
         )
-    return (changed[0],)
+    return tuple(changed)
 
 
 def _person_replaced(
     data: Sequence[Any], neighbour: Sequence[Any], rule: Participation
 ) -> tuple[int, ...]:
-    changed = _changed(data, neighbour)
+    changed = differing(data, neighbour)
     pairs = [(data[i].id, neighbour[i].id) for i in changed] if len(data) == len(neighbour) else []
     ids = {id for pair in pairs for id in pair if id is not None}
     if len(ids) != 1:
@@ -323,42 +373,35 @@ def _one_row_replaced(data: Any, neighbour: Any) -> int:
     return changed[0]
 
 
-@dataclass
-class Note:
-    """What a run leaves for its end."""
-
-    learner: Any = None
-    accountant: Any = None
-
-    def look(self, observer: Recorder, *, last: bool = False) -> None:
-        """Writes down what can be seen of the learner now."""
-        if self.learner is not None:
-            state, left_out = _public_state(self.learner, self.accountant, posts=last)
-            observer.run.states.append(state)
-            observer.run.operator_only |= left_out
-
-
 @dataclass(frozen=True)
 class Setup:
     """All that is alike for both data sets."""
 
-    body: Callable[[Any, Any, Recorder, Note], None]
+    body: Callable[[Any, Any, Recorder], None]
     accountant: Callable[..., Any]
     cap: Currency
     users: int
     seed: int
     rule: Participation | None = None
     in_file: bool = False  # Whether the ledger is a file, so that another process can go on from it
+    probe: Callable[[Any], Any] | None = None
+    looks: Container[int] | None = None
+    crowd: bool = False
+    globals: Globals = field(default_factory=Globals)
 
     def run(self, data: Any, observer: Recorder) -> tuple[RecordedRun, bool]:
         """One run, and whether all outputs are public."""
-        if not self.in_file:
-            return self._run(data, observer, {})
-        with TemporaryDirectory() as folder, Ledger.create(Path(folder) / "ledger") as ledger:
-            return self._run(data, observer, {"ledger": ledger})
+        try:
+            with TemporaryDirectory() as folder:
+                if not self.in_file:
+                    return self._run(data, observer, {}, folder)
+                with Ledger.create(Path(folder) / "ledger") as ledger:
+                    return self._run(data, observer, {"ledger": ledger}, folder)
+        finally:
+            self.globals.put_back()
 
     def _run(
-        self, data: Any, observer: Recorder, given: dict[str, Any]
+        self, data: Any, observer: Recorder, given: dict[str, Any], folder: str
     ) -> tuple[RecordedRun, bool]:
         noise = NoiseSource.simulation(self.seed)
         people = None if self.rule is None else People.memory(self.rule)
@@ -368,26 +411,31 @@ class Setup:
             self.cap, users=range(self.users), noise=noise, observer=observer, **given
         )
         names = {accountant.id: "accountant"}
-        run, note = observer.run, Note()
+        run = observer.run
+        observer.accountant, observer.probe, observer.looks = accountant, self.probe, self.looks
         run.users = range(self.users)
         if people is not None:
             names[people.id] = "registry"
             run.room = partial(_room, people)
         observer.follow(accountant.ledger, names)
+        if self.crowd:
+            run.room = len
         capture = OutputCapture(lambda: observer.clock)
-        with capture.capturing():
+        with capture.capturing(), side_effects(capture.record, self.seed, folder):
             try:
-                self.body(accountant, data, observer, note)
+                self.body(accountant, data, observer)
             except BaseException as error:
                 if not is_output(error):
                     raise
-                run.error = observer.nameless(f"{type(error).__name__}: {error}")
-            accountant = note.accountant = note.accountant or accountant
-            if note.learner is not None:
-                note.look(observer, last=True)
-                run.operator_only |= operator_only(note.learner) & set(dir(note.learner))
+                run.error = observer.failed(error)
+            accountant, learner = observer.accountant, observer.learner
+            if learner is not None:
+                observer.look(last=True)
+                run.operator_only |= operator_only(learner) & set(dir(learner))
             if people is not None:
-                run.states.append({"the clock of the registry": marshalled(people.clock)})
+                observer.saw({"the clock of the registry": marshalled(people.clock)})
+        if changed := self.globals.changed():
+            observer.saw(changed)
         entries = accountant.ledger.entries
         if self.in_file:
             accountant.ledger.close()
@@ -395,6 +443,11 @@ class Setup:
         run.captured = [
             (at, observer.nameless(text), where) for at, text, where in capture.captured
         ]
+        if learner is not None:
+            events = len(run.events)
+            with OutputCapture(lambda: 0).capturing():
+                run.asked = answers(learner, {"accountant": accountant})
+            del run.events[events:]  # of the asking
         return run, accountant.trust is Trust.CENTRAL
 
 
@@ -412,18 +465,6 @@ def _room(people: People, users: range) -> int:
     return rule.visits(len(users), len(people.batches(users)) if rule.batched else 1)
 
 
-def _public_state(
-    learner: Any, accountant: Accountant[Any], *, posts: bool
-) -> tuple[PublicState, set[str]]:
-    known = {"accountant": accountant, "learner": learner}
-    json, objects = CanonicalForm(known), CanonicalForm(known, objects=True, posts=posts)
-    state = {
-        name: marshalled((json if name == "public_state()" else objects).of(value, name))
-        for name, value in public_parts(learner).items()
-    }
-    return state, objects.left_out
-
-
 def _check(
     setup: Setup,
     data: Any,
@@ -436,19 +477,26 @@ def _check(
     how = f"{named(replaced)} of {setup.users} was replaced; reproduce it with seed={setup.seed}"
     with TimeLimit(seconds, who) as limit:
         first, public = setup.run(data, Recorder(limit))
+        if first.coupled:
+            raise InterferenceError(f"{who} lets users' rows depend on each other: {first.coupled}")
+        telling = set[str]()
 
         def replayed(
             on: Any, observer: Recorder, at: tuple[int, ...], note: str = ""
         ) -> list[TokenEvent]:
+            second, _ = setup.run(on, observer)
+            both = first.asked.keys() & second.asked.keys()
+            telling.update(name for name in both if first.asked[name] != second.asked[name])
             try:
-                return compare(first, setup.run(on, observer)[0], at, public=public)
+                return compare(first, second, at, public=public)
             except InterferenceError as difference:
-                raise InterferenceError(f"{note}{difference}\n  {how}") from None
+                failed = _failed(first, second)
+                raise InterferenceError(f"{note}{difference}{failed}\n  {how}") from None
 
         runs = 2
         try:
             moved = replayed(neighbour, Replayer(limit, first), replaced)
-            if any(event.spend.arithmetic != "sum" for event in moved):
+            if setup.looks is None and any(e.spend.arithmetic != "sum" for e in moved):
                 runs = 3
                 note = "with the opened rows of the first run put back: "
                 replayed(neighbour, Transplanter(limit, first), replaced, note)
@@ -457,18 +505,40 @@ def _check(
             raise
     check_phases(first)
     spends, releases = (sum(e.what == w for e in first.events) for w in ("spend", "release"))
-    if first.error:
-        raise CheckError(
-            f"{who} fails on both data sets, so that little was checked: {first.error}\n  {how}"
+    n, told = setup.users, first.error
+    if 2 * len(first.failures) >= n or {n - 1, n - 2} <= first.failures:
+        text = next(text for text in map(str, first.outputs) if "raises" in text)
+        told = f"for {len(first.failures)} of {n} users: {text:.300}"
+    if told:
+        raise FailsOnBothError(
+            f"{who} fails on both data sets, so that little was checked: {told}\n  {how}"
         )
     if not spends and not may_spend_nothing:
         raise CheckError(
             f"{who} spent nothing on these {setup.users} users, so that no release was checked: "
             "take more users, or say may_spend_nothing=True"
         )
-    visits = len(replaced)
-    private = tuple(sorted(first.operator_only))
-    return Replay(setup.users, replaced[0], spends, releases, len(moved), runs, visits, private)
+    return Replay(
+        users=n,
+        replaced=replaced[0],
+        spends=spends,
+        releases=releases,
+        moved=len(moved),
+        runs=runs,
+        visits=len(replaced),
+        operator_only=tuple(sorted(first.operator_only)),
+        failures=len(first.failures),
+        telling=tuple(sorted(telling)),
+    )
+
+
+def _failed(first: RecordedRun, second: RecordedRun) -> str:
+    """Who got an error in one run only, and which."""
+    users = sorted(first.failures ^ second.failures)
+    if not users:
+        return ""
+    run = first if users[0] in first.failures else second
+    return f"\n  in one of the runs user {users[0]} got: {short(run.outputs[users[0]])}"
 
 
 def _check_reproducible(

@@ -16,10 +16,11 @@ from privlearn.checking.replay.recording import PublicState, RecordedRun, TokenE
 from privlearn.contract.spends import Spend
 from privlearn.errors import InterferenceError
 from privlearn.losses import MinimizerLoss, leaves_of
-from privlearn.rows.domains import Array, PSDTrace, exponent_of
+from privlearn.rows.domains import Array, encoded, exponent_of
 
 __tracebackhide__ = told_in_full
 
+MOST_VISITS = 12  # Of one person; more are a crowd
 ROUNDING = 1e-12  # Relative slack for sums that were added up in another order
 
 
@@ -56,7 +57,7 @@ def compare(
     for i, (said, now) in enumerate(zip_longest(first.captured, second.captured)):
         if said != now:
             raise InterferenceError(
-                f"printed, warned or logged {i}: {_heard(said)}, then {_heard(now)}"
+                f"printed, warned, logged or written {i}: {_heard(said)}, then {_heard(now)}"
             )
     return moved
 
@@ -69,7 +70,7 @@ def _first_event(first: RecordedRun, second: RecordedRun) -> str:
 
 
 def _heard(said: tuple[int, str, str] | None) -> str:
-    return "nothing" if said is None else f"at clock {said[0]}: {said[1:]!r}"
+    return "nothing" if said is None else f"at clock {said[0]}: {said[1:]!r:.500}"
 
 
 def _compare_texts(what: str, first: list[str], second: list[str]) -> None:
@@ -86,7 +87,8 @@ def _entries_differ(x: str | None, y: str | None, where: str) -> str:
 def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
     nothing: PublicState = {}
     both = zip_longest(first.states, second.states, fillvalue=nothing)
-    for time, (mine, yours) in enumerate(both):
+    times = max(first.times, second.times, key=len)
+    for time, (mine, yours) in zip(times, both, strict=False):
         if mine == yours:
             continue
         changed = []
@@ -159,6 +161,8 @@ def check_phases(run: RecordedRun) -> None:
 def named(replaced: Collection[int]) -> str:
     """Who differs, for messages."""
     slots = sorted(replaced)
+    if len(slots) > MOST_VISITS:
+        return f"{len(slots)} users"
     return f"user {slots[0]}" if len(slots) == 1 else f"the person at slots {slots}"
 
 
@@ -218,7 +222,7 @@ def _compare_released(a: TokenEvent, b: TokenEvent, moved: int, single: bool, wh
         _check_size(change, a.spend, 0.0, rounding, what, entry)
     elif a.spend.mechanism in ("prefix-sum", "batched-prefix-sum"):
         # A contribution is in every later sum, once.
-        for row in change:
+        for row in change if a.spend.mechanism == "prefix-sum" else [change]:
             _check_size(row, a.spend, a.reach * moved, rounding, what, entry)
     elif single and a.spend.own_loss is None:
         _check_size(change, a.spend, a.reach * a.spend.gain * moved, rounding, what, entry)
@@ -248,10 +252,7 @@ def minimiser_moves(spend: Spend, rows: int = 1) -> float | None:
 def _check_size(
     change: Array, spend: Spend, paid: float, slack: float, what: str, entry: str = ""
 ) -> None:
-    norm, flat = spend.noise.norm, change.ravel()
-    if norm == "l1" and isinstance(spend.domain, PSDTrace) and change.ndim == 2:
-        # svec has √2 times one of two equal entries; in l2 it has the norm of the matrix as it is.
-        flat = np.where(np.eye(len(change)) > 0, change, change / np.sqrt(2)).ravel()
-    size = float(np.linalg.norm(flat, exponent_of(norm)))
+    norm = spend.noise.norm
+    size = float(np.linalg.norm(encoded(spend.domain, change), exponent_of(norm)))
     if not size <= paid * (1 + 1e-9) + slack:  # also if it is not a number
         raise InterferenceError(f"{what} by {size:.6g} in {norm}, paid for {paid:.6g}{entry}")

@@ -2,137 +2,391 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from privlearn.accountants import CentralAccountant, JointAccountant
 from privlearn.checking.full_messages import told_in_full
-from privlearn.checking.replay.interleavings import late_pairs, offered
-from privlearn.checking.replay.populations import generated_pairs
+from privlearn.checking.isolation import kept_alive
+from privlearn.checking.mined import Mined, mined
+from privlearn.checking.replay.check import (
+    FailsOnBothError,
+    Replay,
+    assert_noninterference,
+    assert_pipeline_noninterference,
+    differing,
+)
+from privlearn.checking.replay.interleavings import late, offered
+from privlearn.checking.replay.populations import crowd_pair, generated_pairs, returning_pair
 from privlearn.checking.replay.protocols import (
     InteractionProtocol,
     examples,
     played,
     pulled,
     serve,
+    serve_people,
 )
-from privlearn.checking.replay.shipped_learners import LearnerCase, Replays, replayed
-from privlearn.errors import CheckError
+from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding
+from privlearn.errors import CheckError, InterferenceError
 from privlearn.learners.base import Learner
 from privlearn.learners.contextual import ServedBandit
 from privlearn.learners.phases import PhaseLearner
 from privlearn.learners.private_experts import PrivateExperts
 from privlearn.learners.served import ServedMNL
+from privlearn.learners.served_actions import ServedActions
 from privlearn.learners.streaming import StreamLearner
 from privlearn.losses.budgets import ZCDP, Currency
+from privlearn.values.records import length
 from privlearn.values.validate import count
 
 __tracebackhide__ = told_in_full
 
 _BLOCK, _WAIT = 3, 2
 _LATE = "with late answers"
+LONG = 1_000
+"""Users of a long run; more if the learner's code compares with a larger number."""
+_LONGEST = 2_000
+_SECONDS, _SECONDS_OF_LONG = 60.0, 30.0  # At most, of one pair
+UNSEEN = (
+    "whether the noise has the stated law (check_mechanism of what the learner releases with)",
+    "the time that anything takes",
+    "deaths inside a release, as those after which accountant.lost is asked (assert_survives)",
+    "what is sent over connections, or done by other processes; that they are begun is seen",
+    "writes to files that were open before the run, and to file descriptors",
+    "public methods with arguments (name them in probe), and what __getattr__ makes up",
+    "what a private attribute holds; whoever may read the operator's attributes and methods",
+    "values that code compares only hashes, texts or sums with, in fewer than 1 of 1,000 users",
+)
+"""What no replay can see, and a person has to."""
+
+Population = tuple[Sequence[Any], Sequence[Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class LearnerReport:
-    """What a passed check of a learner has looked at; it says nothing beyond these runs.
+@dataclass(frozen=True)
+class Way:
+    """One way of running a learner.
 
     Attributes:
-        learner: its class.
-        users: of each run.
-        ways: how it was run, and what was gone through.
+        how: in words.
+        factory: starts it with an accountant.
+        protocol: see `privlearn.checking.replay.protocols`.
+        options: further arguments of `assert_noninterference`.
+        n_items: rows of the users' arrays, and the number of proper answers.
+        dim: columns of the users' arrays.
     """
 
-    learner: str
-    users: int
-    ways: dict[str, Replays]
-
-    @property
-    def pairs(self) -> int:
-        """Pairs of neighbours, in all ways together."""
-        return sum(replays.pairs for replays in self.ways.values())
-
-    @property
-    def moved(self) -> int:
-        """Pairs of which something that was paid for was found to differ."""
-        return sum(replays.moved for replays in self.ways.values())
-
-    def __str__(self) -> str:
-        hidden = set[str]().union(*(replays.operator_only for replays in self.ways.values()))
-        ways = ", ".join(f"{way} ({replays.pairs})" for way, replays in self.ways.items())
-        return (
-            f"{self.learner}: nothing of one user's record was found but what was paid for, on "
-            f"{self.pairs} pairs of neighbours of {self.users} users, of which {self.moved} moved "
-            f"something that was paid for; run {ways}; not compared, as only the operator sees "
-            f"them: {', '.join(sorted(hidden)) or 'nothing'}"
-        )
+    how: str
+    factory: Callable[[Any], Any]
+    protocol: InteractionProtocol = serve
+    options: Mapping[str, Any] = field(default_factory=dict)
+    n_items: int = 6
+    dim: int = 2
 
 
 def check_learner(
-    learner: Learner,
+    learner: Any,
     *,
-    pairs: int = 40,
+    protocol: InteractionProtocol | None = None,
+    neighbours: Population | Iterable[Population] | int | None = None,
+    rows: Any = None,
+    pairs: int = 20,
     users: int = 12,
     budget: Currency | None = None,
     seed: int = 0,
-) -> LearnerReport:
-    """Runs a learner on generated pairs of neighbours, and raises if it breaks the billboard lemma.
+    seconds: float = 120.0,
+    **options: Any,
+) -> CheckReport:
+    """Runs a learner on pairs of neighbours, and raises if it breaks the billboard lemma.
 
-    Users are well-formed and malformed; one of them is another one in each pair, or never comes.
-    A learner that serves users is run one user at a time, in blocks, with answers that come late or
-    never, and with a restart from its ledger; one of logged rows singly and in blocks.
-    `assert_noninterference` says what is compared, and takes users and ways of running of your own.
+    A learner of this package's kinds is run on generated users, well-formed and malformed, one user
+    at a time, in blocks, with answers that come late or never, and with a restart from its ledger;
+    one of logged rows singly and in blocks.  In half of the pairs one user differs, in the others
+    about every second one, of whom nothing may show to the others or in public either.  Two runs
+    are long, `LONG` users.  Numbers that the learner's code mentions are tried as data, as answers
+    and as numbers of users.  `assert_noninterference` of `privlearn.checking.replay.check` says
+    what is compared; an error is given to its user, compared like any output, and the next one
+    comes.
 
     Args:
-        learner: not started; every run has a copy of it.
-        pairs: of neighbours, in all ways together.
-        users: of each run; enough for the learner to learn something.
+        learner: not started, of which every run has a copy; or what starts one with an accountant;
+            or with ``rows`` a pipeline, of an accountant and sealed rows; all it returns is public.
+        protocol: how it is run; needed for a learner of a kind of its own, where it is not `serve`.
+        neighbours: a pair of populations, or several; default generated.  Long runs draw their
+            users from these.  For a pipeline another block, or the index of who becomes null.
+        rows: of a pipeline, a block of records.
+        pairs: short ones, in all ways together.
+        users: of each short run.
         budget: the cap; default ``ZCDP(1)``.
         seed: of users and noise.
+        seconds: for everything together; what is not done by then is said, or an error.
+        options: further arguments of `assert_noninterference`, such as ``rule``, ``accountant``,
+            ``probe``, ``restarts`` and ``may_spend_nothing``.
+
+    Returns:
+        What was tried, way by way; its ``unseen`` is what no replay can see.
 
     Raises:
-        InterferenceError: something changed that must not, or by more than was paid for.
+        InterferenceError: something changed that must not, or by more than was paid for; the
+            report so far is its ``evidence``.
         CheckError: nothing can be concluded: the learner fails, spends nothing, or nothing that was
-            paid for moved; or it is of a kind of its own (give `assert_noninterference` a
-            protocol).
-        TypeError: no learner.
+            paid for moved; or it is of a kind of its own.
+        TypeError: no learner, and nothing that starts one.
     """
-    if not isinstance(learner, Learner):
-        raise TypeError(f"learner = {learner!r:.80}: must be a learner that was not started")
     count(pairs=pairs)
-    ways = _ways(learner, ZCDP(1) if budget is None else budget, count(users=users, at_least=2))
+    options["budget"] = ZCDP(1) if budget is None else budget
+    factory = callable(learner) and not (isinstance(learner, type) and protocol is None)
+    if not (isinstance(learner, Learner) or factory):
+        raise TypeError(
+            f"learner = {learner!r:.80}: must be a learner that was not started, or what starts "
+            "one, with protocol= if that is a class"
+        )
+    with kept_alive("the learner"):
+        if rows is not None:
+            options["seconds"] = seconds
+            return _checked_pipeline(learner, rows, neighbours, seed, options)
+        return _checked(learner, protocol, neighbours, pairs, users, seed, seconds, options)
+
+
+def _checked(
+    learner: Any,
+    protocol: InteractionProtocol | None,
+    neighbours: Any,
+    pairs: int,
+    users: int,
+    seed: int,
+    seconds: float,
+    options: dict[str, Any],
+) -> CheckReport:
+    count(users=users, at_least=2)
+    numbers = mined(learner)
+    if isinstance(learner, Learner) and protocol is None:
+        ways = _ways(learner, users, options)
+    else:
+        ways = [_own_way(learner, protocol, options)]
+    given = None if neighbours is None else _populations(neighbours)
     share = -(-pairs // len(ways))
-    found = {
-        way.how: replayed(way, _people(way, share, users, seed + number), seed + number)
-        for number, way in enumerate(ways)
-    }
-    report = LearnerReport(type(learner).__name__, users, found)
-    if not report.moved:
-        raise CheckError(f"{report}: little was checked; take more users, or more pairs")
-    return report
+    plans = [
+        (way, _people(way, share, users, seed + i, numbers, given), "")
+        for i, way in enumerate(ways)
+    ]
+    if "rule" not in options:
+        longest = max([LONG, *(size + 2 for size in numbers.sizes(_LONGEST))])
+        for way, size in zip(ways, (longest, LONG // 3), strict=False):
+            times = 3 if size >= LONG and max(numbers.sizes(size), default=0) > users else 1
+            crowds = [_crowd(way, size, numbers, given, seed, i) for i in range(times)]
+            plans.append((_long(way, numbers), crowds, "long, "))
+    name = getattr(learner, "__name__", type(learner).__name__)
+    report, end = CheckReport(name, (), UNSEEN), time.monotonic() + seconds
+    for way, people, long in plans:
+        finding = _finding(way, people, seed, long, numbers, end)
+        report = replace(report, findings=(*report.findings, finding))
+        if isinstance(finding.evidence, InterferenceError):
+            finding.evidence.evidence = report
+            raise finding.evidence
+    return _concluded(report, options)
 
 
-def _people(way: LearnerCase, pairs: int, users: int, seed: int) -> Iterable[Any]:
-    make: Callable[..., Iterable[Any]] = late_pairs if way.how == _LATE else generated_pairs
-    return make(pairs, seed, n_items=way.n_items, dim=way.dim, users=users)
+def _finding(
+    way: Way, people: Iterable[Population], seed: int, long: str, numbers: Mined, end: float
+) -> Finding:
+    """What one way of running showed; a long run that cannot be done is no more than weak."""
+    began = time.perf_counter()
+    try:
+        found = replayed(way, people, seed, end)
+    except InterferenceError as error:
+        return Finding(long + way.how, "violated", str(error), evidence=error)
+    except FailsOnBothError as error:
+        return Finding(long + way.how, "not done", str(error), evidence=error)
+    except CheckError as error:
+        if not long and time.monotonic() >= end:
+            raise CheckError(f"the seconds of check_learner are over: {error}") from None
+        if not long:
+            raise
+        short = Axis("users", "a long run could not be done", enough=False)
+        return Finding(long + way.how, "weak", str(error), Coverage((short,)))
+    mentioned = f"; {len(numbers.numbers)} that the code mentions" if numbers.numbers else ""
+    moved = sum(replay.moved > 0 for replay in found)
+    users = max((replay.users for replay in found), default=0)
+    axes = (
+        Axis("users", f"{users:,}"),
+        Axis("pairs", f"{len(found)}, of which {moved} moved what is paid for", enough=moved > 0),
+        Axis("records", "well-formed, malformed, null; one user differs, and about half of them"),
+        Axis("values", f"random{mentioned}"),
+    )
+    return Finding(
+        long + way.how,
+        "not refuted" if moved else "weak",
+        f"nothing of one user's record was found but what was paid for, on {len(found)} pairs of "
+        f"{users:,} users; errors to {sum(each.failures for each in found)} users were the same",
+        Coverage(axes),
+        found,
+        time.perf_counter() - began,
+    )
 
 
-def _ways(learner: Learner, budget: Currency, users: int) -> list[LearnerCase]:
-    kind = _kind(learner)
+def replayed(
+    way: Way, people: Iterable[Population], seed: int, end: float = math.inf
+) -> list[Replay]:
+    """Checks a learner on pairs of neighbours, or of crowds of which several users differ.
 
-    def started(accountant: Any) -> Any:
-        return type(learner)(**learner.get_params()).start(accountant)
+    Args:
+        way: how.
+        people: the pairs.
+        seed: for messages.
+        end: until when, as `time.monotonic` has it.
 
-    def case(how: str, protocol: InteractionProtocol, **options: Any) -> LearnerCase:
-        options = {"budget": budget, "accountant": kind.accountant, **options}
-        name, (n_items, dim) = type(learner).__name__, kind.sizes
-        return LearnerCase(name, how, started, protocol, options, n_items=n_items, dim=dim)
+    Raises:
+        InterferenceError, CheckError: as `assert_noninterference`, for the first pair that fails;
+            where a learner fails on both data sets, after all others.
+    """
+    found, failed = list[Replay](), list[FailsOnBothError]()
+    for number, (data, neighbour) in enumerate(people):
+        alone = "rule" in way.options or len(differing(data, neighbour)) == 1
+        options = {"protocol": way.protocol, "seed": number, "crowd": not alone, **way.options}
+        left = max(end - time.monotonic(), 0.01)
+        options["seconds"] = min(options.get("seconds", _SECONDS), left)
+        try:
+            found.append(assert_noninterference(way.factory, data, neighbour, **options))
+        except FailsOnBothError as error:
+            failed.append(error)
+        except Exception as error:
+            error.add_note(f"{way.how}: pair {number} of seed {seed}")
+            raise
+    if failed:
+        raise failed[0]
+    return found
 
-    ways = [case("one by one", kind.one), case(f"in blocks of {_BLOCK}", kind.block)]
+
+def _concluded(report: CheckReport, options: dict[str, Any]) -> CheckReport:
+    """With what the operator has to keep to himself; raises where nothing that was paid moved."""
+    replays = [one for f in report if isinstance(f.evidence, list) for one in f.evidence]
+    for finding in report.undone:
+        raise CheckError(finding.detail)
+    if not (any(replay.moved for replay in replays) or options.get("may_spend_nothing")):
+        raise CheckError(
+            f"{report.subject}: nothing that was paid for moved, so that little was checked; take "
+            "more users, or more pairs"
+        )
+    hidden, telling = (
+        ", ".join(sorted({name for replay in replays for name in getattr(replay, names)}))
+        for names in ("operator_only", "telling")
+    )
+    findings = [
+        *report,
+        Finding("operator_only", "not applicable", f"not compared: {hidden or 'nothing'}"),
+    ]
+    if telling:
+        methods = Axis("methods", f"{telling} tell of data", enough=False)
+        why = "answer otherwise for a neighbour: only the operator may call them, or they leak"
+        findings.append(Finding("methods", "weak", f"{methods.tried}: {why}", Coverage((methods,))))
+    return replace(report, findings=tuple(findings))
+
+
+def _checked_pipeline(
+    run: Any, rows: Any, neighbours: Any, seed: int, options: dict[str, Any]
+) -> CheckReport:
+    n, name, found = length(rows), getattr(run, "__name__", "the pipeline"), list[Replay]()
+    nulls = dict.fromkeys((0, n // 2, n - 1))
+    for other in nulls if neighbours is None else [neighbours]:
+        try:
+            found.append(assert_pipeline_noninterference(run, rows, other, seed=seed, **options))
+        except InterferenceError as error:
+            finding = Finding("replay", "violated", str(error), evidence=error)
+            error.evidence = CheckReport(name, (finding,), UNSEEN)
+            raise
+    moved = sum(replay.moved > 0 for replay in found)
+    axes = Axis("sizes", f"{n} rows only", enough=False), Axis("pairs", f"{len(found)}", moved > 0)
+    what = f"{moved} of {len(found)} neighbours moved what was paid for, and nothing else changed"
+    finding = Finding("replay", "not refuted" if moved else "weak", what, Coverage(axes), found)
+    return CheckReport(name, (finding,), UNSEEN)
+
+
+# Populations and ways ---------------------------------------------------------------------------
+
+
+def _populations(given: Any) -> list[Population]:
+    return [given] if isinstance(given, tuple) else list(given)
+
+
+def _people(
+    way: Way,
+    pairs: int,
+    users: int,
+    seed: int,
+    numbers: Mined,
+    given: list[Population] | None,
+) -> Iterable[Population]:
+    if given is not None:
+        return given
+    sizes: dict[str, Any] = {"n_items": way.n_items, "dim": way.dim, "users": users}
+    if rule := way.options.get("rule"):
+        public = rule.pattern == "public"
+        visits = (returning_pair(seed, i, public=public, **sizes) for i in range(pairs))
+        return late(visits, seed) if way.how == _LATE else visits
+    more: dict[str, Any] = {**sizes, "numbers": numbers.values()}
+    crowds = [crowd_pair(seed, i, malformed=0.1 * (i % 2), **more) for i in range(-(-pairs // 2))]
+    if way.how == _LATE:
+        return late([*crowds, *generated_pairs(pairs // 2, seed, **sizes)], seed)
+    return [*crowds, *generated_pairs(pairs // 2, seed, **sizes)]
+
+
+def _crowd(
+    way: Way,
+    users: int,
+    numbers: Mined,
+    given: list[Population] | None,
+    seed: int,
+    pair: int,
+) -> Population:
+    if given is None:
+        sizes = {"n_items": way.n_items, "dim": way.dim}
+        bad = 0.0 if users >= LONG else 0.1
+        return crowd_pair(seed, pair, users=users, numbers=numbers.values(), malformed=bad, **sizes)
+    rng, pool = np.random.default_rng([seed, pair]), [*given[0][0], *given[0][1]]
+    data = [pool[i] for i in rng.integers(len(pool), size=users)]
+    draw = rng.integers(2 * len(pool), size=users)
+    return data, [data[k] if i >= len(pool) else pool[i] for k, i in enumerate(draw)]
+
+
+def _long(way: Way, numbers: Mined) -> Way:
+    """The same with fewer looks, and those about sizes that the code mentions."""
+    rng = np.random.default_rng(0)
+    looks = {*range(8), *(int(1.3**k) for k in range(6, 30)), *numbers.sizes(_LONGEST)}
+    looks |= {int(at) for at in rng.integers(LONG, size=12)}
+    options = {**way.options, "looks": looks, "seconds": _SECONDS_OF_LONG, "restarts": ()}
+    return replace(way, options=options)
+
+
+def _own_way(learner: Any, protocol: InteractionProtocol | None, options: dict[str, Any]) -> Way:
+    factory = _starter(learner) if isinstance(learner, Learner) else learner
+    usual = serve_people if "rule" in options else serve
+    return Way("as given", factory, protocol or usual, options)
+
+
+def _starter(learner: Learner) -> Callable[[Any], Any]:
+    kind, params = type(learner), learner.get_params()
+    return lambda accountant: kind(**params).start(accountant)
+
+
+def _ways(learner: Learner, users: int, options: dict[str, Any]) -> list[Way]:
+    kind = _kind(learner, people="rule" in options)
+    probe = partial(predictions, width=kind.width)
+
+    def way(how: str, protocol: InteractionProtocol, **more: Any) -> Way:
+        given = {"accountant": kind.accountant, "probe": probe, **options, **more}
+        return Way(how, started, protocol, given, *kind.sizes)
+
+    started = _starter(learner)
+    ways = [way("one by one", kind.one), way(f"in blocks of {_BLOCK}", kind.block)]
     if kind.late is not None:
-        ways.append(case(_LATE, kind.late))
-    return [*ways, case("with a restart", kind.one, restarts=(users // 2,))]
+        ways.append(way(_LATE, kind.late))
+    return [*ways, way("with a restart", kind.one, restarts=(users // 2,))]
 
 
 class _Kind(NamedTuple):
@@ -142,28 +396,42 @@ class _Kind(NamedTuple):
     sizes: tuple[int, int]
     """Of the arrays that users send: rows, of which each is an item or an arm, and columns."""
     accountant: Callable[..., Any] = JointAccountant
+    width: int = 1
+    """Of made-up rows that predictions are for."""
 
 
-def _kind(learner: Learner) -> _Kind:
+def predictions(learner: Any, *, width: int) -> list[Any]:
+    """What a learner says of made-up rows, if it has such methods: a probe of replays."""
+    names = ("predict", "decision_function")
+    return [getattr(learner, name)(np.eye(width)) for name in names if hasattr(learner, name)]
+
+
+def _kind(learner: Learner, *, people: bool) -> _Kind:
+    how: dict[str, Any] = {}
     match learner:
         case ServedMNL():
-            sizes = learner.n_items, learner.dim
-            return _Kind(serve, played(_BLOCK), offered(_WAIT), sizes)
+            usual: InteractionProtocol = serve_people if people else serve
+            block, late = played(_BLOCK, people=people), offered(_WAIT, people=people)
+            return _Kind(usual, block, late, (learner.n_items, learner.dim))
+        case StreamLearner():
+            one, block = examples(people=people), examples(_BLOCK, people=people)
+            return _Kind(one, block, None, (learner._dim, 1), CentralAccountant, learner._dim)
         case ServedBandit():
-            late = offered(_WAIT, arms=True)
-            return _Kind(pulled(), pulled(_BLOCK), late, (learner.dim, 1))
+            sizes, width = (learner.dim, 1), learner.dim
+        case ServedActions():
+            how, width = {"slates": not learner.per_action}, learner.dim
+            sizes = (learner.dim, 1) if learner.per_action else (learner.n_actions, learner.dim)
         case PhaseLearner():
-            one, block = pulled(contexts=False), pulled(_BLOCK, contexts=False)
-            return _Kind(one, block, offered(arms=True, contexts=False), (learner.n_arms, 1))
+            how, sizes, width = {"contexts": False}, (learner.n_arms, 1), 1
         case PrivateExperts():
             wide = learner.n_experts if learner.n_actions is None else learner.n_actions
-            how: dict[str, Any] = {"contexts": learner.dim is not None, "losses": wide}
-            one, block = pulled(**how), pulled(_BLOCK, **how)
-            return _Kind(one, block, offered(_WAIT, arms=True, **how), (learner.dim or wide, 1))
-        case StreamLearner():
-            sizes = learner._dim, 1
-            return _Kind(examples(), examples(_BLOCK), None, sizes, CentralAccountant)
-    raise CheckError(
-        f"{type(learner).__name__}: is of a kind of its own; give assert_noninterference users and "
-        "a protocol for it"
-    )
+            how = {"contexts": learner.dim is not None, "losses": wide}
+            sizes, width = (learner.dim or wide, 1), 1
+        case _:
+            raise CheckError(
+                f"{type(learner).__name__}: is of a kind of its own; give a protocol= for it"
+            )
+    how["people"] = people
+    wait = 0 if isinstance(learner, PhaseLearner) else _WAIT
+    late = offered(wait, arms=True, **how)
+    return _Kind(pulled(**how), pulled(_BLOCK, **how), late, sizes, width=width)

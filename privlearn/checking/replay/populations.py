@@ -13,11 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import cycle
 from typing import Any, TypeVar
 
 import numpy as np
 
 from privlearn.mechanisms.choice_model import NO_ITEM, Items
+from privlearn.rows.domains import Array
 from privlearn.values.validate import count
 
 U = TypeVar("U")
@@ -69,129 +72,77 @@ def null_person(n_items: int = 6, dim: int = 2) -> Person:
     return Person(np.full((n_items, dim), np.nan), buys_nothing, "null record")
 
 
-_ODD_DATA = (
-    "proper data",
-    "one NaN",
-    "one infinity",
-    "nothing but NaN",
-    "squares that overflow",
-    "sums that overflow",
-    "subnormal numbers",
-)
-_NO_ARRAYS = (
-    "an item too few",
-    "an axis too few",
-    "an axis too many",
-    "text",
-    "None",
-    "integers beyond floats",
-    "objects",
-)
+def _with(value: float) -> Callable[[Array, tuple[int, int]], Array]:
+    def put(data: Array, at: tuple[int, int]) -> Array:
+        data[at] = value
+        return data
+
+    return put
+
+
+_ODD_DATA: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
+    "proper data": lambda x, at: x,
+    "one NaN": _with(np.nan),
+    "one infinity": _with(-np.inf),
+    "nothing but NaN": lambda x, at: np.full_like(x, np.nan),
+    "squares that overflow": lambda x, at: x * 1e200,
+    "sums that overflow": lambda x, at: 1e308 * np.sign(x),
+    "subnormal numbers": lambda x, at: x * 1e-310,
+}
+"""From proper data, and one place in them."""
+_NO_NUMBERS: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
+    "proper data": lambda x, at: x,
+    "no item": lambda x, at: x[:0],
+    "an item too few": lambda x, at: x[:-1],
+    "an item too many": lambda x, at: np.concatenate([x, x[:1]]),
+    "a column too few": lambda x, at: x[:, :-1],
+    "an axis too few": lambda x, at: x.ravel(),
+    "an axis too many": lambda x, at: x[None],
+    "text": lambda x, at: "not numbers",
+    "None": lambda x, at: None,
+}
+_ANY_DATA = {
+    **_ODD_DATA,
+    **_NO_NUMBERS,
+    "integers beyond floats": lambda x, at: [[10**400] * x.shape[1]] * len(x),
+    "objects": lambda x, at: np.full(x.shape, None, dtype=object),
+}
 _ODD_ANSWERS: tuple[Any, ...] = (None, NO_ITEM, -5, 10**6, 10**30, 0.5, math.nan, "three", (1, 2))
 
 
-def _odd_data(kind: str, rng: np.random.Generator, n_items: int, dim: int) -> Any:
+def _drawn(
+    kinds: dict[str, Callable[[Array, tuple[int, int]], Any]],
+    rng: np.random.Generator,
+    n_items: int,
+    dim: int,
+) -> tuple[str, Any]:
+    """Data of a kind that is drawn, and its name."""
+    kind = list(kinds)[int(rng.integers(len(kinds)))]
     good = rng.normal(size=(n_items, dim))
-    at = int(rng.integers(n_items)), int(rng.integers(dim))
-    match kind:
-        case "one NaN":
-            good[at] = np.nan
-        case "one infinity":
-            good[at] = -np.inf
-        case "nothing but NaN":
-            good[:] = np.nan
-        case "squares that overflow":
-            good *= 1e200
-        case "sums that overflow":
-            good = 1e308 * np.sign(good)
-        case "subnormal numbers":
-            good *= 1e-310
-        case "an item too few":
-            return good[:-1]
-        case "an axis too few":
-            return good.ravel()
-        case "an axis too many":
-            return good[None]
-        case "text":
-            return "not numbers"
-        case "None":
-            return None
-        case "integers beyond floats":
-            return [[10**400] * dim] * n_items
-        case "objects":
-            return np.full((n_items, dim), None, dtype=object)
-    return good
+    return kind, kinds[kind](good, (int(rng.integers(n_items)), int(rng.integers(dim))))
 
 
-def stranger(
-    rng: np.random.Generator, n_items: int = 6, dim: int = 2, *, arrays: bool = False
-) -> Person:
-    """A user of any kind, most of them with data or answers that no learner may trust.
-
-    Args:
-        rng: where everything comes from.
-        n_items: N.
-        dim: d.
-        arrays: whether data are float arrays of shape (N, d) in any case, malformed only
-            in their numbers.
-    """
+def stranger(rng: np.random.Generator, n_items: int = 6, dim: int = 2) -> Person:
+    """A user of any kind, most of them with data or answers that no learner may trust."""
     if rng.random() < 0.3:
         return shopper(rng, n_items, dim)
-    kinds = _ODD_DATA if arrays else _ODD_DATA + _NO_ARRAYS
-    kind = kinds[int(rng.integers(len(kinds)))]
-    features = _odd_data(kind, rng, n_items, dim)
+    kind, features = _drawn(_ANY_DATA, rng, n_items, dim)
     answers = (*_ODD_ANSWERS, int(rng.integers(n_items)), n_items)
     fixed = answers[int(rng.integers(len(answers)))]
-    return Person(features, lambda items: fixed, f"stranger with {kind} who answers {fixed!r}")
+    told = f"stranger with {kind} who answers {fixed!r}"
+    return Person(features, partial(_always, fixed), told)
+
+
+def mistaken(rng: np.random.Generator, n_items: int = 6, dim: int = 2) -> Person:
+    """A user who sends something of another form, which is no number that could get into a sum."""
+    kind, data = _drawn(_NO_NUMBERS, rng, n_items, dim)
+    answer = (None, "three", (1, 2), -5)[int(rng.integers(4))]
+    return Person(data, partial(_always, answer), f"mistaken with {kind} who answers {answer!r}")
 
 
 def replaced(data: Sequence[U], at: int, by: U) -> list[U]:
     """The neighbouring population in which user ``at`` is ``by``."""
     return [by if i == at else person for i, person in enumerate(data)]
-
-
-def generated_pair(
-    seed: int,
-    number: int = 0,
-    *,
-    n_items: int = 6,
-    dim: int = 2,
-    users: int = 10,
-    positions: Sequence[int] = (),
-    arrays: bool = False,
-) -> tuple[list[Person], list[Person]]:
-    """One pair of neighbouring populations; the same arguments give the same pair.
-
-    Half of the populations have malformed users throughout.  Who is replaced is in turn the first
-    user, the last, one of ``positions``, and anybody; what changes is the whole record (a
-    stranger), only the response, only the data, or the user becomes the null record; either may
-    come first.
-
-    Raises:
-        ValueError: there is no user, or a position is none of them.
-    """
-    rng = np.random.default_rng([seed, number])
-    malformed = rng.random() < 0.5
-    data = [
-        stranger(rng, n_items, dim, arrays=arrays)
-        if malformed and rng.random() < 0.2
-        else shopper(rng, n_items, dim)
-        for _ in range(count(users=users))
-    ]
-    places = [0, users - 1, *positions, int(rng.integers(users))]
-    at = places[number % len(places)]
-    if not all(0 <= place < users for place in positions):
-        raise ValueError(f"positions = {list(positions)!r}: must lie in 0..{users - 1}")
-    old, new = data[at], stranger(rng, n_items, dim, arrays=arrays)
-    others = [
-        new,
-        new,
-        Person(old.features, new.answer, f"{old.kind}, with the answers of a {new.kind}"),
-        Person(new.features, old.answer, f"{old.kind}, with the data of a {new.kind}"),
-        null_person(n_items, dim),
-    ]
-    pair = data, replaced(data, at, others[int(rng.integers(len(others)))])
-    return pair if rng.random() < 0.5 else pair[::-1]
 
 
 def generated_pairs(
@@ -202,13 +153,108 @@ def generated_pairs(
     dim: int = 2,
     users: int = 10,
     positions: Sequence[int] = (),
-    arrays: bool = False,
 ) -> Iterator[tuple[list[Person], list[Person]]]:
-    """``n`` pairs of neighbouring populations, one by one; see `generated_pair`."""
+    """``n`` pairs of neighbouring populations, one by one; the same arguments give the same ones.
+
+    Half of the populations have malformed users throughout.  Who is replaced is in turn the first
+    user, the last, one of ``positions``, and anybody; what changes is the whole record (a
+    stranger), only the response, only the data, or the user becomes the null record; either may
+    come first.
+
+    Raises:
+        ValueError: there is no user, or a position is none of them.
+    """
+    if not all(0 <= place < count(users=users) for place in positions):
+        raise ValueError(f"positions = {list(positions)!r}: must lie in 0..{users - 1}")
     for number in range(n):
-        yield generated_pair(
-            seed, number, n_items=n_items, dim=dim, users=users, positions=positions, arrays=arrays
-        )
+        rng = np.random.default_rng([seed, number])
+        malformed = rng.random() < 0.5
+        data = [
+            (stranger if malformed and rng.random() < 0.2 else shopper)(rng, n_items, dim)
+            for _ in range(count(users=users))
+        ]
+        places = [0, users - 1, *positions, int(rng.integers(users))]
+        at = places[number % len(places)]
+        old, new = data[at], stranger(rng, n_items, dim)
+        others = [
+            new,
+            new,
+            Person(old.features, new.answer, f"{old.kind}, with the answers of a {new.kind}"),
+            Person(new.features, old.answer, f"{old.kind}, with the data of a {new.kind}"),
+            null_person(n_items, dim),
+        ]
+        pair = data, replaced(data, at, others[int(rng.integers(len(others)))])
+        yield pair if rng.random() < 0.5 else pair[::-1]
+
+
+def told_people(numbers: Sequence[float], n_items: int = 6, dim: int = 2) -> Iterator[Person]:
+    """Users whose data or answers hold a number that some code mentions, without end.
+
+    All of the data are that number, or one of them, or it is the answer.
+    """
+    rng = np.random.default_rng(0)
+    for turn in cycle(range(3 * len(numbers))):
+        number = numbers[turn // 3]
+        user = shopper(rng, n_items, dim)
+        if turn % 3 == 0:
+            user.features = np.full((n_items, dim), number)
+        elif turn % 3 == 1:
+            user.features[rng.integers(n_items), rng.integers(dim)] = number
+        else:
+            fixed = int(number) if number == math.floor(number) else number
+            user.answer = partial(_always, fixed)
+        yield replace(user, kind=f"shopper with the number {number!r}")
+
+
+def _always(answer: Any, items: Items) -> Any:
+    return answer
+
+
+def crowd_pair(
+    seed: int,
+    number: int = 0,
+    *,
+    n_items: int = 6,
+    dim: int = 2,
+    users: int = 10,
+    numbers: Sequence[float] = (),
+    malformed: float = 0.0,
+) -> tuple[list[Person], list[Person]]:
+    """Two populations of which about every second user differs, for replays of a crowd.
+
+    Of those that differ one of three has a number that the code mentions, if there are ``numbers``,
+    and a part of the others is malformed.  The first user always differs, the last never; of those
+    whose place the code mentions all do, or in every other pair none.
+
+    Args:
+        seed: of everything.
+        number: which pair.
+        n_items: N.
+        dim: d.
+        users: how many there are.
+        numbers: see `told_people`.
+        malformed: share of strangers who are so in both; sums of data that are not checked are then
+            not a number in both.  One of ten is `mistaken` in any case.
+
+    Raises:
+        ValueError: fewer than two users.
+    """
+    rng = np.random.default_rng([seed, number, 2])
+    kinds = rng.choice(3, size=count(users=users, at_least=2), p=[0.9 - malformed, 0.1, malformed])
+    data = [(shopper, mistaken, stranger)[kind](rng, n_items, dim) for kind in kinds]
+    told = told_people(numbers, n_items, dim) if numbers else None
+    other = list(data)
+    special = {at - 1 for x in numbers for at in (x, x + 1)}
+    for at in range(users - 1):
+        same = bool(number % 2) if at in special else rng.random() < 0.5
+        if at and same:
+            continue
+        if told is not None and rng.random() < 1 / 3:
+            other[at] = next(told)
+        else:
+            make = stranger if rng.random() < 0.3 else shopper
+            other[at] = make(rng, n_items, dim)
+    return (data, other) if number % 2 else (other, data)
 
 
 def returning_pair(
@@ -219,7 +265,6 @@ def returning_pair(
     dim: int = 2,
     users: int = 10,
     public: bool = False,
-    arrays: bool = False,
 ) -> tuple[list[Person], list[Person]]:
     """One pair of populations in which people return, and all visits of one person differ.
 
@@ -235,7 +280,6 @@ def returning_pair(
         dim: d.
         users: how many visits there are, of about a quarter as many persons.
         public: whether the slots of a person stay, as under a public pattern.
-        arrays: as for `stranger`.
 
     Raises:
         ValueError: fewer than four visits.
@@ -251,11 +295,11 @@ def returning_pair(
     data = [replace(shopper(rng, n_items, dim), id=id) for id in ids]
     if rng.random() < 0.5:  # malformed ones among the person's records
         for at in mine:
-            data[at] = replace(stranger(rng, n_items, dim, arrays=arrays), id="person 0")
+            data[at] = replace(stranger(rng, n_items, dim), id="person 0")
 
     def another() -> Person:
         if public:
-            return replace(stranger(rng, n_items, dim, arrays=arrays), id="person 0")
+            return replace(stranger(rng, n_items, dim), id="person 0")
         return null_person(n_items, dim)
 
     other = [another() if user.id == "person 0" else user for user in data]

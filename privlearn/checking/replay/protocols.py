@@ -18,6 +18,7 @@ Under a rule of participation a user is a visit, and ``user.id`` says whose; pro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
@@ -27,7 +28,6 @@ from privlearn.checking.isolation import is_output, muted
 from privlearn.errors import CheckError
 from privlearn.mechanisms.choice_model import NO_ITEM, Items
 from privlearn.rows.domains import Array
-from privlearn.values.validate import count
 
 
 class User(Protocol):
@@ -41,43 +41,16 @@ class User(Protocol):
         """The choice from any offer; None is "no purchase"."""
 
 
-class Visitor(User, Protocol):
-    """A visit of a person who may come back."""
-
-    @property
-    def id(self) -> Any:
-        """Who it is; None is nobody."""
-
-
-class AssortmentLearner(Protocol):
-    """A learner that serves one user after the other."""
-
-    def select(self, features: Array, /) -> Items:
-        """Items for the next user."""
-
-    def observe(self, choice: int | None, /) -> None:
-        """That user's answer."""
-
-
 InteractionProtocol = Callable[[Any, Iterable[Any]], Iterable[Any]]
 """From a learner and its users, in order, to what each of them receives."""
 
 
-def serve(learner: AssortmentLearner, users: Iterable[User]) -> Iterator[Items]:
-    """`select` and `observe`, one user after the other.
+def serve(learner: Any, users: Iterable[Any], *, people: bool = False) -> Iterator[Items]:
+    """`select` and `observe`, one user after the other; ``people``: hand the ids on.
 
     Raises:
         CheckError: a response function raises; it is the users' side and proves nothing.
     """
-    return _served(learner, users, people=False)
-
-
-def serve_people(learner: Any, users: Iterable[Visitor]) -> Iterator[Items]:
-    """As `serve`, with ``select(features, person=user.id)``."""
-    return _served(learner, users, people=True)
-
-
-def _served(learner: Any, users: Iterable[Any], *, people: bool) -> Iterator[Items]:
     for user in users:
         who = {"person": user.id} if people else {}
         items = learner.select(user.features, **who)
@@ -92,6 +65,16 @@ def _served(learner: Any, users: Iterable[Any], *, people: bool) -> Iterator[Ite
         learner.observe(choice)
 
 
+serve_people: InteractionProtocol = partial(serve, people=True)
+"""As `serve`, with ``select(features, person=user.id)``."""
+
+
+def _blocks(users: Iterable[Any], size: int | None) -> Iterator[list[Any]]:
+    rest = iter(users)
+    while block := list(islice(rest, size)):
+        yield block
+
+
 def _ids(block: Sequence[Any], people: bool) -> dict[str, list[Any]]:
     return {"people": [user.id for user in block]} if people else {}
 
@@ -102,16 +85,14 @@ def played(size: int = 1_000_000, *, people: bool = False) -> InteractionProtoco
     Each user receives the items that the response function is asked about first.  ``people``: hand
     the ids on.
     """
-    count(size=size)
 
     def protocol(learner: Any, users: Iterable[User]) -> Iterator[Items | None]:
-        rest = iter(users)
-        while block := list(islice(rest, size)):
+        for block in _blocks(users, size):
             received: list[Items | None] = [None] * len(block)
             numbers = np.arange(len(block), dtype=np.float64)[:, None]
             learner.play(
                 [user.features for user in block],
-                _asking(block, received),
+                _asking(block, received, _items, _chosen),
                 None,
                 numbers,
                 **_ids(block, people),
@@ -121,67 +102,68 @@ def played(size: int = 1_000_000, *, people: bool = False) -> InteractionProtoco
     return protocol
 
 
-def _asking(block: list[User], received: list[Items | None]) -> Callable[[Any, Items], list[Any]]:
-    def respond(own: Any, shown: Items) -> list[Any]:
+def _asking(
+    block: list[Any],
+    received: list[Any],
+    shown_as: Callable[[Any], Any],
+    answer: Callable[[Any, Any], Any],
+) -> Callable[..., list[Any]]:
+    """How `play` asks its users, who are told apart by their context, or else by their turn."""
+    turns = iter(range(len(block)))
+
+    def respond(*given: Any) -> list[Any]:
+        *own, shown = given
+        places = own[0].private[:, 0].astype(int) if own else [next(turns) for _ in shown]
         answers: list[Any] = []
-        for number, offer in zip(own.private[:, 0], shown, strict=True):
-            place = int(number)
-            items = np.array(offer[offer != NO_ITEM])
+        for place, one in zip(places, shown, strict=True):
+            offer = shown_as(one)
             if received[place] is None:
-                received[place] = items
+                received[place] = offer
             with muted():
-                choice = block[place].respond(items)
-            answers.append(NO_ITEM if choice is None else choice)
+                answers.append(answer(block[place], offer))
         return answers
 
     return respond
 
 
-def logged(size: int = 1, *, people: bool = False) -> InteractionProtocol:
-    """`partial_fit` on users who were shown all items elsewhere; nobody receives anything.
-
-    For central accountants; the learner must have ``n_items``.  ``people``: hand the ids on.
-    """
-    count(size=size)
-
-    def protocol(learner: Any, users: Iterable[User]) -> Iterator[None]:
-        everything = np.arange(learner.n_items)
-        rest = iter(users)
-        while block := list(islice(rest, size)):
-            with muted():
-                choices = [user.respond(everything) for user in block]
-            answers = [NO_ITEM if choice is None else choice for choice in choices]
-            features = [user.features for user in block]
-            learner.partial_fit(features, answers, **_ids(block, people))
-            yield from [None] * len(block)
-
-    return protocol
+def _items(offer: Items) -> Items:
+    return np.array(offer[offer != NO_ITEM])
 
 
-def examples(size: int = 1, *, people: bool = False) -> InteractionProtocol:
+def _chosen(user: User, items: Items) -> Any:
+    choice = user.respond(items)
+    return NO_ITEM if choice is None else choice
+
+
+def examples(size: int = 1, *, people: bool = False, actions: bool = False) -> InteractionProtocol:
     """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``.
 
     x is the user's array as one vector, y the answer to an offer of all items, whatever it is; for
-    central accountants.  A block of one is sent as a single row, unless x is no vector and y a
-    list, which `partial_fit` would take for a block.  ``people``: hand the ids on, in blocks.
+    central accountants.  A block of one is sent as a single row, unless y is a list, and x no
+    vector or one of as many numbers, which `partial_fit` would take for a block.  ``people``: hand
+    the ids on, in blocks.  ``actions``: of a bandit, y is also the action that was shown.
     """
-    count(size=size)
 
-    def protocol(learner: Any, users: Iterable[User]) -> Iterator[Array]:
-        rest = iter(users)
-        while block := list(islice(rest, size)):
+    def protocol(learner: Any, users: Iterable[User]) -> Iterator[Any]:
+        for block in _blocks(users, size):
             with muted():
                 labels = [user.respond(_all_items(user.features)) for user in block]
             rows = [as_vector(user.features) for user in block]
-            vector = isinstance(rows[0], np.ndarray) and rows[0].ndim == 1
-            if size == 1 and not people and (vector or not isinstance(labels[0], list | tuple)):
+            if size == 1 and not people and _is_single(rows[0], labels[0]):
                 learner.partial_fit(rows[0], labels[0])
             else:
-                learner.partial_fit(rows, labels, **_ids(block, people))
+                more = {"actions": labels} if actions else {}
+                learner.partial_fit(rows, labels, **more, **_ids(block, people))
             for _ in block:
-                yield learner.coef_
+                yield getattr(learner, "coef_", None)
 
     return protocol
+
+
+def _is_single(x: Any, y: Any) -> bool:
+    if not isinstance(y, list | tuple):
+        return True
+    return isinstance(x, np.ndarray) and x.ndim == 1 and len(x) != len(y)
 
 
 Answering = Callable[[User, int], Any]
@@ -193,6 +175,7 @@ def pulled(
     *,
     people: bool = False,
     contexts: bool = True,
+    slates: bool = False,
     losses: int | None = None,
 ) -> InteractionProtocol:
     """A bandit: `select` and `observe`, or `play` in blocks of so many users.
@@ -205,6 +188,8 @@ def pulled(
         people: hand the ids on.
         contexts: whether the learner takes any; one that does not sees nothing of a user but the
             answer.
+        slates: whether the learner takes the array as it is, with a row for each action; users
+            whose first number is positive then say what each action earns, its first number.
         losses: of a learner from experts, how many losses a user answers with, `losses_of`.
     """
     answer = answering(losses)
@@ -212,57 +197,32 @@ def pulled(
     def one_by_one(learner: Any, users: Iterable[Any]) -> Iterator[int]:
         for user in users:
             who = {"person": user.id} if people else {}
-            shown = learner.select(*([as_vector(user.features)] if contexts else []), **who)
+            shown = learner.select(*sent_by(user, contexts=contexts, slates=slates), **who)
             yield shown
             with muted():
                 answered = answer(user, shown)
             learner.observe(answered)
 
     def in_blocks(learner: Any, users: Iterable[User]) -> Iterator[int | None]:
-        rest = iter(users)
-        while block := list(islice(rest, size)):
+        for block in _blocks(users, size):
             received: list[int | None] = [None] * len(block)
-            respond, ids = _responding(block, received, answer), _ids(block, people)
+            respond, ids = _asking(block, received, int, answer), _ids(block, people)
             if contexts:
-                learner.play(
-                    [as_vector(user.features) for user in block],
-                    respond,
-                    np.arange(len(block), dtype=np.float64)[:, None],
-                    **ids,
-                )
+                sent = [sent_by(user, slates=slates) for user in block]
+                if slates:
+                    ids["revenues"] = [_padded(learner.n_actions, *own[1:]) for own in sent]
+                numbers = np.arange(len(block), dtype=np.float64)[:, None]
+                learner.play([own[0] for own in sent], respond, private=numbers, **ids)
             else:
                 learner.play(len(block), respond, **ids)
             yield from received
 
-    if size is None:
-        return one_by_one
-    count(size=size)
-    return in_blocks
+    return one_by_one if size is None else in_blocks
 
 
 def answering(losses: int | None) -> Answering:
     """What users of `pulled` answer."""
     return reward_of if losses is None else lambda user, shown: losses_of(user, losses)
-
-
-def _responding(
-    block: list[User], received: list[int | None], answer: Answering
-) -> Callable[..., list[Any]]:
-    """Users without a context are told apart by their turn only."""
-    turns = iter(range(len(block)))
-
-    def respond(*given: Any) -> list[Any]:
-        *own, shown = given
-        places = own[0].private[:, 0].astype(int) if own else [next(turns) for _ in shown]
-        answers: list[Any] = []
-        for place, action in zip(places, shown, strict=True):
-            if received[place] is None:
-                received[place] = int(action)
-            with muted():
-                answers.append(answer(block[place], int(action)))
-        return answers
-
-    return respond
 
 
 def losses_of(user: User, n: int) -> Any:
@@ -283,6 +243,25 @@ def reward_of(user: User, arm: int) -> Any:
 
 def _all_items(features: Any) -> Items:
     return np.arange(len(features) if isinstance(features, np.ndarray) else 2)
+
+
+def sent_by(user: User, *, contexts: bool = True, slates: bool = False) -> list[Any]:
+    """What a user of `pulled` hands to `select`, if anything."""
+    if not contexts:
+        return []
+    if not slates:
+        return [as_vector(user.features)]
+    table = user.features
+    earning = isinstance(table, np.ndarray) and table.ndim == 2 and table.dtype.kind == "f"
+    return [table, table[:, 0]] if earning and table.size and table[0, 0] > 0 else [table]
+
+
+def _padded(n: int, revenues: Array | None = None) -> Array:
+    """What n actions earn, of which those that are on offer come first; 1 if not said."""
+    found = np.ones(n)
+    if revenues is not None:
+        found[: len(revenues)] = revenues[:n]
+    return found
 
 
 def as_vector(features: Any) -> Any:

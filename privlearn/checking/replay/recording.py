@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -11,9 +11,15 @@ from numpy.typing import NDArray
 
 from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit
-from privlearn.checking.replay.canonical import CanonicalValue
+from privlearn.checking.replay.canonical import (
+    CanonicalForm,
+    CanonicalValue,
+    marshalled,
+    public_parts,
+)
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
+from privlearn.errors import RowLocalityError
 from privlearn.ledger import Ledger
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
@@ -69,10 +75,14 @@ class RecordedRun:
     events: list[TokenEvent] = field(default_factory=list)
     outputs: list[CanonicalValue] = field(default_factory=list)
     ledger: list[str] = field(default_factory=list)
-    states: list[PublicState] = field(default_factory=list)  # After each user and at the end
+    states: list[PublicState] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)  # When they were looked at
+    asked: dict[str, bytes] = field(default_factory=dict)  # What methods answered at the end
+    failures: set[int] = field(default_factory=set)  # Users who got an error
     operator_only: frozenset[str] = frozenset()  # Attributes that are not in them
     captured: list[tuple[int, str, str]] = field(default_factory=list)
     error: str = ""
+    coupled: str = ""  # What was said where rows were found to depend on each other
     users: range = range(0)
     """Of the accountant."""
     room: Callable[[range], int] = _one
@@ -85,6 +95,10 @@ class Recorder:
     def __init__(self, limit: TimeLimit) -> None:
         self.run = RecordedRun()
         self.clock = 0
+        self.learner: Any = None
+        self.accountant: Any = None
+        self.probe: Callable[[Any], Any] | None = None
+        self.looks: Container[int] | None = None
         self._limit = limit
         self._spends: dict[str, Spend] = {}
 
@@ -99,10 +113,38 @@ class Recorder:
             text = text.replace(name, by)
         return text
 
-    def arriving(self, users: Iterable[U], total: int, look: Callable[[], None]) -> Iterator[U]:
-        """The users, one by one, while the clock ticks; ``look`` is called before each."""
+    def failed(self, error: BaseException, how: str = "") -> str:
+        """What an error tells its user, or if it ends the run everybody."""
+        told = self.nameless(f"{how}{type(error).__name__}: {error}")
+        if isinstance(error, RowLocalityError):
+            self.run.coupled = told
+        return told
+
+    def look(self, *, last: bool = False) -> None:
+        """Writes down what can be seen of the learner now."""
+        known = {"accountant": self.accountant, "learner": self.learner}
+        parts = public_parts(self.learner)
+        if self.probe is not None:
+            parts["the answer to the probe"] = self.probe(self.learner)
+        json, objects = CanonicalForm(known), CanonicalForm(known, objects=True, posts=last)
+        self.saw(
+            {
+                name: marshalled((json if name == "public_state()" else objects).of(value, name))
+                for name, value in parts.items()
+            }
+        )
+        self.run.operator_only |= objects.left_out
+
+    def saw(self, state: PublicState) -> None:
+        """Writes down what is public now."""
+        self.run.states.append(state)
+        self.run.times.append(self.clock)
+
+    def arriving(self, users: Iterable[U], total: int) -> Iterator[U]:
+        """The users, one by one, while the clock ticks; there is a look before some."""
         for user in users:
-            look()
+            if self.learner is not None and (self.looks is None or self.clock in self.looks):
+                self.look()
             self.clock += 1
             self._limit.where = f"; {self.clock} of {total} users had arrived"
             self._limit.check()

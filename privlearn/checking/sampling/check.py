@@ -1,19 +1,17 @@
 """Sampling checks: run a mechanism on neighbouring data and see how far its outputs give them away.
 
-`black_box` learns an event (or a score) that separates the two data sets from one part of the
-outputs and draws its conclusion from the other part, or follows an e-process and stops as soon as
-it has grown enough (``sequential=True``).  Either way the answer is a lower bound on
-the loss with its confidence.  It refutes claims and never proves them.
+`black_box` learns an event that separates the two data sets from one part of the
+outputs and draws its conclusion from the other part.  The answer is a lower bound on the loss with
+its confidence.  It refutes claims and never proves them.
 """
 
 from __future__ import annotations
 
 import copy
 import itertools
-import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,11 +19,10 @@ import numpy as np
 
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.isolation import TimeLimit, is_output, silenced
+from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.sampling.claims import Claim, claim_of
 from privlearn.checking.sampling.distinguishers import (
-    Cells,
     Score,
-    ScoreFamily,
     families,
     last_bits_tell,
     repeats,
@@ -33,31 +30,20 @@ from privlearn.checking.sampling.distinguishers import (
 from privlearn.checking.sampling.encoding import (
     MAX_NUMBERS,
     PLAIN,
-    Laid,
+    Noted,
     OutputTable,
     Raised,
-    Warned,
-    arrays_in,
     layout,
     numbers_in,
     tabulate,
 )
-from privlearn.checking.sampling.event_bounds import PRUDENCE, Cut, best_cut, event_bound
-from privlearn.checking.sampling.sequential import EProcess, best_moment, moment_bound
+from privlearn.checking.sampling.event_bounds import PRUDENCE, best_cut, event_bound
 from privlearn.checking.targets import Claimable, SamplingTarget, alike, sampling_target
 from privlearn.errors import CheckError
-from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.validate import count, positive
 
-Distinguisher = Callable[[Any], float]
 Drawn = tuple[list[Any], list[Any]]  # Outputs of either data set
-
-FIRST_PAIRS = 64  # Pairs that a sequential check only learns from
-
-REFITS = 1.5  # A sequential check learns its distinguisher again after so many times as many pairs
-
-CHOICES = 8  # And chooses again among the kinds of distinguishers
 
 LEARNING = 0.4  # Part of the outputs that the distinguisher is learned from
 
@@ -72,12 +58,8 @@ EXPLORED = 400  # Outputs per data set and round for choosing among several pair
 
 FEWEST = 10  # Outputs per data set on which a pair of neighbours is looked at for the first time
 
-ROUND = 0.35
-"""Part of the outputs for choosing that one round of it takes; the last one takes the rest."""
-
-KEPT = 0.45  # Part of the pairs that go on to the next round
-
-MANY_PAIRS = 4  # So few pairs are looked at once more, and no more
+RARE = 25
+"""An event that only one data set shows refutes ε = 1 if it comes so often."""
 
 GUESSING = 0.9  # Confidence of the bounds by which pairs are compared on few outputs
 
@@ -89,9 +71,7 @@ def black_box(
     neighbours: Any = None,
     *,
     samples: int = 5_000,
-    sequential: bool = False,
     confidence: float = 0.95,
-    distinguisher: Distinguisher | None = None,
     seed: int = 0,
     seconds: float = 60.0,
     adjacency: Adjacency | None = None,
@@ -108,10 +88,7 @@ def black_box(
         claim: what it promises: a loss, a currency or ``ApproxDP``; default: its own loss.
         neighbours: a pair of data sets, or several, of which the most informative is chosen first.
         samples: the most outputs to draw, for both data sets together.
-        sequential: bet on pairs of outputs and stop at the first refutation.
         confidence: of the bound.
-        distinguisher: output → number, larger where the first data set is likelier; default:
-            learned.
         seed: of the mechanism's generator (a mechanism with randomness of its own ignores it).
         seconds: the most time to take; a hanging run is interrupted in the main thread, elsewhere
             the clock is read between runs.
@@ -127,19 +104,15 @@ def black_box(
             cannot be looked into, or the mechanism changed its data.
     """
     began = time.perf_counter()
-    if not 0.5 < confidence < 1:
-        raise CheckError(f"confidence = {confidence!r}: must lie between 0.5 and 1")
-    if count(samples=samples) < 40:
-        raise CheckError(f"samples = {samples!r}: must be at least 40")
     subject = sampling_target(mechanism, claim, neighbours, name=name, adjacency=adjacency)
     limit = TimeLimit(positive(seconds=seconds), f"{subject.name}: the check")
     start = count(at_least=0, seed=seed)
     promise = claim_of(subject.claim)
     look = subject.exact if bits is None else bits
-    check = _Check(subject, promise, samples, confidence, distinguisher, start, look, limit)
+    check = _Check(subject, promise, samples, confidence, start, look, limit)
     with limit:
         pair, used, known = check.choose_pair()
-        result = (check.bet if sequential else check.split)(pair, used, known)
+        result = check.split(pair, used, known)
     return Evidence(
         subject.name,
         check.claim.text,
@@ -151,11 +124,11 @@ def black_box(
         result.event,
         result.p,
         result.q,
-        result.method,
         pair,
         seed,
         time.perf_counter() - began,
         result.notes,
+        check.tried(),
     )
 
 
@@ -166,7 +139,6 @@ class _Result:
     event: str
     p: float
     q: float
-    method: str
     notes: tuple[str, ...]
 
 
@@ -176,13 +148,11 @@ class _Check:
     claim: Claim
     samples: int
     confidence: float
-    distinguisher: Distinguisher | None
     seed: int
     bits: bool
     limit: TimeLimit
     usual: list[str] = field(default_factory=list)
     """How the first output of all lies in memory; others are compared with it."""
-    cells: dict[int, Cells] = field(default_factory=dict)
 
     # Runs -----------------------------------------------------------------------------------------
 
@@ -198,29 +168,27 @@ class _Check:
     def choose_pair(self) -> tuple[int, int, Drawn]:
         """The most informative pair of neighbours, the outputs spent on all, and its own.
 
-        Many pairs are looked at shortly, the better ones again.  These outputs choose a pair and
-        train distinguishers; they take no part in the bound.
+        All pairs are looked at shortly, the better half of them again, and so on.  These outputs
+        choose a pair and train distinguishers; they take no part in the bound.
         """
-        pairs = self._pairs_looked_at()
-        if pairs == 1:
-            return 0, 0, ([], [])
-        drawn: dict[int, Drawn] = {k: ([], []) for k in range(pairs)}
-        samplers = {k: self._samplers(k, 1) for k in drawn}
-        left, used, room = list(drawn), 0, self.samples // 5
-        while True:
-            last = len(left) <= MANY_PAIRS
-            each = int((room - used if last else ROUND * room) / len(left))
-            each = min(EXPLORED, max(each, 0 if used else FEWEST))
-            used += each * len(left)
-            outlooks = []
+        left = list(range(self._pairs_looked_at()))
+        drawn: dict[int, Drawn] = {k: ([], []) for k in left}
+        samplers = {k: self._samplers(k, 1) for k in left} if len(left) > 1 else {}
+        used, rounds = 0, (len(left) - 1).bit_length()
+        while len(left) > 1:
+            least = 0 if used else FEWEST
+            each = min(EXPLORED, max(self.samples // (10 * rounds * len(left)), least))
+            used += 2 * each * len(left)
             for k in left:
                 for outputs, new in zip(drawn[k], _drawn(*samplers[k], each), strict=True):
                     outputs += new
-                outlooks.append(self._outlook(k, *drawn[k]))
-            best = [left[int(i)] for i in np.argsort(-np.array(outlooks), kind="stable")]
-            if last:
-                return best[0], 2 * used, drawn[best[0]]
-            left = best[: max(int(KEPT * len(left)), MANY_PAIRS)]
+            # a guess on few outputs, where bounds take more of them
+            outlook = {
+                k: self._scores(*self._tables(*drawn[k])[:2], self.samples // 4, GUESSING)[0]
+                for k in left
+            }
+            left = sorted(left, key=lambda k: -outlook[k])[: (len(left) + 1) // 2]
+        return left[0], used, drawn[left[0]]
 
     def _pairs_looked_at(self) -> int:
         pairs, enough = len(self.subject.neighbours), self.samples // (4 * FEWEST)
@@ -233,63 +201,38 @@ class _Check:
             pairs = max(enough, 1)
         return pairs
 
-    def _outlook(self, pair: int, first: list[Any], second: list[Any]) -> float:
-        """How promising a pair looks, on few outputs: a guess, where `_promise` is a bound."""
-        p, q, _ = self._tables(first, second)
-        return self._scores(pair, p, q, first, second, self.samples // 4, GUESSING)[0]
+    def tried(self) -> Coverage:
+        """Pairs, sizes of data sets, and how rare an event may be to be seen."""
+        pairs, looked = len(self.subject.neighbours), self._pairs_looked_at()
+        sizes = {size for pair in self.subject.neighbours[:looked] for size in map(_size, pair)}
+        known = sorted(size for size in sizes if size is not None)
+        axes = [
+            Axis("records", f"{looked} of {pairs} pairs of neighbours", looked == pairs > 1),
+            Axis("outputs", f"events of more than {RARE} in {self.samples // 4}", False),
+        ]
+        if known:
+            text = ", ".join(map(str, known[:5])) + (", …" if len(known) > 5 else "")
+            axes.insert(1, Axis("sizes", f"data sets of {text}", len(known) > 2))
+        return Coverage(tuple(axes))
 
     def _tables(
         self, first: list[Any], second: list[Any]
     ) -> tuple[OutputTable, OutputTable, OutputTable]:
-        if self.distinguisher is not None:  # which may take outputs that cannot be tabulated
-            first, second = [None] * len(first), [None] * len(second)
         like = tabulate([*first, *second])
         return like.take(slice(0, len(first))), like.take(slice(len(first), None)), like
 
-    def _cells(self, pair: int) -> Cells:
-        if pair not in self.cells:
-            first, second = self.subject.neighbours[pair]
-            self.cells[pair] = numbers_in(first), numbers_in(second)
-        return self.cells[pair]
-
     def _scores(
-        self,
-        pair: int,
-        p: OutputTable,
-        q: OutputTable,
-        first: list[Any],
-        second: list[Any],
-        held_out: int,
-        prudence: float = PRUDENCE,
-    ) -> tuple[float, Score, ScoreFamily | None]:
-        """The bound that the best distinguisher promises, the distinguisher, and its family."""
-        if self.distinguisher is not None:
-            x, y = self._given_scores(first), self._given_scores(second)
-            promise = self._promise(x, y, held_out, prudence)
-            return promise, Score(lambda: ("the given distinguisher", _no_table), x, y), None
-        # Where every output of either data set is the same there is nothing to learn.
-        told = "nothing: all outputs are alike"
-        flat = Score(
-            lambda: (told, lambda table: np.zeros(len(table))), np.zeros(len(p)), np.zeros(len(q))
-        )
-        best: tuple[float, Score, ScoreFamily | None] = 0.0, flat, None
-        for family in families(p, q, bits=self.bits, cells=self._cells(pair)):
-            promise, score = self._of_family(family, p, q, held_out, prudence)
-            if best[2] is None or promise > best[0]:
-                best = promise, score, family
-        return best
-
-    @np.errstate(all="ignore")  # malformed outputs are no fault of whoever runs the check
-    def _of_family(
-        self,
-        family: ScoreFamily,
-        p: OutputTable,
-        q: OutputTable,
-        held_out: int,
-        prudence: float = PRUDENCE,
+        self, p: OutputTable, q: OutputTable, held_out: int, prudence: float = PRUDENCE
     ) -> tuple[float, Score]:
-        scores = family(p, q)
-        promises = [self._promise(s.first, s.second, held_out, prudence) for s in scores]
+        """The bound that the best distinguisher promises, and the distinguisher."""
+        with np.errstate(all="ignore"):  # malformed outputs are no fault of who runs the check
+            scores = [s for family in families(p, q, bits=self.bits) for s in family(p, q)]
+            if not scores:  # where every output is the same there is nothing to learn
+                told, none = "nothing: all outputs are alike", lambda of: np.zeros(len(of))
+                scores = [Score(told, none, np.zeros(len(p)), np.zeros(len(q)))]
+            promises = [
+                best_cut(self.claim, s.first, s.second, held_out, prudence).promise for s in scores
+            ]
         i = int(np.argmax(promises))
         return promises[i], scores[i]
 
@@ -312,23 +255,6 @@ class _Check:
             )
         return tuple(notes)
 
-    @np.errstate(all="ignore")
-    def _promise(
-        self, first: Array, second: Array, held_out: int, prudence: float = PRUDENCE
-    ) -> float:
-        cut = best_cut(self.claim, first, second, held_out, prudence)
-        return cut.promise
-
-    def _given_scores(self, outputs: list[Any]) -> Array:
-        assert self.distinguisher is not None
-        plain = [output.value if isinstance(output, Laid) else output for output in outputs]
-        values = np.array([float(self.distinguisher(output)) for output in plain])
-        if np.isnan(values).any():
-            raise CheckError("distinguisher: must return a number for every output, not NaN")
-        return np.asarray(np.clip(values, -LARGE, LARGE))
-
-    # A fixed number of outputs --------------------------------------------------------------------
-
     def split(self, pair: int, used: int, known: Drawn) -> _Result:
         each = (self.samples - used) // 2
         train = min(int(LEARNING * (each + len(known[0]))), ENOUGH)
@@ -340,10 +266,9 @@ class _Check:
         )
         _not_all_failed(self.subject.name, first, second)
         table_p, table_q, like = self._tables(first, second)
-        _, score, _ = self._scores(pair, table_p, table_q, first, second, test)
-        scores = [score]
-        if self.distinguisher is None and (rare := repeats(table_p, table_q, self._cells(pair))):
-            scores.append(rare)
+        data_p, data_q = self.subject.neighbours[pair]
+        rare = repeats(table_p, table_q, (numbers_in(data_p), numbers_in(data_q)))
+        scores = [self._scores(table_p, table_q, test)[1], *([rare] if rare else [])]
         fresh = _drawn(sampler_p, sampler_q, test)
         _data_unchanged(self.subject.name, samplers)
         # each of two tests may err with half of the probability
@@ -352,94 +277,21 @@ class _Check:
         result = [self._concluded(score, like, fresh, sure) for score in scores]
         return replace(max(result, key=lambda f: f.bound), samples=used + 2 * each, notes=notes)
 
+    @np.errstate(all="ignore")
     def _concluded(
         self, score: Score, like: OutputTable, fresh: Drawn, confidence: float
     ) -> _Result:
         test = len(fresh[0])
         cut = best_cut(self.claim, score.first, score.second, test)
-        moment = best_moment(self.claim, score.first, score.second, test, confidence)
-        x, y = self._scored(score, like, *fresh)
-        p, q = cut.holds(x), cut.holds(y)
+        p, q = (cut.holds(score.of(tabulate(outputs, like))) for outputs in fresh)
         text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
-        if moment is not None and moment.promise > self._expected(cut, score, test):
-            bound = moment_bound(self.claim, moment, x, y, confidence)
-            method = f"{moment.bets.texts[0]} by betting"
-        else:
-            k, low = (p.sum(), q.sum()) if cut.above else (q.sum(), p.sum())
-            bound = event_bound(self.claim, int(k), test, int(low), test, confidence)
-            method = "binomial region of an event"
-        return _Result(bound, 2 * test, text, float(p.mean()), float(q.mean()), method, ())
-
-    def _expected(self, cut: Cut, score: Score, n: int) -> float:
-        """The bound if the event is as frequent among held-out outputs as it was in training."""
-        p, q = cut.holds(score.first).mean(), cut.holds(score.second).mean()
-        p, q = (p, q) if cut.above else (q, p)
-        return event_bound(self.claim, int(p * n), n, math.ceil(q * n), n, self.confidence)
-
-    @np.errstate(all="ignore")
-    def _scored(
-        self, score: Score, like: OutputTable, first: list[Any], second: list[Any]
-    ) -> tuple[Array, Array]:
-        if self.distinguisher is not None:
-            return self._given_scores(first), self._given_scores(second)
-        return score.of(tabulate(first, like)), score.of(tabulate(second, like))
-
-    # One pair after the other ---------------------------------------------------------------------
-
-    def bet(self, pair: int, used: int, known: Drawn) -> _Result:
-        most = (self.samples - used) // 2
-        sampler_p, sampler_q = samplers = self._samplers(pair, 2)
-        need = -math.log(1 - self.confidence)
-        e_process = EProcess(self.claim)
-        begin = max(min(FIRST_PAIRS, most // 2) - len(known[0]), 0)
-        first, second = (
-            a + b for a, b in zip(known, _drawn(sampler_p, sampler_q, begin), strict=True)
-        )
-        most += len(known[0])
-        _not_all_failed(self.subject.name, first, second)
-        next_fit = next_choice = 0
-        family: ScoreFamily | None = None
-        past: tuple[Array, Array] = np.zeros(0), np.zeros(0)
-        while True:
-            n = len(first)
-            if n >= next_fit:
-                p, q, like = self._tables(first[-ENOUGH:], second[-ENOUGH:])
-                if n >= next_choice or family is None:
-                    _, score, family = self._scores(pair, p, q, first, second, 4 * n)
-                    next_choice = CHOICES * n
-                else:
-                    _, score = self._of_family(family, p, q, 4 * n)
-                past, next_fit = (score.first, score.second), int(REFITS * n)
-            if n >= most:
-                break
-            step = min(max(n // 5, 16), most - n)
-            new_p, new_q = _drawn(sampler_p, sampler_q, step)
-            new = self._scored(score, like, new_p, new_q)
-            passed = np.flatnonzero(e_process.play(past, new) >= need)
-            first, second = first + new_p, second + new_q
-            past = np.concatenate([past[0], new[0]]), np.concatenate([past[1], new[1]])
-            if passed.size:
-                e_process.cut(int(passed[0]) + 1)
-                spare = step - int(passed[0]) - 1
-                first, second = first[: len(first) - spare], second[: len(second) - spare]
-                break
-        _data_unchanged(self.subject.name, samplers)
-        cut = best_cut(self.claim, *past, len(past[0]))
-        p_rate, q_rate = float(cut.holds(past[0]).mean()), float(cut.holds(past[1]).mean())
-        text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
-        return _Result(
-            e_process.bound(self.confidence),
-            used + 2 * (len(first) - len(known[0])),
-            text,
-            p_rate,
-            q_rate,
-            "sequential betting",
-            self._notes(p, q, first, second),
-        )
+        k, low = (p.sum(), q.sum()) if cut.above else (q.sum(), p.sum())
+        bound = event_bound(self.claim, int(k), test, int(low), test, confidence)
+        return _Result(bound, 2 * test, text, float(p.mean()), float(q.mean()), ())
 
 
-def _no_table(table: OutputTable) -> Array:
-    raise AssertionError("a given distinguisher looks at outputs, not at tables")
+def _size(data: Any) -> int | None:
+    return len(data) if isinstance(data, Sized) else None
 
 
 def _not_all_failed(name: str, first: list[Any], second: list[Any]) -> None:
@@ -478,7 +330,7 @@ class _Sampler:
         usual: list[str],
     ) -> None:
         self._data, self._before, self._limit = data, _copied(data), limit
-        self._usual, self._arrays = usual, arrays_in(data)
+        self._usual = usual
         self._comparable = alike(data, self._before)
         try:
             self._draw = start(data, seed)
@@ -497,28 +349,22 @@ class _Sampler:
             warnings.simplefilter("always")
             for _ in range(n):
                 output: Any
+                unlike = ""
                 self._limit.check()
                 try:
-                    output = self._kept(draw())
+                    output = draw()
+                    own = layout(output)
+                    self._usual[:] = self._usual or [own]
+                    unlike = "" if own == self._usual[0] else own
+                    output = _copied(output)
                 except BaseException as error:
                     if not is_output(error):
                         raise
                     output = Raised.by(error)
-                if said:
-                    texts = tuple(f"{w.category.__name__}: {w.message}" for w in said)
-                    output = Warned(texts, output)
-                    said.clear()
-                outputs.append(output)
+                texts = tuple(f"{w.category.__name__}: {w.message}" for w in said)
+                said.clear()
+                outputs.append(Noted(output, texts, unlike) if texts or unlike else output)
         return outputs
-
-    def _kept(self, output: Any) -> Any:
-        if self._usual and PLAIN.get(type(output)) == self._usual[0]:  # nobody can change it
-            return output
-        own = layout(output, self._arrays)
-        if not self._usual:
-            self._usual.append(own)
-        copied = _copied(output)
-        return copied if own == self._usual[0] else Laid(own, copied)
 
 
 def _copied(output: Any) -> Any:

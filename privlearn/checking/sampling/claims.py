@@ -2,13 +2,7 @@
 
 Every guarantee bounds P(E) by a concave function of Q(E), in both orientations.  Its inverse, the
 least parameter under which an event with probabilities (p, q) is possible, turns frequencies into a
-lower bound on the loss (`Claim.strength`); its supporting lines P(E) <= e^ε·Q(E) + δ(ε) are fair
-bets against it (`Claim.delta`).  Rényi claims bound moments as well, which sees more than any one
-event: for every positive g and α > 1
-
-    E_P[g] − (1 − 1/α)·E_Q[g^{α/(α−1)}]  <=  e^{(α−1)·D_α(P‖Q)}/α          (Young's inequality)
-
-and E_P[f] − E_Q[e^f] + 1 <= KL(P‖Q) (Donsker & Varadhan 1983, linearised).
+lower bound on the loss (`Claim.strength`).
 """
 
 from __future__ import annotations
@@ -18,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, ndtr, ndtri
+from scipy.special import ndtri
 
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
@@ -41,26 +35,6 @@ class Claim(ABC):
     def strength(self, p: Array, q: Array) -> Array:
         """Least number under which P(E) = p, Q(E) = q is possible; 0 where p <= q."""
 
-    by_moments: bool = False
-    """Whether events see less of it than moments do."""
-
-    @abstractmethod
-    def delta(self, epsilon: Array, value: float) -> Array:
-        """Least known δ(ε), for any real ε, such that P(E) <= e^ε·Q(E) + δ(ε) at that number."""
-
-    def divergence(self, order: float, value: float) -> float:
-        """Upper bound on D_order at that number; infinite if the claim says nothing there."""
-        return np.inf
-
-    def number(self, order: float, divergence: float) -> float:
-        """The least number that allows a divergence of that order: the inverse of `divergence`."""
-        return 0.0
-
-    @property
-    def orders(self) -> tuple[float, ...]:
-        """Orders at which moments are worth testing; 1 stands for the KL divergence."""
-        return ()
-
 
 @dataclass(frozen=True)
 class ApproxClaim(Claim):
@@ -78,13 +52,6 @@ class ApproxClaim(Claim):
         best = np.maximum(np.maximum(up, down), 0.0)
         return np.asarray(np.nan_to_num(best, nan=0.0, posinf=np.inf))
 
-    def delta(self, epsilon: Array, value: float) -> Array:
-        # The region is a polygon, so a line touches it at a corner.
-        slope, d = np.exp(epsilon), self.slack
-        q = (1 - d) * expit(-value)
-        corners = [np.full_like(slope, d), (1 - q) - slope * q, 1 - slope * (1 - d), 1 - slope]
-        return np.asarray(np.maximum(np.maximum.reduce(corners), 0.0))
-
 
 @dataclass(frozen=True)
 class GaussianClaim(Claim):
@@ -98,22 +65,6 @@ class GaussianClaim(Claim):
         with np.errstate(invalid="ignore"):
             gap = np.maximum(ndtri(p) - ndtri(q), 0.0)
         return np.asarray(np.nan_to_num(gap, nan=0.0, posinf=np.inf))
-
-    def delta(self, epsilon: Array, value: float) -> Array:
-        if value <= 0:
-            return np.asarray(np.maximum(1 - np.exp(epsilon), 0.0))
-        at = epsilon / value
-        return np.asarray(ndtr(value / 2 - at) - np.exp(epsilon) * ndtr(-value / 2 - at))
-
-    @property
-    def orders(self) -> tuple[float, ...]:
-        return (1.0,)
-
-    def divergence(self, order: float, value: float) -> float:
-        return order * value**2 / 2
-
-    def number(self, order: float, divergence: float) -> float:
-        return float(np.sqrt(max(2 * divergence / order, 0.0)))
 
 
 @dataclass(frozen=True)
@@ -141,34 +92,6 @@ class RenyiClaim(Claim):
             pure = ApproxClaim(self.worst, 0.0, "").strength(p, q) / self.worst
             best = np.maximum(best, pure)
         return np.asarray(np.where(p > q, best, 0.0))
-
-    @property
-    def by_moments(self) -> bool:  # type: ignore[override]
-        return not np.isfinite(self.worst)
-
-    def delta(self, epsilon: Array, value: float) -> Array:
-        if np.isfinite(self.worst):
-            return ApproxClaim(self.worst, 0.0, "").delta(epsilon, self.worst * value)
-        # (x − e^ε)₊ <= c·x^α with equality in one point (Canonne, Kamath & Steinke 2020, Prop. 12)
-        a, d = np.asarray(self.known)[:, None], value * np.asarray(self.curve)[:, None]
-        logs = (a - 1) * (d - np.ravel(epsilon) + np.log1p(-1 / a)) - np.log(a)
-        return np.asarray(np.exp(np.minimum(logs.min(axis=0), 0.0)))
-
-    @property
-    def orders(self) -> tuple[float, ...]:
-        low, high = min(self.known), max(self.known)
-        inner = [order for order in (1.5, 2.0, 3.0, 5.0, 8.0) if low <= order <= high]
-        return ((1.0,) if low < 1.2 else ()) + tuple(inner or [low])
-
-    def divergence(self, order: float, value: float) -> float:
-        # D is non-decreasing in the order, so the next listed one bounds it.
-        return value * self._above(order)
-
-    def number(self, order: float, divergence: float) -> float:
-        return max(divergence, 0.0) / self._above(order)
-
-    def _above(self, order: float) -> float:
-        return next((c for a, c in zip(self.known, self.curve, strict=True) if a >= order), np.inf)
 
 
 @dataclass(frozen=True)
@@ -198,9 +121,6 @@ class FailingClaim(Claim):
         return self.inner.strength(
             np.clip((p - self.failure) / rest, 0, 1), np.clip(q / rest, 0, 1)
         )
-
-    def delta(self, epsilon: Array, value: float) -> Array:
-        return (1 - self.failure) * self.inner.delta(epsilon, value) + self.failure
 
 
 def claim_of(promise: Any) -> Claim:

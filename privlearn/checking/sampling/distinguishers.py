@@ -7,9 +7,9 @@ to, and what is then concluded rests on outputs that took part in neither.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache, partial
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,6 @@ RIDGES = (1e-8, 0.1, 10.0)
 
 MAX_FEATURES = 1500
 MAX_FLAGS = 256
-FEW_VALUES = 32  # Numbers that take no more values than this may be names
 LOOK = 1500  # Outputs per data set that suffice to choose among features
 
 
@@ -35,17 +34,10 @@ LOOK = 1500  # Outputs per data set that suffice to choose among features
 class Score:
     """A learned distinguisher."""
 
-    fitted: Callable[[], Fitted]
+    text: str
+    of: Scorer
     first: Array
     second: Array
-
-    @property
-    def text(self) -> str:
-        return self.fitted()[0]
-
-    @property
-    def of(self) -> Scorer:
-        return self.fitted()[1]
 
 
 Cells = tuple[Array, Array]  # Numbers that stand in the data of either data set
@@ -56,13 +48,11 @@ ScoreFamily = Callable[[OutputTable, OutputTable], list[Score]]
 Fit = Callable[[OutputTable, OutputTable], list[Fitted]]
 
 
-def families(
-    first: OutputTable, second: OutputTable, *, bits: bool = False, cells: Cells | None = None
-) -> list[ScoreFamily]:
+def families(first: OutputTable, second: OutputTable, *, bits: bool = False) -> list[ScoreFamily]:
     """Learners that can say something about such outputs, cheap ones first.
 
-    ``cells`` are the numbers in the data of either data set.  ``bits``: whether to look at the last
-    bits of numbers, which give away nearly all noise sampled in floating point (Mironov 2012).
+    ``bits``: whether to look at the last bits of numbers, which give away nearly all noise sampled
+    in floating point (Mironov 2012).
     """
     varied = _varied(first, second)
     fits: list[ScoreFamily] = []
@@ -71,11 +61,7 @@ def families(
     if varied or len(_flags(first, second)):
         fits.append(partial(_crossed, _fit_linear))
     if varied:
-        if len(varied) <= 24:
-            fits.append(partial(_crossed, partial(_fit_quadratic, varied=varied)))
         fits.append(partial(_crossed, partial(_fit_single, bits=bits)))
-        if (many := _many_valued(first, second)).any():
-            fits.append(partial(_of_repeats, cells=cells, many=many))
         if len(varied) <= 64 and min(len(first), len(second)) >= 200:
             fits.append(partial(_fit_trees, bits=bits))
     return fits
@@ -114,120 +100,44 @@ def _crossed(fit: Fit, first: OutputTable, second: OutputTable) -> list[Score]:
             if i == len(outside):
                 outside.append((np.zeros(len(first)), np.zeros(len(second))))
             outside[i][0][parts_p == k], outside[i][1][parts_q == k] = map(scorer, inside)
-    whole = cache(partial(fit, first, second))
-    return [Score(partial(_nth, whole, i), *scores) for i, scores in enumerate(outside)]
-
-
-def _nth(whole: Callable[[], list[Fitted]], i: int) -> Fitted:
-    with np.errstate(all="ignore"):  # of malformed outputs
-        fitted = whole()
-    return fitted[min(i, len(fitted) - 1)]
-
-
-def _of_last_tables(function: Scorer) -> Scorer:
-    """The same function, with its last two values: several scores look at one pair of tables."""
-    kept: list[tuple[OutputTable, Array]] = []
-
-    def of(table: OutputTable) -> Array:
-        for seen, value in kept:
-            if seen is table:
-                return value
-        value = function(table)
-        kept[:] = [*kept[-1:], (table, value)]
-        return value
-
-    return of
+    whole = fit(first, second)
+    return [Score(*whole[min(i, len(whole) - 1)], *scores) for i, scores in enumerate(outside)]
 
 
 def _fit_symbols(first: OutputTable, second: OutputTable) -> list[Fitted]:
-    """Log odds of the whole row of symbols and numbers that repeat, and of the best column."""
-    fitted: list[Fitted] = [("the output as a whole", _odds(first, second, _whole))]
-    columns = first.symbols.shape[1]
-    if columns > 1:
-        gaps = [_column_gap(first.symbols[:, j], second.symbols[:, j]) for j in range(columns)]
-        j = int(np.argmax(gaps))
-        fitted.append((f"output{first.paths[j]}", _odds(first, second, _column(j))))
-    return fitted
-
-
-Keys = Callable[[OutputTable], list[Any]]
-
-
-def _whole(table: OutputTable) -> list[Any]:
-    return [row.tobytes() for row in np.hstack([table.symbols, table.numbers.view(np.int64)])]
-
-
-def _column(j: int) -> Keys:
-    return lambda table: table.symbols[:, j].tolist()
-
-
-def _column_gap(first: NDArray[np.int64], second: NDArray[np.int64]) -> float:
-    top = int(max(first.max(), second.max())) + 2
-    p = np.bincount(first + 1, minlength=top) / len(first)
-    q = np.bincount(second + 1, minlength=top) / len(second)
-    return float(np.abs(p - q).sum())
-
-
-def _odds(first: OutputTable, second: OutputTable, keys: Keys) -> Scorer:
-    p, q = Counter(keys(first)), Counter(keys(second))
+    """Log odds of the whole row of symbols and numbers that repeat."""
+    p, q = Counter(_whole(first)), Counter(_whole(second))
     n, m = len(first), len(second)
     table = {
         key: float(np.log((p[key] + 0.5) / (n + 1)) - np.log((q[key] + 0.5) / (m + 1)))
         for key in set(p) | set(q)
     }
-    return lambda other: np.array([table.get(key, 0.0) for key in keys(other)])
+    scorer: Scorer = lambda other: np.array([table.get(key, 0.0) for key in _whole(other)])  # noqa: E731
+    return [("the output as a whole", scorer)]
 
 
-@dataclass(frozen=True)
-class _Flags:
-    """Indicators: of codes of symbol columns, and of values of number columns that take few.
-
-    The index of a choice is no size, so that a straight line through it says little.
-    """
-
-    codes: tuple[tuple[int, int], ...]
-    values: tuple[tuple[int, float], ...]
-
-    def __len__(self) -> int:
-        return len(self.codes) + len(self.values)
-
-    def of(self, table: OutputTable) -> Array:
-        flags = [table.symbols[:, j] == code for j, code in self.codes]
-        flags += [table.numbers[:, j] == value for j, value in self.values]
-        return np.stack(flags, axis=1).astype(np.float64)
-
-    def names(self, table: OutputTable) -> list[str]:
-        return [
-            *(f"(output{table.paths[j]} is {_value(table, j, code)})" for j, code in self.codes),
-            *(f"(output{table.names[j]} is {value:g})" for j, value in self.values),
-        ]
+def _whole(table: OutputTable) -> list[bytes]:
+    return [row.tobytes() for row in np.hstack([table.symbols, table.numbers.view(np.int64)])]
 
 
-def _design(table: OutputTable, flags: _Flags) -> Array:
-    return np.hstack([table.numbers, flags.of(table)]) if len(flags) else table.numbers
+Flags = Sequence[tuple[int, int]]
+"""Columns of symbols, and codes in them, each of which becomes an indicator."""
 
 
-def _flags(first: OutputTable, second: OutputTable) -> _Flags:
+def _design(table: OutputTable, flags: Flags) -> Array:
+    shown = [table.symbols[:, j] == code for j, code in flags]
+    return (
+        np.hstack([table.numbers, np.array(shown, dtype=np.float64).T]) if shown else table.numbers
+    )
+
+
+def _flags(first: OutputTable, second: OutputTable) -> Flags:
+    """Of codes that some outputs have and others have not."""
     room = max(MAX_FEATURES - first.numbers.shape[1], 0)
-    codes = _indicators(np.vstack([first.symbols, second.symbols]), room)
-    values: list[tuple[int, float]] = []
-    if first.numbers.shape[1] <= MAX_FLAGS:
-        both = np.vstack([first.numbers[:LOOK], second.numbers[:LOOK]])
-        # a column that varies in its first rows already takes too many values
-        begun = np.sort(both[: 2 * FEW_VALUES], axis=0)
-        many = np.count_nonzero(begun[1:] != begun[:-1], axis=0) >= FEW_VALUES
-        for j in map(int, np.flatnonzero(~many)):
-            known, counts = np.unique(both[:, j], return_counts=True)
-            if 2 < len(known) <= FEW_VALUES and len(codes) + len(values) + len(known) <= room:
-                values += [(j, float(v)) for v in known[counts > 1]]
-    return _Flags(tuple(codes), tuple(values))
-
-
-def _indicators(both: NDArray[np.int64], room: int) -> list[tuple[int, int]]:
     result: list[tuple[int, int]] = []
-    for j in range(both.shape[1]):
-        counts = np.bincount(both[:, j] + 1)
-        codes = np.flatnonzero((counts > 1) & (counts < len(both))) - 1
+    for j, column in enumerate(np.vstack([first.symbols, second.symbols]).T):
+        counts = np.bincount(column + 1)
+        codes = np.flatnonzero((counts > 1) & (counts < len(column))) - 1
         result += [(j, int(code)) for code in codes[:MAX_FLAGS]]
         if len(result) >= room:
             break
@@ -246,59 +156,31 @@ def _fit_linear(first: OutputTable, second: OutputTable) -> list[Fitted]:
     live = scale > 0
     scale[~live] = 1.0
     if np.count_nonzero(live) > MAX_FEATURES:
-        return [_linear(gap / scale**2, centre, flags, first, partial(_design, flags=flags))]
+        return [_linear(gap / scale**2, centre, flags, first)]
     unit = (inner / scale)[:, live]
     values, vectors = np.linalg.eigh(unit.T @ unit / len(unit))
     along = vectors.T @ (gap / scale)[live]
-    fitted, design = [], _of_last_tables(partial(_design, flags=flags))
+    fitted = []
     for ridge in RIDGES:
         weights = np.zeros(len(scale))
         weights[live] = vectors @ (along / (np.maximum(values, 0.0) + ridge)) / scale[live]
-        fitted.append(_linear(weights, centre, flags, first, design))
+        fitted.append(_linear(weights, centre, flags, first))
     return fitted
 
 
-def _linear(
-    weights: Array, centre: Array, flags: _Flags, like: OutputTable, design: Scorer
-) -> Fitted:
-    names = [*(f"output{n}" for n in like.names), *flags.names(like)]
+def _linear(weights: Array, centre: Array, flags: Flags, like: OutputTable) -> Fitted:
+    names = [f"output{name}" for name in like.names]
+    names += [f"(output{like.paths[j]} is {_value(like, j, code)})" for j, code in flags]
     size = np.abs(weights)
     top = np.argsort(-size)[:3]
     text = " ".join(f"{weights[i]:+.3g}·{names[i]}" for i in top if size[i] > 0)
     more = len(weights) - len(top)
     text += f" and {more} more terms" if more > 0 else ""
-    return text, lambda table: np.asarray((design(table) - centre) @ weights)
+    return text, lambda table: np.asarray((_design(table, flags) - centre) @ weights)
 
 
 def _value(table: OutputTable, column: int, code: int) -> str:
     return repr(table.values[column][code]) if code >= 0 else "new"
-
-
-def _fit_quadratic(first: OutputTable, second: OutputTable, varied: list[int]) -> list[Fitted]:
-    """Log ratio of two normal densities, each with its own covariance."""
-    x, y = first.numbers[:, varied], second.numbers[:, varied]
-    middle = np.median(np.vstack([x, y]), axis=0)
-    spread = np.median(np.abs(np.vstack([x, y]) - middle), axis=0)
-    spread = np.where(spread > 0, spread, np.maximum(np.vstack([x, y]).std(axis=0), 1e-300))
-
-    def unit(values: Array) -> Array:
-        return np.asarray(np.clip((values - middle) / spread, -50, 50))
-
-    forms = []
-    for values in (unit(x), unit(y)):
-        covariance = np.atleast_2d(np.cov(values.T)) + 1e-9 * np.eye(values.shape[1])
-        forms.append(
-            (values.mean(axis=0), np.linalg.inv(covariance), np.linalg.slogdet(covariance)[1])
-        )
-
-    def score(table: OutputTable) -> Array:
-        logs = []
-        for mean, precision, log_det in forms:
-            away = unit(table.numbers[:, varied]) - mean
-            logs.append(-0.5 * np.einsum("ij,jk,ik->i", away, precision, away) - 0.5 * log_det)
-        return np.asarray(logs[0] - logs[1])
-
-    return [("means and covariances of the numbers", score)]
 
 
 def lowest_bit(values: Array) -> Array:
@@ -371,18 +253,17 @@ def _fit_single(first: OutputTable, second: OutputTable, bits: bool) -> list[Fit
     gaps = np.abs(np.where(last, ahead, 0.0)).max(axis=0)
     names = features.names(first)
     best = [int(i) for i in np.argsort(-gaps)[:2]]
-    of = _of_last_tables(features.of)
-    return [_one(i, sign, names[i], of) for i in best for sign in (1.0, -1.0)]
+    return [_one(i, sign, names[i], features) for i in best for sign in (1.0, -1.0)]
 
 
-def _one(i: int, sign: float, name: str, features: Scorer) -> Fitted:
-    return name if sign > 0 else f"−({name})", lambda table: sign * features(table)[:, i]
+def _one(i: int, sign: float, name: str, features: _Features) -> Fitted:
+    return name if sign > 0 else f"−({name})", lambda table: sign * features.of(table)[:, i]
 
 
 DIGITS = 53  # Binary digits of a float
 SAME_DIGITS = 40
 """Binary digits in which two numbers must agree to be the same one: noise never does by chance."""
-MAX_ENTRIES = 2**19  # Numbers that are looked up at most, in the outputs that are learned from
+MAX_ENTRIES = 2**17  # Numbers that are looked up at most, in the outputs that are learned from
 LEAST_REPEATS = 3  # So many more for one data set than for the other are worth a test of their own
 
 
@@ -390,12 +271,12 @@ def repeats(first: OutputTable, second: OutputTable, cells: Cells | None) -> Sco
     """A distinguisher for exact values that come again on one data set; None where there are none.
 
     Learned apart from the others, because a raw value now and then is a rare event, of which few
-    outputs promise nothing.
+    outputs promise nothing.  ``cells`` are the numbers in the data of either data set.
     """
     many = _many_valued(first, second)
     if not many.any():
         return None
-    score = _of_repeats(first, second, cells, many)[0]
+    score = _crossed(partial(_fit_repeats, cells=cells or ((), ()), many=many), first, second)[0]
     gap = score.first.sum() - score.second.sum()
     return score if abs(gap) >= LEAST_REPEATS else None
 
@@ -403,50 +284,32 @@ def repeats(first: OutputTable, second: OutputTable, cells: Cells | None) -> Sco
 def _many_valued(first: OutputTable, second: OutputTable) -> NDArray[np.bool_]:
     many = np.ones(first.numbers.shape[1], dtype=bool)
     for table in (first, second):
-        ranked = np.sort(_same(table.numbers[:LOOK].T))
-        new = np.count_nonzero(ranked[:, 1:] != ranked[:, :-1], axis=1) + 1
-        many &= new > ranked.shape[1] / 2
+        ranked = np.sort(_same(table.numbers[:LOOK]), axis=0)
+        many &= np.count_nonzero(np.diff(ranked, axis=0), axis=0) >= len(ranked) / 2
     most = MAX_ENTRIES // max(len(first) + len(second), 1)
     return np.asarray(many & (np.cumsum(many) <= most))
 
 
-def _same(values: Array) -> Keyed:
+def _same(values: Any) -> Keyed:
     """Numbers as integers, without the digits in which the order of a sum shows."""
-    bits = np.ascontiguousarray(values + 0.0, dtype=np.float64).view(np.int64)  # −0 is 0
+    bits = np.ascontiguousarray(np.add(values, 0.0), dtype=np.float64).view(np.int64)  # −0 is 0
     dropped = DIGITS - SAME_DIGITS
     return np.asarray((bits + (1 << dropped - 1)) >> dropped)
 
 
-def _of_repeats(
-    first: OutputTable, second: OutputTable, cells: Cells | None, many: NDArray[np.bool_]
-) -> list[Score]:
-    """The same scores as of `_crossed`, which would sort numbers by the hundred thousand again."""
-    stated = [_distinct(_same(numbers)) for numbers in cells or ()]
-    keys = [_same(table.numbers[:, many]) for table in (first, second)]
-    values, counts = np.unique(np.concatenate([*map(np.ravel, keys), *stated]), return_counts=True)
-    # a number that is there once tells nothing about any other output
-    again = many.copy()
-    again[many] = np.any([np.isin(k, values[counts > 1]).any(axis=0) for k in keys], axis=0)
-    outside = _crossed(partial(_fit_repeats, cells=cells, many=again), first, second)[0]
-    whole = partial(_fit_repeats, first, second, cells, many)
-    return [replace(outside, fitted=partial(_nth, cache(whole), 0))]
-
-
 def _fit_repeats(
-    first: OutputTable, second: OutputTable, cells: Cells | None, many: NDArray[np.bool_]
+    first: OutputTable, second: OutputTable, cells: Any, many: NDArray[np.bool_]
 ) -> list[Fitted]:
     """1 where a number was seen on the first data set, or is part of it; −1 for the second."""
-    p, q = (
-        _counted(_same(table.numbers[:, many]), _same(np.asarray(numbers, dtype=np.float64)))
-        for table, numbers in zip((first, second), cells or ((), ()), strict=True)
-    )
-    known = _distinct(p[0], q[0])
-    seen = np.zeros((2, len(known)))
-    for counts, (values, result) in zip(seen, (p, q), strict=True):
-        counts[np.searchsorted(known, values)] = result
+    sides = [
+        np.concatenate([_same(table.numbers[:, many]).ravel(), np.unique(_same(numbers))])
+        for table, numbers in zip((first, second), cells, strict=True)
+    ]
+    known = np.unique(np.concatenate(sides))
+    seen = [np.bincount(np.searchsorted(known, x), minlength=len(known)) for x in sides]
     # what both data sets give must differ by more than chance
     gap = seen[0] - seen[1]
-    differs = (seen.min(axis=0) == 0) | (np.abs(gap) > 3 * np.sqrt(seen.sum(axis=0)))
+    differs = (np.minimum(*seen) == 0) | (np.abs(gap) > 3 * np.sqrt(np.add(*seen)))
     signs = np.where(differs, np.sign(gap), 0)
 
     def score(table: OutputTable) -> Array:
@@ -456,25 +319,6 @@ def _fit_repeats(
         return np.asarray(np.sign(result.sum(axis=1)))
 
     return [("a number that was seen before, or stands in the data", score)]
-
-
-def _distinct(*parts: Keyed) -> Keyed:
-    """In ascending order; `np.unique` hashes first, which takes longer for so few."""
-    ranked = np.sort(np.concatenate([part.ravel() for part in parts]))
-    new = np.ones(len(ranked), dtype=bool)
-    new[1:] = ranked[1:] != ranked[:-1]
-    return np.asarray(ranked[new])
-
-
-def _counted(seen: Keyed, stated: Keyed) -> tuple[Keyed, Keyed]:
-    """Numbers in ascending order, and how often each was seen; once more if it was stated."""
-    values, counts = np.unique(seen, return_counts=True)
-    stated = _distinct(stated)
-    known = _distinct(values, stated)
-    total = np.zeros(len(known), dtype=np.int64)
-    total[np.searchsorted(known, values)] = counts
-    total[np.searchsorted(known, stated)] += 1
-    return known, total
 
 
 def _fit_trees(first: OutputTable, second: OutputTable, bits: bool) -> list[Score]:
@@ -493,5 +337,4 @@ def _fit_trees(first: OutputTable, second: OutputTable, bits: bool) -> list[Scor
 
     outside_p = np.asarray(model.decision_function(x[cut_p:]), dtype=np.float64)
     outside_q = np.asarray(model.decision_function(y[cut_q:]), dtype=np.float64)
-    text = "boosted trees over the output's features"
-    return [Score(lambda: (text, score), outside_p, outside_q)]
+    return [Score("boosted trees over the output's features", score, outside_p, outside_q)]

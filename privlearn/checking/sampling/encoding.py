@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
-import marshal
 import math
 import re
 import zlib
@@ -19,11 +18,8 @@ from array import array
 from collections import Counter, deque
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, fields, is_dataclass
-from datetime import date, datetime, timedelta
-from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
-from functools import lru_cache
 from inspect import isawaitable
 from typing import Any
 
@@ -42,7 +38,7 @@ MAX_DEPTH = 30
 MAX_LEAVES = 20_000
 GROUPS = 1024
 LARGE = 1e100
-ABSENT, NUMBER, WHOLE = "absent", "a number", "a whole number"
+ABSENT, NUMBER, WHOLE, MINUS_ZERO = "absent", "a number", "a whole number", "-0.0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,66 +54,40 @@ class Raised:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
-    """The run warned, and what it returned."""
-
-    warnings: tuple[str, ...]
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Laid:
-    """An output that lies in memory otherwise than the first one did, and how (`layout`)."""
-
-    layout: str
-    value: Any
-
-
-PLAIN: dict[type, str] = {
-    **dict.fromkeys((bool, int, complex, str, bytes, type(None)), ""),
-    float: "float",
-    np.float64: "float64",
-}
-"""Values that nobody can change, and how they lie in memory."""
-_MARSHALLED = frozenset((bool, int, float, str, bytes, type(None)))
-"""Kinds of which `marshal` tells all that a row does: the type, the sign of zero, a NaN."""
-
-
-def layout(output: Any, data: Sequence[Any] = (), depth: int = 3) -> str:
-    """Types, strides, flags and sharing of an output's arrays, which a copy would not keep.
-
-    Args:
-        output: as it was returned.
-        data: arrays of the input, which an output may share memory with.
-        depth: of containers that are looked into.
+class Noted:
+    """What was returned, with what was warned of, and how it lies in memory (`layout`) if that is
+    not as the first output did.
     """
-    if (plain := PLAIN.get(type(output))) is not None:  # most outputs are, or consist of such
-        return plain
+
+    value: Any
+    warnings: tuple[str, ...] = ()
+    layout: str = ""
+
+
+PLAIN = frozenset((bool, int, complex, str, bytes, type(None), float, np.float64))
+"""Values that nobody can change, and that lie in memory in one way."""
+
+
+def layout(output: Any, depth: int = 3) -> str:
+    """Types, strides, flags and repetition of an output's arrays, which a copy would not keep."""
     if isinstance(output, np.ndarray):
         flags = output.flags
         order = f"{'C' * flags.c_contiguous}{'F' * flags.f_contiguous}"
         strides = "" if order else f" strides {output.strides}"
-        shared = " shares the data" if any(np.may_share_memory(output, x) for x in data) else ""
         return (
             f"{output.dtype.str} {order}{strides}{'' if flags.writeable else ' read-only'}"
-            f"{'' if output.base is None else ' view'}{shared}"
+            f"{'' if output.base is None else ' view'}"
         )
-    if depth and isinstance(output, tuple | list):
-        arrays = [x for x in output[:LONG] if isinstance(x, np.ndarray)]
-        same = [i for i, x in enumerate(arrays) if any(x is y for y in arrays[:i])]
-        inner = ", ".join(
-            [
-                PLAIN[type(x)] if type(x) in PLAIN else layout(x, data, depth - 1)
-                for x in output[:LONG]
-            ]
-        )
-        return f"({inner}){f' repeats {same}' if same else ''}"
-    if depth and isinstance(output, Mapping):
-        return f"{{{', '.join(layout(x, data, depth - 1) for x in output.values())}}}"
-    if depth and is_dataclass(output) and not isinstance(output, type):
+    if depth and isinstance(output, tuple | list | Mapping):
+        parts = list(output.values() if isinstance(output, Mapping) else output)[:LONG]
+    elif depth and is_dataclass(output) and not isinstance(output, type):
         parts = [getattr(output, field.name, None) for field in fields(output)]
-        return f"{type(output).__name__}({', '.join(layout(x, data, depth - 1) for x in parts)})"
-    return type(output).__name__ if isinstance(output, np.generic | float) else ""
+    else:
+        return type(output).__name__ if isinstance(output, np.generic | float) else ""
+    arrays = [x for x in parts if isinstance(x, np.ndarray)]
+    same = [i for i, x in enumerate(arrays) if any(x is y for y in arrays[:i])]
+    inner = ", ".join(layout(x, depth - 1) for x in parts)
+    return f"({inner}){f' repeats {same}' if same else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,37 +125,16 @@ def tabulate(outputs: Sequence[Any], like: OutputTable | None = None) -> OutputT
     if plain is not None and (like is None or like.names == names):
         if like is None:
             return OutputTable(plain, names, np.zeros((len(plain), 0), dtype=np.int64), (), ())
-        one = _filled([_row(outputs[0])], like)  # alike but for the numbers
+        one = _filled([row_of(outputs[0])], like)  # alike but for the numbers
         return OutputTable(
             plain, like.names, one.symbols.repeat(len(plain), axis=0), like.paths, like.values
         )
-    rows, places = _different_rows(outputs)
-    columns = _columns(rows, np.bincount(places).tolist()) if like is None else like
-    filled = _filled(rows, columns)
-    return filled if len(rows) == len(places) else filled.take(places)
+    rows = [row_of(output) for output in outputs]
+    return _filled(rows, _columns(rows) if like is None else like)
 
 
-def _different_rows(outputs: Sequence[Any]) -> tuple[list[dict[str, Any]], list[int]]:
-    """A row for each output that is not like an earlier one, and which row is whose.
-
-    Choices and answers to questions take few values, each of which comes back many times.
-    """
-    rows: list[dict[str, Any]] = []
-    places: list[int] = []
-    known: dict[bytes, int] = {}
-    for output in outputs:
-        parts = output if type(output) in (tuple, list) else (output,)
-        if all(type(part) in _MARSHALLED for part in parts):
-            place = known.setdefault(marshal.dumps(output, 2), len(rows))
-        else:
-            place = len(rows)
-        if place == len(rows):
-            rows.append(_row(output))
-        places.append(place)
-    return rows, places
-
-
-def _row(output: Any) -> dict[str, Any]:
+def row_of(output: Any) -> dict[str, Any]:
+    """The leaves of one output, by their paths."""
     return dict(itertools.islice(_leaves(output, ""), MAX_LEAVES))
 
 
@@ -197,17 +146,15 @@ def _homogeneous(outputs: Sequence[Any]) -> Array | None:
             type(x) is np.ndarray and x.shape == first.shape and x.dtype == first.dtype
             for x in outputs
         )
-        if not alike or first.dtype.kind not in "fiu":
+        if not alike or first.dtype.kind not in "fiu" or first.size > MAX_NUMBERS:
             return None
-        if first.size > MAX_NUMBERS:
-            values = np.array([_folded(x.ravel().tolist()) for x in outputs], dtype=np.float64)
-        else:
-            values = np.array(outputs, dtype=np.float64).reshape(len(outputs), -1)
+        values = np.array(outputs, dtype=np.float64).reshape(len(outputs), -1)
     elif all(isinstance(x, float) for x in outputs):  # np.float64 is one
         values = np.array(outputs, dtype=np.float64)[:, None]
     else:
         return None
-    return values if (np.abs(values) <= LARGE).all() else None
+    odd = (values == 0) & np.signbit(values)
+    return values if (np.abs(values) <= LARGE).all() and not odd.any() else None
 
 
 class _Note(str):
@@ -222,13 +169,8 @@ def _leaves(item: Any, path: str, depth: int = 0) -> Iterator[tuple[str, Any]]:
         yield from _atoms(item, path or "[0]")
         return
     for place, part in parts:
-        if type(part) is float or type(part) is bool:  # most parts are; as below, but fast
+        if type(part) is float:  # most parts are; as below, but fast
             yield place, part
-        elif type(part) is _Note:
-            yield place, str(part)
-        elif type(part) is str:
-            yield place, part
-            yield from _numbers_in(part, place)
         else:
             yield from _leaves(part, place, depth + 1)
 
@@ -247,10 +189,9 @@ def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
         return [(f"{path}.real", item.real), (f"{path}.imag", item.imag)]
     if isinstance(item, Raised):
         return [(f"{path}.raises", item.kind), (f"{path}.message", item.message)]
-    if isinstance(item, Laid):
-        return [(f"{path}.layout", _Note(item.layout)), (path, item.value)]
-    if isinstance(item, Warned):
-        return [*_numbered(item.warnings, f"{path}.warnings"), (path, item.value)]
+    if isinstance(item, Noted):
+        told = [(f"{path}.layout", _Note(item.layout))] if item.layout else []
+        return [*told, *_numbered(item.warnings, f"{path}.warnings"), (path, item.value)]
     if isinstance(item, Mapping):
         entries = [(f"{path}[{key!r}]", value) for key, value in item.items()]
         keys = _numbered(list(item), f"{path}.key")
@@ -265,6 +206,7 @@ def _parts(item: Any, path: str) -> Iterable[tuple[str, Any]] | None:
         numbers = sorted(float(m) for m in item if isinstance(m, int | float))
         return [
             (f"{path}.members", _Note(members)),
+            (f"{path}.order", _Note(list(map(repr, item)))),
             *((f"{path}{{{m}}}", True) for m in members),
             *_numbered(numbers, f"{path}.sorted"),
         ]
@@ -303,7 +245,7 @@ def _folded(items: Sequence[Any]) -> Sequence[Any]:
 
 
 def _fields(item: Any, path: str) -> list[tuple[str, Any]] | None:
-    if isinstance(item, float | int | None | Fraction | Decimal | date | timedelta):
+    if isinstance(item, float | int | None | Fraction):
         return None
     names = [field.name for field in fields(item)] if is_dataclass(item) else []
     names += [name for name in getattr(item, "__dict__", ()) if name not in names]
@@ -339,9 +281,6 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, str(item)
         if not isinstance(item, _Note):
             yield from _numbers_in(item, path)
-    elif isinstance(item, Fraction | Decimal | date | timedelta):
-        yield f"{path}.type", f"{type(item).__name__} {getattr(item, 'tzinfo', None)}"
-        yield path, _measured(item)
     elif item is None:
         yield path, item
     elif isinstance(item, type):
@@ -357,35 +296,13 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _numbers_in(text: str, path: str) -> Iterator[tuple[str, Any]]:
-    word = type(text) is str and len(text) <= LONG
-    result = _numbers_of_word(text) if word else _numbers_of(text)
-    if result:
+    if result := [float(digits) for digits in _DIGITS.findall(text)]:
         yield from _numbered(result, f"{path}.number")
     if len(text) > LONG:
         yield f"{path}.letters", len(text)
 
 
-def _numbers_of(text: str) -> tuple[float, ...]:
-    return tuple(float(digits) for digits in _DIGITS.findall(text))
-
-
-_numbers_of_word = lru_cache(maxsize=1024)(_numbers_of)
-"""Many outputs are made of few words, each of which comes back thousands of times."""
-
-
 _DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-
-
-def _measured(item: Fraction | Decimal | date | timedelta) -> Any:
-    """A number for it, where it has one; times count from the year 2000, in seconds."""
-    try:
-        if isinstance(item, timedelta):
-            return item.total_seconds()
-        if isinstance(item, datetime):
-            return (item.replace(tzinfo=None) - datetime(2000, 1, 1)).total_seconds()
-        return float(item.toordinal()) if isinstance(item, date) else float(item)
-    except (ValueError, OverflowError):
-        return repr(item)
 
 
 def numbers_in(data: Any) -> Array:
@@ -395,16 +312,6 @@ def numbers_in(data: Any) -> Array:
     except CheckError:  # data may hold what outputs may not
         return np.zeros(0)
     return np.array([number for number in result if number is not None])
-
-
-def arrays_in(data: Any, depth: int = 4) -> list[NDArray[Any]]:
-    """The first arrays that data are made of."""
-    if isinstance(data, np.ndarray):
-        return [data]
-    parts: list[Any] = []
-    if depth and isinstance(data, tuple | list | Mapping):
-        parts = list(data.values() if isinstance(data, Mapping) else data[:LONG])
-    return [array for part in parts[:LONG] for array in arrays_in(part, depth - 1)][:LONG]
 
 
 def _number(leaf: Any) -> float | None:
@@ -425,21 +332,22 @@ def _tamed(value: float) -> float:
 def _symbol(leaf: Any) -> Any:
     """What a leaf is, apart from its value if it is a number; NaN equals NaN."""
     if type(leaf) is float:
+        if leaf == 0 and math.copysign(1.0, leaf) < 0:
+            return MINUS_ZERO
         return NUMBER if math.isfinite(leaf) else repr(leaf)
     return WHOLE if type(leaf) is int else leaf
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], times: Sequence[int]) -> OutputTable:
-    total = sum(times)
+def _columns(rows: Sequence[Mapping[str, Any]]) -> OutputTable:
     counts: dict[str, Counter[Any]] = {}
-    for row, came in zip(rows, times, strict=True):
+    for row in rows:
         for path, leaf in row.items():
-            counts.setdefault(path, Counter())[_symbol(leaf)] += came
-    numeric = [path for path, seen in counts.items() if NUMBER in seen or WHOLE in seen]
+            counts.setdefault(path, Counter())[_symbol(leaf)] += 1
+    numeric = [path for path, seen in counts.items() if seen.keys() & {NUMBER, WHOLE, MINUS_ZERO}]
     names = tuple(numeric[:MAX_NUMBERS])
     paths, values = [], []
     for path, seen in counts.items():
-        missing = total - seen.total()
+        missing = len(rows) - seen.total()
         if missing:
             seen[ABSENT] += missing
         if len(seen) > 1:

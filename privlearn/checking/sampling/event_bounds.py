@@ -17,17 +17,12 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
-from scipy.special import betaincinv, ndtr
+from scipy.special import betaincinv
 
 from privlearn.checking.sampling.claims import Claim
 from privlearn.rows.domains import Array
 
 THRESHOLDS = 160
-
-FEW = 40  # Fewer different scores than this are no sample of a curve
-
-SMOOTHING = 60
-"""Outputs' worth of belief that scores are normal; it steadies the choice when there are few."""
 
 PRUDENCE = 0.9999  # Confidence of the bounds by which candidate events are compared
 GRID = np.linspace(0.0, 1.0, 33)
@@ -89,32 +84,19 @@ def best_cut(
     return max(candidates, key=lambda cut: cut.promise)
 
 
-def _frequencies(scores: Array, cuts: Array) -> Array:
-    counted = len(scores) - np.searchsorted(scores, cuts, side="left")
-    spread = float(scores.std())
-    if not 0 < spread < np.inf or len(cuts) < FEW:
-        return np.asarray(counted / len(scores))
-    smooth = ndtr((scores.mean() - cuts) / spread)
-    return np.asarray((counted + SMOOTHING * smooth) / (len(scores) + SMOOTHING))
-
-
-def _distinct(ranked: Array) -> Array:
-    return np.asarray(ranked[np.append(True, ranked[1:] != ranked[:-1])])
-
-
 def _best_of(
     claim: Claim, first: Array, second: Array, held_out: int, prudence: float, *, above: bool
 ) -> Cut:
     """Events {score >= t} of sorted scores, likelier under ``first``."""
     pooled = np.sort(np.concatenate([first, second]))
-    values = _distinct(pooled)
+    values = np.unique(pooled)
     if len(values) > THRESHOLDS:
         values = np.quantile(pooled, np.linspace(0, 1, THRESHOLDS))
-        values = _distinct(np.sort(np.concatenate([values, pooled[-8:]])))
+        values = np.unique(np.concatenate([values, pooled[-8:]]))
     # Between two seen scores there is room; the middle is the safer place for new ones.
     cuts = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2])
     cuts = np.where(np.isfinite(cuts), cuts, values)
-    p, q = _frequencies(first, cuts), _frequencies(second, cuts)
+    p, q = (1 - np.searchsorted(x, cuts, side="left") / len(x) for x in (first, second))
     tail = _critical(prudence) ** 0.5
     n, m = min(len(first), held_out), min(len(second), held_out)
     promise = np.zeros(len(cuts))

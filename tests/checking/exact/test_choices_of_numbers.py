@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from claims_alone import looked_at
 
 from privlearn import Box, Released, Rows, Spend, Token
-from privlearn.checking import assert_private, check_mechanism, white_box
-from privlearn.checking.exact.check import ExactResult
-from privlearn.errors import CheckError, PrivacyViolation
+from privlearn.checking import check_mechanism
+from privlearn.checking.exact.check import ExactResult, white_box
+from privlearn.errors import CheckError
 from privlearn.losses import PureLoss
 from privlearn.noise import GumbelNoise
 from privlearn.rows.domains import Array
@@ -80,20 +81,24 @@ MOVED = np.array([[0.0]] * 5 + [[20.0]] + [[80.0]] * 4)
 
 
 def test_the_law_of_a_number_is_that_of_its_index() -> None:
-    found = white_box(Median(), neighbours=[(CROWD, MOVED)])
-    of_indices = white_box(OfIndices(), neighbours=[(CROWD, MOVED)])
+    claim = Median().loss()
+    found = white_box(Median(), claim, neighbours=[(CROWD, MOVED)])
+    of_indices = white_box(OfIndices(), claim, neighbours=[(CROWD, MOVED)])
     assert [row.exact for row in found.rows] == [row.exact for row in of_indices.rows]
     first, second = (np.exp(-np.abs((ages <= AGES).sum(axis=0) - 5) / 4) for ages in (CROWD, MOVED))
     ratio = np.abs(np.log(first / first.sum()) - np.log(second / second.sum())).max()
     (epsilon,) = [row for row in found.rows if row.measure == "epsilon"]
     assert epsilon.exact == pytest.approx(ratio, abs=1e-8)
+    beyond = white_box(Median(), neighbours=[(CROWD, MOVED)])  # its own claim is about all data
+    assert beyond.worst.exact > ratio
+    assert beyond.worst.pair.startswith("found ")
 
 
 def test_too_little_noise_is_found_without_neighbours() -> None:
     report = check_mechanism(Median(noise=0.4), samples=400, raise_error=False)
-    assert "check_exact_divergence" in {result.name for result in report.failed}
-    kept = check_mechanism(Median(), samples=400)["check_exact_divergence"]
-    assert kept.verdict == "passed"
+    assert "exact" in {law.check for law in report.violated}
+    kept = check_mechanism(Median(), samples=400)["exact"]
+    assert kept.verdict == "holds"
     assert isinstance(kept.evidence, ExactResult)
     assert kept.evidence.worst.exact > 0.2  # the data sets that were found are not alike
 
@@ -116,5 +121,33 @@ def test_a_choice_with_one_number_of_noise_for_all_is_named_and_refuted() -> Non
         white_box(OneNumberForAll())
     one_younger = CROWD.copy()
     one_younger[4] = 0.0
-    with pytest.raises(PrivacyViolation, match="not checked exactly: one number of noise"):
-        assert_private(OneNumberForAll(), neighbours=[(CROWD, one_younger)], samples=400)
+    report = looked_at(OneNumberForAll(), neighbours=[(CROWD, one_younger)], samples=400)
+    assert report["exact"].detail.startswith("not computed: one number of noise")
+    assert report["samples"].verdict == "violated"
+
+
+class NoNoiseIfClear(OfIndices):
+    """Among counts of the ends of a range: many alike have a clear winner."""
+
+    def release(self, rows: Rows[Any], token: Token[Any]) -> Released[Array]:
+        with token.spend(self.spend()) as receipt:
+            ages = receipt.open(rows)
+            scores = np.array([(ages < 40).sum(), (ages >= 40).sum()])
+            noise = receipt.draw(scores.shape)
+            clear = abs(scores[0] - scores[1]) > 8 * self.noise
+            return receipt.release(np.array([int(np.argmax(scores if clear else scores + noise))]))
+
+
+def test_others_between_make_a_choice_cost_what_it_is_charged() -> None:
+    half = white_box(Median(noise=2.0), orders=(2.0,))
+    assert half.violated
+    assert half.worst.exact == pytest.approx(1.0, abs=0.01)
+    right = white_box(Median(), orders=(2.0,))
+    assert not right.violated
+    assert right.worst.exact == pytest.approx(0.5, abs=0.01)
+
+
+def test_a_clear_winner_without_noise_is_refuted() -> None:
+    found = white_box(NoNoiseIfClear(), orders=(2.0,))
+    assert found.violated
+    assert "noise cannot turn" in found.worst.pair

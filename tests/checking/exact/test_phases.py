@@ -14,7 +14,7 @@ from exact_games import FAR, law
 
 from privlearn import ZCDP, Ball, Box, PSDTrace, PureDP
 from privlearn.accountants import CentralAccountant
-from privlearn.checking import white_box
+from privlearn.checking.exact.check import white_box
 from privlearn.mechanisms import PhaseSum
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows

@@ -7,13 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from claims_alone import assert_private
+from grids import thinned
 from numpy.typing import NDArray
 from streams_and_matrices import FALLING, banded
 
 from privlearn import ZCDP, Adjacency, Ball, PSDTrace, Rows, Spend, Token
-from privlearn.checking import assert_private, check_mechanism, suite, white_box
+from privlearn.checking import check_mechanism
 from privlearn.checking.exact.additive import additive_distributions
-from privlearn.checking.exact.streams import solved, tried_places
+from privlearn.checking.exact.check import compare, white_box
+from privlearn.checking.exact.probe import UnpredictedError
+from privlearn.checking.exact.stream_noise import solved
+from privlearn.checking.exact.streams import tried_places
+from privlearn.checking.looks import exactly
+from privlearn.checking.printing import numbers
 from privlearn.checking.stream_runs import accepted_users, declared_users
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import GaussianLoss, Loss
@@ -135,12 +142,11 @@ def test_a_price_that_is_too_low_late_in_a_stream_is_caught(
     assert whole.violated
     assert whole.whole
     assert whole.curve[0].exact == pytest.approx(cost.max(), rel=1e-6)
-    window = white_box(mechanism, users=16, orders=ORDERS)
-    assert not window.violated
-    assert not window.whole
-    assert not window.tight
+    window = additive_distributions(mechanism, None, None, 16)
+    assert not compare(window.parts[0][0], window.parts[0][1], orders=ORDERS).violated
+    assert window.coverage.missing == ("arrivals",)
     report = check_mechanism(mechanism, samples=400, raise_error=False)
-    assert [result.name for result in report.failed] == ["check_exact_divergence"]
+    assert [law.check for law in report.violated] == ["exact"]
     pair = np.array([[1.0]]), np.array([[-1.0]])
     rest = np.zeros((HORIZON - 1, 1))
     with pytest.raises(PrivacyViolation, match=r"VIOLATED.*, all 256 arrivals"):
@@ -158,9 +164,10 @@ def test_a_window_says_so_and_is_not_called_exact() -> None:
     assert "NOT LOOKED AT AS A WHOLE" in str(found)
     assert "the first 1024 of 16777216 arrivals" in str(found)
     assert " exact " not in str(found)
-    line = suite._of_exact("endless", found)
-    assert (line.check, line.result, line.exact) == ("window", "not refuted", None)
-    assert line.bound == pytest.approx(found.worst.exact)
+    line = exactly(endless, None, None, 60.0)
+    assert line.verdict == "window"
+    assert "exact" not in numbers(line)
+    assert numbers(line)["bound"] == pytest.approx(found.worst.exact, rel=1e-3)
     few = white_box(
         PrefixSum.calibrated(Ball(1.0, 1), RHO, horizon=40),
         neighbours=[(np.zeros((8, 1)), np.eye(8)[:, :1])],
@@ -173,17 +180,16 @@ def test_a_window_says_so_and_is_not_called_exact() -> None:
 @pytest.mark.parametrize(
     ("mechanism", "looked"),
     [
-        (PrefixSum.calibrated(Ball(1.0, 2), RHO, horizon=1000), "all 1000 arrivals"),
         (PrefixSum.calibrated(PSDTrace(2.0, 2), RHO, horizon=60), "all 60 arrivals"),
         (
-            PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=BandedBLT.fitted(5000)),
-            "all 5000 arrivals, the record at ",
+            PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=BandedBLT.fitted(2100)),
+            "all 2100 arrivals, the record at ",
         ),
         (
-            PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=banded(5000, 300)),
-            "all 5000 arrivals, the record at ",
+            PrefixSum.calibrated(Ball(1.0, 1), RHO, factorization=banded(2100, 300)),
+            "all 2100 arrivals, the record at ",
         ),
-        (BatchedPrefixSum.calibrated(Ball(1.0, 2), RHO, sizes=(5,) * 90), "all 450 arrivals"),
+        (BatchedPrefixSum.calibrated(Ball(1.0, 2), RHO, sizes=(5,) * 40), "all 200 arrivals"),
         (BatchedPrefixSum.calibrated(Ball(1.0, 2), RHO, sizes=(3, 1, 2)), "all 6 arrivals"),
         (PrefixSum.calibrated(OneOf(Ball(1.0, 2), 3), RHO, horizon=300), "all 300 arrivals"),
     ],
@@ -216,7 +222,8 @@ def test_a_long_stream_charged_by_arrival() -> None:
     first[399], second[399] = 1.0, -1.0
     late = white_box(made, neighbours=[(first, second)], orders=ORDERS)
     assert late.curve[0].claimed == pytest.approx(half[-1][1].renyi(2.0))
-    assert late.tight
+    assert late.curve[0].exact == pytest.approx(late.curve[0].claimed)
+    assert not late.tight  # one pair
 
 
 def test_neighbours_of_ones_own_in_a_long_stream() -> None:
@@ -236,6 +243,7 @@ class Wrong:
 
     factorization: Factorization
     factor: float = 0.5
+    weight: float = 1.0
     domain: Ball = field(default_factory=lambda: Ball(1.0, 1))
 
     def loss(self) -> Loss:
@@ -256,7 +264,7 @@ class WrongStream:
 
     def append(self, rows: Rows[Any]) -> Any:
         with self._receipt.round():
-            sums = self._total + np.cumsum(self._receipt.open(rows), axis=0)
+            sums = self._total + self._made.weight * np.cumsum(self._receipt.open(rows), axis=0)
             self._total = sums[-1]
             return self._receipt.publish(sums + self._made.factor * self._noise.next(len(sums)))
 
@@ -323,16 +331,113 @@ def test_a_stream_that_declares_no_horizon_is_asked_how_many_rows_it_takes() -> 
     wrong = white_box(Walk(100, 16), orders=ORDERS)
     assert wrong.violated
     assert wrong.curve[0].exact == pytest.approx(100)
-    right = white_box(Walk(100, 100), orders=ORDERS)
-    assert right.whole
-    assert right.tight
+    right = additive_distributions(Walk(100, 100), None, None, None)
+    assert not right.coverage.missing
+    assert compare(right.parts[0][0], right.parts[0][1], orders=ORDERS).tight
 
 
-def test_too_many_numbers_are_looked_at_in_a_window() -> None:
-    @dataclass(frozen=True)
-    class Declared(Walk):
-        horizon: int = 900
+@dataclass(frozen=True)
+class Late(Walk):
+    """Noisy steps, right but for what it does late; what it spends has the domain."""
 
-    laws = additive_distributions(Declared(900, 900), None, None, None)
-    assert not laws.whole
-    assert laws.looked == "the first 512 of 900 arrivals"
+    rows: int = 128
+    priced_for: int = 1
+    fault: str = ""
+
+    @property
+    def horizon(self) -> int:
+        return self.rows
+
+    def open(self, token: Token[Any]) -> Any:
+        return LateStream(token.spend(self._spend()), self.fault)
+
+
+class LateStream(WalkStream):
+    def __init__(self, receipt: Any, fault: str) -> None:
+        super().__init__(receipt)
+        self._fault, self._at, self._third = fault, 0, list[Array]()
+
+    def append(self, rows: Rows[Any]) -> Any:
+        with self._receipt.round():
+            sums = [self._step(value) for value in self._receipt.open(rows)]
+            return self._receipt.publish(np.array(sums))
+
+    def _step(self, value: Array) -> Array:
+        fault, noise, t = self._fault, self._receipt.draw(value.shape), self._at
+        self._at += 1
+        if 12 <= t < 16:
+            self._third.append(noise)
+        if fault == "noise of block 3 in block 28" and 112 <= t < 116:
+            noise = self._third[t - 112]
+        if fault == "a tenth of the noise" and t >= 100:
+            noise = noise / 10
+        weight = 2.0 if fault == "counted twice" and t >= 72 else 1.0
+        weight = 1.5 if fault == "more weight" and t == 120 else weight
+        weight = 3.0 if fault == "gate" and t >= 96 and value[0] == 0.75 else weight
+        self._total = self._total + weight * value + noise
+        return np.asarray(self._total)
+
+
+LATE = ("a tenth of the noise", "noise of block 3 in block 28", "counted twice", "more weight")
+
+
+@pytest.mark.parametrize("fault", thinned(["", *LATE, "gate"], 2))
+def test_faults_late_in_a_stream_of_another_make(fault: str) -> None:
+    """Its domain is known from what it spends; the number of a gate from its code."""
+    found = additive_distributions(Late(fault=fault), None, None, None)
+    (result,) = (compare(loss, pairs, orders=ORDERS) for loss, pairs in found.parts)
+    assert result.violated == bool(fault)
+    assert result.tight == (not fault)
+    assert found.coverage.missing == (("records",) if fault == "gate" else ())
+
+
+def test_of_a_long_stream_of_another_make_a_window_is_looked_at() -> None:
+    """Every output has noise of its own, so that each row costs as much as all are looked at."""
+    found = additive_distributions(Walk(700, 700), None, None, 700)
+    looked = int(found.coverage.axes[0].tried.split()[2])
+    assert compare(GaussianLoss(looked), found.parts[0][1]).tight
+    assert found.coverage.missing == ("arrivals",)
+
+
+def test_rows_that_a_long_stream_counts_twice_are_not_taken_for_its_running_sums() -> None:
+    found = white_box(Wrong(BandedBLT.fitted(200), 1.0, weight=2.0), orders=ORDERS)
+    assert found.curve[0].exact == pytest.approx(4 * found.curve[0].claimed, rel=1e-6)
+
+
+@dataclass(frozen=True)
+class Blocks(Walk):
+    """Sums of ten rows, each with noise of its own; some rows alone let nothing out."""
+
+    rows: int = 600
+    priced_for: int = 1
+    by_data: bool = False
+
+    @property
+    def horizon(self) -> int:
+        return self.rows
+
+    def open(self, token: Token[Any]) -> Any:
+        return BlockStream(token.spend(self._spend()), self.by_data)
+
+
+class BlockStream(WalkStream):
+    def __init__(self, receipt: Any, by_data: bool) -> None:
+        super().__init__(receipt)
+        self._block, self._by_data = list[Array](), by_data
+
+    def append(self, rows: Rows[Any]) -> Any:
+        with self._receipt.round():
+            out = []
+            for row in self._receipt.open(rows):
+                self._block.append(row)
+                full = self._by_data and abs(float(np.sum(self._block))) > 3
+                if len(self._block) == 10 or full:
+                    out.append(np.sum(self._block, axis=0) + self._receipt.draw((1,)))
+                    self._block = []
+            return self._receipt.publish(np.array(out)) if out else None
+
+
+def test_blocks_are_looked_at_as_far_as_their_noise_can_be_probed() -> None:
+    assert white_box(Blocks(rows=520), orders=ORDERS).tight
+    with pytest.raises(UnpredictedError, match="outputs depends on data"):
+        white_box(Blocks(rows=40, by_data=True), orders=ORDERS)

@@ -35,12 +35,12 @@ def test_faults_are_caught_and_their_controls_are_not(fault: Any) -> None:
     ids=["vectors", "matrices"],
 )
 def test_shipped_sums_keep_them(mechanism: Any, law: Callable[[Any], Any]) -> None:
-    assert check_one_law(mechanism, law).verdict == "passed"
+    assert check_one_law(mechanism, law).verdict == "holds"
 
 
 def test_streams_of_batches_tell_nothing_either() -> None:
     stream = BatchedPrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), sizes=[3, 3])
-    assert check_one_law(stream, LAWS[0]).verdict == "passed"
+    assert check_one_law(stream, LAWS[0]).verdict == "holds"
     assert check_one_law(stream, LAWS[1]).verdict == "not applicable"
     single = PrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), horizon=6)
     assert check_one_law(single, LAWS[0]).verdict == "not applicable"
@@ -86,7 +86,7 @@ class Counted(MadeApart):
 )
 def test_other_variants_are_seen(broken: Any, law: Callable[[Any], Any], how: str) -> None:
     found = check_one_law(broken(), law, records=RECORDS)
-    assert found.verdict == "failed"
+    assert found.verdict == "violated"
     assert how in found.detail
 
 

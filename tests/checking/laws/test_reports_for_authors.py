@@ -40,9 +40,10 @@ def test_the_line_that_failed_is_named() -> None:
 
 def test_a_report_without_power_ends_with_that() -> None:
     weak = check_mechanism(rounded, samples=400)
-    assert weak["check_exact_divergence"].verdict == "not applicable"
-    assert str(weak).splitlines()[-1].startswith("  weak: half of the noise might have passed")
-    assert ", WEAK;" in weak.summary()
+    assert weak["exact"].verdict == "not applicable"
+    assert [finding.check for finding in weak.inconclusive] == ["samples"]
+    assert "\n  inconclusive: samples: weak: power: NOT EVEN HALF" in str(weak)
+    assert "samples: WEAK, " in weak.summary()
     exact = check_mechanism(added, samples=400)
-    assert "half of the noise" not in str(exact)
+    assert not exact.inconclusive
     assert "WEAK" not in exact.summary()

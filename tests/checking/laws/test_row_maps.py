@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from privlearn.checking import check_row_local
-from privlearn.checking.laws.row_maps import mentioned, odd_rows, untouched
+from privlearn.checking.laws.row_maps import untouched
 from privlearn.errors import InterferenceError
 from privlearn.rows.domains import Array
 
@@ -126,33 +126,6 @@ def test_every_part_of_a_record_is_tried() -> None:
     ):
         with pytest.raises(InterferenceError, match="changes other rows' results"):
             check_row_local(coupled, block, other)
-
-
-def test_numbers_are_found_where_functions_keep_them() -> None:
-    inner = 11.5
-
-    def nested(block: Array, scale: float = 2.5, *, shift: int = 7) -> Array:
-        return np.asarray([x + 0.125 + inner + LIMIT for x in block]) * scale + shift
-
-    assert {11.5, 2.5, 7.0, 0.125, LIMIT} <= mentioned(nested)
-    assert 3.0 in mentioned(partial(nested, scale=3.0))
-    assert 4.5 in mentioned(Held(4.5))
-    assert 4.5 in mentioned(Held(4.5).method)
-    assert mentioned(np.abs) == set()
-    tried = [float(row[0, 0]) for _, row in odd_rows(nested, np.zeros((1, 1)))]
-    assert {11.5, 23.0, -23.0, 2.5} <= set(tried)
-    assert np.isnan(tried).any()
-
-
-class Held:
-    def __init__(self, number: float) -> None:
-        self.number = number
-
-    def __call__(self, block: Array) -> Array:
-        return block * self.number
-
-    def method(self, block: Array) -> Array:
-        return block * self.number
 
 
 def test_untouched_rows_are_compared_to_the_last_bit() -> None:

@@ -131,7 +131,7 @@ class LawsOfDomain:
 
     def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
         report = check_domain(self.domain, seed=seed, raise_error=False)
-        failed = "; ".join(f"{result.name}: {result.detail}" for result in report.failed)
+        failed = "; ".join(f"{law.check}: {law.detail}" for law in report.violated)
         return CaseResult(bool(failed), failed or report.summary())
 
 

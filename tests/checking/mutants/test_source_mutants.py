@@ -94,7 +94,7 @@ def test_all_kinds_of_functions_can_be_changed() -> None:
         Edit("privlearn.rows.domains:PSDTrace.size", "// 2", "// 1"),  # a property
         Edit("privlearn.noise:NoiseSource.simulation", "simulated=True", "simulated=False"),
         Edit(
-            "privlearn.rows.domains.matrices:_upper",
+            "privlearn.rows.domains.matrices:svec_places",
             "np.triu_indices(dim)",
             "np.triu_indices(dim + 1)",
         ),
@@ -102,13 +102,13 @@ def test_all_kinds_of_functions_can_be_changed() -> None:
 
     def look() -> str | None:
         found = PSDTrace(1.0, 2).size, NoiseSource.simulation(0).simulated
-        return str((*found, len(matrices._upper(2, "svec")[0])))
+        return str((*found, len(matrices.svec_places(2, "svec")[0])))
 
     mutant = Mutant("several", "Nothing.", edits, InspectionCase(look))
     assert mutant.check().how == "(6, False, 6)"
     assert look() == "(3, True, 3)"
     assert noise.simulated
-    assert len(matrices._upper(2, "svec")[0]) == 3
+    assert len(matrices.svec_places(2, "svec")[0]) == 3
 
 
 def test_cached_results_are_not_carried_over() -> None:

@@ -53,14 +53,10 @@ from faults.learners_learning import (
     SkipsBadRowsSilently,
     UnderstatedSensitivity,
 )
+from grids import thinned
 
-from privlearn.checking import (
-    AssortmentLearner,
-    User,
-    assert_noninterference,
-    check_row_local,
-    generated_pairs,
-)
+from privlearn.checking import User, check_row_local, generated_pairs
+from privlearn.checking.replay.check import assert_noninterference
 from privlearn.checking.replay.populations import Person, replaced, shopper, stranger
 from privlearn.contract.protocols import Accountant
 from privlearn.errors import CheckError, InterferenceError
@@ -89,7 +85,7 @@ def shipped(**params: Any) -> Callable[[Accountant[Any]], OnePassNewtonMNL]:
 # The shipped learner ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("case", range(20))
+@pytest.mark.parametrize("case", thinned(range(20), 4))
 def test_the_shipped_learner_passes_on_generated_neighbours(case: int) -> None:
     rng = np.random.default_rng([2024, case])
     horizon, dim = int(rng.integers(24, 37)), int(rng.integers(2, 4))
@@ -115,7 +111,7 @@ def test_the_shipped_learner_passes_on_generated_neighbours(case: int) -> None:
     assert_noninterference(factory, neighbour, data, budget=budget, seed=case)
 
 
-@pytest.mark.parametrize("at", range(0, 40))
+@pytest.mark.parametrize("at", thinned(range(0, 40), 4))
 def test_every_position_may_be_the_replaced_one(at: int) -> None:
     rng = np.random.default_rng(1)
     data = [shopper(rng) for _ in range(40)]
@@ -147,7 +143,7 @@ def test_data_that_are_no_neighbours_are_refused(change: str) -> None:
 
 
 LEAKS: list[tuple[type[Honest], Any, str]] = [
-    (SkipsBadRows, "nan", "run ends with"),
+    (SkipsBadRows, "nan", "got: .*raises"),
     (SkipsBadRowsSilently, "nan", "event"),
     (RawMaximumInAParameter, "large", "event 3 .spend"),
     (RawMaximumInALongParameter, "large", "event 3 .spend"),
@@ -159,7 +155,7 @@ LEAKS: list[tuple[type[Honest], Any, str]] = [
     (RawValueInThePolicy, "large", "received"),
     (DataDependentBatchEnd, "large", "event"),
     (FewerCallsOnBadData, "nan", "event|events"),
-    (FailsOnBadData, "nan", "then ValueError"),
+    (FailsOnBadData, "nan", "raises ValueError"),
     (BatchStatistic, "large", "rows of users .* changed with user 7"),
     (ChangesTheLabel, "large", "event"),
     (ForgetsToRetire, "nan", "event|ledger"),
@@ -170,10 +166,10 @@ LEAKS: list[tuple[type[Honest], Any, str]] = [
     (OldValueInAStream, "large", "noise held fixed the value moves by .* paid for 0"),
     (RawValueInAnAttribute, "large", "public state depends on data .*: total"),
     (RawValueBehindACoarsePrint, "large", "'belief'..0. is of type Wrapped"),
-    (Prints, "large", "printed, warned or logged 0: at clock 8: .'extreme user|nothing"),
-    (PrintsToStderr, "large", "printed, warned or logged"),
-    (Warns, "large", "printed, warned or logged"),
-    (Logs, "large", "printed, warned or logged"),
+    (Prints, "large", "printed, warned, logged or written 0: at clock 8: .'extreme user|nothing"),
+    (PrintsToStderr, "large", "printed, warned, logged or written"),
+    (Warns, "large", "printed, warned, logged or written"),
+    (Logs, "large", "printed, warned, logged or written"),
     (TellsOnAnotherBoard, "large", "public state depends on data .*: billboard_"),
     (UnderstatedSensitivity, "large", "user 7 moves the sum by .* paid for 2"),
 ]
@@ -185,10 +181,12 @@ def test_the_honest_learner_without_leaks_passes(kind: BadData) -> None:
     assert_noninterference(Honest, data, neighbour)
 
 
-@pytest.mark.parametrize(("leak", "kind", "message"), LEAKS, ids=[x[0].__name__ for x in LEAKS])
+@pytest.mark.parametrize(
+    ("leak", "kind", "message"), thinned(LEAKS, 3), ids=[x[0].__name__ for x in LEAKS]
+)
 def test_every_planted_leak_is_caught(leak: type[Honest], kind: BadData, message: str) -> None:
     data, neighbour = crowd_and_neighbour(kind)
-    factory: Callable[[Accountant[Any]], AssortmentLearner] = leak
+    factory: Callable[[Accountant[Any]], Any] = leak
     for first, second in ((data, neighbour), (neighbour, data)):
         with pytest.raises(InterferenceError) as caught:
             assert_noninterference(factory, first, second)

@@ -11,6 +11,7 @@ import pytest
 from faults import Fault, phases_leaking
 
 from privlearn.checking import check_learner
+from privlearn.checking.replay.populations import null_person, replaced
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.learners import DPHDB, DPTOFW, OnePassNewtonMNL, PrivateArms
 from privlearn.learners.phases import Arms, PhaseLearner
@@ -92,11 +93,13 @@ def test_a_learner_is_run_in_all_ways_that_its_kind_has() -> None:
     ]
     for learner, expected, pairs in made:
         report = check_learner(learner, pairs=pairs)
-        assert list(report.ways) == expected
-        assert report.pairs == pairs
-        assert 0 < report.moved <= report.pairs
-        assert "private_counts_" in str(report)
-        assert f"{report.moved} moved something that was paid for" in str(report)
+        long = [f"long, {way}" for way in ways[:2]]
+        assert [found.check for found in report] == [*expected, *long, "operator_only"]
+        assert report.passed
+        assert "private_counts_" in report["operator_only"].detail
+        assert all(report[way].verdict == "not refuted" for way in long)
+        assert "1,000" in str(report[long[0]].coverage)
+        assert any("time" in what for what in report.unseen)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +110,15 @@ def test_a_learner_is_run_in_all_ways_that_its_kind_has() -> None:
     ],
 )
 def test_a_leak_of_somebodys_own_learner_is_found(leaking: Any, message: str) -> None:
-    assert check_learner(InTurn(), pairs=8, budget=PureDP(1)).moved
+    assert check_learner(InTurn(), pairs=8, budget=PureDP(1)).passed
     with pytest.raises(InterferenceError, match=message):
         check_learner(leaking(), pairs=40, budget=PureDP(1))
 
 
 def test_what_cannot_be_concluded_is_no_pass() -> None:
     with pytest.raises(TypeError, match="must be a learner that was not started"):
-        check_learner(PrivateArms)  # type: ignore[arg-type]
+        check_learner(PrivateArms)
+    nobody = [null_person(2, 1) for _ in range(8)]
+    pair = nobody, replaced(nobody, 3, null_person(2, 1))
     with pytest.raises(CheckError, match="little was checked; take more users"):
-        check_learner(PrivateArms(2, first_phase=2), pairs=1, users=4, seed=8)
+        check_learner(PrivateArms(2, first_phase=2), neighbours=pair)

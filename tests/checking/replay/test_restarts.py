@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from privlearn.accountants import streams
-from privlearn.checking import assert_noninterference
+from privlearn.checking.replay.check import assert_noninterference
 from privlearn.checking.replay.populations import generated_pairs, returning_pair
-from privlearn.checking.replay.protocols import played, pulled, serve
+from privlearn.checking.replay.protocols import pulled, serve
 from privlearn.errors import InterferenceError
 from privlearn.learners import DPHDB, DPMNL, OnePassNewtonMNL
 from privlearn.learners.newton import Belief
@@ -39,7 +39,6 @@ def hdb(accountant: Any) -> DPHDB:
 
 CASES: dict[str, tuple[Any, Any, int]] = {
     "newton": (newton(), serve, 6),
-    "newton correlated": (newton(correlated=True), played(3), 6),
     "dpmnl": (dpmnl, serve, 6),
     "hdb": (hdb, pulled(), 2),
 }

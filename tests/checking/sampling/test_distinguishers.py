@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,6 @@ from numpy.random import Generator
 
 from privlearn.checking.sampling.distinguishers import (
     Score,
-    _crossed,
-    _fit_repeats,
-    _many_valued,
-    _of_repeats,
     families,
     last_bits_tell,
     lowest_bit,
@@ -47,7 +42,7 @@ def learned(draw: Draw, n: int = 400, *, bits: bool = False) -> list[tuple[float
     found = []
     for family in families(p, q, bits=bits):
         for score in family(p, q):
-            new = Score(score.fitted, score.of(fresh[0]), score.of(fresh[1]))
+            new = Score(score.text, score.of, score.of(fresh[0]), score.of(fresh[1]))
             found.append((ranks_ahead(score), ranks_ahead(new), score))
     return found
 
@@ -118,7 +113,7 @@ def test_scores_by_a_fit_that_saw_the_outputs_would_not_be() -> None:
     outputs = [rng.normal(size=60) for _ in range(800)]
     like = tabulate(outputs)
     p, q = like.take(slice(0, 400)), like.take(slice(400, None))
-    seen = [Score(s.fitted, s.of(p), s.of(q)) for f in families(p, q) for s in f(p, q)]
+    seen = [Score(s.text, s.of, s.of(p), s.of(q)) for f in families(p, q) for s in f(p, q)]
     assert max(map(ranks_ahead, seen)) > 0.3
 
 
@@ -157,37 +152,3 @@ def test_last_bits_of_floating_point_noise_tell_and_those_of_a_grid_do_not() -> 
 def test_constant_columns_do_not_cost_what_they_do_not_tell() -> None:
     draw: Draw = lambda w, r: [1.0] * 1000 + [2.0 * w + r.normal()]  # noqa: E731
     assert max(fresh for _, fresh, _ in learned(draw, 60)) > 0.7
-
-
-@pytest.mark.parametrize("leak", ["raw at times", "from the data", "none"])
-def test_repeats_are_scored_as_by_fits_on_the_other_parts(leak: str) -> None:
-    """Only columns with a number that comes again are sorted for each part."""
-    rng = np.random.default_rng(3)
-    cells = (np.array([0.125, 7.5]), np.array([0.0]))
-    worlds = []
-    for first in (True, False):
-        numbers = rng.normal(size=(90, 5))
-        numbers[:, 4] = rng.integers(3, size=90)  # names, which are none of this distinguisher's
-        if leak == "raw at times":
-            numbers[rng.random(90) < 0.2, 1] = 0.375 if first else -0.375 * (1 + 2**-50)
-        if leak == "from the data" and first:
-            numbers[::9, 2] = 7.5
-        worlds.append(list(numbers))
-    like = tabulate([*worlds[0], *worlds[1]])
-    p, q = like.take(slice(0, 90)), like.take(slice(90, None))
-    many = _many_valued(p, q)
-    assert many.tolist() == [True] * 4 + [False]
-    (found,) = _of_repeats(p, q, cells, many)
-    (plain,) = _crossed(partial(_fit_repeats, cells=cells, many=many), p, q)
-    for mine, other in ((found.first, plain.first), (found.second, plain.second)):
-        assert np.array_equal(mine, other)
-    assert np.array_equal(found.of(like), plain.of(like))
-    # what was seen is counted one number at a time
-    for row, score in zip(p.numbers, found.of(p), strict=True):
-        seen = [
-            (np.isclose(p.numbers[:, many], x, rtol=2**-41, atol=0).sum() + (x in cells[0]))
-            - (np.isclose(q.numbers[:, many], x, rtol=2**-41, atol=0).sum() + (x in cells[1]))
-            for x in row[many]
-        ]
-        assert score == np.sign(np.sign(seen).sum())
-    assert found.first.any() == (leak != "none")

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privlearn.checking.sampling.encoding import MAX_NUMBERS, Raised, Warned, tabulate
+from privlearn.checking.sampling.encoding import MAX_NUMBERS, Noted, Raised, tabulate
 from privlearn.errors import CheckError
 
 
@@ -85,7 +85,7 @@ DIFFERENT: list[tuple[Any, Any]] = [
     (Slotted(1.0), Slotted(2.0)),
     (int, float),
     (Raised("ValueError", "a"), Raised("KeyError", "a")),
-    (Warned(("UserWarning: x",), 1.0), 1.0),
+    (Noted(1.0, ("UserWarning: x",)), 1.0),
     ("noise 1.5", "noise 1.25"),
     ({"a": [Record(1.0, "x"), None]}, {"a": [Record(1.0, "x"), 0.0]}),
 ]
@@ -114,8 +114,7 @@ def test_what_is_noisy_is_a_number_wherever_it_hides() -> None:
         lambda x: Decimal(repr(x)),
         lambda x: f"the answer is {x!r}!",
         lambda x: Raised("ValueError", f"bad value {x!r}"),
-        lambda x: Warned((f"UserWarning: {x!r}",), 0.0),
-        lambda x: timedelta(seconds=x),
+        lambda x: Noted(0.0, (f"UserWarning: {x!r}",)),
         lambda x: np.array([[x, 0.0]]),
         lambda x: np.array([x], dtype=object),
         lambda x: [1.0] * MAX_NUMBERS + [x],

@@ -7,6 +7,7 @@ case must find the fault, and the same check must pass on its control.
 from faults import (
     arithmetic,
     few_inputs,
+    glm_leaking,
     learners_leaking,
     leases,
     missing_noise,
@@ -59,6 +60,7 @@ FAULTS: tuple[Fault, ...] = (
     *partials.FAULTS,
     *phase_sums.FAULTS,
     *phases_leaking.FAULTS,
+    *glm_leaking.FAULTS,
 )
 """Every broken mechanism and learner, with its control."""
 

@@ -52,24 +52,18 @@ class SamplingCase:
     Args:
         target: what is run; a mechanism brings its own claim, and neighbours are then looked for.
         samples: for both data sets together.
-        sequential: whether to test while sampling.
-        distinguisher: only where no learner could see the leak; the fault says why.
         bits: whether to look at the last bits of numbers; default: where noise is said to be exact.
     """
 
     target: Any
     samples: int = 5_000
-    sequential: bool = False
-    distinguisher: Callable[[Any], float] | None = None
     bits: bool | None = None
 
     def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
         evidence = black_box(
             self.target,
             samples=self.samples,
-            sequential=self.sequential,
             confidence=confidence,
-            distinguisher=self.distinguisher,
             bits=self.bits,
             seed=seed,
         )
@@ -83,12 +77,11 @@ def sampling_case(
     *,
     name: str | None = None,
     samples: int = 5_000,
-    distinguisher: Callable[[Any], float] | None = None,
     bits: bool | None = None,
 ) -> SamplingCase:
     """A function ``f(data, rng)`` or a mechanism, with a pair of neighbours, for `black_box`."""
     target = sampling_target(mechanism, claim, neighbours, name=name)
-    return SamplingCase(target, samples, distinguisher=distinguisher, bits=bits)
+    return SamplingCase(target, samples, bits=bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +92,19 @@ class ReplayCase:
     data: Sequence[User]
     neighbour: Sequence[User]
     protocol: InteractionProtocol | None = None
+    probe: Callable[[Any], Any] | None = None
 
     def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
         """As for every case; nothing is sampled, so ``confidence`` is ignored."""
         for first, second in ((self.data, self.neighbour), (self.neighbour, self.data)):
             try:
                 assert_noninterference(
-                    self.factory, first, second, seed=seed, protocol=self.protocol
+                    self.factory,
+                    first,
+                    second,
+                    seed=seed,
+                    protocol=self.protocol,
+                    probe=self.probe,
                 )
             except InterferenceError as error:
                 return CaseResult(True, str(error))
@@ -162,13 +161,13 @@ class LawCase:
     def check(self, *, confidence: float = 0.95, seed: int = 0) -> CaseResult:
         if self.only is not None:
             result = check_one_law(self.mechanism(), self.only, records=self.records, seed=seed)
-            return CaseResult(result.verdict == "failed", f"{result.name}: {result.detail}")
+            return CaseResult(result.verdict == "violated", f"{result.check}: {result.detail}")
         report = laws_until_failed(
             self.mechanism(), records=self.records, confidence=confidence, seed=seed
         )
-        if report.failed:
-            found = report.failed[0]
-            return CaseResult(True, f"{report.subject}: {found.name}: {found.detail}")
+        if report.violated:
+            found = report.violated[0]
+            return CaseResult(True, f"{report.subject}: {found.check}: {found.detail}")
         report.raise_if_bad()
         return CaseResult(False, report.summary())
 

@@ -8,10 +8,10 @@ from itertools import count
 from typing import Any, final
 
 import numpy as np
+from leased import UnderLease
 
 from faults.cases import CaseResult, Fault, sampling_case
 from privlearn.accountants import CentralAccountant
-from privlearn.checking.leased import UnderLease
 from privlearn.contract.leases import Lease
 from privlearn.errors import InsufficientBudgetError, TokenError
 from privlearn.losses.budgets import PureDP
