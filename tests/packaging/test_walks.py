@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
+import sys
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,9 @@ WALKS = Path(__file__).parents[2] / "benchmarks" / "walks.py"
 MOST = {
     "select": 47,
     "observe": 19,
-    "end of a batch": 240,
-    "certificate": 725,  # a little more after other tests
-    "audit": 3912,
+    "end of a batch": 119,
+    "certificate": 352,
+    "audit": 3835,
     "choose": 6,
     "randomize": 141,
 }
@@ -31,9 +33,12 @@ def walks() -> Any:
     return module
 
 
-def test_a_call_changes_file_no_more_often_than_it_did(walks: Any) -> None:
-    found = walks.newton_walks() | walks.device_walks() | walks.audit_walk()
-    counts = {name: found[name].changes for name in MOST}
+def test_a_call_changes_file_no_more_often_than_it_did() -> None:
+    # in a process of its own: other tests leave caches and hooks behind
+    run = subprocess.run([sys.executable, WALKS], capture_output=True, text=True, check=True)
+    lines = (line.split(" changes of file")[0].rsplit(None, 1) for line in run.stdout.splitlines())
+    counts = {name.strip(): int(changes) for name, changes in lines}
+    assert counts.keys() == MOST.keys()
     assert {name: n for name, n in counts.items() if n > MOST[name]} == {}
     assert all(counts.values())
 
