@@ -211,7 +211,7 @@ class ZCDP(Currency):
         return type(self)(amounts[0])
 
     def price(self, loss: Loss) -> Self:
-        """The loss's zCDP constant; half the mass of a Gaussian that dominates it, if it has none."""
+        """The loss's zCDP constant, else half the mass of a Gaussian that dominates it."""
         return type(self)(sum((_rho(part) * n for part, n in parts_of(loss)), Fraction(0)))
 
     def gaussian_mass(self) -> Fraction:

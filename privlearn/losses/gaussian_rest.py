@@ -49,7 +49,7 @@ price, to 4096·ε², where it is within 4e-5 of the limit."""
 _SLACK = 1e-4  # What a cost has above that at x = 0, to begin with; it grows by half until it holds
 _LARGEST_EXCESS = 16.0  # Above that at x = 0, which for many categories is far below the tail's
 _LARGEST_EPSILON = 700  # As of a `PureLoss`
-_MARGIN = 1 - 1e-9  # Covers the rounding of sums of positive terms, and the quadrature's error
+_MARGIN = -1e-9  # Covers the rounding of sums of positive terms, and the quadrature's error
 _FARTHEST = 16.0  # zη up to which the quadrature's error is bounded
 _EDGES = np.concatenate([[0.0], np.geomspace(0.02, _FARTHEST, 92)])  # In units of zη
 _TOPS = 48  # Intervals of t in [ε/2, ε] for bounded range; the others are mirrored
@@ -102,7 +102,7 @@ def total_price(parts: Sequence[Part]) -> Fraction:
 
 
 def rest_after(rest: Fraction, parts: Sequence[Part], count: int) -> Fraction | None:
-    """What remains of a mass after so many runs of all parts, rounded down; None if they do not fit.
+    """What remains of a mass after so many runs of all parts, rounded down; None if refused.
 
     The work does not grow with the count, but with the tabulated rests that are passed.
     """
@@ -298,15 +298,25 @@ def _cost_at_zero(kernel: _Kernel, rest: float) -> float:
 def _certified(kernel: _Kernel, rest: float, cost: float) -> bool:
     """Whether the condition holds at every x.
 
-    Beyond the last point the left side grows by at most e^{(z−Z)η}, η = reach/√M, and the right
-    one by at least e^{(z−Z)s}, s = 2·log(R(Z)/R(0))/Z, as log R is convex in z²; R(0) <= c/2.
+    log L is convex in z, so below its chords; log R, also as it is rounded down, is convex in z²,
+    so above the chord of the interval before.  Beyond the last point L grows by at most the factor
+    e^{(z−Z)η}, η = reach/√M, and R by at least e^{2Zs(z−Z)}, s the slope of its last chord.
     """
     eta = kernel.reach / math.sqrt(rest)
+    before = 0.0
     for first in range(0, len(_EDGES) - 1, 16):
         z = _EDGES[first : first + 17] / eta
-        right, left = _right_side(rest, cost, z), kernel.largest(rest, z)
-        if not np.all(left[1:] <= _MARGIN * right[:-1]):
+        right = np.log(_right_side(rest, cost, z))
+        left = np.log(kernel.largest(rest, z))
+        slopes = np.diff(right) / np.diff(z * z)
+        rise, growth = np.diff(left) / np.diff(z), np.concatenate([[before], slopes[:-1]])
+        # where the chord of log L is farthest above the line below log R
+        worst = np.clip(rise / (2 * np.maximum(growth, 1e-300)), z[:-1], z[1:])
+        gap = left[:-1] + rise * (worst - z[:-1]) - right[:-1]
+        gap -= growth * (worst**2 - z[:-1] ** 2)
+        before = slopes[-1]
+        if gap.max() > _MARGIN or left[-1] - right[-1] > _MARGIN:
             return False
-        if 2 * math.log(_MARGIN * right[-1] / (cost / 2)) / z[-1] >= eta:
+        if 2 * z[-1] * before >= eta:
             return True
     return False

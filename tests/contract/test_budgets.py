@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from privlearn.errors import CurrencyError
-from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss, RenyiCurve, gaussian_loss
+from privlearn.losses import GaussianLoss, LaplaceLoss, RenyiCurve, ZCDPLoss, gaussian_loss
 from privlearn.losses.budgets import (
     ZCDP,
     ApproxDP,

@@ -16,7 +16,6 @@ from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
 from privlearn.errors import (
     BudgetError,
-    CurrencyError,
     InsufficientBudgetError,
     LossExceedsTokenError,
     ProvenanceError,
