@@ -7,11 +7,11 @@ of them on.  At M = 0 it is the fixed price, which holds whatever the rest is.
 
 With γ(s) = e^{−s/2}·(δ_g(s) − max(0, 1 − e^s)) and N_v the density of N(0, v), the condition is
 
-    ∫ γ(s)·N_M(x + s) ds <= ½ ∫_0^c e^{−w/8}·N_{M+w}(x) dw    for every real x,
+    ∫ γ(s)·N_M(x − s) ds <= ½ ∫_0^c e^{−w/8}·N_{M+w}(x) dw    for every real x,
 
-where nothing cancels: divided by N_M(x), at x = z√M, both sides are even and increase in |z| (of a
-family, the largest left side does), so one comparison certifies all z between two points.  Proofs:
-``docs/proofs.md#gaussian-rests``.
+where nothing cancels.  Divided by N_M(x), at x = z√M, its sides are L(z) and R(z): even, log L
+convex in z and log R in z², so that finitely many points certify all z.  Proofs, of the γ below
+too: ``docs/proofs.md#gaussian-rests``.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _tabled(step: Tabled, rest: Fraction) -> tuple[Fraction, Fraction] | None:
 @lru_cache(maxsize=2**14)
 def _entry(step: Tabled, place: int) -> tuple[Fraction, Fraction] | None:
     """A certified cost, and the rest from which on it holds, M + cost; None without certificate."""
-    kernel = _kernel(step, 16 if place >= 0 else 32)
+    kernel = _kernel(step, 20 if place >= 0 else 32)
     mass = _short(step.epsilon**2 * 2 ** (place / _PER_OCTAVE))
     rest = float(mass)
     least = _cost_at_zero(kernel, rest)
@@ -236,7 +236,7 @@ def _nodes(number: int) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=2**8)
 def _kernel(step: Tabled, number: int) -> _Kernel:
-    """With so many nodes on each side of 0: 16 are enough for ε² <= M, 32 for ε² <= 8M."""
+    """With so many nodes on each side of 0: 20 are enough for ε² <= M, 32 for ε² <= 8M."""
     nodes, weights = _nodes(number)
     eps = step.epsilon
     match step:
