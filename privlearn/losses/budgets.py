@@ -212,7 +212,10 @@ class ZCDP(Currency):
 
     def price(self, loss: Loss) -> Self:
         """The loss's zCDP constant, else half the mass of a Gaussian that dominates it."""
-        return type(self)(sum((_rho(part) * n for part, n in parts_of(loss)), Fraction(0)))
+        rho = loss.zcdp()
+        if rho is None:
+            rho = sum((_rho(part) * count for part, count in parts_of(loss)), Fraction(0))
+        return type(self)(rho)
 
     def gaussian_mass(self) -> Fraction:
         """mu² = 2ρ (Bun & Steinke 2016, Proposition 1.6)."""

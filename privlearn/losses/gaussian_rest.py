@@ -27,6 +27,7 @@ import numpy as np
 
 from privlearn.losses.base import Loss, parts_of
 from privlearn.losses.numerics import up
+from privlearn.losses.pure import RandomizedResponse
 from privlearn.losses.steps import (
     BoundedRangeStep,
     LaplaceStep,
@@ -46,8 +47,7 @@ _PER_OCTAVE = 4
 _FIRST, _LAST = -3 * _PER_OCTAVE, 12 * _PER_OCTAVE
 """Rests M = ε²·2^(i/4) at which costs are certified: from ε²/8, where a cost is near the fixed
 price, to 4096·ε², where it is within 4e-5 of the limit."""
-_SLACK = 1e-4  # What a cost has above that at x = 0, to begin with; it grows by half until it holds
-_LARGEST_EXCESS = 16.0  # Above that at x = 0, which for many categories is far below the tail's
+_SLACK = 1e-4  # What a cost has above that at x = 0, to begin with
 _LARGEST_EPSILON = 700  # As of a `PureLoss`
 _MARGIN = -1e-9  # Covers the rounding of sums of positive terms, and the quadrature's error
 _FARTHEST = 16.0  # zη up to which the quadrature's error is bounded
@@ -167,11 +167,11 @@ def _fixed(step: Tabled) -> Fraction:
 
 def _tabled(step: Tabled, rest: Fraction) -> tuple[Fraction, Fraction] | None:
     """The certified cost at a rest and the rest from which on it holds; None below all of them."""
-    found = _entry(step, _LAST)
-    if found is not None and found[1] <= rest:
-        return found
-    ratio = float(min(rest, Fraction(step.epsilon) ** 2 * 2**20)) / step.epsilon**2
-    place = math.floor(_PER_OCTAVE * math.log2(ratio)) if ratio else _FIRST
+    ratio = rest / Fraction(step.epsilon) ** 2
+    if ratio >= 2**20:
+        place = _LAST
+    else:
+        place = math.floor(_PER_OCTAVE * math.log2(ratio)) if ratio >= 2**-10 else _FIRST - 1
     for lower in range(min(place, _LAST), _FIRST - 1, -1):
         found = _entry(step, lower)
         if found is not None and found[1] <= rest:
@@ -185,18 +185,18 @@ def _entry(step: Tabled, place: int) -> tuple[Fraction, Fraction] | None:
     kernel = _kernel(step, 20 if place >= 0 else 32)
     mass = _short(step.epsilon**2 * 2 ** (place / _PER_OCTAVE))
     rest = float(mass)
-    least = _cost_at_zero(kernel, rest)
+    least = max(_cost_at_zero(kernel, rest), kernel.least)
 
     def holds(excess: float) -> bool:
         return _certified(kernel, rest, float(_short(least * (1 + excess))))
 
     excess = _SLACK
     while not holds(excess):
-        excess *= 2
-        if excess > _LARGEST_EXCESS:
+        excess *= 4
+        if least * (1 + excess) > _fixed(step):
             return None
-    failed = excess / 2 if excess > _SLACK else excess
-    while excess - failed > _SLACK * (1 + excess) * 4:
+    failed = excess / 4 if excess > _SLACK else excess
+    while excess - failed > 10 * _SLACK * (1 + excess):
         middle = (failed + excess) / 2
         failed, excess = (failed, middle) if holds(middle) else (middle, excess)
     cost = _short(least * (1 + excess))
@@ -213,12 +213,14 @@ class _Kernel:
         reach: the largest |s|.
         between: what may be added to the largest integral for members between rows, where the
             factor of γ is at most 1.
+        least: a cost from which the search may start.
     """
 
     points: Array
     weights: Array
     reach: float
-    between: float
+    between: float = 0.0
+    least: float = 0.0
 
     def largest(self, rest: float, z: Array) -> Array:
         """The largest of the left sides at each z >= 0, rounded up."""
@@ -238,7 +240,7 @@ def _nodes(number: int) -> tuple[Array, Array]:
 def _kernel(step: Tabled, number: int) -> _Kernel:
     """With so many nodes on each side of 0: 20 are enough for ε² <= M, 32 for ε² <= 8M."""
     nodes, weights = _nodes(number)
-    eps = step.epsilon
+    eps, least = step.epsilon, 0.0
     match step:
         case BoundedRangeStep():
             # the two-point law on {t, t − ε}: twice a product of sinh, a tent over [−t, ε − t]
@@ -257,13 +259,16 @@ def _kernel(step: Tabled, number: int) -> _Kernel:
             )
         case LaplaceStep():
             half = math.exp(-eps / 2) * np.expm1(eps * (1 - nodes) / 2)
-        case PureStep() | RandomizedResponseStep():
-            others = 2 if isinstance(step, PureStep) else step.k
-            share = 2 * math.exp(eps / 2) / (math.exp(eps) + others - 1)
+        case PureStep():
+            half = np.sinh(eps * (1 - nodes) / 2) / math.cosh(eps / 2)
+        case RandomizedResponseStep(_, k):
+            share = 2 * math.exp(eps / 2) / (math.exp(eps) + k - 1)
             half = share * np.sinh(eps * (1 - nodes) / 2)
+            if k > 2:  # its worst order is beyond x = 0
+                least = 2 * float(RandomizedResponse(Fraction(eps), k).zcdp())
     half = half * weights * eps
     points = np.concatenate([eps * nodes, -eps * nodes])[None, :]
-    return _Kernel(points, np.concatenate([half, half])[None, :], eps, 0.0)
+    return _Kernel(points, np.concatenate([half, half])[None, :], eps, least=least)
 
 
 def _right_side(rest: float, cost: float, z: Array) -> Array:

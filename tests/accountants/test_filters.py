@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -172,10 +173,10 @@ def test_counts_and_refusals_of_a_filter() -> None:
         Filter(GaussianDP(1)).spend(ZCDPLoss("0.1"))
     for cap in (ZCDP(0), None):
         with pytest.raises(BudgetError, match="must be a currency above zero"):
-            Filter(cap)  # type: ignore[call-overload]
+            Filter(cap)  # type: ignore[type-var]
     for refused, share in ((ZCDP(1), 1), (ApproxDP(1, "1e-6"), "1e-6"), (ApproxDP(1, "0.1"), -1)):
         with pytest.raises(BudgetError, match=r"failure = .*must lie in"):
-            Filter(refused, failure=share)  # type: ignore[arg-type]
+            Filter(refused, failure=share)
     assert all("20" in Filter(cap).theorem for cap in CAPS)
 
 
@@ -260,7 +261,7 @@ def test_a_natural_filter_on_whole_loss_distributions_breaks_its_promise() -> No
             return divergence(Fraction(0), epsilon)
         return sum(p * stick(losses[1:], epsilon - s) for p, s in reports(losses[0]))
 
-    def chosen(epsilon: float, allowed: list[Loss]) -> float:
+    def chosen(epsilon: float, allowed: Sequence[Loss]) -> float:
         return sum(
             p * max(stick([loss] if loss else [], epsilon - s) for loss in (None, *allowed))
             for p, s in reports(first)
@@ -285,7 +286,7 @@ def test_what_may_fail_is_paid_from_the_share_of_delta_set_aside() -> None:
     assert 1 - 1e-9 < meter.epsilon(1e-6).value <= 1
     for cap in (ApproxDP(1, "1e-6"), GaussianDP(1)):
         with pytest.raises(InsufficientBudgetError, match="failure"):
-            Filter(cap).spend(box)  # type: ignore[call-overload]
+            Filter(cap).spend(box)
 
 
 def test_accounts_and_odometers_hold_pure_and_subsampled_losses(tmp_path: Path) -> None:

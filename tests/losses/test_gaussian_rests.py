@@ -39,7 +39,8 @@ def gaussian(mass: Fraction | float, eps: mpmath.mpf) -> mpmath.mpf:
 def laws(loss: Loss, draw: random.Random) -> Law:
     """The worst pair of a loss; a random member for bounded range."""
     e = mpmath.e
-    eps = mpmath.mpf(loss.epsilon.numerator) / loss.epsilon.denominator  # type: ignore[attr-defined]
+    worst = loss.pure() or Fraction(0)
+    eps = mpmath.mpf(worst.numerator) / worst.denominator
     match loss:
         case RandomizedResponse():
             z = e**eps + loss.categories - 1
@@ -66,7 +67,7 @@ def composed(loss: Loss, law: Law, rest: Fraction, eps: mpmath.mpf) -> mpmath.mp
 
 
 LOSSES: list[Loss] = [
-    make(eps)  # type: ignore[operator]
+    make(eps)
     for make in (PureLoss, LaplaceLoss, BoundedRangeLoss, lambda e: RandomizedResponse(e, 12))
     for eps in ("0.003", "0.4", "3.5", "9")
 ]
