@@ -174,7 +174,9 @@ def _tabled(step: Tabled, rest: Fraction) -> tuple[Fraction, Fraction] | None:
         place = math.floor(_PER_OCTAVE * math.log2(ratio)) if ratio >= 2**-10 else _FIRST - 1
     for lower in range(min(place, _LAST), _FIRST - 1, -1):
         found = _entry(step, lower)
-        if found is not None and found[1] <= rest:
+        if found is None:  # nor is one certified below, where costs are higher
+            return None
+        if found[1] <= rest:
             return found
     return None
 
