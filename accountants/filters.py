@@ -16,17 +16,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Generic, final
+from typing import Generic, cast, final, overload
 
 from privlearn.accountants.guarantee import Composite, as_loss, delta_of, epsilon_of
 from privlearn.accountants.state import AccountState
 from privlearn.errors import AdjacencyError, BudgetError, InsufficientBudgetError
 from privlearn.losses import FailingLoss, Loss
-from privlearn.losses.budgets import ZCDP, B, Currency, GaussianDP, PureDP, Renyi
-from privlearn.losses.conversion import Bounded
+from privlearn.losses.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, PureDP, Renyi
+from privlearn.losses.conversion import Bounded, gaussian_mu_squared
+from privlearn.losses.gaussian_rest import Part, gaussian_parts, rest_after
 from privlearn.storage.exclusive import Exclusive
 from privlearn.values.adjacency import Adjacency
-from privlearn.values.exact import Exact, exact, exact_text, float_up
+from privlearn.values.exact import Exact, exact, exact_text, float_down, float_up
 from privlearn.values.validate import count as valid_count
 
 THEOREMS: dict[type[Currency], str] = {
@@ -36,6 +37,11 @@ THEOREMS: dict[type[Currency], str] = {
     Renyi: "sums at each order fixed in advance (Feldman & Zrnic 2021; Lécuyer 2021)",
 }
 """What makes a cap in each currency a filter; proofs in ``docs/proofs.md#filters``."""
+
+RESTS = (
+    "what remains is Gaussian DP after every output (Dong, Roth & Su 2022, Theorem 3.2; "
+    "docs/proofs.md#gaussian-rests)"
+)
 
 FAILURES = (
     "failures add up under a cap of their own (Whitehouse, Ramdas, Rogers & Wu 2023, for "
@@ -49,6 +55,22 @@ CONCURRENT = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Price:
+    """What a loss costs a filter: at most ``amounts``, under a Gaussian cap by its ``parts``."""
+
+    amounts: tuple[Fraction, ...]
+    failure: Fraction
+    parts: tuple[Part, ...] | None
+
+
+def _gaussian_cap(promise: ApproxDP, failure: Fraction) -> GaussianDP:
+    """The largest mass that keeps a promise, of whose δ some is set aside for failures."""
+    rest = (promise.delta - failure) / (1 - failure)
+    mass = gaussian_mu_squared(float_down(promise.epsilon), float_down(rest))
+    return GaussianDP.from_mu_squared(mass)
+
+
 @final
 class Filter(Generic[B]):
     """A privacy filter for one user: adaptively chosen losses, as long as they fit under the cap.
@@ -56,33 +78,65 @@ class Filter(Generic[B]):
     Args:
         cap: in the currency that is counted.  A Rényi cap of several orders is kept at every one
             of them, so each is a filter by itself and the best may be chosen at the end; a filter
-            that stopped only when *all* orders are exceeded would need another proof.
-        failure: the probability of failing set aside for losses such as `ApproxLoss`.  With a cap
-            in ZCDP this is the (ε, δ) filter of Whitehouse et al. 2023, with ρ = ε·tanh(ε/2) in
-            the place of ε²/2 and the exact conversion in the place of theirs.
+            that stopped only when *all* orders are exceeded would need another proof.  An
+            `ApproxDP` is counted as the largest `GaussianDP` that keeps it.
+        failure: the probability of failing set aside for losses such as `ApproxLoss`: part of the
+            δ of an `ApproxDP`, else beside the cap.  With a cap in ZCDP this is the (ε, δ) filter
+            of Whitehouse et al. 2023, with ρ = ε·tanh(ε/2) in the place of ε²/2 and the exact
+            conversion in the place of theirs.
+
+    Under a cap in GaussianDP a pure loss costs what it takes from the rest, between ε² and π/2·ε²
+    for small ε: nearly ε² while ε² is small against the rest, most at the end.  So spend large
+    losses first, and Gaussians, whose mass is always μ², last; the parts of one composed loss are
+    counted in that order.  A subsampled Gaussian costs what the plain one does.
 
     A loss counts as it is: for a person with several rows in a release, spend `Loss.for_visits`.
     It holds no tokens and writes no ledger: it is the arithmetic of an accountant, for simulations
     and for mechanisms of one's own.  Threads may share it.
     """
 
+    cap: B
+
+    @overload
+    def __init__(
+        self: Filter[GaussianDP],
+        cap: ApproxDP,
+        *,
+        failure: Exact = 0,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> None: ...
+
+    @overload
     def __init__(
         self, cap: B, *, failure: Exact = 0, adjacency: Adjacency = Adjacency.REPLACE_ONE
+    ) -> None: ...
+
+    def __init__(
+        self,
+        cap: Currency | ApproxDP,
+        *,
+        failure: Exact = 0,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
     ) -> None:
-        if not isinstance(cap, Currency) or cap.is_zero:
-            raise BudgetError(f"cap = {cap!r}: must be a currency above zero")
-        self.cap, self.adjacency = cap, adjacency
         self.failure = exact("failure", failure)
-        if not 0 <= self.failure < 1:
-            raise BudgetError(f"failure = {failure!r}: must lie in [0, 1)")
+        most = cap.delta if isinstance(cap, ApproxDP) else Fraction(1)
+        if not 0 <= self.failure < most:
+            raise BudgetError(f"failure = {failure!r}: must lie in [0, {exact_text(most)})")
+        if isinstance(cap, ApproxDP):
+            cap = _gaussian_cap(cap, self.failure)
+        if not isinstance(cap, Currency) or cap.is_zero:
+            raise BudgetError(f"cap = {cap!r}: must be a currency above zero, or an ApproxDP")
+        self.cap, self.adjacency = cast(B, cap), adjacency
         self._sum = cap.zero().amounts, Fraction(0)
         self._lock = Exclusive("a filter")
-        self._prices: dict[Loss, tuple[tuple[Fraction, ...], Fraction]] = {}
+        self._prices: dict[Loss, _Price] = {}
 
     @property
     def theorem(self) -> str:
         """What makes the cap a guarantee."""
         basis = THEOREMS.get(type(self.cap), "no theorem is known for this currency")
+        if isinstance(self.cap, GaussianDP):
+            basis = RESTS
         return f"{basis}; {FAILURES}" if self.failure else basis
 
     @property
@@ -119,35 +173,45 @@ class Filter(Generic[B]):
         with self._lock:
             after = self._after(loss, count)
             if after is None:
-                price, failure = self._price(loss)
+                price = self._price(loss)
+                failure = price.failure
                 failing = f" and failure {exact_text(failure * count)}" if failure else ""
                 raise InsufficientBudgetError(
                     spent=f"{self.spent}" + (f" and failure {self.failed}" if failure else ""),
-                    requested=f"{self.cap._with(price) * count}{failing}",
+                    requested=f"{self.cap._with(price.amounts) * count}{failing}",
                     remaining=self.remaining,
                     users=range(1),
                 )
             self._sum = after
 
     def _after(self, loss: Loss, count: int) -> tuple[tuple[Fraction, ...], Fraction] | None:
-        price, failure = self._price(loss)
-        if count != 1 or count is True:
-            number = valid_count(count=count)
-            price, failure = tuple(p * number for p in price), failure * number
+        price = self._price(loss)
+        number = 1 if count == 1 and count is not True else valid_count(count=count)
         spent, failed = self._sum
-        amounts = tuple([a + p for a, p in zip(spent, price, strict=True)])
-        failed = failed + failure if failure else failed
-        within = all([a <= c for a, c in zip(amounts, self.cap.amounts, strict=True)])
-        return (amounts, failed) if within and failed <= self.failure else None
+        if price.failure:
+            failed = failed + price.failure * number
+            if failed > self.failure:
+                return None
+        caps = self.cap.amounts
+        if price.parts is not None:
+            rest = rest_after(caps[0] - spent[0], price.parts, number)
+            return None if rest is None else ((caps[0] - rest,), failed)
+        amounts = tuple([a + p * number for a, p in zip(spent, price.amounts, strict=True)])
+        within = all([a <= c for a, c in zip(amounts, caps, strict=True)])
+        return (amounts, failed) if within else None
 
-    def _price(self, loss: Loss) -> tuple[tuple[Fraction, ...], Fraction]:
+    def _price(self, loss: Loss) -> _Price:
         found = self._prices.get(loss)
         if found is None:
             if loss.adjacency is not self.adjacency:
                 raise AdjacencyError(
                     f"a loss for {loss.adjacency.value} in a filter for {self.adjacency.value}"
                 )
-            found = self.cap.price(loss.unless_failed()).amounts, loss.failure()
+            apart = loss.unless_failed()
+            amounts = self.cap.price(apart).amounts
+            by_rest = isinstance(self.cap, GaussianDP)
+            parts = gaussian_parts(apart) if by_rest else None
+            found = _Price(amounts, loss.failure(), parts)
             if len(self._prices) >= 4096:
                 self._prices.clear()
             self._prices[loss] = found

@@ -19,7 +19,7 @@ from privlearn.accountants.accountant import _Accountant
 from privlearn.accountants.recorded_values import recorded_value, recorded_values
 from privlearn.accountants.streams import SEGMENT
 from privlearn.contract.issuing import ReleasedValue, ReleaseObserver
-from privlearn.errors import CurrencyError, LedgerError
+from privlearn.errors import LedgerError
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import AttestEntry, SumsEntry
 from privlearn.ledger.values import digest_of
@@ -55,10 +55,9 @@ class LocalConfiguration(Protocol):
 
 def _exact_cap(loss: Loss, messages: int) -> Currency:
     """The cap that holds so many losses and nothing more: in Gaussian mass, or else in pure ε."""
-    try:
+    if loss.gaussian() is not None:
         return GaussianDP(0).price(loss) * messages
-    except CurrencyError:
-        return PureDP(0).price(loss) * messages
+    return PureDP(0).price(loss) * messages
 
 
 @final

@@ -30,7 +30,7 @@ from privlearn.losses import (
     leaves_of,
     loss_from_dict,
 )
-from privlearn.losses.budgets import Budget, Currency, Renyi, budget_from_dict
+from privlearn.losses.budgets import Budget, Currency, GaussianDP, Renyi, budget_from_dict
 from privlearn.noise import Noise, noise_from_dict
 from privlearn.rows.domains import Domain, domain_from_dict
 from privlearn.values.exact import exact
@@ -134,7 +134,14 @@ class LossPrice:
 
 
 _NEVER = Fraction(0)
-_GROWING = GaussianLoss, GeneralizedGaussian, ZCDPLoss, PureLoss, LaplaceLoss, BoundedRangeLoss
+_GROWING: tuple[type[Loss], ...] = (
+    GaussianLoss,
+    GeneralizedGaussian,
+    ZCDPLoss,
+    PureLoss,
+    LaplaceLoss,
+    BoundedRangeLoss,
+)
 """Kinds whose loss for m visits is at least m/r times that for r; docs/proofs.md has the proofs."""
 _PRICED: dict[tuple[type[Currency], tuple[Fraction, ...], type[Loss], Loss], LossPrice] = {}
 """By currency, with its orders, and loss: the prices that all accounts share."""
@@ -211,8 +218,11 @@ class Prices:
             return False
         if self._apart:
             return True
-        # at a Rényi order that is not proved of a bounded range
-        kinds = _GROWING if not self.orders else _GROWING[:-1]
+        kinds = _GROWING
+        if self.orders:  # at a Rényi order that is not proved of a bounded range
+            kinds = _GROWING[:-1]
+        elif isinstance(self._cap, GaussianDP):  # nor of fixed prices of pure losses
+            kinds = (GaussianLoss,)
         grows = all(isinstance(part, kinds) for part, _ in leaves_of(loss))
         return grows and not has_visits(loss)
 

@@ -18,8 +18,7 @@ budget (parallel composition), and θ is released at every time, changing at the
 
 ``auto`` decides between sums and choices by computed noise: a Gaussian sum has noise
 ∝ √(d/(2 ln d)) per coordinate when gradients of typical length are not clipped, report-noisy-max
-log V for V vertices (2d for the ball).  A `GaussianDP` cap has no price for choices and takes sums;
-`PureDP` has none for Gaussian sums.
+log V for V vertices (2d for the ball).  `PureDP` has no price for Gaussian sums.
 
 Under a rule of participation the batches are the epochs; with ``pooled`` a person's gradients of an
 epoch become their mean.  ``published`` is refused: every pick reads all users so far, and with them

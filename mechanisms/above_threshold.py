@@ -108,7 +108,7 @@ class AboveThreshold:
         """The least noise that ``budget`` allows.
 
         Raises:
-            CurrencyError: an ε has no price in this currency, as in GaussianDP.
+            CurrencyError: an ε has no price in this currency.
             BudgetError: a budget of zero.
         """
         check_currency(budget)

@@ -15,7 +15,9 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, final
 
 from privlearn.errors import CurrencyError
+from privlearn.losses.base import parts_of
 from privlearn.losses.conversion import gaussian_mu_squared
+from privlearn.losses.gaussian_rest import gaussian_parts, total_price
 from privlearn.values.exact import Exact, exact, exact_text, float_down, round_up
 from privlearn.values.json_forms import LIST, TEXT, Form, check_curve, check_form, named
 from privlearn.values.validate import count
@@ -209,12 +211,10 @@ class ZCDP(Currency):
         return type(self)(amounts[0])
 
     def price(self, loss: Loss) -> Self:
-        """The loss's zCDP constant."""
+        """The loss's zCDP constant, else half the mass of a Gaussian that dominates it."""
         rho = loss.zcdp()
         if rho is None:
-            raise CurrencyError(
-                f"a {loss.kind} loss has no zCDP constant: use a Renyi accountant for it"
-            )
+            rho = sum((_rho(part) * count for part, count in parts_of(loss)), Fraction(0))
         return type(self)(rho)
 
     def gaussian_mass(self) -> Fraction:
@@ -226,6 +226,18 @@ class ZCDP(Currency):
 
     def __repr__(self) -> str:
         return f"ZCDP({exact_text(self.rho)!r})"
+
+
+def _rho(loss: Loss) -> Fraction:
+    rho = loss.zcdp()
+    if rho is not None:
+        return rho
+    parts = gaussian_parts(loss)
+    if parts is None:
+        raise CurrencyError(
+            f"a {loss.kind} loss has no zCDP constant: use a Renyi accountant for it"
+        )
+    return total_price(parts) / 2
 
 
 @final
@@ -259,12 +271,19 @@ class GaussianDP(Currency):
         return type(self).from_mu_squared(amounts[0])
 
     def price(self, loss: Loss) -> Self:
-        """The loss's Gaussian mass."""
+        """The mass of a Gaussian that dominates the loss, whatever else is spent.
+
+        A `Filter` charges less than this for pure losses, by what remains: `gaussian_parts`.
+        """
         mass = loss.gaussian()
         if mass is None:
-            raise CurrencyError(
-                f"a {loss.kind} loss is not dominated by a Gaussian: use a ZCDP accountant for it"
-            )
+            parts = gaussian_parts(loss)
+            if parts is None:
+                raise CurrencyError(
+                    f"a {loss.kind} loss is not dominated by a Gaussian: use a ZCDP accountant "
+                    "for it"
+                )
+            mass = total_price(parts)
         return self._with((mass,))
 
     def gaussian_mass(self) -> Fraction:

@@ -54,7 +54,8 @@ class SubsampledGaussian(Loss):
     - orders above 4096: A <= 1 − q + q·e^{α(α−1)/(2z²)}, by the same convexity.
 
     **No zCDP constant is stated.**  D_α/α tends to 1/(2z²) as α → ∞: the smallest constant is that
-    of the Gaussian *without* subsampling, whatever q is.  Count it in Rényi orders.
+    of the Gaussian *without* subsampling, whatever q is, and so is its price in ZCDP and
+    GaussianDP.  Count it in Rényi orders.
     """
 
     kind = "subsampled-gaussian"

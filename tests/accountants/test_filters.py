@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -39,9 +40,13 @@ from privlearn.losses import (
     LaplaceLoss,
     Loss,
     PureLoss,
+    RandomizedResponse,
+    SubsampledGaussian,
+    ZCDPLoss,
     gaussian_loss,
 )
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
+from privlearn.losses.conversion import zcdp_rho
 from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, NoiseSource
 from privlearn.reporting.certificates import weaknesses
@@ -165,13 +170,138 @@ def test_counts_and_refusals_of_a_filter() -> None:
     with pytest.raises(AdjacencyError):
         meter.fits(GaussianLoss("0.1", adjacency=Adjacency.ZERO_OUT))
     with pytest.raises(CurrencyError):
-        Filter(GaussianDP(1)).spend(LaplaceLoss("0.1"))
-    for cap in (ZCDP(0), ApproxDP(1, "1e-6")):
+        Filter(GaussianDP(1)).spend(ZCDPLoss("0.1"))
+    for cap in (ZCDP(0), None):
         with pytest.raises(BudgetError, match="must be a currency above zero"):
             Filter(cap)  # type: ignore[type-var]
-    with pytest.raises(BudgetError, match="failure"):
-        Filter(ZCDP(1), failure=1)
+    for refused, share in ((ZCDP(1), 1), (ApproxDP(1, "1e-6"), "1e-6"), (ApproxDP(1, "0.1"), -1)):
+        with pytest.raises(BudgetError, match=r"failure = .*must lie in"):
+            Filter(refused, failure=share)
     assert all("20" in Filter(cap).theorem for cap in CAPS)
+
+
+# Rests in Gaussian mass -----------------------------------------------------------------------
+
+
+def divergence(mass: Fraction, epsilon: float) -> float:
+    """The hockey-stick of N(μ, 1) against N(0, 1) at any real ε."""
+    if not mass:
+        return max(0.0, 1 - math.exp(epsilon))
+    mu = math.sqrt(2 * mass)
+    first, second = (math.erfc(epsilon / mu + s * mu / 4) / 2 for s in (-1, 1))
+    return first - math.exp(epsilon) * second
+
+
+def reports(loss: Loss) -> list[tuple[float, float]]:
+    """Probabilities under P, and losses, of a randomized response."""
+    assert isinstance(loss, RandomizedResponse)
+    top, z = float(loss.epsilon), math.exp(loss.epsilon) + loss.categories - 1
+    return [(math.exp(top) / z, top), (1 / z, -top), ((loss.categories - 2) / z, 0.0)]
+
+
+@pytest.mark.parametrize(("epsilon", "delta", "reached"), [(1, "1e-6", 21), (1, "1e-3", 59)])
+def test_fully_adaptive_pure_releases_under_an_approximate_cap(
+    epsilon: int, delta: str, reached: int
+) -> None:
+    meter = Filter(ApproxDP(epsilon, delta))
+    loss = PureLoss("0.05")
+    assert meter.fits(loss, reached)
+    assert not meter.fits(loss, reached + 1)
+    for _ in range(reached):
+        meter.spend(loss)
+    with pytest.raises(InsufficientBudgetError):
+        meter.spend(loss)
+    assert meter.epsilon(float(delta)).value <= epsilon
+    additive = Filter(ZCDP(zcdp_rho(1.0, float(delta))))
+    assert not additive.fits(loss, reached)
+
+
+def test_the_best_adaptive_adversary_stays_below_the_cap_exactly() -> None:
+    """Every choice after every output, by enumeration; what is left at an end goes to a Gaussian.
+
+    The planted defect charges a pure loss ε² whatever the rest is: true only in the limit.
+    """
+    menu = [RandomizedResponse(e, k) for e, k in (("0.2", 2), ("0.9", 2), ("0.6", 12))]
+
+    def best(meter: Filter[Any], depth: int, epsilon: float, broken: bool) -> float:
+        rest = meter.remaining.mu_squared
+        values = [divergence(rest, epsilon)]
+        for loss in menu if depth else []:
+            after = meter._after(loss, 1)
+            if broken:
+                paid = meter.spent.mu_squared + loss.epsilon**2
+                after = ((paid,), Fraction(0)) if paid <= meter.cap.mu_squared else None
+            if after is not None:
+                inner = Filter(meter.cap)
+                inner._sum = after
+                values.append(
+                    sum(p * best(inner, depth - 1, epsilon - s, broken) for p, s in reports(loss))
+                )
+        return max(values)
+
+    for cap in (GaussianDP.from_mu_squared("0.9"), GaussianDP.from_mu_squared("2.1")):
+        for epsilon in (-0.7, 0.0, 0.5, 2.5):
+            held = best(Filter(cap), 3, epsilon, False)
+            assert held <= divergence(cap.mu_squared, epsilon) * (1 + 1e-12)
+        assert best(Filter(cap), 3, 0.0, True) > divergence(cap.mu_squared, 0.0) * 1.001
+
+
+def test_a_natural_filter_on_whole_loss_distributions_breaks_its_promise() -> None:
+    """The planted defect: composing the laws of what was spent, (ε, δ) of which is at most the cap.
+
+    Each path stays within (1, δ) as if it had been planned, yet to choose the path by the first
+    output is not (1, δ)-DP (arXiv 2602.06756).  The filter on rests holds for the same adversary.
+    """
+    first, bold, broad = (
+        RandomizedResponse(e, k) for e, k in (("0.5", 2), ("0.512", 2), (2, 1000))
+    )
+
+    def stick(losses: list[Loss], epsilon: float) -> float:
+        if not losses:
+            return divergence(Fraction(0), epsilon)
+        return sum(p * stick(losses[1:], epsilon - s) for p, s in reports(losses[0]))
+
+    def chosen(epsilon: float, allowed: Sequence[Loss]) -> float:
+        return sum(
+            p * max(stick([loss] if loss else [], epsilon - s) for loss in (None, *allowed))
+            for p, s in reports(first)
+        )
+
+    delta = max(stick([first, bold], 1.0), stick([first, broad], 1.0))
+    assert chosen(1.0, [bold, broad]) > 1.2 * delta
+    meter = Filter(ApproxDP(1, delta))
+    if meter.fits(first):
+        meter.spend(first)
+    allowed = [loss for loss in (bold, broad) if meter.fits(loss)]
+    assert chosen(1.0, allowed) <= delta
+
+
+def test_what_may_fail_is_paid_from_the_share_of_delta_set_aside() -> None:
+    meter = Filter(ApproxDP(1, "1e-6"), failure="3e-7")
+    box = ApproxLoss("0.05", "1e-7")
+    meter.spend(box, 3)
+    assert meter.failed == Fraction(3, 10**7)
+    assert not meter.fits(box)
+    assert meter.fits(PureLoss("0.05"))
+    assert 1 - 1e-9 < meter.epsilon(1e-6).value <= 1
+    for cap in (ApproxDP(1, "1e-6"), GaussianDP(1)):
+        with pytest.raises(InsufficientBudgetError, match="failure"):
+            Filter(cap).spend(box)
+
+
+def test_accounts_and_odometers_hold_pure_and_subsampled_losses(tmp_path: Path) -> None:
+    book = central(GaussianDP(1), ledger=Ledger.create(tmp_path / "ledger.db"))
+    for loss in (LaplaceLoss("0.1"), BoundedRangeLoss("0.2"), PureLoss("0.1")):
+        run(book, loss)
+    # at fixed prices, whatever else is spent: near π/2·(ε² + ε²/4 + ε²)
+    assert float(book.spent().mu_squared) == pytest.approx(math.pi / 2 * 0.03, rel=0.03)
+    book.close()
+    assert audit(tmp_path / "ledger.db").problems == []
+    meter = Odometer("1e-6", adjacency=Adjacency.ADD_REMOVE)
+    plain = Odometer("1e-6", adjacency=Adjacency.ADD_REMOVE)
+    meter.spend(SubsampledGaussian(10, "0.01"), 4)
+    plain.spend(GaussianLoss("0.01", adjacency=Adjacency.ADD_REMOVE), 4)
+    assert meter.bound.epsilon == pytest.approx(plain.bound.epsilon, rel=1e-6)
 
 
 # Failures: the (ε, δ) filter ------------------------------------------------------------------

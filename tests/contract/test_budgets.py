@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from privlearn.errors import CurrencyError
-from privlearn.losses import BoundedRangeLoss, GaussianLoss, LaplaceLoss, RenyiCurve, gaussian_loss
+from privlearn.losses import GaussianLoss, LaplaceLoss, RenyiCurve, ZCDPLoss, gaussian_loss
 from privlearn.losses.budgets import (
     ZCDP,
     ApproxDP,
@@ -178,7 +178,7 @@ def test_prices_follow_the_currency() -> None:
     with pytest.raises(CurrencyError, match="not pure-DP"):
         PureDP(1).price(gauss)
     with pytest.raises(CurrencyError, match="not dominated by a Gaussian"):
-        GaussianDP(1).price(BoundedRangeLoss(1))
+        GaussianDP(1).price(ZCDPLoss(1))
     with pytest.raises(CurrencyError, match="no zCDP constant"):
         ZCDP(1).price(RenyiCurve({2: 1}))
     with pytest.raises(CurrencyError, match="infinite at order 8"):

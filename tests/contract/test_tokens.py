@@ -32,7 +32,7 @@ from privlearn.errors import (
 )
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import RetireEntry, SpendEntry
-from privlearn.losses import LaplaceLoss
+from privlearn.losses import ZCDPLoss
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, LaplaceNoise, NoiseSource
@@ -345,9 +345,9 @@ def test_a_loss_without_a_price_in_the_tokens_currency_is_refused() -> None:
     accountant = CentralAccountant(GaussianDP(1), users=USERS, noise=NoiseSource.simulation(0))
     token = accountant.issue(GaussianDP(1), users=USERS, label="probe")
     with pytest.raises(CurrencyError, match="not dominated by a Gaussian"):
-        token.spend(Spend("laplace", BALL, LaplaceNoise(100.0)))
+        token.spend(Spend("box", BALL, GaussianNoise(1.0), own_loss=ZCDPLoss("0.1")))
     with pytest.raises(CurrencyError, match="not dominated by a Gaussian"):
-        accountant.issue(LaplaceLoss(1), users=USERS, label="probe")
+        accountant.issue(ZCDPLoss(1), users=USERS, label="probe")
     assert spends(accountant) == 0
 
 

@@ -123,23 +123,13 @@ def test_rows_that_wait_for_the_end_of_an_epoch_are_the_learners_own() -> None:
         (500, ZCDP(1), "thresholds"),
         (2000, ZCDP(1), "choices"),
         (2000, Renyi({4: 1}), "choices"),
-        (2000, GaussianDP(1), "thresholds"),
+        (2000, GaussianDP(1), "choices"),
         (2, PureDP(1), "choices"),
     ],
 )
 def test_the_way_is_chosen_by_computed_noise(dim: int, budget: Any, expected: str) -> None:
     learner: Any = DPPOFW(LpBall(dim, 1, 2.0)).start(central(budget=budget))
     assert learner.method_ == expected
-
-
-@pytest.mark.parametrize("inside", [Simplex(DIM), CORNERS])
-def test_choices_have_no_price_under_gaussian_dp(inside: Any) -> None:
-    with pytest.raises(CurrencyError):
-        DPPOFW(inside, method="vertices").start(central(budget=GaussianDP(1)))
-    learner: Any = DPPOFW(inside).start(central(budget=GaussianDP(1)))
-    assert learner.method_ == "projections"
-    with pytest.raises(CurrencyError):
-        DPPOFW(BALL, method="choices").start(central(budget=GaussianDP(1)))
 
 
 def test_thresholds_have_no_price_under_pure_dp() -> None:

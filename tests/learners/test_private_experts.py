@@ -11,10 +11,10 @@ from arm_users import joint, resumed
 from resuming import die
 
 from privlearn.accountants import CentralAccountant, JointAccountant, audit
-from privlearn.errors import CurrencyError, LedgerError, ProvenanceError, RowLocalityError
+from privlearn.errors import LedgerError, ProvenanceError, RowLocalityError
 from privlearn.learners import PrivateExperts
 from privlearn.learners.expert_blocks import block_ends, fading
-from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
+from privlearn.losses.budgets import ZCDP, ApproxDP, PureDP
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 from privlearn.rows.domains import Array
@@ -312,8 +312,6 @@ def test_public_mistakes_are_errors_before_anything_is_spent(
 
 
 def test_what_is_refused() -> None:
-    with pytest.raises(CurrencyError, match="not dominated by a Gaussian"):
-        PrivateExperts(3).start(joint(100, GaussianDP(1)))
     timed = joint(100, people=People.memory(Rule(3, clock="timetable")))
     with pytest.raises(ProvenanceError, match="takes one row for each slot"):
         PrivateExperts(3).start(timed)
