@@ -175,7 +175,9 @@ class _Part:
         if not numeric:
             raise CheckError("a part of the output takes many values that are no numbers")
         path = numeric[0]
-        edges = _edges([[mark_of(leaves[path]) for leaves in side] for side in seen])
+        # that neighbouring doubles give the same value makes it no atom
+        apart = [k for k, z in enumerate(at) if not k or z > math.nextafter(at[k - 1], math.inf)]
+        edges = _edges([[mark_of(side[k][path]) for k in apart] for side in seen])
 
         def label(leaves: dict[str, Any]) -> Hashable:
             return bisect.bisect_right(edges, cast(int, mark_of(leaves.get(path))))

@@ -28,6 +28,8 @@ ERROR = 1e-8
 """Of the logarithm of a probability that was found by halving."""
 _MOST_RUNS = 30_000
 _TAIL = 1e-12
+_RARE = 1e-9
+"""Outcomes that are rarer, and that the end of the grid cuts off, prove nothing."""
 _LEVELS = np.concatenate([np.geomspace(_TAIL, 0.01, 31), np.linspace(0.01, 0.5, 50)[1:]])
 _SAME = 2e-14  # Numbers nearer than this are not told apart; of uniform ones all digits are
 
@@ -42,15 +44,16 @@ _LAWS: dict[Standard, Any] = {
 
 
 def grid(kind: Standard, more: Sequence[float] = ()) -> list[float]:
-    """Numbers all over the line of one kind, and ``more`` of them with their neighbours."""
+    """Numbers all over the line of one kind, and ``more`` with their neighbours inside of it."""
     law = _LAWS[kind]
     points = law.ppf(np.concatenate([_LEVELS, 1 - _LEVELS])).tolist()
     if kind == "uniform":
         points += [0.0, math.nextafter(1.0, 0.0)]
     else:
         points += [*FAR, *([] if kind == "exponential" else [-x for x in FAR])]
-    near = [y for x in more for y in (x, math.nextafter(x, math.inf), math.nextafter(x, -math.inf))]
-    return sorted({*points, *(x for x in near if law.pdf(x) > 0)})
+    within = [x for x in more if min(points) < x < max(points)]
+    near = [math.nextafter(x, to) for x in within for to in (x, math.inf, -math.inf)]
+    return sorted({*points, *near})
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,18 @@ class Pieces:
         return total
 
     def against(self, other: Pieces) -> DistributionPair:
-        """The laws of the outcomes of two data sets; what has too few digits is one outcome."""
+        """The laws of the outcomes of two data sets.
+
+        What has too few digits is one outcome, and so is what is rare and may be there, or more
+        likely, beyond the grid.
+        """
         both = self._measured(), other._measured()
         rough = {o for law in both for o, (p, error) in law.items() if p * ERROR < error}
         one, two = ({o: p for o, (p, _) in law.items()} for law in both)
-        return lumped(one, two, rough)
+        ends = {cut.outcomes[k] for cut in (self, other) for k in (0, -1)}
+        open_ = ends | {o for o in {**one, **two} if not (one.get(o) and two.get(o))}
+        rare = {o for o in open_ if max(one.get(o, 0.0), two.get(o, 0.0)) < _RARE}
+        return lumped(one, two, rough | rare)
 
     def middles(self) -> dict[Hashable, float]:
         """A number for each outcome, in the middle of its likeliest piece."""
