@@ -51,9 +51,11 @@ _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.2, 2.0)
 """Of the divergence at order 16: where δ(ε) is compared."""
 _FEW_SHARES = (0.0, 0.5)
 _FACTORS = (Fraction(1), Fraction(2), Fraction(1, 2), Fraction(5), Fraction(1, 5))
+_THIRD = Fraction(1, 3)  # What no decimal text, and no double, gives back
 _VISITS = ((2, 1), (3, 1), (3, 5), (10, 2))
 _TIMES = (Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(3), Fraction(10))
-_NOT_MADE = (ValueError, TypeError, OverflowError, KeyError)
+_NOT_MADE = (ValueError, TypeError, ArithmeticError, KeyError)
+_EXACT = tuple(map(operator.methodcaller, ("zcdp", "gaussian", "pure")))
 _MOST_NUMBERS = 8  # Values of one field, besides these multiples
 _MASS = 1e-6  # By which the logarithm of a law's mass may be off
 _UNSEEN = (
@@ -116,11 +118,15 @@ def ways(
         "doubled": partial(look.related, look.doubled, refused=(AdjacencyError,)),
         "several": partial(look.related, look.several, "persons"),
         "+ and *": partial(look.related, look.composed, refused=()),
-        "to_dict": partial(look.related, look.read_back, refused=(UnknownKindError,)),
         "over, unless_failed": partial(look.related, look.users),
         "other numbers": partial(look.related, look.numbers, "values", _NOT_MADE),
     }
-    own = {"renyi": look.curve, "zcdp, gaussian, pure": look.prices, "step, failure": look.step}
+    own = {
+        "renyi": look.curve,
+        "zcdp, gaussian, pure": look.prices,
+        "step, failure": look.step,
+        "to_dict": look.read_back,
+    }
     return own | related
 
 
@@ -277,7 +283,7 @@ class _Look:
             verdict = "violated"
         elif open_ or not all(axis.enough for axis in axes):
             verdict, told = "weak", open_ or told
-        elif all(row.tight for row in rows) and not self.own_word:
+        elif all(row.tight for row in rows) and self.exact and not self.own_word:
             verdict = "tight"
         kept = ExactResult(self.loss.kind, worst.measure, tuple(rows), 0.0)
         return Finding("", verdict, told, tried, kept)
@@ -323,7 +329,7 @@ class _Look:
         bounds += [GaussianLoss(steps**2 * mass)] if mass else []
         if not bounds:
             return False
-        for value in map(operator.methodcaller, ("pure", "zcdp", "gaussian")):
+        for value in _EXACT:
             said, least = value(other), [value(bound) for bound in bounds]
             known = [number for number in least if number is not None]
             if said is not None and (not known or said < min(known)):
@@ -398,16 +404,29 @@ class _Look:
                     total = partial(operator.add, one, two)
                     yield _Relative(f"{one.kind} + {two.kind}", total, exact + laws)
 
-    def read_back(self) -> Iterator[_Relative]:
-        itself = _Truth((), "the curve before", self.loss.renyi)
-        yield _Relative("read back", self._read, self.exact or itself)
-
-    def _read(self) -> Loss:
-        form = json.loads(json.dumps(self.loss.to_dict()))
-        found = loss_from_dict(form)
-        if json.loads(json.dumps(found.to_dict())) != form:
-            raise CheckError(f"{form}: is written otherwise once it was read")
-        return found
+    def read_back(self) -> Finding:
+        """Whether a ledger gives back what it costs, with these numbers and with others."""
+        rows: list[Row] = []
+        pairs = [("as it is", self.loss)]
+        for one in self.numbers():
+            with contextlib.suppress(*_NOT_MADE):
+                pairs.append((one.name, one.make()))
+        for name, loss in pairs:
+            try:
+                found = _read(loss)
+            except UnknownKindError as error:
+                return Finding("", "not applicable", str(error))
+            made = _read_rows(loss, found)
+            exact = self.exact if loss is self.loss else None
+            if any(row.violated for row in made):  # it may have been above the truth
+                exact = exact or self._own_laws(loss)
+            if exact is not None:
+                made = rows_at_few_orders(found, exact)
+            rows += [replace(row, pair=f"{name}, {row.pair}") for row in made]
+            less = [price for price in _EXACT if (price(found) or 0) < (price(loss) or 0)]
+            if less and not any(row.violated for row in rows):
+                raise CheckError(f"{name}: {loss.to_dict()} costs less once it was read")
+        return self._finding(rows, Axis("numbers", ", ".join(name for name, _ in pairs)))
 
     def users(self) -> Iterator[_Relative]:
         relatives = [_Relative("over(users)", self._dearest, self.exact, not is_foreign(self.loss))]
@@ -438,13 +457,36 @@ class _Look:
             except (TypeError, ValueError):
                 continue
             near = [Fraction(x) for x in extra if exact / 1000 <= x <= exact * 1000]
-            for other in dict.fromkeys([*(exact * k for k in _TIMES), *near[:_MOST_NUMBERS]]):
+            tried = [*(exact * k for k in _TIMES), _THIRD, *near[:_MOST_NUMBERS]]
+            for other in dict.fromkeys(tried):
                 if isinstance(value, str) or not isinstance(value, int) or other.denominator == 1:
                     told = exact_text(other) if isinstance(value, str) else type(value)(other)
                     made = partial(make, {**numbers, name: told}, self.loss.adjacency)
                     yield _Relative(f"{name}={float(other):g}", made)
         for relation in (x for x in Adjacency if x is not self.loss.adjacency):
             yield _Relative(relation.value, partial(make, numbers, relation))
+
+
+def _read(loss: Loss) -> Loss:
+    form = json.loads(json.dumps(loss.to_dict()))
+    found = loss_from_dict(form)
+    if json.loads(json.dumps(found.to_dict())) != form:
+        raise CheckError(f"{form}: is written otherwise once it was read")
+    return found
+
+
+def _read_rows(before: Loss, after: Loss) -> list[Row]:
+    """Each number of a loss that was read, beside the same of the one that was written."""
+    ways = [(f"D({order:g})", operator.methodcaller("renyi", order)) for order in _FEW]
+    ways += zip(("rho", "mu²", "epsilon"), _EXACT, strict=True)
+    ways.append(("failure", operator.methodcaller("failure")))
+    both = [
+        (name, way(after), float(old)) for name, way in ways if (old := way(before)) is not None
+    ]
+    return [
+        Row(name, float(math.inf if new is None else new), old, 1e-12 * min(old, 1e300), "read")
+        for name, new, old in both
+    ]
 
 
 def _again_as_noisy(loss: Loss) -> Loss:
