@@ -77,7 +77,7 @@ def default_pairs(
         _beside(other, _opposite(other), 1),
         _beside(null, far[0], FEW),
         _beside(far, _opposite(far), FEW),
-        _amid(other, far),
+        _beside(other, _joined(*far), MANY),
         _beside(far, far[0], FEW),
     ]
     return [*alone[:4], *crowded[:5], *alone[4:], *crowded[5:]]
@@ -261,12 +261,16 @@ def record_pairs(domain: Domain[Any], records: Any, adjacency: Adjacency) -> lis
     else:
         places = list(combinations(range(n), 2))
         apart = np.array([rows[i] - rows[j] for i, j in places]).reshape(len(places), -1)
-        result = [(singles[i], singles[j]) for i, j in (places[k] for k in _in_turn(apart, _ALONE))]
+        chosen = [places[k] for k in _in_turn(apart, _ALONE)]
+        result = [(singles[i], singles[j]) for i, j in chosen]
         # whether somebody counts at all is a secret too, and half of something is no extreme
         far = np.linalg.norm(rows - null, axis=1)
         more = [(singles[int(far.argmax())], nobody)] if far.max(initial=0.0) > 0 else []
-        for half in _halves(domain, singles, rows, result[:1]):
-            more += [(half, result[0][1]), (half, nobody)]
+        for i, j in chosen[:1]:
+            half, one = 0.5 * rows[i : i + 1], singles[i]
+            plain = isinstance(one, np.ndarray) and one.dtype.kind == "f"
+            if plain and half.shape == one.shape and half.any():
+                more += [(half, singles[j]), (half, nobody)]
         result[2:2] = more
     if not result:
         raise CheckError("records: no two of them differ once they are clipped")
@@ -293,18 +297,6 @@ def _in_turn(apart: Array, most: int) -> list[int]:
     return chosen
 
 
-def _halves(
-    domain: Domain[Any], singles: list[Any], rows: Array, first: list[DataPair]
-) -> list[Any]:
-    if not first or not isinstance(first[0][0], np.ndarray) or first[0][0].dtype.kind != "f":
-        return []
-    place = next(i for i, single in enumerate(singles) if single is first[0][0])
-    half = 0.5 * rows[place : place + 1]
-    if half.shape != first[0][0].shape or not half.any():
-        return []
-    return [half]
-
-
 def _null_record(record: Any) -> Any:
     """A record that no domain of floats can use; one of zeros where there are no floats."""
     return each_leaf(
@@ -318,14 +310,8 @@ def _is_null(block: Any) -> bool:
 
 
 def _beside(pair: DataPair, other: Any, n: int) -> DataPair:
-    crowd = record_at(other, np.zeros(n, dtype=int))
-    return _joined(pair[0], crowd), _joined(pair[1], crowd)
-
-
-def _amid(pair: DataPair, sides: DataPair) -> DataPair:
-    if not length(sides[1]):
-        return _beside(pair, sides[0], MANY)
-    crowd = record_at(join(list(sides)), np.arange(MANY) % 2)
+    """Among n others, by turns of those of a block."""
+    crowd = record_at(other, np.arange(n) % length(other))
     return _joined(pair[0], crowd), _joined(pair[1], crowd)
 
 

@@ -1,10 +1,11 @@
-"""Outputs that are made of parts, each a function of one number; sums of such; coins in a row."""
+"""Outputs that are made of parts, each a function of one number; coins in a row."""
 
 from __future__ import annotations
 
 import bisect
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, cast
@@ -35,7 +36,6 @@ from privlearn.checking.exact.one_number import (
 )
 from privlearn.checking.scripted_generator import Standard, Tape
 from privlearn.errors import CheckError
-from privlearn.losses.output_laws import Density
 from privlearn.rows.domains import Array
 
 _MOST_PARTS = 128  # Numbers of one run that do something else than being added
@@ -45,14 +45,12 @@ _THRESHOLDS = 32
 _MOST_LEAVES = 4_096
 _TRIES = 24
 _UNSEEN = 1e-12  # Probabilities that may be the rounding of others
-_RARE = 1e-7
-"""Sums less likely than this are lumped: their digits would be those of 2^−53."""
 
 # Parts that follow from one number each -----------------------------------------------------------
 
 
 def in_parts(runs: Runs, first: Any, second: Any, mined: Sequence[float] = ()) -> PairLaw:
-    """Parts that follow from one number each, or are sums of what does."""
+    """Parts that follow from one number each."""
     kinds = runs(first).tape.kinds
     if kinds != runs(second).tape.kinds:
         raise CheckError(ORDER)
@@ -86,24 +84,16 @@ def _moves(runs: Runs, data: Any) -> list[set[str]]:
     moved: list[set[str]] = [set() for _ in base.tape.kinds]
     for seed in (None, 0, 1):
         rest = runs(data, chance=None if seed is None else np.random.default_rng(seed))
+        unmoved = {*marks_of(rest.leaves)}
         for i, kind in enumerate(base.tape.kinds):
-            tried = [
-                *rest.tape.middles.get(i, ())[:_MOST_VALUES],
-                *grid(kind)[:: 40 if seed else 20],
-            ]
-            for z in tried:
+            middles = rest.tape.middles.get(i, ())[:_MOST_VALUES]
+            for z in (*middles, *grid(kind)[:: 40 if seed else 20]):
                 script = np.array(rest.tape.numbers)
                 script[i] = z
                 seen = runs(data, script)
                 if seen.tape.kinds != base.tape.kinds:
                     raise CheckError(ORDER)
-                if seen.leaves.keys() != rest.leaves.keys():
-                    moved[i] |= seen.leaves.keys() ^ rest.leaves.keys()
-                moved[i] |= {
-                    path
-                    for path, leaf in seen.leaves.items()
-                    if path in rest.leaves and mark_of(leaf) != mark_of(rest.leaves[path])
-                }
+                moved[i] |= {path for path, _ in unmoved ^ {*marks_of(seen.leaves)}}
     return moved
 
 
@@ -196,25 +186,12 @@ class _Part:
 
 
 def _within_reach(
-    first: dict[Hashable, float], second: dict[Hashable, float], least: float
+    first: dict[Hashable, float], second: dict[Hashable, float]
 ) -> tuple[DistributionPair, bool]:
-    """The laws of a sum, and whether it was seen whole: what is too unlikely is one outcome."""
-    unlikely = [
-        x for x in {**first, **second} if 0 < min(first.get(x, 0), second.get(x, 0)) < least
-    ]
-    unlikely += [x for x in {**first, **second} if max(first.get(x, 0), second.get(x, 0)) < least]
-    return lumped(first, second, {*unlikely}), not unlikely
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.9g}") + 0.0
-
-
-def _total(centre: float, noise: Sequence[tuple[Standard, float]]) -> _Noisy:
-    if len(noise) > 1 and {kind for kind, _ in noise} != {"normal"}:
-        raise CheckError("several numbers that are not normal are added up")
-    scale = noise[0][1] if len(noise) == 1 else math.hypot(*(scale for _, scale in noise))
-    return _Noisy(noise[0][0], _rounded(centre), _rounded(scale))
+    """The laws of outcomes, and whether all were seen: what is too unlikely is one outcome."""
+    both = {x: sorted((first.get(x, 0.0), second.get(x, 0.0))) for x in {**first, **second}}
+    unlikely = {x for x, (p, q) in both.items() if 0 < p < _UNSEEN or q < _UNSEEN}
+    return lumped(first, second, unlikely), not unlikely
 
 
 def _edges(marks: Sequence[Sequence[Any]]) -> list[int]:
@@ -227,14 +204,9 @@ def _edges(marks: Sequence[Sequence[Any]]) -> list[int]:
     again = {m for row in rows for m, n in itertools.pairwise(row) if m == n}
     others = sorted({m for row in rows for m in row} - again)
     chosen = others[:: max(len(others) // _THRESHOLDS, 1)]
-    ends = [
-        (row[k], row[k] > row[len(row) // 2])
-        for row in rows
-        for k in (0, -1)
-        if row[k] != row[(1, -2)[k]]
-    ]
-    high = min((mark for mark, above in ends if above), default=math.inf)
-    low = max((mark for mark, above in ends if not above), default=-math.inf)
+    open_ = [(row[k], row) for row in rows for k in (0, -1) if row[k] != row[(1, -2)[k]]]
+    high = min((m for m, row in open_ if m > row[len(row) // 2]), default=math.inf)
+    low = max((m for m, row in open_ if m <= row[len(row) // 2]), default=-math.inf)
     return [m for m in sorted({*again, *(m + 1 for m in again), *chosen}) if low < m <= high]
 
 
@@ -251,16 +223,16 @@ def tossed(runs: Runs, first: Any, second: Any) -> PairLaw:
     how = "coins, one after the other"
     noisy = {isinstance(end, _Noisy) for law in laws for end in law}
     if noisy == {False}:
-        return PairLaw(how, *_within_reach(laws[0], laws[1], _UNSEEN))
+        return PairLaw(how, *_within_reach(laws[0], laws[1]))
     if noisy == {True, False}:  # what comes without noise does so with a probability
-        one, two = ({o if not isinstance(o, _Noisy) else _Noisy: 0.0 for o in law} for law in laws)
-        for law, lump in ((laws[0], one), (laws[1], two)):
+        sums: list[dict[Hashable, float]] = [defaultdict(float), defaultdict(float)]
+        for law, lump in zip(laws, sums, strict=True):
             for end, p in law.items():
                 lump[_Noisy if isinstance(end, _Noisy) else end] += p
-        return PairLaw(how + ", and sometimes noise", _within_reach(one, two, _UNSEEN)[0], False)
+        return PairLaw(how + ", and sometimes noise", _within_reach(sums[0], sums[1])[0], False)
     if max(map(len, laws)) > _MOST_VALUES:
         raise CheckError("coins fall in too many ways")
-    mixed = [mixture([(m, cast(_Noisy, end).law()) for end, m in law.items()]) for law in laws]
+    mixed = [mixture([(m, located(*cast(_Noisy, end))) for end, m in law.items()]) for law in laws]
     return PairLaw(how + ", and noise", DistributionPair(mixed[0], mixed[1]))
 
 
@@ -268,9 +240,6 @@ class _Noisy(NamedTuple):
     kind: Standard
     centre: float
     scale: float
-
-    def law(self) -> Density:
-        return located(self.kind, self.centre, self.scale)
 
 
 def _branches(runs: Runs, data: Any) -> Iterator[tuple[float, Array]]:
@@ -297,10 +266,10 @@ def _branches(runs: Runs, data: Any) -> Iterator[tuple[float, Array]]:
             seen = [_by_chance(runs, data, [*script, z], seed) for seed in range(3)]
             return tuple((tuple(x.tape.kinds), marks_of(x.leaves)) for x in seen)
 
-        at = {*_looked_at(tapes[0], i)}
+        at = _looked_at(tapes[0], i)
         if i not in tapes[0].middles:
-            at = {*sorted(at)[:: 32 if i in turns else 4], min(at), max(at)}
-        cut = pieces("uniform", outcome, sorted(at | turns.get(i, set())))
+            at = sorted({*at[:: 32 if i in turns else 4], at[-1], *turns.get(i, ())})
+        cut = pieces("uniform", outcome, at)
         below = (math.nextafter(z, 0.0) for z in cut.starts[1:])
         turns.setdefault(i, set()).update(cut.starts, below)
         if len(cut.outcomes) > _MOST_VALUES:
@@ -321,10 +290,12 @@ def _at_the_end(runs: Runs, data: Any, script: Array) -> Hashable:
     found = affine_in(lambda data, more=NONE: runs(data, _merged(script, more)), data)
     if len(found.paths) != 1:
         raise CheckError("coins and noise decide together on several numbers")
-    live = [i for i, x in enumerate(found.matrix[0]) if abs(x) > DEAD]
-    return _total(
-        float(found.centre[0]), [(found.kinds[i], float(found.matrix[0, i])) for i in live]
-    )
+    scales = {i: float(x) for i, x in enumerate(found.matrix[0]) if abs(x) > DEAD}
+    kinds = {found.kinds[i] for i in scales}
+    if len(scales) > 1 and kinds != {"normal"}:
+        raise CheckError("several numbers that are not normal are added up")
+    scale = next(iter(scales.values())) if len(scales) == 1 else math.hypot(*scales.values())
+    return _Noisy(kinds.pop(), *(float(f"{x:.9g}") + 0.0 for x in (found.centre[0], scale)))
 
 
 def _merged(fixed: Array, script: Array) -> Array:
