@@ -1,9 +1,7 @@
 """A NumPy generator whose draws are written down in advance, and recorded.
 
-Each draw is made from *standard numbers*: normal, laplace, gumbel, exponential, or
-uniform on [0, 1).  What has a location and a scale is that of a standard number; what is
-discrete, or has another shape, is the quantile of a uniform or exponential one.  So whatever is
-drawn is a known function of independent numbers of known laws, which a check may choose.
+Whatever is drawn is a known function of independent *standard numbers*, which a check may choose:
+normal, laplace, gumbel, exponential, or uniform on [0, 1).
 """
 
 from __future__ import annotations
@@ -114,10 +112,7 @@ def _like_numpy(values: Any, scalar: bool) -> Any:
 
 
 class ScriptedGenerator(np.random.Generator):
-    """A `numpy.random.Generator` on a tape; what cannot be put on one is noted on it.
-
-    Methods take what NumPy's take.
-    """
+    """A `numpy.random.Generator` on a tape; what cannot be put on one is noted on it."""
 
     def __init__(self, tape: Tape) -> None:
         seed = 0 if tape.chance is None else int(tape.chance.integers(2**32))

@@ -1,10 +1,7 @@
 r"""Laws of outputs, and how far two of them are apart, computed and not bounded.
 
-Everything is done in log space, and every number comes with an estimate of its own error.  With
-g = α·log p − (α−1)·log q the divergence is D_α = log ∫ e^g / (α−1).
-
-Gauss-Legendre panels are halved until halving changes nothing that matters; kinks and jumps are
-found by that.
+With g = α·log p − (α−1)·log q the divergence is D_α = log ∫ e^g / (α−1), by Gauss-Legendre panels
+that are halved until that changes nothing that matters.
 """
 
 from __future__ import annotations

@@ -103,22 +103,13 @@ class Runs:
 
 @dataclass(frozen=True)
 class PairLaw:
-    """Laws of the output on two data sets.
-
-    Attributes:
-        how: what the output is of the numbers.
-        pair: the laws; or of something that is computed from the output, so that what is found is
-            a lower bound.
-        exact: whether it is the whole output.
-        affine: the centres of both data sets and the matrices, if noise is just added.
-        choice: whether it is that of the largest noisy score.
-    """
+    """Laws of the output on two data sets, or of what is computed from it."""
 
     how: str
     pair: DistributionPair
-    exact: bool = True
-    affine: tuple[Affine, Affine] | None = None
-    choice: bool = False
+    exact: bool = True  # Whether it is the whole output
+    affine: tuple[Affine, Affine] | None = None  # If noise is just added
+    choice: bool = False  # Whether it is that of the largest noisy score
 
 
 @dataclass(frozen=True)

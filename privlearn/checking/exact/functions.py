@@ -1,15 +1,7 @@
 """Claims of ``f(data, rng)`` against the exact laws of its output, on given data and on others.
 
-The function is run on a generator whose numbers are chosen (`scripted_generator`), so that its
-output is a known function of independent standard numbers.  In this order it is tried whether
-
-- no number moves the output, which then hides nothing;
-- the output is affine in all numbers: noise is added to a statistic;
-- it is one of several outcomes, that with the largest noisy score (`exact.choices`);
-- each part of it follows from one number, in whatever way: clipped, rounded, a threshold; or is a
-  sum of what does: counts of random answers, sums over a random sample, with noise;
-- coins are tossed one after the other, and what is tossed next depends on them.
-
+Its output is a known function of independent standard numbers (`scripted_generator`): of none;
+affine; a choice by the largest noisy score; parts of one number each; or coins in a row.
 That is shown on numbers that are tried, at random and far out.  Where the law is that of something
 which the output determines, such as bins, what is found is a lower bound.
 """
@@ -142,13 +134,7 @@ def _kept(function: Any) -> list[Any]:
 
 
 def pair_law(runs: Runs, first: Any, second: Any, numbers: Sequence[float] = ()) -> PairLaw:
-    """The laws of a function's output on two data sets.
-
-    Args:
-        runs: of the function.
-        first: one data set.
-        second: the other.
-        numbers: at which something may happen.
+    """The laws of a function's output on two data sets; at some numbers something may happen.
 
     Raises:
         CheckError: they are of none of these kinds, with what is in the way.

@@ -1,8 +1,6 @@
 """Standard numbers, and the law of whatever is a function of one of them.
 
-The line of a number is cut into pieces on which the outcome is the same: looked for on a grid of
-levels, far into both tails, and then halved down to the last digits.  The probability of an outcome
-is that of its pieces.
+Its line is cut into pieces on which the outcome is the same, from a grid far into both tails on.
 """
 
 from __future__ import annotations
@@ -69,7 +67,10 @@ class Pieces:
         return self.outcomes[max(k, 0)]
 
     def masses(self) -> dict[Hashable, float]:
-        return {outcome: p for outcome, (p, _) in self._measured().items()}
+        total: dict[Hashable, float] = {}
+        for outcome, more in zip(self.outcomes, self._likely().tolist(), strict=True):
+            total[outcome] = total.get(outcome, 0.0) + more
+        return total
 
     def _likely(self) -> Array:
         """The probability of each piece."""
@@ -77,17 +78,16 @@ class Pieces:
         below, above = _LAWS[self.kind].cdf(ends), _LAWS[self.kind].sf(ends)
         return np.asarray(np.where(below[1:] < 0.5, np.diff(below), -np.diff(above)))
 
-    def _measured(self) -> dict[Hashable, tuple[float, float]]:
-        """Of each outcome the probability, and by how much it may be off."""
-        total: dict[Hashable, tuple[float, float]] = {}
-        off = [_near(self.kind, z) for z in self.starts] * _LAWS[self.kind].pdf(self.starts)
-        off = np.array([0.0, *off[1:], 0.0])
-        for outcome, more, error in zip(
-            self.outcomes, self._likely().tolist(), (off[1:] + off[:-1]).tolist(), strict=True
+    def _rough(self) -> set[Hashable]:
+        """Outcomes whose probabilities have too few digits."""
+        off = np.array([_near(self.kind, z) for z in self.starts])
+        off *= _LAWS[self.kind].pdf(self.starts)
+        errors: dict[Hashable, float] = {}
+        for outcome, error in zip(
+            self.outcomes, np.r_[0, off[1:]] + np.r_[off[1:], 0], strict=True
         ):
-            p, e = total.get(outcome, (0.0, 0.0))
-            total[outcome] = p + more, e + error
-        return total
+            errors[outcome] = errors.get(outcome, 0.0) + error
+        return {outcome for outcome, p in self.masses().items() if p * ERROR < errors[outcome]}
 
     def against(self, other: Pieces) -> DistributionPair:
         """The laws of the outcomes of two data sets.
@@ -95,13 +95,11 @@ class Pieces:
         What has too few digits is one outcome, and so is what is rare and may be there, or more
         likely, beyond the grid.
         """
-        both = self._measured(), other._measured()
-        rough = {o for law in both for o, (p, error) in law.items() if p * ERROR < error}
-        one, two = ({o: p for o, (p, _) in law.items()} for law in both)
+        one, two = self.masses(), other.masses()
         ends = {cut.outcomes[k] for cut in (self, other) for k in (0, -1)}
         open_ = ends | {o for o in {**one, **two} if not (one.get(o) and two.get(o))}
         rare = {o for o in open_ if max(one.get(o, 0.0), two.get(o, 0.0)) < _RARE}
-        return lumped(one, two, rough | rare)
+        return lumped(one, two, self._rough() | other._rough() | rare)
 
     def middles(self) -> dict[Hashable, float]:
         """A number for each outcome, in the middle of its likeliest piece."""
