@@ -53,10 +53,8 @@ class AdditiveDistributions(NamedTuple):
 
     parts: list[tuple[Any, list[DistributionPair]]]
     coverage: Coverage
-    telling: int = 0
-    """Numbers of the output that are no function of the noisy integers of a stated grid."""
-    found: Found | None = None
-    """Of a single release, what the search for worse neighbours came to."""
+    telling: int = 0  # Numbers of the output that are no function of noisy integers
+    found: Found | None = None  # Of a single release, what the search came to
 
 
 def renyi(p: Distribution, q: Distribution, order: float) -> Value:

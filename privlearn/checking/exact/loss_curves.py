@@ -244,8 +244,8 @@ class _Look:
         if found.troubles:
             return Finding("", "not done", "; ".join(found.troubles[:3]))
         tried = (
-            f"{len(found.orders)} from {dense[0] - 1:.0e} above 1 to {dense[-1]:.0e}, 1.2% of "
-            f"order − 1 apart or less up to 10⁴, {len(found.points)} of them compared exactly"
+            f"{len(found.orders)} from {dense[0] - 1:.0e} above 1 to {dense[-1]:.0e}, "
+            f"{len(found.points)} of them compared exactly"
         )
         none = "" if self.exact else "no laws, pairs or oracle"
         return self._finding(curve_rows(found), Axis("orders", tried, found.enough), open_=none)
@@ -330,10 +330,9 @@ class _Look:
 
     def _moved(self, times: float) -> _Truth | None:
         """What additive noise of these laws costs after so many times the move."""
-        found = [moved(pair, times) for pair in self.pairs]
-        if None in found:
-            return None
-        return _truth([pair for pair in found if pair], f"{times:g} times the move")
+        found = [pair for pair in (moved(pair, times) for pair in self.pairs) if pair]
+        whole = found if len(found) == len(self.pairs) else None
+        return _truth(whole, f"{times:g} times the move")
 
     def _own_laws(self, other: Loss) -> _Truth | None:
         """By the word of a loss that follows; None if its laws are cut off where these are not."""
