@@ -404,7 +404,8 @@ class _Look:
             if exact is not None:
                 made = rows_at_few_orders(found, exact)
             rows += [replace(row, pair=f"{name}, {row.pair}") for row in made]
-            less = [price for price in _EXACT if (price(found) or 0) < (price(loss) or 0)]
+            said = [(price(loss), price(found)) for price in _EXACT]
+            less = any(None not in both and both[1] < both[0] for both in said)
             if less and not any(row.violated for row in rows):
                 raise CheckError(f"{name}: {loss.to_dict()} costs less once it was read")
         return self._finding(rows, Axis("numbers", ", ".join(name for name, _ in pairs)))
