@@ -1,10 +1,7 @@
 """Neighbours to try where the user gives none: pairs of data sets, the most informative first.
 
-The worst neighbours of a third-party mechanism are unknown.  What is tried here are records that
-differ in every way that a fault was seen to need (all entries at once, one against the others, half
-against half, only one, something against the null record, half of something), each by itself, and
-beside few and many others.  A check chooses among them on outputs of their own (`black_box`), so
-that more pairs cost power, but no confidence.
+Records differ in every way that a fault was seen to need, each by itself and beside few and many
+others.  A check chooses among them on outputs of their own, so that more pairs cost no confidence.
 """
 
 from __future__ import annotations
@@ -44,7 +41,6 @@ def default_pairs(
     *,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
     records: Any = None,
-    seed: int = 0,
 ) -> list[DataPair]:
     """Pairs of neighbouring data sets, as blocks of records.
 
@@ -54,7 +50,7 @@ def default_pairs(
     """
     spend = spend_of(mechanism, adjacency)
     if records is None:
-        records = informative_records(spend.domain, seed=seed)
+        records = informative_records(spend.domain)
     pairs = record_pairs(spend.domain, records, adjacency)
     if not hasattr(mechanism, "release"):
         rows = stream_rows(mechanism, adjacency)
@@ -77,7 +73,7 @@ def default_pairs(
         _beside(other, _opposite(other), 1),
         _beside(null, far[0], FEW),
         _beside(far, _opposite(far), FEW),
-        _amid(other, far),
+        _beside(other, _joined(*far), MANY),
         _beside(far, far[0], FEW),
     ]
     return [*alone[:4], *crowded[:5], *alone[4:], *crowded[5:]]
@@ -109,9 +105,8 @@ def visits_of(loss: Any) -> tuple[int, int] | None:
     inner = loss.inner() if isinstance(loss, Loss) else ()
     rules = [visits_of(part) for part, _ in inner]
     found = [rule for rule in rules if rule is not None]
-    if not found or len(found) < len(rules):
-        return None
-    return min(most for most, _ in found), max(apart for _, apart in found)
+    whole = found and len(found) == len(rules)
+    return (min(most for most, _ in found), max(apart for _, apart in found)) if whole else None
 
 
 def participation_of(mechanism: Any, spend: Spend) -> Participation | None:
@@ -228,17 +223,10 @@ def _between(record: Any, sides: Any) -> bool:
 def _sign_patterns(size: int, rng: np.random.Generator) -> Array:
     """All together, one against the rest, by turns, only one, halves, two, at random."""
     place, one = np.arange(size), np.eye(size)
-    patterns = [
-        np.ones(size),
-        2 * one[0] - 1,
-        np.where(place % 2 == 0, 1.0, -1.0),
-        one[0],
-        np.where(place < size / 2, 1.0, -1.0),
-        1 - 2 * one[-1],
-        one[-1],
-        np.where(place < 2, 1.0, -1.0),
-        np.where(rng.random(size) < 0.5, 1.0, -1.0),
-    ]
+    sides = place % 2 == 0, place < size / 2, place < 2, rng.random(size) < 0.5
+    turns, halves, two, random = (np.where(side, 1.0, -1.0) for side in sides)
+    first, last = 2 * one[0] - 1, 1 - 2 * one[-1]
+    patterns = [np.ones(size), first, turns, one[0], halves, last, one[-1], two, random]
     return np.array(patterns[:1] if size == 1 else patterns)
 
 
@@ -261,12 +249,16 @@ def record_pairs(domain: Domain[Any], records: Any, adjacency: Adjacency) -> lis
     else:
         places = list(combinations(range(n), 2))
         apart = np.array([rows[i] - rows[j] for i, j in places]).reshape(len(places), -1)
-        result = [(singles[i], singles[j]) for i, j in (places[k] for k in _in_turn(apart, _ALONE))]
+        chosen = [places[k] for k in _in_turn(apart, _ALONE)]
+        result = [(singles[i], singles[j]) for i, j in chosen]
         # whether somebody counts at all is a secret too, and half of something is no extreme
         far = np.linalg.norm(rows - null, axis=1)
         more = [(singles[int(far.argmax())], nobody)] if far.max(initial=0.0) > 0 else []
-        for half in _halves(domain, singles, rows, result[:1]):
-            more += [(half, result[0][1]), (half, nobody)]
+        for i, j in chosen[:1]:
+            half, one = 0.5 * rows[i : i + 1], singles[i]
+            plain = isinstance(one, np.ndarray) and one.dtype.kind == "f"
+            if plain and half.shape == one.shape and half.any():
+                more += [(half, singles[j]), (half, nobody)]
         result[2:2] = more
     if not result:
         raise CheckError("records: no two of them differ once they are clipped")
@@ -293,18 +285,6 @@ def _in_turn(apart: Array, most: int) -> list[int]:
     return chosen
 
 
-def _halves(
-    domain: Domain[Any], singles: list[Any], rows: Array, first: list[DataPair]
-) -> list[Any]:
-    if not first or not isinstance(first[0][0], np.ndarray) or first[0][0].dtype.kind != "f":
-        return []
-    place = next(i for i, single in enumerate(singles) if single is first[0][0])
-    half = 0.5 * rows[place : place + 1]
-    if half.shape != first[0][0].shape or not half.any():
-        return []
-    return [half]
-
-
 def _null_record(record: Any) -> Any:
     """A record that no domain of floats can use; one of zeros where there are no floats."""
     return each_leaf(
@@ -318,14 +298,8 @@ def _is_null(block: Any) -> bool:
 
 
 def _beside(pair: DataPair, other: Any, n: int) -> DataPair:
-    crowd = record_at(other, np.zeros(n, dtype=int))
-    return _joined(pair[0], crowd), _joined(pair[1], crowd)
-
-
-def _amid(pair: DataPair, sides: DataPair) -> DataPair:
-    if not length(sides[1]):
-        return _beside(pair, sides[0], MANY)
-    crowd = record_at(join(list(sides)), np.arange(MANY) % 2)
+    """Among n others, by turns of those of a block."""
+    crowd = record_at(other, np.arange(n) % length(other))
     return _joined(pair[0], crowd), _joined(pair[1], crowd)
 
 
@@ -350,10 +324,10 @@ def stream_rows(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) ->
 
 
 def _in_streams(pairs: list[DataPair], behind: int, adjacency: Adjacency) -> list[DataPair]:
-    quiet = blanked(pairs[0][0], np.ones(1, dtype=bool))
-    made = [_beside(pair, quiet, behind) for pair in pairs]
     if not behind:
         return pairs
+    quiet = blanked(pairs[0][0], np.ones(1, dtype=bool))
+    made = [_beside(pair, quiet, behind) for pair in pairs]
     made[1:1] = [_beside(pairs[0], pairs[0][0], behind)]
     half = behind // 2
     if half and adjacency is not Adjacency.ADD_REMOVE:

@@ -1,8 +1,7 @@
 """Numbers that code under test mentions: where it compares, it may do something special.
 
-They are read from its bytecode and from what it holds, not asked for: the constants of its methods,
-of functions that it calls and of code inside these, what its closures, defaults, attributes and the
-globals that it names hold.  A check tries them as values, as numbers of rows and as places.
+They are read from its bytecode and from what it holds.  A check tries them as values, as numbers of
+rows and as places.
 """
 
 from __future__ import annotations
@@ -14,7 +13,9 @@ import sys
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from numbers import Rational
 from typing import Any
 
@@ -95,9 +96,9 @@ def reached(*things: Any) -> Iterator[Any]:
 
 
 def _number(part: Any) -> float | None:
-    if isinstance(part, bool) or not isinstance(part, int | float | np.number | Rational):
+    if isinstance(part, bool | np.complexfloating):
         return None
-    if isinstance(part, np.complexfloating):
+    if not isinstance(part, int | float | np.number | Rational):
         return None
     try:
         value = float(part)
@@ -125,10 +126,9 @@ def _parts(part: Any, own: bool) -> Iterable[Any]:
     if isinstance(part, np.ndarray):
         few = np.unique(part[np.isfinite(part)])[:8] if part.dtype.kind in "iuf" else ()
         return [float(x) for x in few]
-    if isinstance(part, list | tuple | set | frozenset):
-        return list(part)[:_FEW]
-    if isinstance(part, dict):
-        return [*list(part)[:_FEW], *list(part.values())[:_FEW]]
+    if isinstance(part, list | tuple | set | frozenset | dict):
+        held = part.values() if isinstance(part, dict) else ()
+        return [*islice(part, _FEW), *islice(held, _FEW)]
     if isinstance(part, types.CodeType):
         loaded = [i.argval for i in dis.get_instructions(part) if i.opname == "LOAD_SMALL_INT"]
         return [*part.co_consts, *loaded]
@@ -136,10 +136,8 @@ def _parts(part: Any, own: bool) -> Iterable[Any]:
         return [part.func, *part.args, *part.keywords.values()]
     if isinstance(part, types.MethodType):
         return [part.__func__, part.__self__]
-    if isinstance(part, staticmethod | classmethod):
-        return [part.__func__]
-    if isinstance(part, property | functools.cached_property):
-        return [getattr(part, "fget", None) or getattr(part, "func", None)]
+    if isinstance(part, staticmethod | classmethod | property | functools.cached_property):
+        return [getattr(part, name, None) for name in ("__func__", "fget", "func")]
     if isinstance(part, types.FunctionType):
         return _of_function(part, own)
     if isinstance(part, type):
@@ -151,10 +149,8 @@ def _parts(part: Any, own: bool) -> Iterable[Any]:
 def _of_function(function: types.FunctionType, own: bool) -> list[Any]:
     parts: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for cell in function.__closure__ or ():
-        try:
+        with suppress(ValueError):  # not yet filled
             parts.append(cell.cell_contents)
-        except ValueError:  # not yet filled
-            continue
     if own or not is_library(function):
         parts += [function.__code__]
         parts += [function.__globals__[name] for name in global_names(function)]
@@ -182,12 +178,8 @@ def is_library(thing: Any) -> bool:
 
 def _attributes(thing: Any) -> Iterator[Any]:
     yield from vars(thing).values() if hasattr(thing, "__dict__") else ()
-    for base in type(thing).__mro__:
-        slots = vars(base).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            held = vars(base).get(name)
-            if isinstance(held, types.MemberDescriptorType):
-                try:
-                    yield held.__get__(thing)
-                except AttributeError:  # not yet set
-                    continue
+    bases = (vars(base) for base in type(thing).__mro__ if "__slots__" in vars(base))
+    for held in (member for base in bases for member in base.values()):
+        if isinstance(held, types.MemberDescriptorType):
+            with suppress(AttributeError):  # not yet set
+                yield held.__get__(thing)

@@ -1,9 +1,7 @@
 """Records at the edge of what a user can contribute, in pairs that differ as much as they can.
 
-A pair is a guess at the worst neighbours: for sums the pairs that come first attain the largest
-distance there is; for other computations they are good candidates and no more.  Records are made
-raw, many times too large, and get into their domain by its own `clip`: what a check then sees is
-what the code does, not what `sensitivity` says.
+Records are made raw, many times too large, and get into their domain by its own `clip`: what a
+check then sees is what the code does, not what `sensitivity` says.
 """
 
 from __future__ import annotations
@@ -96,7 +94,6 @@ def worst_pairs(
     domain: Domain[Any] | Objective[Any],
     *,
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    seed: int = 0,
 ) -> list[tuple[Any, Any]]:
     """Pairs of records, as blocks of length 1, whose contributions differ most; worst first.
 
@@ -105,26 +102,23 @@ def worst_pairs(
             their gradients instead.
         adjacency: under zero-out every second record counts as the null record (it is all NaN);
             under add-remove every second block is empty.
-        seed: of the random records among the extreme ones.
 
     Raises:
         CheckError: a domain that did not come with this package.
     """
     objective = domain if isinstance(domain, Objective) else None
     space = domain.domain if isinstance(domain, Objective) else domain
-    block = extreme_records(space, seed=seed)
+    block = extreme_records(space)
     last = length(block) - 1  # the null record
-    if adjacency is Adjacency.REPLACE_ONE:
-        pairs = list(combinations(range(last + 1), 2))
-    else:
+    pairs = list(combinations(range(last + 1), 2))
+    if adjacency is not Adjacency.REPLACE_ONE:
         pairs = [(i, last) for i in range(last)]
     far = _distances(space.clip(block), pairs, objective)
-    order = sorted(range(len(pairs)), key=lambda k: -far[k])  # stable: simple records first
-    empty = adjacency is Adjacency.ADD_REMOVE
-    chosen = [pairs[k] for k in order if far[k] > 0][:_MOST]
+    width = int(adjacency is not Adjacency.ADD_REMOVE)
+    order = np.argsort(-far, kind="stable")  # simple records first
     return [
-        (record_at(block, slice(i, i + 1)), record_at(block, slice(j, j if empty else j + 1)))
-        for i, j in chosen
+        (record_at(block, slice(i, i + 1)), record_at(block, slice(j, j + width)))
+        for i, j in (pairs[k] for k in order[:_MOST] if far[k] > 0)
     ]
 
 
@@ -231,19 +225,17 @@ def _lines(domain: GradientHessian) -> Array:
 
 def _choices(domain: Choices, rng: np.random.Generator) -> Answer:
     k, d = domain.max_items, domain.dim
-    directions = list(_directions(d, rng))
+    directions, signs = list(_directions(d, rng)), np.where(np.arange(k) % 2 == 0, 1.0, -1.0)
     if d > 1:  # two long gradients that are nearly opposite at one θ, along the second axis
         tilt = np.zeros(d)
         tilt[:2] = 1.0, 0.25
         directions[:0] = [tilt, tilt * np.where(np.arange(d) == 0, -1.0, 1.0)]
     features, choices = [], []
     for direction in directions:
-        signs = np.where(np.arange(k) % 2 == 0, 1.0, -1.0)
         for turn in (1.0, -1.0):
             picks = [0, *([1] if k > 1 and turn == 1.0 else []), *([NO_ITEM] * domain.outside)]
-            for pick in picks:
-                features.append(turn * signs[:, None] * direction * _TOO_LARGE)
-                choices.append(pick)
+            features += [turn * signs[:, None] * direction * _TOO_LARGE] * len(picks)
+            choices += picks
     features.append(np.full((k, d), np.nan))
     choices.append(0)
     n = len(features)

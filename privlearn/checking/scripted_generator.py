@@ -1,9 +1,7 @@
 """A NumPy generator whose draws are written down in advance, and recorded.
 
-Each draw is made from *standard numbers*: normal, laplace, gumbel, exponential, or
-uniform on [0, 1).  What has a location and a scale is that of a standard number; what is
-discrete, or has another shape, is the quantile of a uniform or exponential one.  So whatever is
-drawn is a known function of independent numbers of known laws, which a check may choose.
+Whatever is drawn is a known function of independent *standard numbers*, which a check may choose:
+normal, laplace, gumbel, exponential, or uniform on [0, 1).
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, partialmethod
 from typing import Any, Literal
 from unittest.mock import patch
 
@@ -24,8 +22,9 @@ from privlearn.rows.domains import Array
 
 Standard = Literal["normal", "laplace", "gumbel", "exponential", "uniform"]
 
+_LOCATED: tuple[Standard, ...] = ("normal", "laplace", "gumbel")
 REST: dict[Standard, float] = {
-    **dict.fromkeys(("normal", "laplace", "gumbel"), 0.0),
+    **dict.fromkeys(_LOCATED, 0.0),
     "exponential": 1.0,
     "uniform": 0.5,
 }
@@ -68,9 +67,8 @@ class Tape:
     def take(self, kind: Standard, n: int) -> Array:
         first = len(self.numbers)
         if first + n > MOST_NUMBERS or len(self.calls) >= MOST_CALLS:
-            raise CheckError(
-                f"one run draws more than {MOST_NUMBERS:,} numbers, or {MOST_CALLS:,} times"
-            )
+            most = f"{MOST_NUMBERS:,} numbers, or {MOST_CALLS:,} times"
+            raise CheckError(f"one run draws more than {most}")
         taken = np.full(n, REST[kind]) if self.chance is None else standard(kind, self.chance, n)
         written = self.script[first : first + n]
         known = np.flatnonzero(~np.isnan(written))
@@ -114,10 +112,7 @@ def _like_numpy(values: Any, scalar: bool) -> Any:
 
 
 class ScriptedGenerator(np.random.Generator):
-    """A `numpy.random.Generator` on a tape; what cannot be put on one is noted on it.
-
-    Methods take what NumPy's take.
-    """
+    """A `numpy.random.Generator` on a tape; what cannot be put on one is noted on it."""
 
     def __init__(self, tape: Tape) -> None:
         seed = 0 if tape.chance is None else int(tape.chance.integers(2**32))
@@ -179,19 +174,14 @@ class ScriptedGenerator(np.random.Generator):
     ) -> Any:
         return self._plain("exponential", size, dtype, out)
 
-    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        return self._located("normal", loc, scale, size)
-
-    def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        return self._located("laplace", loc, scale, size)
-
-    def gumbel(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
-        return self._located("gumbel", loc, scale, size)
-
-    def _located(self, kind: Standard, loc: Any, scale: Any, size: Any) -> Any:
+    def _located(self, kind: Standard, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         if (np.asarray(scale) < 0).any():
             raise ValueError("scale < 0")
         return self._made(kind, size, lambda z, m, s: m + s * z, loc, scale)
+
+    normal = partialmethod(_located, "normal")
+    laplace = partialmethod(_located, "laplace")
+    gumbel = partialmethod(_located, "gumbel")
 
     def exponential(self, scale: Any = 1.0, size: Any = None) -> Any:
         return self._made("exponential", size, lambda z, s: s * z, scale)
@@ -233,15 +223,14 @@ class ScriptedGenerator(np.random.Generator):
             raise ValueError("probabilities do not sum to 1")
         if not n or (not replace and many > n):
             raise ValueError("Cannot take a larger sample than population when replace is False")
-        left, rest = np.full(n, 1 / n) if p is None else np.array(p, dtype=float), list(range(n))
+        left = np.full(n, 1 / n) if p is None else np.array(p, dtype=float)
         picked: list[int] = []
         for x in self._among(many, np.cumsum(left)):
             sums = np.cumsum(left)
-            k = min(int(np.searchsorted(sums, x * sums[-1], side="right")), len(rest) - 1)
-            picked.append(rest[k])
+            k = int(np.searchsorted(sums, x * sums[-1], side="right"))
+            picked.append(min(k, int(np.flatnonzero(left)[-1])))
             if not replace:
-                rest.pop(k)
-                left = np.delete(left, k)
+                left[picked[-1]] = 0.0
         taken = items.take(np.reshape(picked, shape).astype(int), axis=axis)
         if size is not None:
             return taken
@@ -269,16 +258,13 @@ def _binomial(u: Any, n: Any, p: Any) -> Any:
     return np.maximum(binom.ppf(u, n, p), 0).astype(np.int64)
 
 
-def _noted(name: str) -> Callable[..., Any]:
-    def draw(self: ScriptedGenerator, *args: Any, **options: Any) -> Any:
-        self.tape.unsupported.add(name)
-        return getattr(np.random.Generator, name)(self, *args, **options)
-
-    return draw
+def _noted(self: ScriptedGenerator, name: str, /, *args: Any, **options: Any) -> Any:
+    self.tape.unsupported.add(name)
+    return getattr(np.random.Generator, name)(self, *args, **options)
 
 
 for _name in _UNSUPPORTED.split():
-    setattr(ScriptedGenerator, _name, _noted(_name))
+    setattr(ScriptedGenerator, _name, partialmethod(_noted, _name))
 
 
 LEGACY_METHODS: dict[str, Any] = {

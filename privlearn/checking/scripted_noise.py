@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Never, Protocol, Self, cast, final
+from typing import Any, Never, Protocol, Self, cast, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,8 +144,8 @@ class LimitedSource:
     def __init__(self, source: PoolSource, draws: int) -> None:
         self._source, self._most, self._left = source, draws, draws
 
-    def pool(self) -> _LimitedPool:
-        return _LimitedPool(self._source.pool(), self)
+    def pool(self) -> Pool:
+        return cast(Pool, _LimitedPool(self._source.pool(), self))
 
     def count(self) -> None:
         self._left -= 1
@@ -157,22 +157,11 @@ class LimitedSource:
 
 
 @final
+@dataclass(frozen=True)
 class _LimitedPool:
-    def __init__(self, pool: Pool, limit: LimitedSource) -> None:
-        self._pool, self._limit = pool, limit
+    _pool: Pool
+    _limit: LimitedSource
 
-    def floors(self, kind: Kind, n: int) -> Floors:
+    def __getattr__(self, name: str) -> Any:
         self._limit.count()
-        return self._pool.floors(kind, n)
-
-    def variates(self, kind: Kind, n: int) -> Variates:
-        self._limit.count()
-        return self._pool.variates(kind, n)
-
-    def words(self, n: int) -> NDArray[np.uint64]:
-        self._limit.count()
-        return self._pool.words(n)
-
-    def more(self) -> int:
-        self._limit.count()
-        return self._pool.more()
+        return getattr(self._pool, name)

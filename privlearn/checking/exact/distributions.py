@@ -1,16 +1,13 @@
 r"""Laws of outputs, and how far two of them are apart, computed and not bounded.
 
-Everything is done in log space, and every number comes with an estimate of its own error.  With
-g = α·log p − (α−1)·log q the divergence is D_α = log ∫ e^g / (α−1).
-
-Gauss-Legendre panels are halved until halving changes nothing that matters; kinks and jumps are
-found by that.
+With g = α·log p − (α−1)·log q the divergence is D_α = log ∫ e^g / (α−1), by Gauss-Legendre panels
+that are halved until that changes nothing that matters.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, final
@@ -56,10 +53,8 @@ class AdditiveDistributions(NamedTuple):
 
     parts: list[tuple[Any, list[DistributionPair]]]
     coverage: Coverage
-    telling: int = 0
-    """Numbers of the output that are no function of the noisy integers of a stated grid."""
-    found: Found | None = None
-    """Of a single release, what the search for worse neighbours came to."""
+    telling: int = 0  # Numbers of the output that are no function of noisy integers
+    found: Found | None = None  # Of a single release, what the search came to
 
 
 def renyi(p: Distribution, q: Distribution, order: float) -> Value:
@@ -73,9 +68,7 @@ def renyi(p: Distribution, q: Distribution, order: float) -> Value:
         raise ValueError(f"order = {order!r}: must be > 1")
     match p, q:
         case Product(), Product():
-            pairs = _matched(p, q)
-            values = [(renyi(a, b, order), n) for a, b, n in pairs]
-            return Value(sum(v.value * n for v, n in values), sum(v.error * n for v, n in values))
+            return _total(p, q, lambda a, b: renyi(a, b, order))
         case Discrete(), Discrete():
             return _discrete(p, q, order)
         case Normal(), Normal():
@@ -115,8 +108,7 @@ def largest_ratio(p: Distribution, q: Distribution) -> Value:
     """
     match p, q:
         case Product(), Product():
-            result = [(largest_ratio(a, b), n) for a, b, n in _matched(p, q)]
-            return Value(sum(v.value * n for v, n in result), sum(v.error * n for v, n in result))
+            return _total(p, q, largest_ratio)
         case Discrete(), Discrete():
             lp, lq = p.log_mass, q.log_mass
         case Normal(), Normal():
@@ -140,10 +132,11 @@ def _unlike(p: Distribution, q: Distribution) -> CheckError:
     )
 
 
-def _matched(p: Product, q: Product) -> Sequence[tuple[Distribution, Distribution, int]]:
+def _total(p: Product, q: Product, of: Callable[[Distribution, Distribution], Value]) -> Value:
     if [n for _, n in p.parts] != [n for _, n in q.parts]:
         raise CheckError("products of different numbers of parts cannot be compared")
-    return [(a, b, n) for (a, n), (b, _) in zip(p.parts, q.parts, strict=True)]
+    values = [(of(a, b), n) for (a, n), (b, _) in zip(p.parts, q.parts, strict=True)]
+    return Value(sum(v.value * n for v, n in values), sum(v.error * n for v, n in values))
 
 
 def _discrete(p: Discrete, q: Discrete, order: float) -> Value:
@@ -160,23 +153,14 @@ def _discrete(p: Discrete, q: Discrete, order: float) -> Value:
     return Value(value, 4 * _ULP * float(size) / (order - 1))
 
 
-def squared_distance(p: Normal, q: Normal) -> float:
-    """Squared distance of the means in units of the noise; inf if some part of it has none."""
+def whitened(p: Normal, q: Normal) -> tuple[Distribution, Distribution]:
+    """The same divergences in one dimension, along the line between the means."""
     shift = p.mean - q.mean
     # what no noise hides: the part of the shift outside the range of the factor
     solved = np.linalg.lstsq(p.factor, shift, rcond=1e-12)[0]
-    left = float(np.linalg.norm(shift - p.factor @ solved))
-    if left > 1e-8 * float(np.linalg.norm(shift)):
-        return math.inf
-    return float(solved @ solved)
-
-
-def whitened(p: Normal, q: Normal) -> tuple[Distribution, Distribution]:
-    """The same divergences in one dimension, along the line between the means."""
-    mass = squared_distance(p, q)
-    if math.isinf(mass):
+    if np.linalg.norm(shift - p.factor @ solved) > 1e-8 * np.linalg.norm(shift):
         return Discrete(np.array([0.0, -np.inf])), Discrete(np.array([-np.inf, 0.0]))
-    return normal(math.sqrt(mass), 1.0), normal(0.0, 1.0)
+    return normal(float(np.linalg.norm(solved)), 1.0), normal(0.0, 1.0)
 
 
 @lru_cache(maxsize=8)
@@ -236,12 +220,8 @@ def _integral(
     return Value(total + float(coarse.sum()), error + float(np.abs(coarse).sum()))
 
 
-def _exponent(p: Density, q: Density, order: float) -> Callable[[Array], Array]:
-    """g at points (n, d); +inf where p has mass and q none."""
-    return lambda points: _mixed(p.log_density(points), q.log_density(points), order)
-
-
 def _mixed(lp: Array, lq: Array, order: float) -> Array:
+    """g; +inf where p has mass and q none."""
     with np.errstate(invalid="ignore"):
         return np.where(np.isneginf(lp), -np.inf, order * lp - (order - 1) * lq)
 
@@ -284,11 +264,19 @@ def _line(p: Density, q: Density, order: float, *, roughly: bool = False) -> Val
         return Value((top + math.log(total)) / (order - 1), math.inf)
     near = heights > top - _DEPTH
     near = near | np.r_[near[1:], False] | np.r_[False, near[:-1]]
-    g = _exponent(p, q, order)
+
+    def f(x: Array) -> Array:
+        both = p.log_density(x[:, None]), q.log_density(x[:, None])
+        return np.asarray(np.exp(_mixed(*both, order) - top))
+
     noise = _TOLERANCE + _rounding(order, lp[near], lq[near])
-    result = _integral(lambda x: np.exp(g(x[:, None]) - top), left[near], right[near], noise)
+    result = _integral(f, left[near], right[near], noise)
+    if not result.value > 0:
+        raise CheckError("an integral over a peak that is too narrow, or beyond any bound")
     at = np.full((1, 1), float((left + right)[heights.argmax()] / 2))
-    return _divergence(p, q, order, top, result, at)
+    relative = result.error / result.value
+    relative += _rounding(order, p.log_density(at), q.log_density(at))
+    return Value((top + math.log(result.value)) / (order - 1), relative / (order - 1))
 
 
 def _rounding(order: float, lp: Array, lq: Array) -> float:
@@ -298,42 +286,27 @@ def _rounding(order: float, lp: Array, lq: Array) -> float:
     return 4 * _ULP * (16 + order * largest[0] + (order - 1) * largest[1])
 
 
-def _divergence(
-    p: Density, q: Density, order: float, top: float, result: Value, at: Array
-) -> Value:
-    """D_order from ∫e^{g−top}, with the rounding of g at its peak in the error."""
-    if not result.value > 0:
-        raise CheckError("an integral over a peak that is too narrow, or beyond any bound")
-    relative = result.error / result.value
-    relative += _rounding(order, p.log_density(at), q.log_density(at))
-    return Value((top + math.log(result.value)) / (order - 1), relative / (order - 1))
-
-
 def _stick(p: Density, q: Density, epsilon: float) -> Value:
     left, right, *_ = _panels(p, q, 0)
 
-    def ahead(x: Array) -> Array:
-        """Where log p − log q exceeds ε; False where p has no mass."""
+    def excess(x: Array) -> Array:
+        """p − e^ε·q where that is positive, else 0."""
         lp, lq = p.log_density(x[:, None]), q.log_density(x[:, None])
-        return np.asarray(lp > np.maximum(lq + epsilon, -1e300))
-
-    def f(x: Array) -> Array:
-        lp, lq = p.log_density(x[:, None]), q.log_density(x[:, None])
-        seen = lp > np.maximum(lq + epsilon, -1e300)
+        ahead = lp > np.maximum(lq + epsilon, -1e300)
         with np.errstate(invalid="ignore"):
-            return np.where(seen, np.exp(lp) * -np.expm1(np.minimum(lq + epsilon - lp, 0.0)), 0.0)
+            return np.where(ahead, np.exp(lp) * -np.expm1(np.minimum(lq + epsilon - lp, 0.0)), 0.0)
 
     edges = np.r_[left, right[-1]]
-    sides = ahead(edges)
+    sides = excess(edges) > 0
     turn = sides[1:] != sides[:-1]
     low, high = left[turn], right[turn]
     for _ in range(60):
         middle = (low + high) / 2
-        same = ahead(middle) == sides[:-1][turn]
+        same = (excess(middle) > 0) == sides[:-1][turn]
         low, high = np.where(same, middle, low), np.where(same, high, middle)
     edges = np.unique(np.r_[edges, low])
-    # where log p − log q is ε on a whole interval, f is nothing but rounding there
-    result = _integral(f, edges[:-1], edges[1:], least=1e-3)
+    # where log p − log q is ε on a whole interval, the excess is nothing but rounding there
+    result = _integral(excess, edges[:-1], edges[1:], least=1e-3)
     return Value(result.value, result.error + 64 * _ULP * result.value)
 
 

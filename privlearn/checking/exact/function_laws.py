@@ -20,12 +20,7 @@ from scipy.special import ndtr
 
 from privlearn.checking.exact.choices import _FAMILIES, _Choice, _Family
 from privlearn.checking.exact.distributions import DistributionPair, whitened
-from privlearn.checking.exact.one_number import (
-    FAR,
-    NOTHING_HIDES,
-    aligned,
-    shifted_pair,
-)
+from privlearn.checking.exact.one_number import FAR, NOTHING_HIDES, aligned, shifted_pair
 from privlearn.checking.isolation import is_output
 from privlearn.checking.sampling.encoding import Raised, layout, row_of
 from privlearn.checking.scripted_generator import (
@@ -108,22 +103,13 @@ class Runs:
 
 @dataclass(frozen=True)
 class PairLaw:
-    """Laws of the output on two data sets.
-
-    Attributes:
-        how: what the output is of the numbers.
-        pair: the laws; or of something that is computed from the output, so that what is found is
-            a lower bound.
-        exact: whether it is the whole output.
-        affine: the centres of both data sets and the matrices, if noise is just added.
-        choice: whether it is that of the largest noisy score.
-    """
+    """Laws of the output on two data sets, or of what is computed from it."""
 
     how: str
     pair: DistributionPair
-    exact: bool = True
-    affine: tuple[Affine, Affine] | None = None
-    choice: bool = False
+    exact: bool = True  # Whether it is the whole output
+    affine: tuple[Affine, Affine] | None = None  # If noise is just added
+    choice: bool = False  # Whether it is that of the largest noisy score
 
 
 @dataclass(frozen=True)
@@ -182,7 +168,9 @@ def mark_of(leaf: Any) -> Hashable:
     return (type(leaf).__name__, repr(leaf) if type(leaf) is float else leaf)
 
 
-def marks_of(leaves: dict[str, Any], paths: Sequence[str] | None = None) -> Hashable:
+def marks_of(
+    leaves: dict[str, Any], paths: Sequence[str] | None = None
+) -> tuple[tuple[str, Hashable], ...]:
     """What makes leaves what they are."""
     inside = leaves if paths is None else {p: leaves[p] for p in paths if p in leaves}
     return tuple((path, mark_of(leaf)) for path, leaf in inside.items())
@@ -218,8 +206,8 @@ def affine_in(runs: Callable[..., Seen], data: Any) -> Affine:
     rng = np.random.default_rng(len(kinds))
     tried = [np.array([_far(k, scale, rng) for k in kinds]) for scale in (1.0,) * 6 + FAR * 4]
     coins = [i for i, kind in enumerate(kinds) if kind == "uniform"][:_MOST_COINS]
-    for i, u in itertools.product(coins, _COINS):  # what a coin decides may be unlikely
-        tried.append(np.where(np.arange(len(kinds)) == i, u, tried[0]))
+    places = np.arange(len(kinds))  # what a coin decides may be unlikely
+    tried += [np.where(places == i, u, tried[0]) for i, u in itertools.product(coins, _COINS)]
     for z in tried:
         gap = np.abs(moved(z) - found.at(z))
         size = np.abs(matrix) @ np.abs(z)
@@ -266,10 +254,8 @@ def _location(kinds: list[Standard], matrix: Array, shift: Array, least: float) 
         return NOTHING_HIDES
     if np.linalg.matrix_rank(matrix) < matrix.shape[1]:
         raise CheckError("several numbers that are not normal are added up")
-    parts = [
-        shifted_pair(k, float(d)) for k, d in zip(kinds, inside, strict=True) if abs(d) > 1e-12
-    ]
-    return together(parts)
+    moved = zip(kinds, inside.tolist(), strict=True)
+    return together([shifted_pair(kind, d) for kind, d in moved if abs(d) > 1e-12])
 
 
 def together(parts: Sequence[DistributionPair]) -> DistributionPair:
@@ -281,14 +267,11 @@ def together(parts: Sequence[DistributionPair]) -> DistributionPair:
     one, two = [part.p for part in parts], [part.q for part in parts]
     finite = [[law.log_mass for law in laws if isinstance(law, Discrete)] for laws in (one, two)]
     if len(finite[0]) == len(parts) and math.prod(map(len, finite[0])) < 2e5:
-        p, q = (Discrete(_normal_log(reduce(np.add.outer, logs).reshape(-1))) for logs in finite)
+        both = [reduce(np.add.outer, logs).reshape(-1) for logs in finite]
+        p, q = (Discrete(np.asarray(logs - np.logaddexp.reduce(logs))) for logs in both)
         return DistributionPair(p, q)
     p_all, q_all = (Product(tuple((law, 1) for law in laws)) for laws in (one, two))
     return DistributionPair(p_all, q_all)
-
-
-def _normal_log(logs: Array) -> Array:
-    return np.asarray(logs - np.logaddexp.reduce(logs))
 
 
 # Choices ------------------------------------------------------------------------------------------

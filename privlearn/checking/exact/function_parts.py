@@ -1,13 +1,13 @@
-"""Outputs that are made of parts, each a function of one number; sums of such; coins in a row."""
+"""Outputs that are made of parts, each a function of one number; coins in a row."""
 
 from __future__ import annotations
 
 import bisect
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -34,9 +34,8 @@ from privlearn.checking.exact.one_number import (
     mixture,
     pieces,
 )
-from privlearn.checking.scripted_generator import REST, Standard, Tape
+from privlearn.checking.scripted_generator import Standard, Tape
 from privlearn.errors import CheckError
-from privlearn.losses.output_laws import Density
 from privlearn.rows.domains import Array
 
 _MOST_PARTS = 128  # Numbers of one run that do something else than being added
@@ -46,14 +45,12 @@ _THRESHOLDS = 32
 _MOST_LEAVES = 4_096
 _TRIES = 24
 _UNSEEN = 1e-12  # Probabilities that may be the rounding of others
-_RARE = 1e-7
-"""Sums less likely than this are lumped: their digits would be those of 2^−53."""
 
 # Parts that follow from one number each -----------------------------------------------------------
 
 
 def in_parts(runs: Runs, first: Any, second: Any, mined: Sequence[float] = ()) -> PairLaw:
-    """Parts that follow from one number each, or are sums of what does."""
+    """Parts that follow from one number each."""
     kinds = runs(first).tape.kinds
     if kinds != runs(second).tape.kinds:
         raise CheckError(ORDER)
@@ -70,8 +67,10 @@ def in_parts(runs: Runs, first: Any, second: Any, mined: Sequence[float] = ()) -
     if marks_of(runs(first).leaves, still) != marks_of(runs(second).leaves, still):
         return PairLaw("a part of the output that no number moves differs", NOTHING_HIDES)
     for draws, inside in _groups([one | two for one, two in zip(*moved, strict=True)]):
-        part = _Part(runs, tuple(kinds), draws, tuple(p for p in paths if p in inside), mined)
-        parts.append(part.law(first, second) if len(draws) == 1 else part.sums(first, second))
+        if len(draws) > 1:
+            raise CheckError("several numbers decide together on one part of the output")
+        part = _Part(runs, len(kinds), kinds[draws[0]], draws[0], inside, mined)
+        parts.append(part.law(first, second))
     return PairLaw(
         "; ".join(dict.fromkeys(part.how for part in parts)),
         together([part.pair for part in parts]),
@@ -85,24 +84,16 @@ def _moves(runs: Runs, data: Any) -> list[set[str]]:
     moved: list[set[str]] = [set() for _ in base.tape.kinds]
     for seed in (None, 0, 1):
         rest = runs(data, chance=None if seed is None else np.random.default_rng(seed))
+        unmoved = {*marks_of(rest.leaves)}
         for i, kind in enumerate(base.tape.kinds):
-            tried = [
-                *rest.tape.middles.get(i, ())[:_MOST_VALUES],
-                *grid(kind)[:: 40 if seed else 20],
-            ]
-            for z in tried:
+            middles = rest.tape.middles.get(i, ())[:_MOST_VALUES]
+            for z in (*middles, *grid(kind)[:: 40 if seed else 20]):
                 script = np.array(rest.tape.numbers)
                 script[i] = z
                 seen = runs(data, script)
                 if seen.tape.kinds != base.tape.kinds:
                     raise CheckError(ORDER)
-                if seen.leaves.keys() != rest.leaves.keys():
-                    moved[i] |= seen.leaves.keys() ^ rest.leaves.keys()
-                moved[i] |= {
-                    path
-                    for path, leaf in seen.leaves.items()
-                    if path in rest.leaves and mark_of(leaf) != mark_of(rest.leaves[path])
-                }
+                moved[i] |= {path for path, _ in unmoved ^ {*marks_of(seen.leaves)}}
     return moved
 
 
@@ -128,176 +119,79 @@ def _groups(moved: Sequence[set[str]]) -> list[tuple[tuple[int, ...], set[str]]]
 
 @dataclass(frozen=True)
 class _Part:
+    """Leaves that follow from the number at one place."""
+
     runs: Runs
-    kinds: tuple[Standard, ...]
-    draws: tuple[int, ...]
-    paths: tuple[str, ...]
+    many: int
+    kind: Standard
+    place: int
+    paths: set[str]
     mined: Sequence[float]
 
-    def leaves(self, data: Any, *numbers: float) -> dict[str, Any]:
-        script = np.full(max(self.draws) + 1, np.nan)
-        script[list(self.draws)] = numbers
-        seen = self.runs(data, script).leaves
-        return {path: seen[path] for path in self.paths if path in seen}
+    def leaves(self, data: Any, number: float) -> dict[str, Any]:
+        script = np.full(self.place + 1, np.nan)
+        script[-1] = number
+        return self._inside(self.runs(data, script))
 
-    def _checked(
-        self, data: Any, expected: Callable[..., Hashable], found: Callable[..., Hashable]
-    ) -> None:
-        """Raises CheckError where random numbers, in this part and elsewhere, give another one."""
-        for seed in range(_TRIES):
-            seen = self.runs(data, chance=np.random.default_rng([seed, 7]))
-            if len(seen.tape.kinds) != len(self.kinds):
-                raise CheckError(ORDER)
-            z = [seen.tape.numbers[i] for i in self.draws]
-            leaves = {path: seen.leaves[path] for path in self.paths if path in seen.leaves}
-            if expected(*z) != found(leaves):
-                raise CheckError("the output is not made of parts that follow from one number each")
-
-    # One number
+    def _inside(self, seen: Seen) -> dict[str, Any]:
+        return {path: leaf for path, leaf in seen.leaves.items() if path in self.paths}
 
     def law(self, first: Any, second: Any) -> PairLaw:
-        kind = self.kinds[self.draws[0]]
-        both = [self.runs(data).tape for data in (first, second)]
-        middles = both[0].middles.get(self.draws[0], ())
-        at = sorted({z for tape in both for z in _looked_at(tape, self.draws[0], self.mined)})
+        tapes = [self.runs(data).tape for data in (first, second)]
+        middles = tapes[0].middles.get(self.place, ())
+        at = sorted({z for tape in tapes for z in _looked_at(tape, self.place, self.mined)})
         seen = [[self.leaves(data, z) for z in at] for data in (first, second)]
-        marks = [[marks_of(leaves) for leaves in side] for side in seen]
-        outcomes = {mark for side in marks for mark in side}
-        if len(outcomes) <= max(_FEW, 2 * len(middles)):
-            found = [
-                self._pieces(data, kind, dict(zip(at, side, strict=True)), marks_of)
-                for data, side in zip((first, second), seen, strict=True)
-            ]
-            return PairLaw(f"one of {len(outcomes)} outcomes", found[0].against(found[1]))
-        numeric = [
-            p for p in self.paths if all(type(x.get(p)) in (int, float) for x in seen[0] + seen[1])
-        ]
-        if not numeric:
-            raise CheckError("a part of the output takes many values that are no numbers")
-        path = numeric[0]
-        edges = _edges([[mark_of(leaves[path]) for leaves in side] for side in seen])
-
-        def label(leaves: dict[str, Any]) -> Hashable:
-            return bisect.bisect_right(edges, cast(int, mark_of(leaves.get(path))))
-
-        cuts = [
-            self._pieces(data, kind, dict(zip(at, side, strict=True)), label)
+        outcomes = {marks_of(leaves) for side in seen for leaves in side}
+        label: Callable[[dict[str, Any]], Hashable] = marks_of
+        if exact := len(outcomes) <= max(_FEW, 2 * len(middles)):
+            how = f"one of {len(outcomes)} outcomes"
+        else:
+            label = self._binned(at, seen)
+            how = "a function of one number that is no statistic plus noise"
+        one, two = (
+            self._pieces(data, dict(zip(at, side, strict=True)), label)
             for data, side in zip((first, second), seen, strict=True)
-        ]
-        how = "a function of one number that is no statistic plus noise"
-        return PairLaw(how, cuts[0].against(cuts[1]), False)
+        )
+        return PairLaw(how, one.against(two), exact)
+
+    def _binned(
+        self, at: Sequence[float], seen: list[list[dict[str, Any]]]
+    ) -> Callable[[dict[str, Any]], Hashable]:
+        """Into which bin a part falls that is a number."""
+        number = (
+            p for p in seen[0][0] if all(type(x.get(p)) in (int, float) for x in seen[0] + seen[1])
+        )
+        if (path := next(number, None)) is None:
+            raise CheckError("a part of the output takes many values that are no numbers")
+        # that neighbouring doubles give the same value makes it no atom
+        apart = [k for k, z in enumerate(at) if not k or z > math.nextafter(at[k - 1], math.inf)]
+        edges = _edges([[mark_of(side[k][path]) for k in apart] for side in seen])
+        return lambda leaves: bisect.bisect_right(edges, cast(int, mark_of(leaves.get(path))))
 
     def _pieces(
         self,
         data: Any,
-        kind: Standard,
-        seen: dict[float, dict[str, Any]],
+        known: dict[float, dict[str, Any]],
         label: Callable[[dict[str, Any]], Hashable],
     ) -> Pieces:
-        found = pieces(kind, lambda z: label(seen.get(z) or self.leaves(data, z)), [*seen])
-        self._checked(data, found.at, label)
+        """Where the outcome changes; random numbers, here and elsewhere, must give no other."""
+        found = pieces(self.kind, lambda z: label(known.get(z) or self.leaves(data, z)), [*known])
+        for seed in range(_TRIES):
+            seen = self.runs(data, chance=np.random.default_rng([seed, 7]))
+            if len(seen.tape.kinds) != self.many:
+                raise CheckError(ORDER)
+            if found.at(seen.tape.numbers[self.place]) != label(self._inside(seen)):
+                raise CheckError("the output is not made of parts that follow from one number each")
         return found
-
-    # Several numbers
-
-    def sums(self, first: Any, second: Any) -> PairLaw:
-        if len(self.paths) > 1:
-            raise CheckError("several numbers decide together on several parts of the output")
-        one, two = self._sum(first), self._sum(second)
-        how = f"a sum over {len(self.draws)} random numbers"
-        if isinstance(one, dict) and isinstance(two, dict):
-            return PairLaw(how, *_within_reach(one, two, _RARE))
-        if isinstance(one, dict) or isinstance(two, dict):
-            return PairLaw(how, NOTHING_HIDES)
-        return PairLaw(how, DistributionPair(one, two))
-
-    def _sum(self, data: Any) -> dict[Hashable, float] | Density:
-        rest = [REST[self.kinds[i]] for i in self.draws]
-        base, tape = self._number(self.leaves(data, *rest)), self.runs(data).tape
-        offsets, noise = {0.0: 1.0}, list[tuple[Standard, float]]()
-
-        def moved(k: int, z: float) -> float:
-            return self._number(self.leaves(data, *rest[:k], z, *rest[k + 1 :])) - base
-
-        def rounded(k: int, z: float) -> float:
-            return _rounded(moved(k, z))
-
-        for k, i in enumerate(self.draws):
-            kind, scale = self.kinds[i], None
-            if kind != "uniform":
-                scale = _scale(kind, partial(moved, k), max(1.0, abs(base)))
-            if scale is not None:
-                noise.append((kind, scale))
-                offsets = {x - scale * rest[k]: p for x, p in offsets.items()}
-                continue
-            at = _looked_at(tape, i, self.mined)
-            if len({rounded(k, z) for z in at}) > _MOST_VALUES:
-                raise CheckError("a part of a sum is neither noise nor one of few values")
-            offsets = _convolved(offsets, pieces(kind, partial(rounded, k), at).masses())
-
-        def expected(*z: float) -> Hashable:
-            return _rounded(base + sum(moved(k, x) for k, x in enumerate(z)))
-
-        self._checked(data, expected, lambda leaves: _rounded(self._number(leaves)))
-        return _blurred({_rounded(base + x): p for x, p in offsets.items()}, noise)
-
-    def _number(self, leaves: dict[str, Any]) -> float:
-        leaf: Any = leaves.get(self.paths[0])
-        if type(leaf) not in (int, float) or not math.isfinite(leaf):
-            raise CheckError("several numbers decide together on something else than a number")
-        return float(leaf)
-
-
-def _scale(kind: Standard, move: Callable[[float], float], size: float) -> float | None:
-    """Of noise that is added to a sum; None if a number moves it otherwise."""
-    at = np.array([z for z in grid(kind)[::24] if abs(z - REST[kind]) > 1e-3])
-    found = np.array([move(z) for z in at.tolist()]) / (at - REST[kind])
-    middle = float(np.median(found))
-    return middle if (np.abs(found - middle) <= 1e-8 * max(size, abs(middle))).all() else None
 
 
 def _within_reach(
-    first: dict[Hashable, float], second: dict[Hashable, float], least: float
+    first: dict[Hashable, float], second: dict[Hashable, float]
 ) -> tuple[DistributionPair, bool]:
-    """The laws of a sum, and whether it was seen whole: what is too unlikely is one outcome."""
-    unlikely = [
-        x for x in {**first, **second} if 0 < min(first.get(x, 0), second.get(x, 0)) < least
-    ]
-    unlikely += [x for x in {**first, **second} if max(first.get(x, 0), second.get(x, 0)) < least]
-    return lumped(first, second, {*unlikely}), not unlikely
-
-
-def _rounded(value: float) -> float:
-    return float(f"{value:.9g}") + 0.0
-
-
-def _convolved(first: dict[float, float], second: dict[Hashable, float]) -> dict[float, float]:
-    total: dict[float, float] = {}
-    for (x, p), (y, q) in itertools.product(first.items(), second.items()):
-        key = _rounded(x + float(y))  # type: ignore[arg-type]
-        total[key] = total.get(key, 0.0) + p * q
-    if len(total) > 20 * _MOST_VALUES:
-        raise CheckError("a sum over a random sample takes too many values")
-    return total
-
-
-def _total(centre: float, noise: Sequence[tuple[Standard, float]]) -> _Noisy:
-    if len(noise) > 1 and {kind for kind, _ in noise} != {"normal"}:
-        raise CheckError("several numbers that are not normal are added up")
-    scale = noise[0][1] if len(noise) == 1 else math.hypot(*(scale for _, scale in noise))
-    return _Noisy(noise[0][0], _rounded(centre), _rounded(scale))
-
-
-def _blurred(
-    offsets: dict[float, float], noise: Sequence[tuple[Standard, float]]
-) -> dict[Hashable, float] | Density:
-    live = [(kind, scale) for kind, scale in noise if abs(scale) > DEAD]
-    likely: dict[Hashable, float] = {x: p for x, p in offsets.items() if p > 0}
-    if not live:
-        return likely
-    if len(likely) > _MOST_VALUES:
-        raise CheckError("a sum over a random sample takes too many values")
-    return mixture([(p, _total(cast(float, x), live).law()) for x, p in likely.items()])
+    """The laws of outcomes, and whether all were seen: what is too unlikely is one outcome."""
+    both = {x: sorted((first.get(x, 0.0), second.get(x, 0.0))) for x in {**first, **second}}
+    unlikely = {x for x, (p, q) in both.items() if 0 < p < _UNSEEN or q < _UNSEEN}
+    return lumped(first, second, unlikely), not unlikely
 
 
 def _edges(marks: Sequence[Sequence[Any]]) -> list[int]:
@@ -310,14 +204,9 @@ def _edges(marks: Sequence[Sequence[Any]]) -> list[int]:
     again = {m for row in rows for m, n in itertools.pairwise(row) if m == n}
     others = sorted({m for row in rows for m in row} - again)
     chosen = others[:: max(len(others) // _THRESHOLDS, 1)]
-    ends = [
-        (row[k], row[k] > row[len(row) // 2])
-        for row in rows
-        for k in (0, -1)
-        if row[k] != row[(1, -2)[k]]
-    ]
-    high = min((mark for mark, above in ends if above), default=math.inf)
-    low = max((mark for mark, above in ends if not above), default=-math.inf)
+    open_ = [(row[k], row) for row in rows for k in (0, -1) if row[k] != row[(1, -2)[k]]]
+    high = min((m for m, row in open_ if m > row[len(row) // 2]), default=math.inf)
+    low = max((m for m, row in open_ if m <= row[len(row) // 2]), default=-math.inf)
     return [m for m in sorted({*again, *(m + 1 for m in again), *chosen}) if low < m <= high]
 
 
@@ -334,16 +223,16 @@ def tossed(runs: Runs, first: Any, second: Any) -> PairLaw:
     how = "coins, one after the other"
     noisy = {isinstance(end, _Noisy) for law in laws for end in law}
     if noisy == {False}:
-        return PairLaw(how, *_within_reach(laws[0], laws[1], _UNSEEN))
+        return PairLaw(how, *_within_reach(laws[0], laws[1]))
     if noisy == {True, False}:  # what comes without noise does so with a probability
-        one, two = ({o if not isinstance(o, _Noisy) else _Noisy: 0.0 for o in law} for law in laws)
-        for law, lump in ((laws[0], one), (laws[1], two)):
+        sums: list[dict[Hashable, float]] = [defaultdict(float), defaultdict(float)]
+        for law, lump in zip(laws, sums, strict=True):
             for end, p in law.items():
                 lump[_Noisy if isinstance(end, _Noisy) else end] += p
-        return PairLaw(how + ", and sometimes noise", _within_reach(one, two, _UNSEEN)[0], False)
+        return PairLaw(how + ", and sometimes noise", _within_reach(sums[0], sums[1])[0], False)
     if max(map(len, laws)) > _MOST_VALUES:
         raise CheckError("coins fall in too many ways")
-    mixed = [mixture([(m, cast(_Noisy, end).law()) for end, m in law.items()]) for law in laws]
+    mixed = [mixture([(m, located(*cast(_Noisy, end))) for end, m in law.items()]) for law in laws]
     return PairLaw(how + ", and noise", DistributionPair(mixed[0], mixed[1]))
 
 
@@ -352,13 +241,11 @@ class _Noisy(NamedTuple):
     centre: float
     scale: float
 
-    def law(self) -> Density:
-        return located(self.kind, self.centre, self.scale)
-
 
 def _branches(runs: Runs, data: Any) -> Iterator[tuple[float, Array]]:
     """Probabilities of the ways that uniform numbers go, with numbers that go so."""
     left: list[tuple[float, list[float]]] = [(1.0, [])]
+    turns: dict[int, set[float]] = {}  # Where each number decided before, whatever fell then
     ends = 0
     while left:
         chance, script = left.pop()
@@ -379,7 +266,12 @@ def _branches(runs: Runs, data: Any) -> Iterator[tuple[float, Array]]:
             seen = [_by_chance(runs, data, [*script, z], seed) for seed in range(3)]
             return tuple((tuple(x.tape.kinds), marks_of(x.leaves)) for x in seen)
 
-        cut = pieces("uniform", outcome, _looked_at(tapes[0], i))
+        at = _looked_at(tapes[0], i)
+        if i not in tapes[0].middles:
+            at = sorted({*at[:: 32 if i in turns else 4], at[-1], *turns.get(i, ())})
+        cut = pieces("uniform", outcome, at)
+        below = (math.nextafter(z, 0.0) for z in cut.starts[1:])
+        turns.setdefault(i, set()).update(cut.starts, below)
         if len(cut.outcomes) > _MOST_VALUES:
             raise CheckError("a uniform number decides on too many outcomes")
         middles = cut.middles()
@@ -398,10 +290,12 @@ def _at_the_end(runs: Runs, data: Any, script: Array) -> Hashable:
     found = affine_in(lambda data, more=NONE: runs(data, _merged(script, more)), data)
     if len(found.paths) != 1:
         raise CheckError("coins and noise decide together on several numbers")
-    live = [i for i, x in enumerate(found.matrix[0]) if abs(x) > DEAD]
-    return _total(
-        float(found.centre[0]), [(found.kinds[i], float(found.matrix[0, i])) for i in live]
-    )
+    scales = {i: float(x) for i, x in enumerate(found.matrix[0]) if abs(x) > DEAD}
+    kinds = {found.kinds[i] for i in scales}
+    if len(scales) > 1 and kinds != {"normal"}:
+        raise CheckError("several numbers that are not normal are added up")
+    scale = next(iter(scales.values())) if len(scales) == 1 else math.hypot(*scales.values())
+    return _Noisy(kinds.pop(), *(float(f"{x:.9g}") + 0.0 for x in (found.centre[0], scale)))
 
 
 def _merged(fixed: Array, script: Array) -> Array:

@@ -1,15 +1,7 @@
 """Claims of ``f(data, rng)`` against the exact laws of its output, on given data and on others.
 
-The function is run on a generator whose numbers are chosen (`scripted_generator`), so that its
-output is a known function of independent standard numbers.  In this order it is tried whether
-
-- no number moves the output, which then hides nothing;
-- the output is affine in all numbers: noise is added to a statistic;
-- it is one of several outcomes, that with the largest noisy score (`exact.choices`);
-- each part of it follows from one number, in whatever way: clipped, rounded, a threshold; or is a
-  sum of what does: counts of random answers, sums over a random sample, with noise;
-- coins are tossed one after the other, and what is tossed next depends on them.
-
+Its output is a known function of independent standard numbers (`scripted_generator`): of none;
+affine; a choice by the largest noisy score; parts of one number each; or coins in a row.
 That is shown on numbers that are tried, at random and far out.  Where the law is that of something
 which the output determines, such as bins, what is found is a lower bound.
 """
@@ -101,18 +93,15 @@ def function_finding(
             unknown: Verdict = "not done" if _CACHED in str(error) else "window"
             sampled = Coverage((Axis("outputs", "samples on the given data only", False),))
             return Finding("exact", unknown, f"not computed: {error}", sampled)
-        k = min(
-            range(len(looks)),
-            key=lambda k: (not looks[k].found.violated, looks[k].found.worst.ratio),
-        )
+        ranks = [(not look.found.violated, look.found.worst.ratio) for look in looks]
+        k = ranks.index(min(ranks))
         worst, coverage = looks[k], Coverage()
         runs.until = time.process_time() + 2 * _SECONDS
-        if worst.verdict != "violated":
-            for (first, second), look in zip(neighbours, looks, strict=True):
-                if look.law.affine and (row := _last_bits(runs, claim, first, second, look.law)):
-                    result = replace(look.found, rows=(*look.found.rows, row))
-                    worst = replace(look, found=result)
-                    break
+        for (first, second), look in zip(neighbours, looks, strict=True):
+            if worst.verdict == "violated" or not look.law.affine:
+                continue
+            if row := _last_bits(runs, claim, first, second, look.law):
+                worst = replace(look, found=replace(look.found, rows=(*look.found.rows, row)))
         if worst.verdict != "violated":
             try:
                 worst, coverage = _elsewhere(runs, claim, neighbours[k], worst, numbers)
@@ -145,13 +134,7 @@ def _kept(function: Any) -> list[Any]:
 
 
 def pair_law(runs: Runs, first: Any, second: Any, numbers: Sequence[float] = ()) -> PairLaw:
-    """The laws of a function's output on two data sets.
-
-    Args:
-        runs: of the function.
-        first: one data set.
-        second: the other.
-        numbers: at which something may happen.
+    """The laws of a function's output on two data sets; at some numbers something may happen.
 
     Raises:
         CheckError: they are of none of these kinds, with what is in the way.
@@ -194,8 +177,7 @@ def _compared(claim: Claimable, pair: DistributionPair, error: float) -> ExactRe
         result = compare(claim, [pair])
     except CheckError:
         if isinstance(claim, ApproxDP):  # δ is 0 where the ratio is never above e^ε
-            both = [largest_ratio(*laws) for laws in ((pair.p, pair.q), (pair.q, pair.p))]
-            ratio = max(value.value for value in both)
+            ratio = max(largest_ratio(pair.p, pair.q).value, largest_ratio(pair.q, pair.p).value)
             if ratio > float(claim.epsilon) * (1 + 1e-9) + 1e-12:
                 raise
             row = Row(f"delta({float(claim.epsilon):g})", float(claim.delta), 0.0, 0.0, pair.label)
@@ -211,14 +193,13 @@ def _times(measure: str) -> float:
 
 
 def _tried(look: _Look, pairs: int) -> Coverage:
+    more = "; a choice may lose more in other crowds" if look.law.choice else ""
     axes = [
-        Axis("records", f"{pairs} given pair{'s' * (pairs > 1)}", not look.law.choice),
+        Axis("records", f"{pairs} given pair{'s' * (pairs > 1)}{more}", not more),
         Axis("noise", "at random, and at ±5, 10 and 30 scales"),
     ]
     if not look.law.exact:
         axes.append(Axis("outputs", "in bins", False))
-    if look.law.choice:
-        axes[0] = replace(axes[0], tried=f"{axes[0].tried}; a choice may lose more in other crowds")
     if look.law.affine:
         told = "noise is added in doubles, whose last bits tell more than its law (Mironov 2012)"
         axes.append(Axis("floating point", told, False))
@@ -241,20 +222,19 @@ def _last_bits(runs: Runs, claim: Claimable, first: Any, second: Any, law: PairL
             _with_twins(runs, data, to, draws)
             for data, to in zip((first, second), law.affine, strict=True)
         ]
-        best, suspect = 0.0, False
+        told = list[float]()
         for bit in range(_BITS):
-            counts = [[(x.view(np.int64) >> bit & 1).sum(axis=0) for x in both] for both in seen]
-            for one, twin_one, two, twin_two in np.transpose([*counts[0], *counts[1]]).tolist():
-                if abs((one - two) - (twin_one - twin_two)) < 6 * math.sqrt(draws):
-                    continue
-                suspect = True
-                if _told(promise, twin_one, twin_two, draws) <= promise.value:
-                    best = max(best, _told(promise, one, two, draws))
-        if best > promise.value:
+            counts = [(x.view(np.int64) >> bit & 1).sum(axis=0) for both in seen for x in both]
+            for one, twin_one, two, twin_two in np.transpose(counts).tolist():
+                if abs((one - two) - (twin_one - twin_two)) >= 6 * math.sqrt(draws):
+                    by_twin = _told(promise, twin_one, twin_two, draws) > promise.value
+                    told.append(0.0 if by_twin else _told(promise, one, two, draws))
+        if max(told, default=0.0) > promise.value:
             what = f"{promise.unit} by the last bits"
-            return Row(what, promise.value, best, 0.0, "a twin that adds the same has none of it")
-        if not suspect:
-            return None
+            why = "a twin that adds the same has none of it"
+            return Row(what, promise.value, max(told), 0.0, why)
+        if not told:
+            break
     return None
 
 
@@ -304,11 +284,11 @@ def _elsewhere(
         if look.verdict == "violated":
             row = look.found.worst
             missing.setdefault(axis, f"{label}: {row.measure} is {row.exact:.4g}")
-    axes = [
-        Axis(axis, "; ".join([f"{n} others", *told]), not told)
+    axes = (
+        Axis(axis, f"{n} others{told and '; '}{told}", not told)
         for axis, n in tried.items()
-        for told in [[missing[axis]] if axis in missing else []]
-    ]
+        for told in [missing.get(axis, "")]
+    )
     return worst, Coverage(tuple(axes))
 
 

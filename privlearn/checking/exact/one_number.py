@@ -1,8 +1,6 @@
 """Standard numbers, and the law of whatever is a function of one of them.
 
-The line of a number is cut into pieces on which the outcome is the same: looked for on a grid of
-levels, far into both tails, and then halved down to the last digits.  The probability of an outcome
-is that of its pieces.
+Its line is cut into pieces on which the outcome is the same, from a grid far into both tails on.
 """
 
 from __future__ import annotations
@@ -28,6 +26,8 @@ ERROR = 1e-8
 """Of the logarithm of a probability that was found by halving."""
 _MOST_RUNS = 30_000
 _TAIL = 1e-12
+_RARE = 1e-9
+"""Outcomes that are rarer, and that the end of the grid cuts off, prove nothing."""
 _LEVELS = np.concatenate([np.geomspace(_TAIL, 0.01, 31), np.linspace(0.01, 0.5, 50)[1:]])
 _SAME = 2e-14  # Numbers nearer than this are not told apart; of uniform ones all digits are
 
@@ -42,15 +42,16 @@ _LAWS: dict[Standard, Any] = {
 
 
 def grid(kind: Standard, more: Sequence[float] = ()) -> list[float]:
-    """Numbers all over the line of one kind, and ``more`` of them with their neighbours."""
+    """Numbers all over the line of one kind, and ``more`` with their neighbours inside of it."""
     law = _LAWS[kind]
     points = law.ppf(np.concatenate([_LEVELS, 1 - _LEVELS])).tolist()
     if kind == "uniform":
         points += [0.0, math.nextafter(1.0, 0.0)]
     else:
         points += [*FAR, *([] if kind == "exponential" else [-x for x in FAR])]
-    near = [y for x in more for y in (x, math.nextafter(x, math.inf), math.nextafter(x, -math.inf))]
-    return sorted({*points, *(x for x in near if law.pdf(x) > 0)})
+    within = [x for x in more if min(points) < x < max(points)]
+    near = [math.nextafter(x, to) for x in within for to in (x, math.inf, -math.inf)]
+    return sorted({*points, *near})
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,10 @@ class Pieces:
         return self.outcomes[max(k, 0)]
 
     def masses(self) -> dict[Hashable, float]:
-        return {outcome: p for outcome, (p, _) in self._measured().items()}
+        total: dict[Hashable, float] = {}
+        for outcome, more in zip(self.outcomes, self._likely().tolist(), strict=True):
+            total[outcome] = total.get(outcome, 0.0) + more
+        return total
 
     def _likely(self) -> Array:
         """The probability of each piece."""
@@ -74,24 +78,28 @@ class Pieces:
         below, above = _LAWS[self.kind].cdf(ends), _LAWS[self.kind].sf(ends)
         return np.asarray(np.where(below[1:] < 0.5, np.diff(below), -np.diff(above)))
 
-    def _measured(self) -> dict[Hashable, tuple[float, float]]:
-        """Of each outcome the probability, and by how much it may be off."""
-        total: dict[Hashable, tuple[float, float]] = {}
-        off = [_near(self.kind, z) for z in self.starts] * _LAWS[self.kind].pdf(self.starts)
-        off = np.array([0.0, *off[1:], 0.0])
-        for outcome, more, error in zip(
-            self.outcomes, self._likely().tolist(), (off[1:] + off[:-1]).tolist(), strict=True
+    def _rough(self) -> set[Hashable]:
+        """Outcomes whose probabilities have too few digits."""
+        off = np.array([_near(self.kind, z) for z in self.starts])
+        off *= _LAWS[self.kind].pdf(self.starts)
+        errors: dict[Hashable, float] = {}
+        for outcome, error in zip(
+            self.outcomes, np.r_[0, off[1:]] + np.r_[off[1:], 0], strict=True
         ):
-            p, e = total.get(outcome, (0.0, 0.0))
-            total[outcome] = p + more, e + error
-        return total
+            errors[outcome] = errors.get(outcome, 0.0) + error
+        return {outcome for outcome, p in self.masses().items() if p * ERROR < errors[outcome]}
 
     def against(self, other: Pieces) -> DistributionPair:
-        """The laws of the outcomes of two data sets; what has too few digits is one outcome."""
-        both = self._measured(), other._measured()
-        rough = {o for law in both for o, (p, error) in law.items() if p * ERROR < error}
-        one, two = ({o: p for o, (p, _) in law.items()} for law in both)
-        return lumped(one, two, rough)
+        """The laws of the outcomes of two data sets.
+
+        What has too few digits is one outcome, and so is what is rare and may be there, or more
+        likely, beyond the grid.
+        """
+        one, two = self.masses(), other.masses()
+        ends = {cut.outcomes[k] for cut in (self, other) for k in (0, -1)}
+        open_ = ends | {o for o in {**one, **two} if not (one.get(o) and two.get(o))}
+        rare = {o for o in open_ if max(one.get(o, 0.0), two.get(o, 0.0)) < _RARE}
+        return lumped(one, two, self._rough() | other._rough() | rare)
 
     def middles(self) -> dict[Hashable, float]:
         """A number for each outcome, in the middle of its likeliest piece."""

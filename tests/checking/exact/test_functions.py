@@ -159,6 +159,63 @@ def test_correct_twins_are_not_accused_and_their_loss_is_exact(function: Any, cl
     assert found.evidence.worst.ratio == pytest.approx(1, abs=1e-6)
 
 
+def over(threshold: int, draw: Callable[[Rng], float]) -> Callable[[list[int], Rng], float]:
+    """How many records are above a number that the code mentions, and noise."""
+    return lambda data, rng: sum(x > threshold for x in data) + draw(rng)
+
+
+def laplace(rng: Rng) -> float:
+    return rng.laplace()
+
+
+def histogram(data: list[int], rng: Rng) -> dict[int, int]:
+    counts = {71: 0, 40: 0}
+    for x in data:
+        if x in counts:
+            counts[x] += 1
+    return {key: int(np.rint(n + rng.laplace())) for key, n in counts.items()}
+
+
+def passed_through(data: list[int], rng: Rng) -> int:
+    z = rng.laplace()
+    return 1_000 + data[-1] if z > 13 else round(sum(x > 40 for x in data) + z)
+
+
+AGES = [31, 55, 8, 71, 40, 90, 17]
+WHOLE: list[tuple[Any, Any]] = [
+    (lambda data, rng: int(np.rint(over(40, laplace)(data, rng))), CLAIM),
+    (lambda data, rng: np.rint(over(65, laplace)(data, rng)), CLAIM),
+    (lambda data, rng: int(sum(x == 71 for x in data) + rng.laplace()), CLAIM),
+    (lambda data, rng: round(sum(min(x, 100) for x in data) + rng.laplace(scale=100)), CLAIM),
+    (lambda data, rng: round(sum(min(x, 50) for x in data) / 50 + rng.laplace(), 1), CLAIM),
+    (lambda data, rng: max(0, round(over(50, laplace)(data, rng))), CLAIM),
+    (lambda data, rng: 5 * round(over(40, laplace)(data, rng) / 5), CLAIM),
+    (lambda data, rng: f"{over(40, laplace)(data, rng):.1f}", CLAIM),
+    (lambda data, rng: float(np.float32(over(40, laplace)(data, rng))), CLAIM),
+    (lambda data, rng: round(over(36, lambda rng: rng.normal())(data, rng)), GaussianDP(1)),
+    (histogram, CLAIM),
+]
+LEAKING: list[Any] = [
+    passed_through,
+    lambda data, rng: round(
+        over(40, lambda rng: float(np.clip(rng.laplace(), -12, 12)))(data, rng)
+    ),
+    lambda data, rng: sum(x > 40 for x in data) / 3 + round(rng.laplace(), 1),
+    lambda data, rng: round(over(40, lambda rng: 10 * rng.random())(data, rng)),
+]
+
+
+@pytest.mark.parametrize(("function", "claim"), thinned(WHOLE))
+def test_rounded_counts_that_mention_numbers_are_not_accused(function: Any, claim: Any) -> None:
+    found = look(function, claim, ([*AGES, 12], [*AGES, 71]))
+    assert found.verdict != "violated", found
+
+
+@pytest.mark.parametrize("function", LEAKING)
+def test_rounded_counts_with_an_outcome_of_their_own_are_refuted(function: Any) -> None:
+    assert "inf" in look(function, CLAIM, ([*AGES, 12], [*AGES, 71])).detail
+
+
 def test_noise_in_doubles_is_said_to_tell_by_its_last_bits() -> None:
     found = look(added(lambda rng: rng.laplace()))
     assert found.coverage.missing == ("floating point",)

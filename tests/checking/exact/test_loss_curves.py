@@ -174,6 +174,7 @@ def test_what_an_exact_curve_is_at_least_never_exceeds_it() -> None:
         ("+ and *", {"*": lambda s, n: s}),
         ("+ and *", {"+": lambda s, o: s}),
         ("to_dict", {"numbers": lambda s: {"epsilon": "0.4"}}),
+        ("to_dict", {"numbers": lambda s: {"epsilon": f"{float(s.epsilon):.4f}"}}),
         ("over, unless_failed", {"over": lambda s, u: [(u, PureLoss(s.epsilon / 2))]}),
         ("over, unless_failed", {"unless_failed": lambda s: PureLoss(s.epsilon / 2)}),
         ("other numbers", {"renyi": lambda s, a, r: min(r, 1.0)}),
@@ -198,6 +199,17 @@ def test_a_right_loss_is_not_accused_and_not_called_tight_by_its_own_word(
     assert ways(coin(), [response_pair(0.51, 2)])["renyi"]().verdict == "violated"
     bumps = coin(renyi=lambda s, a, r: r * (1.2 if int(a) % 2 else 1))
     assert ways(bumps)["renyi"]().verdict == "holds"
+
+
+def test_a_curve_above_its_other_numbers_is_no_fault(coin: Callable[..., Coin]) -> None:
+    """Nor is one number of a loss the truth about another, where no laws are known."""
+    loose = {"renyi": lambda s, a, r: 3 * r, "laws": lambda s: None}
+    assert not check_loss(coin(**loose)).violated
+    cheaper = coin(**loose, numbers=lambda s: {"epsilon": f"{float(s.epsilon):.4f}"})
+    assert ways(cheaper)["to_dict"]().verdict == "violated"
+    nearly = coin(numbers=lambda s: {"epsilon": repr(float(s.epsilon))})
+    with pytest.raises(CheckError, match="costs less once it was read"):
+        ways(nearly)["to_dict"]()
 
 
 def test_another_package_is_compared_at_as_many_orders(
