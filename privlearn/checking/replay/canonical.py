@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import re
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum
@@ -105,6 +106,10 @@ class CanonicalForm:
             self.left_out |= {f"{type(item).__qualname__}.{name}" for name in own}
             return public_parts(item)
         try:
+            if derived := _derived(type(item).__mro__):
+                state = object.__getstate__(item)
+                held = ChainMap(*filter(None, state if type(state) is tuple else (state,)))
+                return {name: held[name] for name in held if name not in derived}
             parts = item.__reduce_ex__(4)[1:]  # as for a pickle; also of types written in C
             listed = [list(x) if isinstance(x, Iterator) else x for x in parts]
             return [object.__getstate__(item), listed]
@@ -122,6 +127,14 @@ def operator_only(item: object) -> frozenset[str]:
     """The attributes that the class of a learner, or one that it is made from, declares so."""
     declared = (vars(kind).get("operator_only", ()) for kind in type(item).__mro__)
     return frozenset[str]().union(*declared)
+
+
+@lru_cache(maxsize=256)
+def _derived(bases: tuple[type[Any], ...]) -> frozenset[str]:
+    """Fields of this package's values that follow from the others and may be kept only if asked."""
+    own = (base for base in bases if base.__module__.startswith("privlearn."))
+    made = [vars(base).get("__dataclass_fields__", {}).values() for base in own]
+    return frozenset(f.name for each in made for f in each if not (f.init or f.compare))
 
 
 @lru_cache(maxsize=64)
