@@ -178,7 +178,7 @@ def _checked(
     if "rule" not in options:
         longest = max([LONG, *(size + 2 for size in numbers.sizes(_LONGEST))])
         for way, size in zip(ways, (longest, LONG // 3), strict=False):
-            times = 3 if size >= LONG and max(numbers.sizes(size), default=0) > users else 1
+            times = 5 if size >= LONG and max(numbers.sizes(size), default=0) > users else 1
             crowds = [_crowd(way, size, numbers, given, seed, i) for i in range(times)]
             plans.append((_long(way, numbers), crowds, "long, "))
     name = getattr(learner, "__name__", type(learner).__name__)

@@ -226,8 +226,13 @@ def answering(losses: int | None) -> Answering:
 
 
 def losses_of(user: User, n: int) -> Any:
-    """1 for all of n experts but the one that a user answers to an offer of all; or the answer."""
+    """1 for all of n experts but the one that a user answers to an offer of all; or the answer.
+
+    A number that names none is the loss of the last expert, of the others a part of it.
+    """
     answer: Any = user.respond(np.arange(n))
+    if type(answer) is float:
+        return [answer * (expert + 1) / n for expert in range(n)]
     if type(answer) is int and 0 <= answer < n:
         return [float(expert != answer) for expert in range(n)]
     return answer
