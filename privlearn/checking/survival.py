@@ -260,7 +260,8 @@ class _Check:
                 run.learner = self._factory(account)
                 run.run(self._protocol)
             except Exception as error:
-                raise CheckError(f"the learner fails without a death: {error!r}") from error
+                at = f"at user {run.came} of {len(self._data)}"
+                raise CheckError(f"the learner fails without a death {at}: {error!r}") from error
         self._kept = run.paid()
         account.close()
         if not run.released:

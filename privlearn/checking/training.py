@@ -151,9 +151,8 @@ def _steps(loop: Loop) -> tuple[list[Finding], int, int]:
     }
     first, again = runs["some coins"], runs["the same coins again"]
     taken = len(first.released)
-    tried = Coverage(
-        (Axis("samples", "random, empty and full ones"), Axis("steps", f"all {taken}"))
-    )
+    seen = Axis("steps", f"{taken} of {loop.steps}", taken >= loop.steps)
+    tried = Coverage((Axis("samples", "random, empty and full ones"), seen))
 
     def finding(check: str, verdict: Verdict, detail: str) -> Finding:
         return Finding(check, verdict, detail, tried)
@@ -181,6 +180,8 @@ def _steps(loop: Loop) -> tuple[list[Finding], int, int]:
         told = ", ".join(f"{count} with {kind}" for kind, count in counts.items())
         wrong = [f"how many steps are taken depends on the samples: {told}"]
     steps = finding("steps", "violated" if wrong else "holds", "; ".join(wrong) or f"{taken} steps")
+    if taken < loop.steps and not wrong:
+        steps = finding("steps", "window", f"it stopped after step {taken} of {loop.steps}")
     taken = min(taken, loop.steps)
     return [steps, finding("noise", *_noise(runs, taken))], _noise_of(first, taken), taken
 

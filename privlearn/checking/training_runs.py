@@ -209,7 +209,8 @@ class Loop:
         except CheckError:
             raise
         except Exception as raised:
-            error = f"{type(raised).__name__} in step {len(released) + 1}: {raised}"
+            told = f"{type(raised).__name__}: {raised}"
+            error = f"it stopped after step {len(released)} of {self.steps}: {told}"
         if contained.forks:
             raise CheckError(f"train {FORKS}")
         ended = len(released) < stop and error is None

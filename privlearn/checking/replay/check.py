@@ -428,6 +428,8 @@ class Setup:
                 if not is_output(error):
                     raise
                 run.error = observer.failed(error)
+                if observer.learner is not None:
+                    run.error = f"it stopped at user {observer.clock} of {self.users}: {run.error}"
             accountant, learner = observer.accountant, observer.learner
             if learner is not None:
                 observer.look(last=True)
@@ -506,9 +508,11 @@ def _check(
     check_phases(first)
     spends, releases = (sum(e.what == w for e in first.events) for w in ("spend", "release"))
     n, told = setup.users, first.error
-    if 2 * len(first.failures) >= n or {n - 1, n - 2} <= first.failures:
+    ended = next(user for user in range(n, -1, -1) if user - 1 not in first.failures)
+    if 2 * len(first.failures) >= n or ended < n - 1:
         text = next(text for text in map(str, first.outputs) if "raises" in text)
-        told = f"for {len(first.failures)} of {n} users: {text:.300}"
+        told = f"it stopped after user {ended} of {n}; " if ended < n else ""
+        told += f"an error for {len(first.failures)} of {n} users: {text:.300}"
     if told:
         raise FailsOnBothError(
             f"{who} fails on both data sets, so that little was checked: {told}\n  {how}"
