@@ -104,32 +104,26 @@ def check_learner(
 ) -> CheckReport:
     """Runs a learner on pairs of neighbours, and raises if it breaks the billboard lemma.
 
-    A learner of this package's kinds is run on generated users, well-formed and malformed, one user
-    at a time, in blocks, with answers that come late or never, and with a restart from its ledger;
-    one of logged rows singly and in blocks.  In half of the pairs one user differs, in the others
-    about every second one, of whom nothing may show to the others or in public either.  Two runs
-    are long, `LONG` users.  Numbers that the learner's code mentions are tried as data, as answers
-    and as numbers of users.  `assert_noninterference` of `privlearn.checking.replay.check` says
-    what is compared; an error is given to its user, compared like any output, and the next one
-    comes.
+    A learner of this package's kinds is run on generated users, well-formed and malformed, one by
+    one, in blocks, with answers that come late or never, and with a restart from its ledger.  In
+    half of the pairs one user differs, in the others every second one, of whom nothing may show to
+    others or in public.  Two runs have `LONG` users.  Numbers that the learner's code mentions are
+    tried as data, answers and numbers of users.  `assert_noninterference` says what is compared; an
+    error goes to its user, compared like any output, and the next one comes.
 
     Args:
         learner: not started, of which every run has a copy; or what starts one with an accountant;
             or with ``rows`` a pipeline, of an accountant and sealed rows; all it returns is public.
         protocol: how it is run; needed for a learner of a kind of its own, where it is not `serve`.
-        neighbours: a pair of populations, or several; default generated.  Long runs draw their
-            users from these.  For a pipeline another block, or the index of who becomes null.
+        neighbours: a pair of populations, or several, from which long runs draw, too; default
+            generated.  For a pipeline another block, or the index of who becomes null.
         rows: of a pipeline, a block of records.
         pairs: short ones, in all ways together.
         users: of each short run.
         budget: the cap; default ``ZCDP(1)``.
         seed: of users and noise.
         seconds: for everything together; what is not done by then is said, or an error.
-        options: further arguments of `assert_noninterference`, such as ``rule``, ``accountant``,
-            ``probe``, ``restarts`` and ``may_spend_nothing``.
-
-    Returns:
-        What was tried, way by way; its ``unseen`` is what no replay can see.
+        options: further arguments of `assert_noninterference`.
 
     Raises:
         InterferenceError: something changed that must not, or by more than was paid for; the
@@ -233,13 +227,7 @@ def _finding(
 def replayed(
     way: Way, people: Iterable[Population], seed: int, end: float = math.inf
 ) -> list[Replay]:
-    """Checks a learner on pairs of neighbours, or of crowds of which several users differ.
-
-    Args:
-        way: how.
-        people: the pairs.
-        seed: for messages.
-        end: until when, as `time.monotonic` has it.
+    """Checks a learner on pairs of neighbours or of crowds, until ``end`` of `time.monotonic`.
 
     Raises:
         InterferenceError, CheckError: as `assert_noninterference`, for the first pair that fails;

@@ -4,8 +4,6 @@ A user is own data plus a response function, which together are the record: what
 offer that was never made on the other data set is then defined as well.  Malformed users send NaN,
 numbers that overflow, arrays of the wrong shape, text, or answers that name no item; a learner must
 turn each of these records, and no other, into the null record, without any public trace.
-
-Nothing here needs hypothesis; the strategies of the pytest plugin draw seeds and hand them on.
 """
 
 from __future__ import annotations
@@ -72,18 +70,15 @@ def null_person(n_items: int = 6, dim: int = 2) -> Person:
     return Person(np.full((n_items, dim), np.nan), buys_nothing, "null record")
 
 
-def _with(value: float) -> Callable[[Array, tuple[int, int]], Array]:
-    def put(data: Array, at: tuple[int, int]) -> Array:
-        data[at] = value
-        return data
-
-    return put
+def _put(data: Array, at: tuple[int, int], value: float) -> Array:
+    data[at] = value
+    return data
 
 
 _ODD_DATA: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
     "proper data": lambda x, at: x,
-    "one NaN": _with(np.nan),
-    "one infinity": _with(-np.inf),
+    "one NaN": lambda x, at: _put(x, at, np.nan),
+    "one infinity": lambda x, at: _put(x, at, -np.inf),
     "nothing but NaN": lambda x, at: np.full_like(x, np.nan),
     "squares that overflow": lambda x, at: x * 1e200,
     "sums that overflow": lambda x, at: 1e308 * np.sign(x),
@@ -168,10 +163,8 @@ def generated_pairs(
 ) -> Iterator[tuple[list[Person], list[Person]]]:
     """``n`` pairs of neighbouring populations, one by one; the same arguments give the same ones.
 
-    Half of the populations have malformed users throughout.  Who is replaced is in turn the first
-    user, the last, one of ``positions``, and anybody; what changes is the whole record (a
-    stranger), only the response, only the data, or the user becomes the null record; either may
-    come first.
+    Half of them have malformed users throughout.  The first user is replaced, the last, one of
+    ``positions``, and anybody, by a stranger, or in the response or the data only, or by null.
 
     Raises:
         ValueError: there is no user, or a position is none of them.
@@ -246,9 +239,7 @@ def crowd_pair(
     Args:
         seed: of everything.
         number: which pair.
-        n_items: N.
-        dim: d.
-        users: how many there are.
+        n_items, dim, users: the sizes.
         numbers: see `told_people`.
         malformed: share of strangers who are so in both; sums of data that are not checked are then
             not a number in both.  One of ten is `mistaken` in any case.
@@ -288,15 +279,13 @@ def returning_pair(
     """One pair of populations in which people return, and all visits of one person differ.
 
     That person comes first and last, twice in a row, and in between as often as everybody else: to
-    most rules too often.  One of the visits under this id may be somebody else's by mistake, and is
-    this person's nevertheless.  The neighbour has nobody at these slots, or under a public pattern
-    other records, well-formed or not; either may come first.
+    most rules too often.  The neighbour has nobody at these slots, or under a public pattern other
+    records, well-formed or not.
 
     Args:
         seed: of everything.
         number: which pair.
-        n_items: N.
-        dim: d.
+        n_items, dim: the sizes of arrays.
         users: how many visits there are, of about a quarter as many persons.
         public: whether the slots of a person stay, as under a public pattern.
 

@@ -156,10 +156,10 @@ class Recorder:
         self._note("spend", token, token.users, self.nameless(entry))
 
     def begun(self, token: Token[Any], users: range) -> None:
-        self._note("begin", token, users, "")
+        self._note("begin", token, users)
 
     def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
-        self._note("open", token, users, "", np.array(rows))
+        self._note("open", token, users, rows=np.array(rows))
 
     def released(self, token: Token[Any], value: Array) -> Array:
         array = np.array(value)
@@ -167,26 +167,12 @@ class Recorder:
         return value
 
     def _note(
-        self,
-        what: str,
-        token: Token[Any],
-        users: range,
-        said: str,
-        rows: NDArray[Any] | None = None,
+        self, what: str, token: Token[Any], users: range, said: str = "", rows: Any = None
     ) -> None:
-        self.run.events.append(
-            TokenEvent(
-                what,
-                len(self.run.outputs) if what == "begin" else self.clock,
-                token.id.rpartition("/")[2],
-                token.label,
-                users,
-                self._spends[token.id],
-                token.adjacency,
-                said,
-                rows,
-            )
-        )
+        at = len(self.run.outputs) if what == "begin" else self.clock
+        number, spend = token.id.rpartition("/")[2], self._spends[token.id]
+        event = TokenEvent(what, at, number, token.label, users, spend, token.adjacency, said, rows)
+        self.run.events.append(event)
 
 
 class Replayer(Recorder):
