@@ -144,41 +144,37 @@ def check_learner(
         if rows is not None:
             options["seconds"] = seconds
             return _checked_pipeline(learner, rows, neighbours, seed, options)
-        return _checked(learner, protocol, neighbours, pairs, users, seed, seconds, options)
+        given = [neighbours] if isinstance(neighbours, tuple) else list(neighbours or [])
+        people = _People(seed, count(users=users, at_least=2), mined(learner), given)
+        return _checked(learner, protocol, people, pairs, seconds, options)
 
 
 def _checked(
     learner: Any,
     protocol: InteractionProtocol | None,
-    neighbours: Any,
+    people: _People,
     pairs: int,
-    users: int,
-    seed: int,
     seconds: float,
     options: dict[str, Any],
 ) -> CheckReport:
-    count(users=users, at_least=2)
-    numbers = mined(learner)
     if isinstance(learner, Learner) and protocol is None:
-        ways = _ways(learner, users, options)
+        ways = _ways(learner, people.users, options)
     else:
-        ways = [_own_way(learner, protocol, options)]
-    given = None if neighbours is None else _populations(neighbours)
-    share = -(-pairs // len(ways))
-    plans = [
-        (way, _people(way, share, users, seed + i, numbers, given), "")
-        for i, way in enumerate(ways)
-    ]
+        factory = _starter(learner) if isinstance(learner, Learner) else learner
+        usual = serve_people if "rule" in options else serve
+        ways = [Way("as given", factory, protocol or usual, options)]
+    share, sizes = -(-pairs // len(ways)), people.numbers.sizes
+    plans = [(way, people.pairs(way, share, i), "") for i, way in enumerate(ways)]
     if "rule" not in options:
-        longest = max([LONG, *(size + 2 for size in numbers.sizes(_LONGEST))])
+        longest = max([LONG, *(size + 2 for size in sizes(_LONGEST))])
         for way, size in zip(ways, (longest, LONG // 3), strict=False):
-            times = 5 if size >= LONG and max(numbers.sizes(size), default=0) > users else 1
-            crowds = [_crowd(way, size, numbers, given, seed, i) for i in range(times)]
-            plans.append((_long(way, numbers), crowds, "long, "))
+            times = 5 if size >= LONG and max(sizes(size), default=0) > people.users else 1
+            crowds = [people.crowd(way, size, i) for i in range(times)]
+            plans.append((_long(way, people.numbers), crowds, "long, "))
     name = getattr(learner, "__name__", type(learner).__name__)
     report, end = CheckReport(name, (), UNSEEN), time.monotonic() + seconds
-    for way, people, long in plans:
-        finding = _finding(way, people, seed, long, numbers, end)
+    for way, found, long in plans:
+        finding = _finding(way, found, people, long, end)
         report = replace(report, findings=(*report.findings, finding))
         if isinstance(finding.evidence, InterferenceError):
             finding.evidence.evidence = report
@@ -187,12 +183,12 @@ def _checked(
 
 
 def _finding(
-    way: Way, people: Iterable[Population], seed: int, long: str, numbers: Mined, end: float
+    way: Way, pairs: Iterable[Population], people: _People, long: str, end: float
 ) -> Finding:
     """What one way of running showed; a long run that cannot be done is no more than weak."""
     began = time.perf_counter()
     try:
-        found = replayed(way, people, seed, end)
+        found = replayed(way, pairs, people.seed, end)
     except InterferenceError as error:
         return Finding(long + way.how, "violated", str(error), evidence=error)
     except FailsOnBothError as error:
@@ -204,7 +200,8 @@ def _finding(
             raise
         short = Axis("users", "a long run could not be done", enough=False)
         return Finding(long + way.how, "weak", str(error), Coverage((short,)))
-    mentioned = f"; {len(numbers.numbers)} that the code mentions" if numbers.numbers else ""
+    numbers = people.numbers.numbers
+    mentioned = f"; {len(numbers)} that the code mentions" if numbers else ""
     moved = sum(replay.moved > 0 for replay in found)
     users = max((replay.users for replay in found), default=0)
     axes = (
@@ -298,48 +295,42 @@ def _checked_pipeline(
 # Populations and ways ---------------------------------------------------------------------------
 
 
-def _populations(given: Any) -> list[Population]:
-    return [given] if isinstance(given, tuple) else list(given)
+@dataclass(frozen=True)
+class _People:
+    """Makes pairs of populations, or takes users of those that are given."""
 
+    seed: int
+    users: int
+    numbers: Mined
+    given: list[Population]
 
-def _people(
-    way: Way,
-    pairs: int,
-    users: int,
-    seed: int,
-    numbers: Mined,
-    given: list[Population] | None,
-) -> Iterable[Population]:
-    if given is not None:
-        return given
-    sizes: dict[str, Any] = {"n_items": way.n_items, "dim": way.dim, "users": users}
-    if rule := way.options.get("rule"):
-        public = rule.pattern == "public"
-        visits = (returning_pair(seed, i, public=public, **sizes) for i in range(pairs))
-        return late(visits, seed) if way.how == _LATE else visits
-    more: dict[str, Any] = {**sizes, "numbers": numbers.values()}
-    crowds = [crowd_pair(seed, i, malformed=0.1 * (i % 2), **more) for i in range(-(-pairs // 2))]
-    if way.how == _LATE:
-        return late([*crowds, *generated_pairs(pairs // 2, seed, **sizes)], seed)
-    return [*crowds, *generated_pairs(pairs // 2, seed, **sizes)]
+    def pairs(self, way: Way, pairs: int, number: int) -> Iterable[Population]:
+        """For one way of running."""
+        if self.given:
+            return self.given
+        seed, rule = self.seed + number, way.options.get("rule")
+        sizes: dict[str, Any] = {"n_items": way.n_items, "dim": way.dim, "users": self.users}
+        if rule is not None:
+            public = rule.pattern == "public"
+            found = [returning_pair(seed, i, public=public, **sizes) for i in range(pairs)]
+        else:
+            more: dict[str, Any] = {**sizes, "numbers": self.numbers.values()}
+            crowds = range(-(-pairs // 2))
+            found = [crowd_pair(seed, i, malformed=0.1 * (i % 2), **more) for i in crowds]
+            found += generated_pairs(pairs // 2, seed, **sizes)
+        return late(found, seed) if way.how == _LATE else found
 
-
-def _crowd(
-    way: Way,
-    users: int,
-    numbers: Mined,
-    given: list[Population] | None,
-    seed: int,
-    pair: int,
-) -> Population:
-    if given is None:
-        sizes = {"n_items": way.n_items, "dim": way.dim}
-        bad = 0.0 if users >= LONG else 0.1
-        return crowd_pair(seed, pair, users=users, numbers=numbers.values(), malformed=bad, **sizes)
-    rng, pool = np.random.default_rng([seed, pair]), [*given[0][0], *given[0][1]]
-    data = [pool[i] for i in rng.integers(len(pool), size=users)]
-    draw = rng.integers(2 * len(pool), size=users)
-    return data, [data[k] if i >= len(pool) else pool[i] for k, i in enumerate(draw)]
+    def crowd(self, way: Way, users: int, pair: int) -> Population:
+        """For a long run."""
+        if not self.given:
+            sizes: dict[str, Any] = {"n_items": way.n_items, "dim": way.dim, "users": users}
+            bad, numbers = 0.0 if users >= LONG else 0.1, self.numbers.values()
+            return crowd_pair(self.seed, pair, numbers=numbers, malformed=bad, **sizes)
+        rng = np.random.default_rng([self.seed, pair])
+        pool = [*self.given[0][0], *self.given[0][1]]
+        data = [pool[i] for i in rng.integers(len(pool), size=users)]
+        draw = rng.integers(2 * len(pool), size=users)
+        return data, [data[k] if i >= len(pool) else pool[i] for k, i in enumerate(draw)]
 
 
 def _long(way: Way, numbers: Mined) -> Way:
@@ -349,12 +340,6 @@ def _long(way: Way, numbers: Mined) -> Way:
     looks |= {int(at) for at in rng.integers(LONG, size=12)}
     options = {**way.options, "looks": looks, "seconds": _SECONDS_OF_LONG, "restarts": ()}
     return replace(way, options=options)
-
-
-def _own_way(learner: Any, protocol: InteractionProtocol | None, options: dict[str, Any]) -> Way:
-    factory = _starter(learner) if isinstance(learner, Learner) else learner
-    usual = serve_people if "rule" in options else serve
-    return Way("as given", factory, protocol or usual, options)
 
 
 def _starter(learner: Learner) -> Callable[[Any], Any]:
