@@ -78,7 +78,7 @@ def check_training(
             ``SubsampledGaussian(1.1, "0.25") * 8``, or Opacus' ``accountant.history``:
             (noise multiplier, sampling rate, steps).
         public_size: whether the number of records is public; else a data set without one of them
-            is a neighbour, too, so that rate, normalisation and steps must not depend on it.
+            is a neighbour, too.
         name: for the report.
         seconds: after which it is given up.
         raise_error: whether to raise, or only report.
@@ -89,8 +89,7 @@ def check_training(
 
     Raises:
         PrivacyViolation: something was refuted.
-        CheckError: something could not be done: nothing to run, a claim of another kind, fewer
-            than two records, out of time.
+        CheckError: something could not be done.
     """
     called = name or str(getattr(train, "__name__", train))
     loop = Loop(train, data, _claimed(claim))
@@ -292,10 +291,8 @@ class _Neighbours:
                     "accounted for"
                 )
                 break
-        tried = Coverage((
-            self._records(len({record for record, _ in found})),
-            _looked_at(self.steps, self.loop.steps),
-        ))  # fmt: skip
+        met = len({record for record, _ in found})
+        tried = Coverage(self._tried(met, len(self.steps)))
         if told:
             return Finding("sampling", "violated", told, tried)
         whole = all(low == high for low, high in found.values())
@@ -304,8 +301,10 @@ class _Neighbours:
         verdict: Verdict = "tight" if whole else "holds"
         return Finding("sampling", "window" if tried.missing else verdict, told, tried)
 
-    def _records(self, met: int) -> Axis:
-        return Axis("records", f"{met} of {self.loop.n} one by one", met == self.loop.n)
+    def _tried(self, met: int, steps: int) -> tuple[Axis, Axis]:
+        n, of = self.loop.n, self.loop.steps
+        records = Axis("records", f"{met} of {n} one by one", met == n)
+        return records, Axis("steps", f"{steps} of {of}", steps >= of)
 
     def _rate(self, record: int, step: int) -> tuple[float, float] | None:
         """Bounds of the rate of one record, which are equal where it is the claimed one."""
@@ -366,10 +365,9 @@ class _Neighbours:
         """How far one record moves what a step releases, in units of its noise."""
         found = _Shifts(self.loop, 1 if self.by_coin else 2)
         if self.by_coin:
-            axes = self._records(len(self.each)), _looked_at(self.steps, self.loop.steps)
+            axes = self._tried(len(self.each), len(self.steps))
             return found.finding("shift", self._one_in_a_sample, *axes)
-        axes = self._records(1), _looked_at([1], self.loop.steps)
-        return found.finding("shift", self._one_instead, *axes)
+        return found.finding("shift", self._one_instead, *self._tried(1, 1))
 
     def _one_instead(self, found: _Shifts) -> None:
         """Another record in place of the last one; from the first step on the parameters differ."""
@@ -485,8 +483,7 @@ class _Neighbours:
             axis = Axis("sizes", "which numbers belong to which record is not known", enough=False)
             return Finding("size", "weak", "not looked at", Coverage((axis,)))
         if not self.by_coin:
-            axes = self._records(1), _looked_at([1], self.loop.steps)
-            return _Shifts(self.loop, 1).finding("size", self._one_less, *axes)
+            return _Shifts(self.loop, 1).finding("size", self._one_less, *self._tried(1, 1))
         hint = "is the number of records public? then public_size=True"
         sizes = range(self.last, max(self.loop.n - 9, 1), -1)
         tried = Coverage((Axis("sizes", f"{sizes[-1]} to {self.loop.n}"), Axis("steps", "all")))
@@ -516,10 +513,6 @@ def _difference(one: Run, other: Run) -> str:
         if not np.allclose(*pair, rtol=1e4 * one.precision, atol=1e-300):
             return f"step {step} releases something else"
     return ""
-
-
-def _looked_at(steps: list[int], of: int) -> Axis:
-    return Axis("steps", f"{len(steps)} of {of}", len(steps) >= of)
 
 
 class _Refuted(Exception):
