@@ -17,6 +17,7 @@ on from what `Receipt.publish` returns, or is refused.  What no replay sees is i
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
@@ -44,7 +45,6 @@ from privlearn.checking.replay.recording import (
     Recorder,
     Replayer,
     TokenEvent,
-    Transplanter,
 )
 from privlearn.checking.replay.side_effects import Globals, side_effects
 from privlearn.errors import CheckError, InterferenceError
@@ -335,11 +335,12 @@ class Setup:
     def run(self, data: Any, observer: Recorder) -> tuple[RecordedRun, bool]:
         """One run, and whether all outputs are public."""
         try:
-            with TemporaryDirectory() as folder:
-                if not self.in_file:
-                    return self._run(data, observer, {}, folder)
-                with Ledger.create(Path(folder) / "ledger") as ledger:
-                    return self._run(data, observer, {"ledger": ledger}, folder)
+            with TemporaryDirectory() as folder, ExitStack() as stack:
+                given: dict[str, Any] = {}
+                if self.in_file:
+                    ledger = Ledger.create(Path(folder) / "ledger")
+                    given["ledger"] = stack.enter_context(ledger)
+                return self._run(data, observer, given, folder)
         finally:
             self.globals.put_back()
 
@@ -435,7 +436,11 @@ def _check(
             try:
                 return compare(first, second, at, public=public)
             except InterferenceError as difference:
-                failed = _failed(first, second)
+                failed = ""  # who got an error in one run only, and which
+                if users := sorted(first.failures ^ second.failures):
+                    run = first if users[0] in first.failures else second
+                    failed = short(run.outputs[users[0]])
+                    failed = f"\n  in one of the runs user {users[0]} got: {failed}"
                 raise InterferenceError(f"{note}{difference}{failed}\n  {how}") from None
 
         runs = 2
@@ -444,7 +449,7 @@ def _check(
             if setup.looks is None and any(e.spend.arithmetic != "sum" for e in moved):
                 runs = 3
                 note = "with the opened rows of the first run put back: "
-                replayed(neighbour, Transplanter(limit, first), replaced, note)
+                replayed(neighbour, Replayer(limit, first, rows=True), replaced, note)
         except InterferenceError as difference:
             _check_reproducible(replayed, data, Replayer(limit, first), difference, who)
             raise
@@ -465,27 +470,11 @@ def _check(
             f"{who} spent nothing on these {setup.users} users, so that no release was checked: "
             "take more users, or say may_spend_nothing=True"
         )
-    return Replay(
-        users=n,
-        replaced=replaced[0],
-        spends=spends,
-        releases=releases,
-        moved=len(moved),
-        runs=runs,
-        visits=len(replaced),
-        operator_only=tuple(sorted(first.operator_only)),
-        failures=len(first.failures),
-        telling=tuple(sorted(telling)),
-    )
-
-
-def _failed(first: RecordedRun, second: RecordedRun) -> str:
-    """Who got an error in one run only, and which."""
-    users = sorted(first.failures ^ second.failures)
-    if not users:
-        return ""
-    run = first if users[0] in first.failures else second
-    return f"\n  in one of the runs user {users[0]} got: {short(run.outputs[users[0]])}"
+    named_only, told_by = tuple(sorted(first.operator_only)), tuple(sorted(telling))
+    counts = {"moved": len(moved), "runs": runs, "visits": len(replaced)}
+    failures = len(first.failures)
+    return Replay(n, replaced[0], spends, releases, **counts, operator_only=named_only,
+                  failures=failures, telling=told_by)  # fmt: skip
 
 
 def _check_reproducible(

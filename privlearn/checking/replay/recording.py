@@ -100,13 +100,12 @@ class Recorder:
         self.probe: Callable[[Any], Any] | None = None
         self.looks: Container[int] | None = None
         self._limit = limit
+        self._names: Mapping[str, str] = {}
         self._spends: dict[str, Spend] = {}
 
     def follow(self, ledger: Ledger, names: Mapping[str, str] | None = None) -> None:
         """Says where the entries stand, and what random names in them are replaced by."""
-        self._ledger = ledger
-        if names is not None:
-            self._names = names
+        self._ledger, self._names = ledger, self._names if names is None else names
 
     def nameless(self, text: str) -> str:
         for name, by in self._names.items():
@@ -176,32 +175,26 @@ class Recorder:
 
 
 class Replayer(Recorder):
-    """An observer that hands out the values released in an earlier run."""
+    """An observer that hands out the values released in an earlier run.
 
-    def __init__(self, limit: TimeLimit, earlier: RecordedRun) -> None:
+    With ``rows`` it also puts back the rows that were opened there: noise and rows are then those
+    of that run, so that everything released must be as well.
+    """
+
+    def __init__(self, limit: TimeLimit, earlier: RecordedRun, *, rows: bool = False) -> None:
         super().__init__(limit)
         self._releases = iter([event for event in earlier.events if event.what == "release"])
+        self._opened = iter([event for event in earlier.events if event.what == "open" and rows])
+
+    def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
+        """Clipped rows were opened; the earlier ones overwrite them, before anybody reads them."""
+        earlier = next(self._opened, None)
+        if earlier is not None and earlier.rows is not None and earlier.rows.shape == rows.shape:
+            rows[...] = earlier.rows
+        super().opened(token, spend, users, rows)
 
     def released(self, token: Token[Any], value: Array) -> Array:
         super().released(token, value)
         frozen = next(self._releases, None)
         # One release too many, or of something else, is found when the runs are compared.
         return value if frozen is None or frozen.rows is None else frozen.rows
-
-
-class Transplanter(Replayer):
-    """A replayer that also puts back the rows that were opened in the earlier run.
-
-    Noise and rows are then those of that run, so that everything released must be as well.
-    """
-
-    def __init__(self, limit: TimeLimit, earlier: RecordedRun) -> None:
-        super().__init__(limit, earlier)
-        self._opened_rows = iter([event for event in earlier.events if event.what == "open"])
-
-    def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
-        """Clipped rows were opened; the earlier ones overwrite them, before anybody reads them."""
-        earlier = next(self._opened_rows, None)
-        if earlier is not None and earlier.rows is not None and earlier.rows.shape == rows.shape:
-            rows[...] = earlier.rows
-        super().opened(token, spend, users, rows)
