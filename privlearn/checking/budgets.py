@@ -52,7 +52,7 @@ _ROOM = 1_000
 than that."""
 
 Used = CentralAccountant[Any] | JointAccountant[Any] | LocalAccountant[Any]
-_ACCOUNTANTS: Any = (CentralAccountant, JointAccountant, LocalAccountant)
+_ACCOUNTANTS = (CentralAccountant, JointAccountant, LocalAccountant)
 
 
 def in_memory(

@@ -140,37 +140,34 @@ def _findings(loop: Loop, public_size: bool) -> list[Finding]:
 
 def _steps(loop: Loop) -> tuple[list[Finding], int, int]:
     """What whole runs show; how many normal numbers are a step's noise, and the number of steps."""
-    everywhere = range(1, loop.steps + 2)
+    stop = loop.steps + 1
+    empty, full = (dict.fromkeys(range(1, stop + 1), (coin, {})) for coin in (OUT, IN))
     runs = {
-        "some coins": loop.run(stop=loop.steps + 1, seed=1),
-        "the same coins again": loop.run(stop=loop.steps + 1, seed=1),
-        "other coins": loop.run(stop=loop.steps + 1, seed=2),
-        "empty samples": loop.run(stop=loop.steps + 1, forced=dict.fromkeys(everywhere, (OUT, {}))),
-        "full samples": loop.run(stop=loop.steps + 1, forced=dict.fromkeys(everywhere, (IN, {}))),
+        "some coins": loop.run(stop=stop, seed=1),
+        "the same coins again": loop.run(stop=stop, seed=1),
+        "other coins": loop.run(stop=stop, seed=2),
+        "empty samples": loop.run(stop=stop, forced=empty),
+        "full samples": loop.run(stop=stop, forced=full),
     }
     first, again = runs["some coins"], runs["the same coins again"]
-    taken = len(first.released)
+    taken, undone = len(first.released), first.error
     seen = Axis("steps", f"{taken} of {loop.steps}", taken >= loop.steps)
     tried = Coverage((Axis("samples", "random, empty and full ones"), seen))
 
     def finding(check: str, verdict: Verdict, detail: str) -> Finding:
         return Finding(check, verdict, detail, tried)
 
-    if first.error or not taken:
-        return [finding("steps", "not done", first.error or "it releases nothing")], 0, 0
-    if taken == 1 < loop.steps and first.ended:
-        told = f"one release for {loop.steps} steps: train must yield what each step releases"
-        return [finding("steps", "not done", told)], 0, 0
-    alike = len(again.released) == taken and all(
-        np.array_equal(a, b, equal_nan=True)
-        for a, b in zip(first.released, again.released, strict=True)
-    )
-    if not alike:
-        told = (
+    if not taken:
+        undone = undone or "it releases nothing"
+    elif taken == 1 < loop.steps and first.ended:
+        undone = f"one release for {loop.steps} steps: train must yield what each step releases"
+    elif not undone and not _same(first, again):
+        undone = (
             "two runs with the same coins differ: it draws from a generator that this check cannot "
             "replace; make one inside train, or take one as its second argument"
         )
-        return [finding("steps", "not done", told)], 0, 0
+    if undone:
+        return [finding("steps", "not done", undone)], 0, 0
     wrong = [f"{run.error} ({kind})" for kind, run in runs.items() if run.error]
     counts = {kind: len(run.released) for kind, run in runs.items()}
     if taken > loop.steps:
@@ -378,39 +375,34 @@ class _Neighbours:
                 self._add(found, law, world, f"{world.told} instead", {"seed": seed})
 
     def _one_in_a_sample(self, found: _Shifts) -> None:
-        self._each_alone(found)
-        for others, few in ((self.outside, None), (self.inside, None), (None, 6)):
-            self._each_world(found, others, few)
+        law = self.loop.law(self.step, self.noise, **self._alone(self.step, self.outside, {}))
+        for record in self.each:  # large, in a sample of its own against an empty one
+            data = with_record(self.loop.data, record, record, _SCALES[2])
+            world = _World(f"record {record} times 1000", record, data)
+            coins = self._alone(self.step, self.outside, {record: self.inside})
+            self._add(found, law, world, f"{world.told}, alone", coins)
+        found.worst = None  # the record is not the last one
+        self._each_world(found, "no other record", self.outside, self.own)
+        self._each_world(found, "all others", self.inside, self.worlds)
+        self._each_world(found, "some others", None, self.worlds[:6])
         worst, first = found.worst or self.worlds[0], self.step
         self._hidden(worst)
         self._unused()
         for step in self.steps:
             if step != first:
                 self.step = step
-                without, coins = (self._coins(self.inside, here) for here in (False, True))
-                law = self.loop.law(self.step, self.noise, worst.data, **without)
-                self._add(found, law, worst, f"{worst.told}, all others, step {self.step}", coins)
+                self._each_world(found, f"all others, step {step}", self.inside, [worst])
 
-    def _each_alone(self, found: _Shifts) -> None:
-        """Each record of the data, large, in a sample of its own against an empty one."""
-        law = self.loop.law(self.step, self.noise, **self._alone(self.step, self.outside, {}))
-        for record in self.each:
-            data = with_record(self.loop.data, record, record, _SCALES[2])
-            world = _World(f"record {record} times 1000", record, data)
-            coins = self._alone(self.step, self.outside, {record: self.inside})
-            self._add(found, law, world, f"{world.told}, alone", coins)
-        found.worst = None  # the record is not the last one
-
-    def _each_world(self, found: _Shifts, others: float | None, few: int | None) -> None:
-        told = {self.outside: "no other record", self.inside: "all others", None: "some others"}
+    def _each_world(
+        self, found: _Shifts, told: str, others: float | None, worlds: list[_World]
+    ) -> None:
+        """Worlds with the last record in the sample, against the first of the same record."""
         without, coins = (self._coins(others, here) for here in (False, True))
-        for record, group in itertools.groupby(self.worlds[:few], lambda world: world.record):
-            if others == self.outside and record != self.last:
-                continue
+        for _, group in itertools.groupby(worlds, lambda world: world.record):
             for number, world in enumerate(group):
                 if number == 0:
                     law = self.loop.law(self.step, self.noise, world.data, **without)
-                self._add(found, law, world, f"{world.told}, {told[others]}", coins)
+                self._add(found, law, world, f"{world.told}, {told}", coins)
 
     def _coins(self, others: float | None, here: bool, later: int = 0) -> dict[str, Any]:
         """The last record is in the sample of this step, or in none; so in ``later`` ones, too."""
@@ -500,6 +492,13 @@ class _Neighbours:
         law = self.loop.law(1, self.noise, rows_of(self.loop.data, list(range(self.last))))
         for world in self.own:
             self._add(found, law, world, f"{world.told}, not a record less", {})
+
+
+def _same(one: Run, other: Run) -> bool:
+    if len(one.released) != len(other.released):
+        return False
+    pairs = zip(one.released, other.released, strict=True)
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
 
 
 def _differ(one: Array | None, other: Array | None) -> bool:

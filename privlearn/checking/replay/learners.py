@@ -144,7 +144,8 @@ def check_learner(
         if rows is not None:
             options["seconds"] = seconds
             return _checked_pipeline(learner, rows, neighbours, seed, options)
-        given = [neighbours] if isinstance(neighbours, tuple) else list(neighbours or [])
+        pairs_given: Any = neighbours or []
+        given = [pairs_given] if isinstance(pairs_given, tuple) else list(pairs_given)
         people = _People(seed, count(users=users, at_least=2), mined(learner), given)
         return _checked(learner, protocol, people, pairs, seconds, options)
 
