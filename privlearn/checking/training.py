@@ -141,7 +141,8 @@ def _findings(loop: Loop, public_size: bool) -> list[Finding]:
 def _steps(loop: Loop) -> tuple[list[Finding], int, int]:
     """What whole runs show; how many normal numbers are a step's noise, and the number of steps."""
     stop = loop.steps + 1
-    empty, full = (dict.fromkeys(range(1, stop + 1), (coin, {})) for coin in (OUT, IN))
+    forced: Any = (dict.fromkeys(range(1, stop + 1), (coin, {})) for coin in (OUT, IN))
+    empty, full = forced
     runs = {
         "some coins": loop.run(stop=stop, seed=1),
         "the same coins again": loop.run(stop=stop, seed=1),
