@@ -14,10 +14,7 @@ from typing import Any
 
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.state import AccountState
-from privlearn.checking.full_messages import told_in_full
 from privlearn.errors import InsufficientBudgetError
-
-__tracebackhide__ = told_in_full
 
 
 @dataclass

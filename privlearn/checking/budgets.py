@@ -24,7 +24,6 @@ from privlearn.checking.budget_reports import (
     measure,
     used_at_all,
 )
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit, kept_alive
 from privlearn.checking.replay.side_effects import beside_the_accountant
 from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding
@@ -35,8 +34,6 @@ from privlearn.ledger.entries import OpenEntry, parse_entry
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.noise import NoiseSource
 from privlearn.values.adjacency import Adjacency, Trust
-
-__tracebackhide__ = told_in_full
 
 USERS = range(1_000)
 """Whom the accountant protects that `assert_budget` makes."""

@@ -19,11 +19,8 @@ from types import FrameType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 from unittest.mock import patch
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.values.user_code import FAILED, attempted, from_outside
-
-__tracebackhide__ = told_in_full
 
 P = ParamSpec("P")
 R = TypeVar("R")

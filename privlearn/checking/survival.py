@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from privlearn.accountants import JointAccountant, audit
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.canonical import CanonicalForm, CanonicalValue
 from privlearn.checking.replay.protocols import InteractionProtocol, serve
@@ -35,8 +34,6 @@ from privlearn.ledger.entries import Entry, PublishEntry, RetireEntry, SpendEntr
 from privlearn.losses.budgets import ZCDP, Currency
 from privlearn.noise import NoiseSource
 from privlearn.values.validate import count
-
-__tracebackhide__ = told_in_full
 
 _DAY = 86_400.0
 

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit, kept_alive, silenced
 from privlearn.checking.mined import mined
 from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding, Verdict
@@ -40,8 +39,6 @@ from privlearn.events import EventList
 from privlearn.events.opacus import from_opacus_history
 from privlearn.losses import GaussianLoss, Loss, SubsampledGaussian, leaves_of
 from privlearn.rows.domains import Array
-
-__tracebackhide__ = told_in_full
 
 UNSEEN = (
     "records that are not finite",

@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import OutputCapture, TimeLimit, is_output
 from privlearn.checking.replay.canonical import (
     CanonicalForm,
@@ -56,8 +55,6 @@ from privlearn.rows import Rows
 from privlearn.values.adjacency import Trust
 from privlearn.values.participation import Participation
 from privlearn.values.records import leaves, length
-
-__tracebackhide__ = told_in_full
 
 
 class FailsOnBothError(CheckError):

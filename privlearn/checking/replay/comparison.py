@@ -10,15 +10,12 @@ from itertools import zip_longest
 
 import numpy as np
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.replay.canonical import MISSING, CanonicalForm, alike, difference, short
 from privlearn.checking.replay.recording import PublicState, RecordedRun, TokenEvent
 from privlearn.contract.spends import Spend
 from privlearn.errors import InterferenceError
 from privlearn.losses import MinimizerLoss, leaves_of
 from privlearn.rows.domains import Array, encoded, exponent_of
-
-__tracebackhide__ = told_in_full
 
 MOST_VISITS = 12  # Of one person; more are a crowd
 ROUNDING = 1e-12  # Relative slack for sums that were added up in another order

@@ -15,14 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import is_output, muted
 from privlearn.checking.replay.protocols import InteractionProtocol, answering, sent_by
 from privlearn.errors import HorizonError
 from privlearn.learners import Offers
 from privlearn.values.validate import count
-
-__tracebackhide__ = told_in_full
 
 
 @dataclass(eq=False)

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import kept_alive
 from privlearn.checking.mined import Mined, mined
 from privlearn.checking.replay.check import (
@@ -44,8 +43,6 @@ from privlearn.learners.streaming import StreamLearner
 from privlearn.losses.budgets import ZCDP, Currency
 from privlearn.values.records import length
 from privlearn.values.validate import count
-
-__tracebackhide__ = told_in_full
 
 _BLOCK, _WAIT = 3, 2
 _LATE = "with late answers"

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.canonical import (
     CanonicalForm,
@@ -23,8 +22,6 @@ from privlearn.errors import RowLocalityError
 from privlearn.ledger import Ledger
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
-
-__tracebackhide__ = told_in_full
 
 U = TypeVar("U")
 
