@@ -6,7 +6,7 @@ when a check watches first.  Other processes are not seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, wraps
@@ -14,10 +14,7 @@ from typing import Any
 
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.state import AccountState
-from privlearn.checking.full_messages import told_in_full
 from privlearn.errors import InsufficientBudgetError
-
-__tracebackhide__ = told_in_full
 
 
 @dataclass
@@ -40,34 +37,27 @@ class AccountantUsage:
 
 
 _WATCHING: list[AccountantUsage] = []
-_LOG: Any = AccountLog
-_REFUSAL: Any = InsufficientBudgetError
+
+
+def _told(kind: Any, name: str, tell: Callable[[AccountantUsage, Any], object]) -> None:
+    """Tells all that watch when a method was called."""
+    method = getattr(kind, name)
+
+    @wraps(method)
+    def told(self: Any, *args: Any, **options: Any) -> None:
+        method(self, *args, **options)
+        for seen in list(_WATCHING):
+            tell(seen, self)
+
+    setattr(kind, name, told)
 
 
 @cache
 def _wrapped() -> None:
     """Wraps the methods once and for good: watches end in any order, also in other threads."""
-    start, append, refuse = _LOG.__init__, _LOG.append, _REFUSAL.__init__
-
-    @wraps(start)
-    def started(self: Any, *args: Any, **options: Any) -> None:
-        start(self, *args, **options)
-        for seen in list(_WATCHING):
-            seen.opened[self.id] = self.state
-
-    @wraps(append)
-    def appended(self: Any, *args: Any, **options: Any) -> None:
-        for seen in list(_WATCHING):
-            seen.used.add(self.id)
-        append(self, *args, **options)
-
-    @wraps(refuse)
-    def refused(self: Any, *args: Any, **options: Any) -> None:
-        refuse(self, *args, **options)
-        for seen in list(_WATCHING):
-            seen.refused.append(str(self))
-
-    _LOG.__init__, _LOG.append, _REFUSAL.__init__ = started, appended, refused
+    _told(AccountLog, "__init__", lambda seen, log: seen.opened.update({log.id: log.state}))
+    _told(AccountLog, "append", lambda seen, log: seen.used.add(log.id))
+    _told(InsufficientBudgetError, "__init__", lambda seen, error: seen.refused.append(str(error)))
 
 
 @contextmanager

@@ -42,9 +42,8 @@ class BudgetReport:
     """How much is promised to the users with the least protection, or was spent on them.
 
     Attributes:
-        at_most: the limit.
-        what: what was compared with it: "guarantee", "spent", or "used", which is what a run took
-            of the accountant that it was given.
+        what: what was compared with the limit: "guarantee", "spent", or "used", which is what a run
+            took of the accountant that it was given.
         used: of the worst users, in the limit's unit, as text.
         ratio: used over limit, the largest of all amounts.
         users: the worst range of arrival indices; None if several accountants are added up, or
@@ -76,11 +75,9 @@ class BudgetReport:
             f"{self.who}{verb} {self.used} of {self.at_most}{verdict} ({self.ratio:.4g} times)"
             f"{self.other and f'; {self.other}'}"
         ]
-        lines += [
-            f"  {item.label}: {item.mechanism}, {item.count} time{'s' * (item.count > 1)}, "
-            f"{item.share:.1%}"
-            for item in self.items
-        ]
+        for item in self.items:
+            times = f"{item.count} time{'s' * (item.count > 1)}"
+            lines.append(f"  {item.label}: {item.mechanism}, {times}, {item.share:.1%}")
         return "\n".join(lines)
 
 
@@ -120,11 +117,8 @@ def measure(
     def basis_of(state: AccountState) -> Basis:
         return USED if basis is GUARANTEE and state.opened.accountant == made else basis
 
-    reports = [
-        report
-        for state in states
-        if (report := _worst(state, limit, within, basis_of(state))) is not None
-    ]
+    worst = (_worst(state, limit, within, basis_of(state)) for state in states)
+    reports = [report for report in worst if report is not None]
     if len(states) > 1 or any(state.visits is not None for state in states):
         try:
             added = composition(states, lambda s: _composites(s, within, basis_of(s)))
@@ -138,20 +132,6 @@ def measure(
                 reports.append(_judged(limit, amounts, None, added.who, (), basis))
     nothing = BudgetReport(limit, basis.value, "nothing", 0.0, states[0].users, "nobody", (), "")
     return max(reports, key=lambda report: (report.exceeded, report.ratio), default=nothing)
-
-
-def other_figure(
-    states: Sequence[AccountState],
-    limit: Currency | ApproxDP,
-    within: range | None,
-    basis: Basis,
-    made: str,
-) -> str:
-    """The figure that was not compared, for a message."""
-    try:
-        return f"{basis.value}: {measure(states, limit, within, basis, made).used}"
-    except CheckError:
-        return f"{basis.value}: no such number"
 
 
 _Item = tuple[str, str, Loss | Currency]

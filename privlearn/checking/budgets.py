@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from typing import Any
@@ -21,10 +22,8 @@ from privlearn.checking.budget_reports import (
     SPENT,
     Basis,
     measure,
-    other_figure,
     used_at_all,
 )
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit, kept_alive
 from privlearn.checking.replay.side_effects import beside_the_accountant
 from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding
@@ -35,8 +34,6 @@ from privlearn.ledger.entries import OpenEntry, parse_entry
 from privlearn.losses.budgets import ZCDP, ApproxDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.noise import NoiseSource
 from privlearn.values.adjacency import Adjacency, Trust
-
-__tracebackhide__ = told_in_full
 
 USERS = range(1_000)
 """Whom the accountant protects that `assert_budget` makes."""
@@ -69,18 +66,14 @@ def in_memory(
     Raises:
         ValueError: no such trust.
     """
-    kinds: dict[Trust, Any] = {
-        Trust.CENTRAL: CentralAccountant,
-        Trust.JOINT: JointAccountant,
-        Trust.LOCAL: LocalAccountant,
-    }
-    made: Used = kinds[Trust(trust)](
+    kinds: dict[str, Any] = dict(zip(("central", "joint", "local"), _ACCOUNTANTS, strict=True))
+    made: Used = kinds[Trust(trust).value](
         budget,
         users=users,
         ledger=Ledger.memory(),
         noise=noise,
         currency=currency,
-        adjacency=Adjacency.REPLACE_ONE if adjacency is None else adjacency,
+        adjacency=adjacency or Adjacency.REPLACE_ONE,
     )
     return made
 
@@ -100,22 +93,18 @@ def assert_budget(
     """Raises if a run may lose more than ``at_most`` of some person's privacy, as its ledger says.
 
     That is the guarantee, as in a certificate: of an accountant with a committed plan the plan, of
-    another one its cap, whatever was spent.  All accountants of a ledger, or of a run, add up as in
-    `Certificate.epsilon`.  The accountant that a run is given has ``at_most`` for its cap, so that
-    nothing beyond can be spent; of that one counts what the run takes: plan, spends, tokens that
-    were issued and not handed back, what was delegated or attested.
+    another one its cap.  All accountants of a ledger, or of a run, add up, whatever their ledger
+    and trust: one person may be behind an index in each.  The accountant that a run is given has
+    ``at_most`` for its cap; of that one counts what the run takes: plan, spends, tokens that were
+    issued and not handed back, what was delegated or attested.
 
     Args:
-        run: takes an accountant in memory, whose cap is ``at_most``; or an accountant that was
-            used, which is looked at by itself, its ledger, or the path of one.  A run that is
-            refused for lack of budget is done once more with a larger cap, to say by how much it
-            was too much.  Accountants that a run opens or resumes besides the one it was given
-            count with it, whatever their ledger and trust: one person may be behind an index in
-            each.
+        run: takes an accountant in memory; or an accountant that was used, its ledger, or the path
+            of one.  A run that is refused for lack of budget is done once more with a larger cap,
+            to say by how much it was too much.
         at_most: a currency; or ApproxDP, for which ε is computed as in a certificate.
         spent: what may be spent, ex post, which is no guarantee; by itself or besides ``at_most``.
-        users: of the accountant that is made, default ``range(1000)``; else whom to look at, all
-            by default.
+        users: of the accountant that is made, default ``range(1000)``; else whom to look at.
         trust: of the accountant that is made: "central", "joint" or "local".
         adjacency: of the accountant that is made; default replace-one.
         may_spend_nothing: whether a run that uses nothing is in order.
@@ -124,8 +113,8 @@ def assert_budget(
 
     Returns:
         A finding on ``at_most`` ("guarantee"), on ``spent``, or on both, each with a `BudgetReport`
-        as its ``evidence``.  What a run does beside its accountant, as far as this process sees
-        it, is one more, which is weak: chance of its own may be noise that nobody paid for.
+        as its ``evidence``; and what a run does beside its accountant, which may be noise that
+        nobody paid for.
 
     Raises:
         PrivacyViolation: too much, with both figures; the `BudgetReport` is its ``evidence``.
@@ -155,7 +144,10 @@ def assert_budget(
     for report, (limit, basis) in zip(reports, limits, strict=True):
         if report.exceeded:
             other = SPENT if basis is GUARANTEE else GUARANTEE
-            told = replace(report, other=other_figure(states, limit, within, other, made))
+            figure = "no such number"
+            with suppress(CheckError):
+                figure = measure(states, limit, within, other, made).used
+            told = replace(report, other=f"{other.value}: {figure}")
             note(f"{name}: {str(told).splitlines()[0]}")
             raise PrivacyViolation(f"{name}: {told}", told)
     if refused is not None and isinstance(cap, Currency):  # ε may fit where its ρ did not
@@ -212,29 +204,22 @@ def _run(
     seed: int,
     seconds: float,
 ) -> tuple[list[AccountState], InsufficientBudgetError | None, str, list[str]]:
-    def account(cap: Currency | ApproxDP) -> Used:
-        noise = NoiseSource.simulation(seed)
-        return in_memory(cap, noise, users=users, trust=trust, adjacency=adjacency)
-
-    with watch_accountants() as seen:
-        book = account(at_most)
-        try:
-            with TimeLimit(seconds, "the run"):
-                run(book)
-        except InsufficientBudgetError as error:
-            refused = error
-        else:
-            return _opened(seen), None, book.id, seen.refused
-    with watch_accountants() as seen:
-        book = account(book.budget * _ROOM)
-        try:
-            with TimeLimit(seconds, "the run"):
-                run(book)
-        except InsufficientBudgetError as again:
-            raise PrivacyViolation(
-                f"more than {_ROOM} times at_most = {at_most}: {again}"
-            ) from refused
-    return _opened(seen), refused, book.id, []
+    cap, refusals = at_most, list[InsufficientBudgetError]()
+    for _ in range(2):
+        with watch_accountants() as seen:
+            noise = NoiseSource.simulation(seed)
+            book = in_memory(cap, noise, users=users, trust=trust, adjacency=adjacency)
+            try:
+                with TimeLimit(seconds, "the run"):
+                    run(book)
+            except InsufficientBudgetError as error:
+                refusals.append(error)
+                cap = book.budget * _ROOM
+                continue
+        first, swallowed = (refusals[0], []) if refusals else (None, seen.refused)
+        return _opened(seen), first, book.id, swallowed
+    told = f"more than {_ROOM} times at_most = {at_most}: {refusals[1]}"
+    raise PrivacyViolation(told) from refusals[0]
 
 
 def _opened(seen: AccountantUsage) -> list[AccountState]:

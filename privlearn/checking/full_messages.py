@@ -1,7 +1,7 @@
 """Which failures of a test pytest shows without the frames of this package.
 
-A module that says ``__tracebackhide__ = told_in_full`` is left out of the traceback then, so that a
-log ends with the line of the test and with what was found.
+The pytest plugin says ``__tracebackhide__ = told_in_full`` in the modules of the kit, which are
+then left out of the traceback, so that a log ends with the line of the test and what was found.
 """
 
 from __future__ import annotations

@@ -19,11 +19,8 @@ from types import FrameType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 from unittest.mock import patch
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.values.user_code import FAILED, attempted, from_outside
-
-__tracebackhide__ = told_in_full
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -84,25 +81,26 @@ class OutputCapture:
                 root.setLevel(level)
 
 
-class muted:
+@contextlib.contextmanager
+def muted() -> Iterator[None]:
     """While the block runs, users act: what they print or warn of is not captured."""
-
-    def __enter__(self) -> None:
-        self._were_open = [capture for capture in _active if capture.open]
-        for capture in self._were_open:
-            capture.open = False
-
-    def __exit__(self, *_: object) -> None:
-        for capture in self._were_open:
+    were_open = [capture for capture in _active if capture.open]
+    for capture in were_open:
+        capture.open = False
+    try:
+        yield
+    finally:
+        for capture in were_open:
             capture.open = True
 
 
 class _Stream(io.TextIOBase):
-    def __init__(self, capture: OutputCapture, where: str) -> None:
+    def __init__(self, capture: OutputCapture | None, where: str = "") -> None:
         self._capture, self._where = capture, where
 
     def write(self, text: str, /) -> int:
-        self._capture.record(text, self._where)
+        if self._capture is not None:
+            self._capture.record(text, self._where)
         return len(text)
 
     def writable(self) -> bool:
@@ -119,17 +117,13 @@ def _told(record: logging.LogRecord) -> str:
     return f"{record.name} {record.levelname}: {record.getMessage()}{error}{own or ''}\n"
 
 
-class _Sink(io.TextIOBase):
-    def write(self, text: str, /) -> int:
-        return len(text)
-
-
 def silenced(check: Callable[P, R]) -> Callable[P, R]:
     """Decorator of a check, while which the code under check prints to nobody, and ends nothing."""
 
     @wraps(check)
     def quietly(*args: P.args, **kwargs: P.kwargs) -> R:
-        with contextlib.redirect_stdout(_Sink()), contextlib.redirect_stderr(_Sink()), contained():
+        sink = _Stream(None)
+        with contextlib.redirect_stdout(sink), contextlib.redirect_stderr(sink), contained():
             return check(*args, **kwargs)
 
     return quietly

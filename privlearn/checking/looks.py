@@ -8,7 +8,6 @@ from typing import Any
 
 from privlearn.checking.exact.check import white_box
 from privlearn.checking.exact.probe import UnpredictedError
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.laws.report import SECONDS
 from privlearn.checking.reports import Axis, Coverage, Finding, Verdict
@@ -17,8 +16,6 @@ from privlearn.checking.session import current
 from privlearn.checking.targets import Claimable, SamplingTarget
 from privlearn.errors import CheckError
 from privlearn.values.user_code import attempted
-
-__tracebackhide__ = told_in_full
 
 CONFIDENCE = 0.99
 """Of bounds in tests that name none: one correct check in a hundred may fail, and with a fixed seed

@@ -7,6 +7,7 @@ test asks for more; switch it off with ``-p no:privlearn``.
 from __future__ import annotations
 
 import hashlib
+import sys
 import time
 from collections.abc import Generator
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -218,6 +219,12 @@ def pytest_runtest_makereport(
     if session is not None and session.lines:
         item.user_properties += [(_PROPERTY, line) for line in session.lines]
         session.lines.clear()
+    if call.excinfo is not None:
+        from privlearn.checking.full_messages import told_in_full
+
+        for name, module in list(sys.modules.items()):
+            if name.startswith("privlearn.checking."):
+                vars(module)["__tracebackhide__"] = told_in_full
     report: Any = yield
     error = call.excinfo.value if call.excinfo is not None else None
     if report.failed and error is not None:

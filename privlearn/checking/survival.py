@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from privlearn.accountants import JointAccountant, audit
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.canonical import CanonicalForm, CanonicalValue
 from privlearn.checking.replay.protocols import InteractionProtocol, serve
@@ -36,8 +35,6 @@ from privlearn.losses.budgets import ZCDP, Currency
 from privlearn.noise import NoiseSource
 from privlearn.values.validate import count
 
-__tracebackhide__ = told_in_full
-
 _DAY = 86_400.0
 
 
@@ -46,13 +43,11 @@ class Survival:
     """What a passed check has gone through; it says nothing beyond these deaths.
 
     Attributes:
-        users: how many there were.
         deaths: how many copies of the ledger were gone on with.
         compared: after how many of them it was known what the learner must have learned; it is
             not between two releases of one step.
         again: the most users who had come before a death and come again.
-        passed: the most users who came after no death: their rows may have been opened, or their
-            turn was over with a lost spend.
+        passed: the most users who came after no death.
     """
 
     users: int
@@ -77,21 +72,19 @@ class _Copy(NamedTuple):
         )
 
 
-class _Thinned:
+class _Thinned(list[_Copy]):
     """Evenly chosen of whatever is offered, at most so many, and at least half as many."""
 
     def __init__(self, most: int) -> None:
         self._most, self._step, self._offered = most, 1, 0
-        self.found: list[_Copy] = []
 
     def offer(self, make: Callable[[], _Copy]) -> None:
         self._offered += 1
-        if self._offered % self._step:
-            return
-        self.found.append(make())
-        if len(self.found) > self._most:
-            del self.found[::2]
-            self._step *= 2
+        if self._offered % self._step == 0:
+            self.append(make())
+            if len(self) > self._most:
+                del self[::2]
+                self._step *= 2
 
 
 @dataclass(eq=False)
@@ -183,18 +176,15 @@ def assert_survives(
         data: the users in order of arrival, as ``protocol`` hands them over.
         learned: what the learner has learned from releases, such as
             ``lambda learner: learner.theta_``; nothing that follows from the clock alone.
-        budget: the cap; default ``ZCDP(1)``.
-        seed: of the simulated noise.
-        protocol: how the learner is run; see `privlearn.checking.replay.protocols`.
+        budget, seed, protocol: as for `assert_noninterference`.
         accountant: makes it from the cap, ``users``, ``noise`` and ``ledger``.
-        deaths: the most; about half as many at least.  Two thirds are spread over all entries, the
-            others over the times between two users.
+        deaths: the most; about half as many at least.
         seconds: for everything together.
 
     Raises:
         SurvivalError: it does not go on, or not as it must; the message says after which death.
-        CheckError: nothing can be concluded, which is never a pass: the learner fails without a
-            death, releases nothing, ``learned`` never changes, or it does not end in time.
+        CheckError: nothing can be concluded: the learner fails without a death, releases nothing,
+            ``learned`` never changes, or it does not end in time.
     """
     count(deaths=deaths, at_least=3)
     with TemporaryDirectory() as folder, TimeLimit(seconds, "the learner"):
@@ -215,35 +205,30 @@ def assert_survives(
     return Survival(len(data), len(copies), compared, again, passed)
 
 
+@dataclass
 class _Check:
-    def __init__(
-        self,
-        factory: Callable[[Any], Any],
-        data: Sequence[Any],
-        learned: Callable[[Any], Any],
-        protocol: InteractionProtocol,
-        folder: Path,
-        seed: int,
-    ) -> None:
-        self._factory, self._data, self._learned = factory, data, learned
-        self._protocol, self._folder, self._seed = protocol, folder, seed
-        self.whole: _Watched  # The run that nothing ends
+    factory: Callable[[Any], Any]
+    data: Sequence[Any]
+    learned: Callable[[Any], Any]
+    protocol: InteractionProtocol
+    folder: Path
+    seed: int
 
     def first(self, accountant: Callable[..., Any], cap: Currency, deaths: int) -> list[_Copy]:
-        path = self._folder / "ledger"
+        path = self.folder / "ledger"
         account = accountant(
             cap,
-            users=range(len(self._data)),
-            noise=NoiseSource.simulation(self._seed),
+            users=range(len(self.data)),
+            noise=NoiseSource.simulation(self.seed),
             ledger=Ledger.create(path),
         )
         self._kind = type(account)
-        run = self.whole = _Watched(self._data, self._learned, account)
+        run = self.whole = _Watched(self.data, self.learned, account)
         # a step may release several values, and between them nobody sees what was learned
         anywhere, between, last = _Thinned(deaths - deaths // 3), _Thinned(deaths // 3), ""
 
         def copied(kind: str) -> _Copy:
-            to = self._folder / f"{kind} {run.entries}" / path.name
+            to = self.folder / f"{kind} {run.entries}" / path.name
             _copy(path, to)
             return _Copy(to, run.entries, last, run.released, run.upto, run.came)
 
@@ -257,36 +242,38 @@ class _Check:
 
         with _listening(account.ledger, wrote):
             try:
-                run.learner = self._factory(account)
-                run.run(self._protocol)
+                run.learner = self.factory(account)
+                run.run(self.protocol)
             except Exception as error:
-                raise CheckError(f"the learner fails without a death: {error!r}") from error
+                at = f"at user {run.came} of {len(self.data)}"
+                raise CheckError(f"the learner fails without a death {at}: {error!r}") from error
         self._kept = run.paid()
         account.close()
         if not run.released:
             raise CheckError("the learner released nothing on these users: take more of them")
         if len({repr(state) for states in run.states.values() for state in states}) < 2:
             raise CheckError("learned: is the same at all times, so that no difference can be seen")
-        found = {copy.entries: copy for copy in (*anywhere.found, *between.found)}
+        found = {copy.entries: copy for copy in (*anywhere, *between)}
         return [found[entries] for entries in sorted(found)]
 
     def resumed(self, copy: _Copy, number: int, *, twin: bool) -> _Watched:
         path = copy.path.with_name("twin" if twin else "again") / copy.path.name
         _copy(copy.path, path)
         with _later(2 * number + twin):
-            noise = NoiseSource.simulation(self._seed + number)
+            noise = NoiseSource.simulation(self.seed + number)
             account = self._kind.resume(path, noise=noise)
-            lost = self._lost(account)
-            run = _Watched(self._data, self._learned, account)
+            tokens = account._state.accounts.values()
+            lost = Counter(t.label for t in tokens if t.outcome in ("lost", "uncovered"))
+            run = _Watched(self.data, self.learned, account)
             with _listening(account.ledger, run.wrote):
                 with _as_death(copy, "it cannot go on"):
-                    run.learner = self._factory(account)
+                    run.learner = self.factory(account)
                 self._check_begun(run, copy)
                 with _as_death(copy, f"it does not go on from user {run.start}"):
-                    run.run(self._protocol)
-            if run.learner.clock_ != len(self._data):
+                    run.run(self.protocol)
+            if run.learner.clock_ != len(self.data):
                 raise SurvivalError(
-                    f"{copy} it comes to user {run.learner.clock_} of {len(self._data)}"
+                    f"{copy} it comes to user {run.learner.clock_} of {len(self.data)}"
                 )
             self._check_paid(run, copy, lost)
             account.close()
@@ -294,11 +281,6 @@ class _Check:
         if problems:
             raise SurvivalError(f"{copy} the ledger does not stand an audit: {problems[0]}")
         return run
-
-    @staticmethod
-    def _lost(account: Any) -> Counter[str]:
-        tokens = account._state.accounts.values()
-        return Counter(token.label for token in tokens if token.outcome in ("lost", "uncovered"))
 
     def _check_begun(self, run: _Watched, copy: _Copy) -> None:
         if run.spends:
@@ -321,7 +303,7 @@ class _Check:
         if states and run.state() not in states:
             raise SurvivalError(
                 f"{copy} it has not learned what it had learned from {copy.released} releases, but "
-                f"{self._learned(run.learner)!r:.200}"
+                f"{self.learned(run.learner)!r:.200}"
             )
 
     def _check_paid(self, run: _Watched, copy: _Copy, lost: Counter[str]) -> None:

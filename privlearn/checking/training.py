@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 from scipy.stats import binom
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit, kept_alive, silenced
 from privlearn.checking.mined import mined
 from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding, Verdict
@@ -40,8 +39,6 @@ from privlearn.events import EventList
 from privlearn.events.opacus import from_opacus_history
 from privlearn.losses import GaussianLoss, Loss, SubsampledGaussian, leaves_of
 from privlearn.rows.domains import Array
-
-__tracebackhide__ = told_in_full
 
 UNSEEN = (
     "records that are not finite",
@@ -78,7 +75,7 @@ def check_training(
             ``SubsampledGaussian(1.1, "0.25") * 8``, or Opacus' ``accountant.history``:
             (noise multiplier, sampling rate, steps).
         public_size: whether the number of records is public; else a data set without one of them
-            is a neighbour, too, so that rate, normalisation and steps must not depend on it.
+            is a neighbour, too.
         name: for the report.
         seconds: after which it is given up.
         raise_error: whether to raise, or only report.
@@ -89,8 +86,7 @@ def check_training(
 
     Raises:
         PrivacyViolation: something was refuted.
-        CheckError: something could not be done: nothing to run, a claim of another kind, fewer
-            than two records, out of time.
+        CheckError: something could not be done.
     """
     called = name or str(getattr(train, "__name__", train))
     loop = Loop(train, data, _claimed(claim))
@@ -141,38 +137,35 @@ def _findings(loop: Loop, public_size: bool) -> list[Finding]:
 
 def _steps(loop: Loop) -> tuple[list[Finding], int, int]:
     """What whole runs show; how many normal numbers are a step's noise, and the number of steps."""
-    everywhere = range(1, loop.steps + 2)
+    stop = loop.steps + 1
+    forced: Any = (dict.fromkeys(range(1, stop + 1), (coin, {})) for coin in (OUT, IN))
+    empty, full = forced
     runs = {
-        "some coins": loop.run(stop=loop.steps + 1, seed=1),
-        "the same coins again": loop.run(stop=loop.steps + 1, seed=1),
-        "other coins": loop.run(stop=loop.steps + 1, seed=2),
-        "empty samples": loop.run(stop=loop.steps + 1, forced=dict.fromkeys(everywhere, (OUT, {}))),
-        "full samples": loop.run(stop=loop.steps + 1, forced=dict.fromkeys(everywhere, (IN, {}))),
+        "some coins": loop.run(stop=stop, seed=1),
+        "the same coins again": loop.run(stop=stop, seed=1),
+        "other coins": loop.run(stop=stop, seed=2),
+        "empty samples": loop.run(stop=stop, forced=empty),
+        "full samples": loop.run(stop=stop, forced=full),
     }
     first, again = runs["some coins"], runs["the same coins again"]
-    taken = len(first.released)
-    tried = Coverage(
-        (Axis("samples", "random, empty and full ones"), Axis("steps", f"all {taken}"))
-    )
+    taken, undone = len(first.released), first.error
+    seen = Axis("steps", f"{taken} of {loop.steps}", taken >= loop.steps)
+    tried = Coverage((Axis("samples", "random, empty and full ones"), seen))
 
     def finding(check: str, verdict: Verdict, detail: str) -> Finding:
         return Finding(check, verdict, detail, tried)
 
-    if first.error or not taken:
-        return [finding("steps", "not done", first.error or "it releases nothing")], 0, 0
-    if taken == 1 < loop.steps and first.ended:
-        told = f"one release for {loop.steps} steps: train must yield what each step releases"
-        return [finding("steps", "not done", told)], 0, 0
-    alike = len(again.released) == taken and all(
-        np.array_equal(a, b, equal_nan=True)
-        for a, b in zip(first.released, again.released, strict=True)
-    )
-    if not alike:
-        told = (
+    if not taken:
+        undone = undone or "it releases nothing"
+    elif taken == 1 < loop.steps and first.ended:
+        undone = f"one release for {loop.steps} steps: train must yield what each step releases"
+    elif not undone and not _same(first, again):
+        undone = (
             "two runs with the same coins differ: it draws from a generator that this check cannot "
             "replace; make one inside train, or take one as its second argument"
         )
-        return [finding("steps", "not done", told)], 0, 0
+    if undone:
+        return [finding("steps", "not done", undone)], 0, 0
     wrong = [f"{run.error} ({kind})" for kind, run in runs.items() if run.error]
     counts = {kind: len(run.released) for kind, run in runs.items()}
     if taken > loop.steps:
@@ -181,6 +174,8 @@ def _steps(loop: Loop) -> tuple[list[Finding], int, int]:
         told = ", ".join(f"{count} with {kind}" for kind, count in counts.items())
         wrong = [f"how many steps are taken depends on the samples: {told}"]
     steps = finding("steps", "violated" if wrong else "holds", "; ".join(wrong) or f"{taken} steps")
+    if taken < loop.steps and not wrong:
+        steps = finding("steps", "window", f"it stopped after step {taken} of {loop.steps}")
     taken = min(taken, loop.steps)
     return [steps, finding("noise", *_noise(runs, taken))], _noise_of(first, taken), taken
 
@@ -291,10 +286,8 @@ class _Neighbours:
                     "accounted for"
                 )
                 break
-        tried = Coverage((
-            self._records(len({record for record, _ in found})),
-            _looked_at(self.steps, self.loop.steps),
-        ))  # fmt: skip
+        met = len({record for record, _ in found})
+        tried = Coverage(self._tried(met, len(self.steps)))
         if told:
             return Finding("sampling", "violated", told, tried)
         whole = all(low == high for low, high in found.values())
@@ -303,8 +296,10 @@ class _Neighbours:
         verdict: Verdict = "tight" if whole else "holds"
         return Finding("sampling", "window" if tried.missing else verdict, told, tried)
 
-    def _records(self, met: int) -> Axis:
-        return Axis("records", f"{met} of {self.loop.n} one by one", met == self.loop.n)
+    def _tried(self, met: int, steps: int) -> tuple[Axis, Axis]:
+        n, of = self.loop.n, self.loop.steps
+        records = Axis("records", f"{met} of {n} one by one", met == n)
+        return records, Axis("steps", f"{steps} of {of}", steps >= of)
 
     def _rate(self, record: int, step: int) -> tuple[float, float] | None:
         """Bounds of the rate of one record, which are equal where it is the claimed one."""
@@ -365,10 +360,9 @@ class _Neighbours:
         """How far one record moves what a step releases, in units of its noise."""
         found = _Shifts(self.loop, 1 if self.by_coin else 2)
         if self.by_coin:
-            axes = self._records(len(self.each)), _looked_at(self.steps, self.loop.steps)
+            axes = self._tried(len(self.each), len(self.steps))
             return found.finding("shift", self._one_in_a_sample, *axes)
-        axes = self._records(1), _looked_at([1], self.loop.steps)
-        return found.finding("shift", self._one_instead, *axes)
+        return found.finding("shift", self._one_instead, *self._tried(1, 1))
 
     def _one_instead(self, found: _Shifts) -> None:
         """Another record in place of the last one; from the first step on the parameters differ."""
@@ -379,39 +373,34 @@ class _Neighbours:
                 self._add(found, law, world, f"{world.told} instead", {"seed": seed})
 
     def _one_in_a_sample(self, found: _Shifts) -> None:
-        self._each_alone(found)
-        for others, few in ((self.outside, None), (self.inside, None), (None, 6)):
-            self._each_world(found, others, few)
+        law = self.loop.law(self.step, self.noise, **self._alone(self.step, self.outside, {}))
+        for record in self.each:  # large, in a sample of its own against an empty one
+            data = with_record(self.loop.data, record, record, _SCALES[2])
+            world = _World(f"record {record} times 1000", record, data)
+            coins = self._alone(self.step, self.outside, {record: self.inside})
+            self._add(found, law, world, f"{world.told}, alone", coins)
+        found.worst = None  # the record is not the last one
+        self._each_world(found, "no other record", self.outside, self.own)
+        self._each_world(found, "all others", self.inside, self.worlds)
+        self._each_world(found, "some others", None, self.worlds[:6])
         worst, first = found.worst or self.worlds[0], self.step
         self._hidden(worst)
         self._unused()
         for step in self.steps:
             if step != first:
                 self.step = step
-                without, coins = (self._coins(self.inside, here) for here in (False, True))
-                law = self.loop.law(self.step, self.noise, worst.data, **without)
-                self._add(found, law, worst, f"{worst.told}, all others, step {self.step}", coins)
+                self._each_world(found, f"all others, step {step}", self.inside, [worst])
 
-    def _each_alone(self, found: _Shifts) -> None:
-        """Each record of the data, large, in a sample of its own against an empty one."""
-        law = self.loop.law(self.step, self.noise, **self._alone(self.step, self.outside, {}))
-        for record in self.each:
-            data = with_record(self.loop.data, record, record, _SCALES[2])
-            world = _World(f"record {record} times 1000", record, data)
-            coins = self._alone(self.step, self.outside, {record: self.inside})
-            self._add(found, law, world, f"{world.told}, alone", coins)
-        found.worst = None  # the record is not the last one
-
-    def _each_world(self, found: _Shifts, others: float | None, few: int | None) -> None:
-        told = {self.outside: "no other record", self.inside: "all others", None: "some others"}
+    def _each_world(
+        self, found: _Shifts, told: str, others: float | None, worlds: list[_World]
+    ) -> None:
+        """Worlds with the last record in the sample, against the first of the same record."""
         without, coins = (self._coins(others, here) for here in (False, True))
-        for record, group in itertools.groupby(self.worlds[:few], lambda world: world.record):
-            if others == self.outside and record != self.last:
-                continue
+        for _, group in itertools.groupby(worlds, lambda world: world.record):
             for number, world in enumerate(group):
                 if number == 0:
                     law = self.loop.law(self.step, self.noise, world.data, **without)
-                self._add(found, law, world, f"{world.told}, {told[others]}", coins)
+                self._add(found, law, world, f"{world.told}, {told}", coins)
 
     def _coins(self, others: float | None, here: bool, later: int = 0) -> dict[str, Any]:
         """The last record is in the sample of this step, or in none; so in ``later`` ones, too."""
@@ -484,8 +473,7 @@ class _Neighbours:
             axis = Axis("sizes", "which numbers belong to which record is not known", enough=False)
             return Finding("size", "weak", "not looked at", Coverage((axis,)))
         if not self.by_coin:
-            axes = self._records(1), _looked_at([1], self.loop.steps)
-            return _Shifts(self.loop, 1).finding("size", self._one_less, *axes)
+            return _Shifts(self.loop, 1).finding("size", self._one_less, *self._tried(1, 1))
         hint = "is the number of records public? then public_size=True"
         sizes = range(self.last, max(self.loop.n - 9, 1), -1)
         tried = Coverage((Axis("sizes", f"{sizes[-1]} to {self.loop.n}"), Axis("steps", "all")))
@@ -504,6 +492,13 @@ class _Neighbours:
             self._add(found, law, world, f"{world.told}, not a record less", {})
 
 
+def _same(one: Run, other: Run) -> bool:
+    if len(one.released) != len(other.released):
+        return False
+    pairs = zip(one.released, other.released, strict=True)
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in pairs)
+
+
 def _differ(one: Array | None, other: Array | None) -> bool:
     return one is not None and other is not None and not np.array_equal(one, other)
 
@@ -515,10 +510,6 @@ def _difference(one: Run, other: Run) -> str:
         if not np.allclose(*pair, rtol=1e4 * one.precision, atol=1e-300):
             return f"step {step} releases something else"
     return ""
-
-
-def _looked_at(steps: list[int], of: int) -> Axis:
-    return Axis("steps", f"{len(steps)} of {of}", len(steps) >= of)
 
 
 class _Refuted(Exception):

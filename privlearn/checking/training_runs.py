@@ -12,13 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import FORKS, contained, own_copy
 from privlearn.checking.training_coins import StepTape, fresh, scripted
 from privlearn.errors import CheckError
 from privlearn.rows.domains import Array
-
-__tracebackhide__ = told_in_full
 
 Change = tuple[float, float]
 """Odd and even fields of a record are multiplied by these; after NaN: a number instead of them."""
@@ -209,7 +206,8 @@ class Loop:
         except CheckError:
             raise
         except Exception as raised:
-            error = f"{type(raised).__name__} in step {len(released) + 1}: {raised}"
+            told = f"{type(raised).__name__}: {raised}"
+            error = f"it stopped after step {len(released)} of {self.steps}: {told}"
         if contained.forks:
             raise CheckError(f"train {FORKS}")
         ended = len(released) < stop and error is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -243,6 +245,10 @@ def test_what_cannot_be_held_or_read_is_not_called_fine() -> None:
         raise RuntimeError("no GPU")
         yield
 
+    def breaks(data: Any, rng: Any) -> Iterator[Any]:
+        yield from itertools.islice(Loop()(data, rng), 2)
+        raise RuntimeError("out of memory")
+
     def ends(data: Any, rng: Any) -> Iterator[Any]:
         yield next(Loop()(data, rng))
         os._exit(0)
@@ -257,10 +263,18 @@ def test_what_cannot_be_held_or_read_is_not_called_fine() -> None:
         (secret, "cannot replace"),
         (adaptive, "yield the noisy gradients"),
         (last_only, "must yield"),
-        (broken, "no GPU"),
+        (broken, "it stopped after step 0 of 3: RuntimeError: no GPU"),
+        (breaks, "it stopped after step 2 of 3: RuntimeError: out of memory"),
     ):
         with pytest.raises(CheckError, match=words):
             check_training(train, (X, Y), CLAIM)
+
+    def gives_up(data: Any, rng: Any) -> Iterator[Any]:
+        with contextlib.suppress(RuntimeError):
+            yield from breaks(data, rng)
+
+    steps = check_training(gives_up, (X, Y), CLAIM)["steps"]
+    assert (steps.verdict, steps.detail) == ("window", "it stopped after step 2 of 3")
 
 
 def test_claims_and_data_are_checked_and_data_stay_as_they_were() -> None:

@@ -11,6 +11,7 @@ from privlearn.checking.replay.check import Setup, lives
 from privlearn.checking.replay.comparison import compare
 from privlearn.checking.replay.interleavings import Tardy, offered
 from privlearn.checking.replay.recording import Recorder
+from privlearn.checking.replay.side_effects import Globals
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses.budgets import ZCDP, Currency
 from privlearn.values.participation import Participation
@@ -55,7 +56,8 @@ def assert_answers_in_any_order(
     def run(order: int, limit: TimeLimit) -> Any:
         protocol = offered(wait, order=order, people=rule is not None, **served)
         body = lives(learner_factory, protocol, (), n)
-        return Setup(body, JointAccountant, cap, n, seed, rule).run(users, Recorder(limit))[0]
+        setup = Setup(body, JointAccountant, cap, n, seed, Globals(), rule)
+        return setup.run(users, Recorder(limit))[0]
 
     with TimeLimit(seconds, who) as limit:
         first = run(seed, limit)

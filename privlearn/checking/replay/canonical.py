@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import marshal
 import re
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from enum import Enum
@@ -105,6 +106,10 @@ class CanonicalForm:
             self.left_out |= {f"{type(item).__qualname__}.{name}" for name in own}
             return public_parts(item)
         try:
+            if derived := _derived(type(item).__mro__):
+                state = object.__getstate__(item)
+                held = ChainMap(*filter(None, state if type(state) is tuple else (state,)))
+                return {name: held[name] for name in held if name not in derived}
             parts = item.__reduce_ex__(4)[1:]  # as for a pickle; also of types written in C
             listed = [list(x) if isinstance(x, Iterator) else x for x in parts]
             return [object.__getstate__(item), listed]
@@ -122,6 +127,14 @@ def operator_only(item: object) -> frozenset[str]:
     """The attributes that the class of a learner, or one that it is made from, declares so."""
     declared = (vars(kind).get("operator_only", ()) for kind in type(item).__mro__)
     return frozenset[str]().union(*declared)
+
+
+@lru_cache(maxsize=256)
+def _derived(bases: tuple[type[Any], ...]) -> frozenset[str]:
+    """Fields of this package's values that follow from the others and may be kept only if asked."""
+    own = (base for base in bases if base.__module__.startswith("privlearn."))
+    made = [vars(base).get("__dataclass_fields__", {}).values() for base in own]
+    return frozenset(f.name for each in made for f in each if not (f.init or f.compare))
 
 
 @lru_cache(maxsize=64)
@@ -245,20 +258,13 @@ def difference(x: CanonicalValue, y: CanonicalValue, name: str) -> str:
         return difference(x[2][i], y[2][i], f"{name}[{x[1][i + 1]!r}]")
     if kinds == {"object"} and x[1] == y[1] and not alike(x[2], y[2]):
         return difference(x[2], y[2], name)
-    if kinds == {"array"} and x[1:3] == y[1:3] and (place := _place(x, y)):
-        at, a, b = place
-        return f"{name}{at}: {a!r}, then {b!r}"
+    if kinds == {"array"} and x[1:3] == y[1:3] and x[3] != y[3]:
+        a, b = (np.frombuffer(form[3], dtype=form[4]) for form in (x, y))
+        other = (a.view(np.uint8) != b.view(np.uint8)).reshape(len(a), -1).any(axis=1)
+        at = int(np.argmax(other))
+        index = [int(i) for i in np.unravel_index(at, x[2])]
+        return f"{name}{index or ''}: {a[at].item()!r}, then {b[at].item()!r}"
     return f"{name}: {short(x)}, then {short(y)}"
-
-
-def _place(x: CanonicalValue, y: CanonicalValue) -> tuple[str, Any, Any] | None:
-    a, b = (np.frombuffer(form[3], dtype=form[4]) for form in (x, y))
-    if a.tobytes() == b.tobytes():
-        return None
-    other = (a.view(np.uint8) != b.view(np.uint8)).reshape(len(a), -1).any(axis=1)
-    at = int(np.argmax(other))
-    index = [int(i) for i in np.unravel_index(at, x[2])]
-    return (str(index) if index else "", a[at].item(), b[at].item())
 
 
 def short(form: CanonicalValue, most: int = 100) -> str:
@@ -270,18 +276,16 @@ def short(form: CanonicalValue, most: int = 100) -> str:
 def _text(form: CanonicalValue) -> str:
     if not isinstance(form, list):
         return repr(form)
-    match form[0]:
-        case "list":
-            return f"[{', '.join(map(_text, form[1:30]))}{', ...' if len(form) > 30 else ''}]"
-        case "dict":
-            pairs = zip(form[1][1:30], form[2], strict=False)
+    match form:
+        case ["list", *items]:
+            return f"[{', '.join(map(_text, items[:29]))}{', ...' if len(items) > 29 else ''}]"
+        case ["dict", [_, *keys], values]:
+            pairs = zip(keys[:29], values, strict=False)
             return "{" + ", ".join(f"{key!r}: {_text(value)}" for key, value in pairs) + "}"
-        case "array":
-            return f"array of {form[1]} and shape {tuple(form[2])}"
-        case "enum":
-            return f"{form[1]}.{form[2]}"
-        case "object":
-            return f"{form[1]} with {_text(form[2])}"
-        case "missing":
-            return "no such attribute"
-    return f"the {form[1]} (again)"
+        case ["array", kind, shape, *_]:
+            return f"array of {kind} and shape {tuple(shape)}"
+        case ["enum", kind, name]:
+            return f"{kind}.{name}"
+        case ["object", kind, inside]:
+            return f"{kind} with {_text(inside)}"
+    return "no such attribute" if form == MISSING else f"the {form[1]} (again)"

@@ -1,29 +1,24 @@
 """Record, freeze, replay: whether a learner or a pipeline earns what its certificate says.
 
 `assert_noninterference` is the billboard lemma as a test.  A learner is run on a data set while an
-observer records everything it does with its accountant; every released value is frozen; then it is
-run again on a neighbouring data set with the frozen values in place of its own.  What it may not
-change is then compared: tokens, mechanisms and all their parameters, the public clock, the clipped
-rows of everybody else, the outputs of everybody else, the public state, the billboard, and whatever
-is printed, warned of or logged.  The replaced user's own contribution may differ, by at most the
-sensitivity that was paid for; so may the value that a mechanism was about to release, as the noise
-is the same in both runs (for streams other than prefix sums, and for losses of their own other than
-that of objective perturbation, no bound is known).  Mechanisms with arithmetic of their own are run
-a third time, on the neighbour with the rows of the first run put back where they are opened: what
-they release must then be the same, so that nothing but opened rows and noise can be in it.
-`assert_pipeline_noninterference` does the same for whole data sets and a central accountant.
+observer records what it does with its accountant; then again on a neighbouring one, with the frozen
+releases in place of its own.  What may not change is compared: tokens, mechanisms and parameters,
+clock, clipped rows and outputs of everybody else, public state, billboard, and what is printed,
+warned of or logged.  The replaced user's contribution may move by the sensitivity that was paid
+for, and so may what was about to be released, as the noise is the same (no bound is known for
+streams other than prefix sums and losses other than that of objective perturbation).  Mechanisms
+with arithmetic of their own are run a third time, with the rows of the first run put back where
+they are opened: they must then release the same.
 
-Inside a mechanism the noise of one run is that of the other, draw by draw: a mechanism whose number
-of draws or steps depends on data must go on from what `Receipt.publish` returns, or is refused.
-
-What it cannot see is listed in `privlearn.checking.replay.learners.UNSEEN`; nor does it see what
-these data do not bring out, so give it many and malformed ones, as `check_learner` does.
+Noise is the same draw by draw: a mechanism whose number of draws or steps depends on data must go
+on from what `Receipt.publish` returns, or is refused.  What no replay sees is in `learners.UNSEEN`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
@@ -33,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import OutputCapture, TimeLimit, is_output
 from privlearn.checking.replay.canonical import (
     CanonicalForm,
@@ -50,7 +44,6 @@ from privlearn.checking.replay.recording import (
     Recorder,
     Replayer,
     TokenEvent,
-    Transplanter,
 )
 from privlearn.checking.replay.side_effects import Globals, side_effects
 from privlearn.errors import CheckError, InterferenceError
@@ -63,8 +56,6 @@ from privlearn.values.adjacency import Trust
 from privlearn.values.participation import Participation
 from privlearn.values.records import leaves, length
 
-__tracebackhide__ = told_in_full
-
 
 class FailsOnBothError(CheckError):
     """A learner fails on two data sets alike, so that little was checked; others may show more."""
@@ -75,20 +66,15 @@ class Replay:
     """What a passed check has gone through; it says nothing beyond these runs.
 
     Attributes:
-        users: how many there were.
-        replaced: which of them; of a person the first slot.
-        spends: tokens spent in one run.
-        releases: values released in one run.
-        moved: how many spends opened the replaced user's row and found it changed; if 0, nothing
-            that was paid for depended on that user, and only leaks beside it were looked for.
+        replaced: which user; of a person the first slot.
+        moved: how many spends opened the replaced user's row and found it changed; if 0, only leaks
+            beside what is paid for were looked for.
         runs: 2, or 3 with the rows put back.
-        visits: how many of the users are the replaced person's, or of a crowd were replaced.
-        operator_only: attributes that were not compared, as the learner's class declares them to be
-            for the operator only, with those of learners inside it (by class and name); whoever
-            shows them to others shows data.
+        visits: how many users are the replaced person's, or of a crowd were replaced.
+        operator_only: attributes that were not compared, as a class declares them to be for the
+            operator only, with those of learners inside (by class and name).
         failures: how many users got an error, the same in all runs.
-        telling: public methods without arguments that answered otherwise at the end of another run;
-            whether they are for the operator only, nobody but their author knows.
+        telling: public methods without arguments that answered otherwise at the end of another run.
     """
 
     users: int
@@ -122,51 +108,36 @@ def assert_noninterference(
 ) -> Replay:
     """Runs a learner on two neighbouring data sets and raises if it breaks the billboard lemma.
 
-    The public state is looked at after each user: all attributes and properties without a leading
-    underscore, ``public_state()`` (JSON values and numpy arrays), and ``repr``, ``str``, ``len``
-    and iteration where the class defines them.  Only names in ``operator_only`` of its class, a
-    frozenset, are left out, and the report lists them.  A mechanism without a loss of its own must
-    release the noisy vector itself; what follows from it is computed outside.
+    The public state is looked at after each user: attributes and properties without a leading
+    underscore, ``public_state()`` (JSON values and arrays), and ``repr``, ``str``, ``len`` and
+    iteration where the class defines them, but for names in its frozenset ``operator_only``.
 
     Args:
         learner_factory: starts a fresh learner with the accountant it is given.
-        data: the users in order of arrival; for the default protocol, with ``features`` and
-            ``respond`` (see `protocols.User`).
-        neighbour: the same objects, but for exactly one position.  For zero-out the user there is
-            one that counts as the null record, such as `populations.null_person`.
+        data: the users in order of arrival, for the default protocol as `protocols.User`.
+        neighbour: the same objects, but for one position; for zero-out a `null_person` is there.
         budget: the cap; default ``ZCDP(1)``.
         seed: of the simulated noise.
-        protocol: how the learner is run and what users receive, `serve` if not given; see
-            `privlearn.checking.replay.protocols`.
-        accountant: makes it from the cap, ``users``, ``noise`` and ``observer``; wrap it in
-            `functools.partial` for another adjacency.  Under a `CentralAccountant` all outputs are
-            public, that to the replaced user included.
-        rule: of participation.  Users are then visits, with an ``id`` (None is nobody); neighbours
-            differ in all visits of one person: under a public pattern in what the records hold,
-            under a private one these slots are nobody's in one of the two.  The accountant gets a
-            fresh registry as ``people``, and the protocol (`serve_people` if none is given) must
-            hand the ids on.
+        protocol: how the learner is run and what users receive; default `serve`.
+        accountant: makes it from the cap, ``users``, ``noise`` and ``observer``.  Under a
+            `CentralAccountant` all outputs are public, that to the replaced user included.
+        rule: of participation.  Users are then visits with an ``id`` (None is nobody), which the
+            protocol hands on (`serve_people`); neighbours differ in all visits of one person: in
+            what the records hold under a public pattern, else they are nobody's in one of the two.
         may_spend_nothing: whether it is right that nothing is spent on these data.
-        restarts: after how many users the process ends each time.  The ledger is then a file, the
-            accountant is resumed, and the factory's learner goes on from what was released; users
-            whom its ``clock_`` is past by then receive nothing, others that it misses are skipped.
-        probe: what anybody may ask of the learner with methods, such as predictions for made-up
-            data; looked at with the public state.
-        crowd: whether many users may differ: with the releases frozen, nothing of any of them may
-            show to others or in public, so that one pair looks for what few of them bring out.
-        looks: after how many users the public state is looked at, and at the end; default all.
-            If given, which is for long runs, there is no third one with the rows put back.
+        restarts: after how many users the process ends; the accountant is then resumed from its
+            file.  Users whom the new learner's ``clock_`` is past receive nothing.
+        probe: what anybody may ask of the learner with methods; looked at with the public state.
+        crowd: whether many users may differ, of whom nothing may show to others or in public.
+        looks: after how many users the public state is looked at, and at the end; default all.  If
+            given, for long runs, there is no third run.
         seconds: for everything together.
 
-    Returns:
-        What was gone through.
-
     Raises:
-        InterferenceError: something changed that must not, or by more than was paid for; the
-            message says what and where.
-        CheckError: nothing can be concluded, which is never a pass: the data sets are not
-            neighbours, the learner fails on both, spends nothing, does not end in time, holds
-            something in public that cannot be compared, or does not do the same on the same data.
+        InterferenceError: something changed that must not, or by more than was paid for.
+        CheckError: nothing can be concluded, which is never a pass: the data sets are no
+            neighbours; the learner fails on both, spends nothing, does not end in time, cannot be
+            compared, or does not do the same on the same data.
     """
     n = len(data)
     protocol = protocol or (serve if rule is None else serve_people)
@@ -177,20 +148,9 @@ def assert_noninterference(
     )
 
     body = lives(learner_factory, protocol, sorted(restarts), n)
-    cap = ZCDP(1) if budget is None else budget
-    setup = Setup(
-        body,
-        accountant,
-        cap,
-        n,
-        seed,
-        rule,
-        in_file=bool(restarts),
-        probe=probe,
-        looks=looks,
-        crowd=crowd,
-        globals=Globals(learner_factory),
-    )
+    more: dict[str, Any] = {"in_file": bool(restarts), "probe": probe, "looks": looks}
+    cap, held = budget or ZCDP(1), Globals(learner_factory)
+    setup = Setup(body, accountant, cap, n, seed, held, rule, crowd=crowd, **more)
     return _check(setup, data, neighbour, replaced, may_spend_nothing, seconds, "the learner")
 
 
@@ -262,22 +222,14 @@ def assert_pipeline_noninterference(
 ) -> Replay:
     """Runs a pipeline of mechanisms on two neighbouring data sets; all that it returns is public.
 
-    With the released values frozen, tokens, mechanisms, parameters, ledger and output must be the
-    same, and every opened contribution and released value may move by no more than was paid for.
-
     Args:
         run: takes an accountant and the sealed rows, and returns the public output.
         data: a block of records (what `Rows.seal` takes), leading axis: users.
-        neighbour: another block that differs in exactly one row, or the index of the user whose
-            record becomes the null record.
-        budget: the cap; default ``ZCDP(1)``.
-        seed: of the simulated noise.
-        accountant: as for `assert_noninterference`.
-        may_spend_nothing: as there.
-        seconds: as there.
+        neighbour: a block that differs in one row, or the index of the user who becomes null.
+        budget, seed, accountant, may_spend_nothing, seconds: as for `assert_noninterference`.
 
     Raises:
-        InterferenceError, CheckError: as `assert_noninterference`.
+        InterferenceError, CheckError: as there.
     """
     n = length(data)
     users = range(n)
@@ -300,8 +252,7 @@ def assert_pipeline_noninterference(
     else:
         replaced = _one_row_replaced(data, neighbour)
         second = Rows.seal(neighbour, users=users)
-    cap = ZCDP(1) if budget is None else budget
-    setup = Setup(body, accountant, cap, n, seed, globals=Globals(run))
+    setup = Setup(body, accountant, budget or ZCDP(1), n, seed, Globals(run))
     return _check(setup, first, second, (replaced,), may_spend_nothing, seconds, "the pipeline")
 
 
@@ -323,54 +274,43 @@ def _some_replaced(data: Sequence[Any], neighbour: Sequence[Any], crowd: bool) -
 def _person_replaced(
     data: Sequence[Any], neighbour: Sequence[Any], rule: Participation
 ) -> tuple[int, ...]:
-    changed = differing(data, neighbour)
-    pairs = [(data[i].id, neighbour[i].id) for i in changed] if len(data) == len(neighbour) else []
-    ids = {id for pair in pairs for id in pair if id is not None}
+    changed = differing(data, neighbour) if len(data) == len(neighbour) else []
+    here, there = ([users[i].id for i in changed] for users in (data, neighbour))
+    ids = {*here, *there} - {None}
+    wrong = ""
     if len(ids) != 1:
-        raise CheckError(
-            f"neighbour: must replace the visits of exactly one of the persons of {len(data)} "
-            f"visits, and hold the same objects in all other places; has {len(neighbour)} visits "
-            f"and differs at {changed[:5]}, which are visits of {len(ids)} persons"
+        wrong = (
+            f"the visits of exactly one of the persons of {len(data)} visits, and hold the same "
+            f"objects in all other places; has {len(neighbour)} visits and differs at "
+            f"{changed[:5]}, which are visits of {len(ids)} persons"
         )
-    (who,) = ids
-    left = [i for i, user in enumerate(data) if user.id == who and i not in set(changed)]
-    if left:
-        raise CheckError(
-            f"neighbour: must replace all visits of one person; the same person also comes at "
+    elif left := [i for i, u in enumerate(data) if u.id in ids and i not in set(changed)]:
+        wrong = (
+            "all visits of one person; the same person also comes at "
             f"slots {left[:5]}, which are alike"
         )
-    here, there = ({pair[side] for pair in pairs} for side in (0, 1))
-    if rule.pattern == "public" and any(a != b for a, b in pairs):
-        raise CheckError(
-            "neighbour: under a public pattern a person's slots stay, so that ids must be the same "
-            "in both data sets"
-        )
-    if rule.pattern == "private" and here != {None} and there != {None}:
-        raise CheckError(
-            "neighbour: under a private pattern all slots of a person become empty, so that their "
-            "ids must be None in one of the two data sets"
-        )
+    elif rule.pattern == "public" and here != there:
+        wrong = "records under a public pattern, where a person's slots stay, and no ids"
+    elif rule.pattern == "private" and {None} not in ({*here}, {*there}):
+        wrong = "all slots of a person under a private pattern: ids must be None in one of the two"
+    if wrong:
+        raise CheckError(f"neighbour: must replace {wrong}")
     return tuple(changed)
 
 
 def _one_row_replaced(data: Any, neighbour: Any) -> int:
-    n = length(data)
-    if length(neighbour) != n:
-        raise CheckError(
-            f"neighbour: must replace exactly one of {n} rows; has {length(neighbour)} rows"
+    n, found = length(data), f"has {length(neighbour)} rows"
+    if length(neighbour) == n:
+        canonical = CanonicalForm({}, objects=True)
+        here, there = (
+            [[canonical.of(x[i], "") for x in leaves(block)] for i in range(n)]
+            for block in (data, neighbour)
         )
-    canonical = CanonicalForm({}, objects=True)
-    rows = [
-        [canonical.of(x[i], "") for x in leaves(block)]
-        for block in (data, neighbour)
-        for i in range(n)
-    ]
-    changed = [i for i in range(n) if not alike(rows[i], rows[n + i])]
-    if len(changed) != 1:
-        raise CheckError(
-            f"neighbour: must replace exactly one of {n} rows; differs at {changed[:5]}"
-        )
-    return changed[0]
+        changed = [i for i in range(n) if not alike(here[i], there[i])]
+        if len(changed) == 1:
+            return changed[0]
+        found = f"differs at {changed[:5]}"
+    raise CheckError(f"neighbour: must replace exactly one of {n} rows; {found}")
 
 
 @dataclass(frozen=True)
@@ -382,21 +322,22 @@ class Setup:
     cap: Currency
     users: int
     seed: int
+    globals: Globals
     rule: Participation | None = None
     in_file: bool = False  # Whether the ledger is a file, so that another process can go on from it
     probe: Callable[[Any], Any] | None = None
     looks: Container[int] | None = None
     crowd: bool = False
-    globals: Globals = field(default_factory=Globals)
 
     def run(self, data: Any, observer: Recorder) -> tuple[RecordedRun, bool]:
         """One run, and whether all outputs are public."""
         try:
-            with TemporaryDirectory() as folder:
-                if not self.in_file:
-                    return self._run(data, observer, {}, folder)
-                with Ledger.create(Path(folder) / "ledger") as ledger:
-                    return self._run(data, observer, {"ledger": ledger}, folder)
+            with TemporaryDirectory() as folder, ExitStack() as stack:
+                given: dict[str, Any] = {}
+                if self.in_file:
+                    ledger = Ledger.create(Path(folder) / "ledger")
+                    given["ledger"] = stack.enter_context(ledger)
+                return self._run(data, observer, given, folder)
         finally:
             self.globals.put_back()
 
@@ -428,6 +369,8 @@ class Setup:
                 if not is_output(error):
                     raise
                 run.error = observer.failed(error)
+                if observer.learner is not None:
+                    run.error = f"it stopped at user {observer.clock} of {self.users}: {run.error}"
             accountant, learner = observer.accountant, observer.learner
             if learner is not None:
                 observer.look(last=True)
@@ -490,7 +433,11 @@ def _check(
             try:
                 return compare(first, second, at, public=public)
             except InterferenceError as difference:
-                failed = _failed(first, second)
+                failed = ""  # who got an error in one run only, and which
+                if users := sorted(first.failures ^ second.failures):
+                    run = first if users[0] in first.failures else second
+                    failed = short(run.outputs[users[0]])
+                    failed = f"\n  in one of the runs user {users[0]} got: {failed}"
                 raise InterferenceError(f"{note}{difference}{failed}\n  {how}") from None
 
         runs = 2
@@ -499,16 +446,18 @@ def _check(
             if setup.looks is None and any(e.spend.arithmetic != "sum" for e in moved):
                 runs = 3
                 note = "with the opened rows of the first run put back: "
-                replayed(neighbour, Transplanter(limit, first), replaced, note)
+                replayed(neighbour, Replayer(limit, first, rows=True), replaced, note)
         except InterferenceError as difference:
             _check_reproducible(replayed, data, Replayer(limit, first), difference, who)
             raise
     check_phases(first)
     spends, releases = (sum(e.what == w for e in first.events) for w in ("spend", "release"))
     n, told = setup.users, first.error
-    if 2 * len(first.failures) >= n or {n - 1, n - 2} <= first.failures:
+    ended = next(user for user in range(n, -1, -1) if user - 1 not in first.failures)
+    if 2 * len(first.failures) >= n or ended < n - 1:
         text = next(text for text in map(str, first.outputs) if "raises" in text)
-        told = f"for {len(first.failures)} of {n} users: {text:.300}"
+        told = f"it stopped after user {ended} of {n}; " if ended < n else ""
+        told += f"an error for {len(first.failures)} of {n} users: {text:.300}"
     if told:
         raise FailsOnBothError(
             f"{who} fails on both data sets, so that little was checked: {told}\n  {how}"
@@ -518,27 +467,11 @@ def _check(
             f"{who} spent nothing on these {setup.users} users, so that no release was checked: "
             "take more users, or say may_spend_nothing=True"
         )
-    return Replay(
-        users=n,
-        replaced=replaced[0],
-        spends=spends,
-        releases=releases,
-        moved=len(moved),
-        runs=runs,
-        visits=len(replaced),
-        operator_only=tuple(sorted(first.operator_only)),
-        failures=len(first.failures),
-        telling=tuple(sorted(telling)),
-    )
-
-
-def _failed(first: RecordedRun, second: RecordedRun) -> str:
-    """Who got an error in one run only, and which."""
-    users = sorted(first.failures ^ second.failures)
-    if not users:
-        return ""
-    run = first if users[0] in first.failures else second
-    return f"\n  in one of the runs user {users[0]} got: {short(run.outputs[users[0]])}"
+    named_only, told_by = tuple(sorted(first.operator_only)), tuple(sorted(telling))
+    counts = {"moved": len(moved), "runs": runs, "visits": len(replaced)}
+    failures = len(first.failures)
+    return Replay(n, replaced[0], spends, releases, **counts, operator_only=named_only,
+                  failures=failures, telling=told_by)  # fmt: skip
 
 
 def _check_reproducible(

@@ -10,15 +10,12 @@ from itertools import zip_longest
 
 import numpy as np
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.replay.canonical import MISSING, CanonicalForm, alike, difference, short
 from privlearn.checking.replay.recording import PublicState, RecordedRun, TokenEvent
 from privlearn.contract.spends import Spend
 from privlearn.errors import InterferenceError
 from privlearn.losses import MinimizerLoss, leaves_of
 from privlearn.rows.domains import Array, encoded, exponent_of
-
-__tracebackhide__ = told_in_full
 
 MOST_VISITS = 12  # Of one person; more are a crowd
 ROUNDING = 1e-12  # Relative slack for sums that were added up in another order
@@ -43,11 +40,15 @@ def compare(
     """
     if first.error != second.error:
         before, after = (run.error or "none" for run in (first, second))
-        raise InterferenceError(
-            f"the run ends with error {before}, then {after}{_first_event(first, second)}"
-        )
+        told = f"the run ends with error {before}, then {after}"
+        for i, (a, b) in enumerate(zip_longest(first.events, second.events)):
+            if a is None or b is None or a.key() != b.key():
+                raise InterferenceError(f"{told}; before that, {_events_differ(i, a, b)}")
+        raise InterferenceError(told)
     moved = _compare_events(first, second, replaced)
-    _compare_texts("ledger entry", first.ledger, second.ledger)
+    for i, (x, y) in enumerate(zip_longest(first.ledger, second.ledger)):
+        if x != y:
+            raise InterferenceError(_entries_differ(x, y, f"ledger entry {i}"))
     for user, (mine, yours) in enumerate(zip_longest(first.outputs, second.outputs)):
         if (user not in replaced or public) and not alike(mine, yours):
             what = difference(mine, yours, "")
@@ -62,21 +63,8 @@ def compare(
     return moved
 
 
-def _first_event(first: RecordedRun, second: RecordedRun) -> str:
-    for i, (a, b) in enumerate(zip_longest(first.events, second.events)):
-        if a is None or b is None or a.key() != b.key():
-            return f"; before that, {_events_differ(i, a, b)}"
-    return ""
-
-
 def _heard(said: tuple[int, str, str] | None) -> str:
     return "nothing" if said is None else f"at clock {said[0]}: {said[1:]!r:.500}"
-
-
-def _compare_texts(what: str, first: list[str], second: list[str]) -> None:
-    for i, (x, y) in enumerate(zip_longest(first, second)):
-        if x != y:
-            raise InterferenceError(_entries_differ(x, y, f"{what} {i}"))
 
 
 def _entries_differ(x: str | None, y: str | None, where: str) -> str:

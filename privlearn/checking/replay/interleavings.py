@@ -15,14 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import is_output, muted
 from privlearn.checking.replay.protocols import InteractionProtocol, answering, sent_by
 from privlearn.errors import HorizonError
 from privlearn.learners import Offers
 from privlearn.values.validate import count
-
-__tracebackhide__ = told_in_full
 
 
 @dataclass(eq=False)
@@ -72,7 +69,6 @@ def offered(
     """`Offers` over a learner, to users that answer when `Tardy` says, and others at once.
 
     Where a process ends before all users came (``restarts``), what is open then is never answered.
-
     A user receives the items, and then what every answer brings: None, or the text of the error.
 
     Args:
@@ -105,7 +101,7 @@ def offered(
             if (late := getattr(user, "late", 0)) is not None:
                 late = late if order is None else int(rng.integers(wait + 1))
                 place = float(number) if order is None else float(rng.random())
-                to_answer = answering(losses) if arms else _choice
+                to_answer = answering(losses) if arms else type(user).respond
                 answer = _answering(served, user, offer, received[-1], to_answer)
                 due.append((number + late, place, number, answer))
             answer_until(number)
@@ -117,10 +113,6 @@ def offered(
         yield from received
 
     return protocol
-
-
-def _choice(user: Any, items: Any) -> Any:
-    return user.respond(items)
 
 
 def _answering(
@@ -141,13 +133,13 @@ def _answering(
 
 
 def late(
-    pairs: Iterable[tuple[Sequence[Any], Sequence[Any]]], seed: int = 0, *, most: int = 3
+    pairs: Iterable[tuple[Sequence[Any], Sequence[Any]]], seed: int = 0
 ) -> Iterator[tuple[list[Tardy], list[Tardy]]]:
-    """The same users, who answer after up to ``most`` further offers, or never."""
+    """The same users, who answer after up to three further offers, or never."""
     rng = np.random.default_rng([seed, 2])
 
     def tardy(user: Any) -> Tardy:
-        late = None if rng.random() < 0.2 else int(rng.integers(most + 1))
+        late = None if rng.random() < 0.2 else int(rng.integers(4))
         return Tardy(user, late, bool(rng.random() < 0.2))
 
     for data, neighbour in pairs:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privlearn.accountants import CentralAccountant, JointAccountant
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import kept_alive
 from privlearn.checking.mined import Mined, mined
 from privlearn.checking.replay.check import (
@@ -44,8 +43,6 @@ from privlearn.learners.streaming import StreamLearner
 from privlearn.losses.budgets import ZCDP, Currency
 from privlearn.values.records import length
 from privlearn.values.validate import count
-
-__tracebackhide__ = told_in_full
 
 _BLOCK, _WAIT = 3, 2
 _LATE = "with late answers"
@@ -104,32 +101,26 @@ def check_learner(
 ) -> CheckReport:
     """Runs a learner on pairs of neighbours, and raises if it breaks the billboard lemma.
 
-    A learner of this package's kinds is run on generated users, well-formed and malformed, one user
-    at a time, in blocks, with answers that come late or never, and with a restart from its ledger;
-    one of logged rows singly and in blocks.  In half of the pairs one user differs, in the others
-    about every second one, of whom nothing may show to the others or in public either.  Two runs
-    are long, `LONG` users.  Numbers that the learner's code mentions are tried as data, as answers
-    and as numbers of users.  `assert_noninterference` of `privlearn.checking.replay.check` says
-    what is compared; an error is given to its user, compared like any output, and the next one
-    comes.
+    A learner of this package's kinds is run on generated users, well-formed and malformed, one by
+    one, in blocks, with answers that come late or never, and with a restart from its ledger.  In
+    half of the pairs one user differs, in the others every second one, of whom nothing may show to
+    others or in public.  Two runs have `LONG` users.  Numbers that the learner's code mentions are
+    tried as data, answers and numbers of users.  `assert_noninterference` says what is compared; an
+    error goes to its user, compared like any output, and the next one comes.
 
     Args:
         learner: not started, of which every run has a copy; or what starts one with an accountant;
             or with ``rows`` a pipeline, of an accountant and sealed rows; all it returns is public.
         protocol: how it is run; needed for a learner of a kind of its own, where it is not `serve`.
-        neighbours: a pair of populations, or several; default generated.  Long runs draw their
-            users from these.  For a pipeline another block, or the index of who becomes null.
+        neighbours: a pair of populations, or several, from which long runs draw, too; default
+            generated.  For a pipeline another block, or the index of who becomes null.
         rows: of a pipeline, a block of records.
         pairs: short ones, in all ways together.
         users: of each short run.
         budget: the cap; default ``ZCDP(1)``.
         seed: of users and noise.
         seconds: for everything together; what is not done by then is said, or an error.
-        options: further arguments of `assert_noninterference`, such as ``rule``, ``accountant``,
-            ``probe``, ``restarts`` and ``may_spend_nothing``.
-
-    Returns:
-        What was tried, way by way; its ``unseen`` is what no replay can see.
+        options: further arguments of `assert_noninterference`.
 
     Raises:
         InterferenceError: something changed that must not, or by more than was paid for; the
@@ -150,41 +141,38 @@ def check_learner(
         if rows is not None:
             options["seconds"] = seconds
             return _checked_pipeline(learner, rows, neighbours, seed, options)
-        return _checked(learner, protocol, neighbours, pairs, users, seed, seconds, options)
+        pairs_given: Any = neighbours or []
+        given = [pairs_given] if isinstance(pairs_given, tuple) else list(pairs_given)
+        people = _People(seed, count(users=users, at_least=2), mined(learner), given)
+        return _checked(learner, protocol, people, pairs, seconds, options)
 
 
 def _checked(
     learner: Any,
     protocol: InteractionProtocol | None,
-    neighbours: Any,
+    people: _People,
     pairs: int,
-    users: int,
-    seed: int,
     seconds: float,
     options: dict[str, Any],
 ) -> CheckReport:
-    count(users=users, at_least=2)
-    numbers = mined(learner)
     if isinstance(learner, Learner) and protocol is None:
-        ways = _ways(learner, users, options)
+        ways = _ways(learner, people.users, options)
     else:
-        ways = [_own_way(learner, protocol, options)]
-    given = None if neighbours is None else _populations(neighbours)
-    share = -(-pairs // len(ways))
-    plans = [
-        (way, _people(way, share, users, seed + i, numbers, given), "")
-        for i, way in enumerate(ways)
-    ]
+        factory = _starter(learner) if isinstance(learner, Learner) else learner
+        usual = serve_people if "rule" in options else serve
+        ways = [Way("as given", factory, protocol or usual, options)]
+    share, sizes = -(-pairs // len(ways)), people.numbers.sizes
+    plans = [(way, people.pairs(way, share, i), "") for i, way in enumerate(ways)]
     if "rule" not in options:
-        longest = max([LONG, *(size + 2 for size in numbers.sizes(_LONGEST))])
+        longest = max([LONG, *(size + 2 for size in sizes(_LONGEST))])
         for way, size in zip(ways, (longest, LONG // 3), strict=False):
-            times = 3 if size >= LONG and max(numbers.sizes(size), default=0) > users else 1
-            crowds = [_crowd(way, size, numbers, given, seed, i) for i in range(times)]
-            plans.append((_long(way, numbers), crowds, "long, "))
+            times = 5 if size >= LONG and max(sizes(size), default=0) > people.users else 1
+            crowds = [people.crowd(way, size, i) for i in range(times)]
+            plans.append((_long(way, people.numbers), crowds, "long, "))
     name = getattr(learner, "__name__", type(learner).__name__)
     report, end = CheckReport(name, (), UNSEEN), time.monotonic() + seconds
-    for way, people, long in plans:
-        finding = _finding(way, people, seed, long, numbers, end)
+    for way, found, long in plans:
+        finding = _finding(way, found, people, long, end)
         report = replace(report, findings=(*report.findings, finding))
         if isinstance(finding.evidence, InterferenceError):
             finding.evidence.evidence = report
@@ -193,12 +181,12 @@ def _checked(
 
 
 def _finding(
-    way: Way, people: Iterable[Population], seed: int, long: str, numbers: Mined, end: float
+    way: Way, pairs: Iterable[Population], people: _People, long: str, end: float
 ) -> Finding:
     """What one way of running showed; a long run that cannot be done is no more than weak."""
     began = time.perf_counter()
     try:
-        found = replayed(way, people, seed, end)
+        found = replayed(way, pairs, people.seed, end)
     except InterferenceError as error:
         return Finding(long + way.how, "violated", str(error), evidence=error)
     except FailsOnBothError as error:
@@ -210,7 +198,8 @@ def _finding(
             raise
         short = Axis("users", "a long run could not be done", enough=False)
         return Finding(long + way.how, "weak", str(error), Coverage((short,)))
-    mentioned = f"; {len(numbers.numbers)} that the code mentions" if numbers.numbers else ""
+    numbers = people.numbers.numbers
+    mentioned = f"; {len(numbers)} that the code mentions" if numbers else ""
     moved = sum(replay.moved > 0 for replay in found)
     users = max((replay.users for replay in found), default=0)
     axes = (
@@ -233,13 +222,7 @@ def _finding(
 def replayed(
     way: Way, people: Iterable[Population], seed: int, end: float = math.inf
 ) -> list[Replay]:
-    """Checks a learner on pairs of neighbours, or of crowds of which several users differ.
-
-    Args:
-        way: how.
-        people: the pairs.
-        seed: for messages.
-        end: until when, as `time.monotonic` has it.
+    """Checks a learner on pairs of neighbours or of crowds, until ``end`` of `time.monotonic`.
 
     Raises:
         InterferenceError, CheckError: as `assert_noninterference`, for the first pair that fails;
@@ -310,48 +293,42 @@ def _checked_pipeline(
 # Populations and ways ---------------------------------------------------------------------------
 
 
-def _populations(given: Any) -> list[Population]:
-    return [given] if isinstance(given, tuple) else list(given)
+@dataclass(frozen=True)
+class _People:
+    """Makes pairs of populations, or takes users of those that are given."""
 
+    seed: int
+    users: int
+    numbers: Mined
+    given: list[Population]
 
-def _people(
-    way: Way,
-    pairs: int,
-    users: int,
-    seed: int,
-    numbers: Mined,
-    given: list[Population] | None,
-) -> Iterable[Population]:
-    if given is not None:
-        return given
-    sizes: dict[str, Any] = {"n_items": way.n_items, "dim": way.dim, "users": users}
-    if rule := way.options.get("rule"):
-        public = rule.pattern == "public"
-        visits = (returning_pair(seed, i, public=public, **sizes) for i in range(pairs))
-        return late(visits, seed) if way.how == _LATE else visits
-    more: dict[str, Any] = {**sizes, "numbers": numbers.values()}
-    crowds = [crowd_pair(seed, i, malformed=0.1 * (i % 2), **more) for i in range(-(-pairs // 2))]
-    if way.how == _LATE:
-        return late([*crowds, *generated_pairs(pairs // 2, seed, **sizes)], seed)
-    return [*crowds, *generated_pairs(pairs // 2, seed, **sizes)]
+    def pairs(self, way: Way, pairs: int, number: int) -> Iterable[Population]:
+        """For one way of running."""
+        if self.given:
+            return self.given
+        seed, rule = self.seed + number, way.options.get("rule")
+        sizes: dict[str, Any] = {"n_items": way.n_items, "dim": way.dim, "users": self.users}
+        if rule is not None:
+            public = rule.pattern == "public"
+            found = [returning_pair(seed, i, public=public, **sizes) for i in range(pairs)]
+        else:
+            more: dict[str, Any] = {**sizes, "numbers": self.numbers.values()}
+            crowds = range(-(-pairs // 2))
+            found = [crowd_pair(seed, i, malformed=0.1 * (i % 2), **more) for i in crowds]
+            found += generated_pairs(pairs // 2, seed, **sizes)
+        return late(found, seed) if way.how == _LATE else found
 
-
-def _crowd(
-    way: Way,
-    users: int,
-    numbers: Mined,
-    given: list[Population] | None,
-    seed: int,
-    pair: int,
-) -> Population:
-    if given is None:
-        sizes = {"n_items": way.n_items, "dim": way.dim}
-        bad = 0.0 if users >= LONG else 0.1
-        return crowd_pair(seed, pair, users=users, numbers=numbers.values(), malformed=bad, **sizes)
-    rng, pool = np.random.default_rng([seed, pair]), [*given[0][0], *given[0][1]]
-    data = [pool[i] for i in rng.integers(len(pool), size=users)]
-    draw = rng.integers(2 * len(pool), size=users)
-    return data, [data[k] if i >= len(pool) else pool[i] for k, i in enumerate(draw)]
+    def crowd(self, way: Way, users: int, pair: int) -> Population:
+        """For a long run."""
+        if not self.given:
+            sizes: dict[str, Any] = {"n_items": way.n_items, "dim": way.dim, "users": users}
+            bad, numbers = 0.0 if users >= LONG else 0.1, self.numbers.values()
+            return crowd_pair(self.seed, pair, numbers=numbers, malformed=bad, **sizes)
+        rng = np.random.default_rng([self.seed, pair])
+        pool = [*self.given[0][0], *self.given[0][1]]
+        data = [pool[i] for i in rng.integers(len(pool), size=users)]
+        draw = rng.integers(2 * len(pool), size=users)
+        return data, [data[k] if i >= len(pool) else pool[i] for k, i in enumerate(draw)]
 
 
 def _long(way: Way, numbers: Mined) -> Way:
@@ -361,12 +338,6 @@ def _long(way: Way, numbers: Mined) -> Way:
     looks |= {int(at) for at in rng.integers(LONG, size=12)}
     options = {**way.options, "looks": looks, "seconds": _SECONDS_OF_LONG, "restarts": ()}
     return replace(way, options=options)
-
-
-def _own_way(learner: Any, protocol: InteractionProtocol | None, options: dict[str, Any]) -> Way:
-    factory = _starter(learner) if isinstance(learner, Learner) else learner
-    usual = serve_people if "rule" in options else serve
-    return Way("as given", factory, protocol or usual, options)
 
 
 def _starter(learner: Learner) -> Callable[[Any], Any]:

@@ -4,8 +4,6 @@ A user is own data plus a response function, which together are the record: what
 offer that was never made on the other data set is then defined as well.  Malformed users send NaN,
 numbers that overflow, arrays of the wrong shape, text, or answers that name no item; a learner must
 turn each of these records, and no other, into the null record, without any public trace.
-
-Nothing here needs hypothesis; the strategies of the pytest plugin draw seeds and hand them on.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -72,18 +70,15 @@ def null_person(n_items: int = 6, dim: int = 2) -> Person:
     return Person(np.full((n_items, dim), np.nan), buys_nothing, "null record")
 
 
-def _with(value: float) -> Callable[[Array, tuple[int, int]], Array]:
-    def put(data: Array, at: tuple[int, int]) -> Array:
-        data[at] = value
-        return data
-
-    return put
+def _put(data: Array, at: tuple[int, int], value: float) -> Array:
+    data[at] = value
+    return data
 
 
 _ODD_DATA: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
     "proper data": lambda x, at: x,
-    "one NaN": _with(np.nan),
-    "one infinity": _with(-np.inf),
+    "one NaN": lambda x, at: _put(x, at, np.nan),
+    "one infinity": lambda x, at: _put(x, at, -np.inf),
     "nothing but NaN": lambda x, at: np.full_like(x, np.nan),
     "squares that overflow": lambda x, at: x * 1e200,
     "sums that overflow": lambda x, at: 1e308 * np.sign(x),
@@ -128,9 +123,21 @@ def stranger(rng: np.random.Generator, n_items: int = 6, dim: int = 2) -> Person
         return shopper(rng, n_items, dim)
     kind, features = _drawn(_ANY_DATA, rng, n_items, dim)
     answers = (*_ODD_ANSWERS, int(rng.integers(n_items)), n_items)
-    fixed = answers[int(rng.integers(len(answers)))]
+    fixed = answers[int(rng.integers(len(answers)))] if rng.random() < 0.7 else _number(rng)
     told = f"stranger with {kind} who answers {fixed!r}"
     return Person(features, partial(_always, fixed), told)
+
+
+def _number(rng: np.random.Generator) -> float:
+    """Between 0 and 1 or, as often, any other, and with few decimals or many."""
+    number = rng.random() if rng.random() < 0.5 else 2 * rng.standard_cauchy()
+    return round(float(number), int(rng.choice([0, 1, 2, 17])))
+
+
+def rater(rng: np.random.Generator, n_items: int = 6, dim: int = 2) -> Person:
+    """A user with proper data who answers a number, whatever is on offer."""
+    number, features = _number(rng), rng.normal(size=(n_items, dim))
+    return Person(features, partial(_always, number), f"rater who answers {number!r}")
 
 
 def mistaken(rng: np.random.Generator, n_items: int = 6, dim: int = 2) -> Person:
@@ -156,10 +163,8 @@ def generated_pairs(
 ) -> Iterator[tuple[list[Person], list[Person]]]:
     """``n`` pairs of neighbouring populations, one by one; the same arguments give the same ones.
 
-    Half of the populations have malformed users throughout.  Who is replaced is in turn the first
-    user, the last, one of ``positions``, and anybody; what changes is the whole record (a
-    stranger), only the response, only the data, or the user becomes the null record; either may
-    come first.
+    Half of them have malformed users throughout.  The first user is replaced, the last, one of
+    ``positions``, and anybody, by a stranger, or in the response or the data only, or by null.
 
     Raises:
         ValueError: there is no user, or a position is none of them.
@@ -187,22 +192,26 @@ def generated_pairs(
         yield pair if rng.random() < 0.5 else pair[::-1]
 
 
-def told_people(numbers: Sequence[float], n_items: int = 6, dim: int = 2) -> Iterator[Person]:
+def told_people(
+    numbers: Sequence[float], n_items: int = 6, dim: int = 2, *, first: int = 0
+) -> Iterator[Person]:
     """Users whose data or answers hold a number that some code mentions, without end.
 
-    All of the data are that number, or one of them, or it is the answer.
+    It is the answer, as a float, or as an integer if it is whole; or one of the data, or all of
+    them.  ``first``: the turn to begin with.
     """
     rng = np.random.default_rng(0)
-    for turn in cycle(range(3 * len(numbers))):
-        number = numbers[turn // 3]
+    for turn in islice(cycle(range(4 * len(numbers))), first, None):
+        number = numbers[turn // 4]
         user = shopper(rng, n_items, dim)
-        if turn % 3 == 0:
+        if turn % 4 == 0:
+            user.answer = partial(_always, number)
+        elif turn % 4 == 1:
             user.features = np.full((n_items, dim), number)
-        elif turn % 3 == 1:
-            user.features[rng.integers(n_items), rng.integers(dim)] = number
         else:
-            fixed = int(number) if number == math.floor(number) else number
-            user.answer = partial(_always, fixed)
+            user.features[rng.integers(n_items), rng.integers(dim)] = number
+        if turn % 4 == 3:
+            user.answer = partial(_always, int(number) if number == math.floor(number) else number)
         yield replace(user, kind=f"shopper with the number {number!r}")
 
 
@@ -222,16 +231,15 @@ def crowd_pair(
 ) -> tuple[list[Person], list[Person]]:
     """Two populations of which about every second user differs, for replays of a crowd.
 
-    Of those that differ one of three has a number that the code mentions, if there are ``numbers``,
-    and a part of the others is malformed.  The first user always differs, the last never; of those
-    whose place the code mentions all do, or in every other pair none.
+    Every third one differs by a number that the code mentions, if there are ``numbers``; those of
+    the next pair go on with them.  A part of the others is malformed or answers any number.  The
+    first user always differs, the last never; of those whose place the code mentions all do, or in
+    every other pair none; in every third pair they answer 0 and 1, whatever is on offer.
 
     Args:
         seed: of everything.
         number: which pair.
-        n_items: N.
-        dim: d.
-        users: how many there are.
+        n_items, dim, users: the sizes.
         numbers: see `told_people`.
         malformed: share of strangers who are so in both; sums of data that are not checked are then
             not a number in both.  One of ten is `mistaken` in any case.
@@ -240,19 +248,21 @@ def crowd_pair(
         ValueError: fewer than two users.
     """
     rng = np.random.default_rng([seed, number, 2])
-    kinds = rng.choice(3, size=count(users=users, at_least=2), p=[0.9 - malformed, 0.1, malformed])
-    data = [(shopper, mistaken, stranger)[kind](rng, n_items, dim) for kind in kinds]
-    told = told_people(numbers, n_items, dim) if numbers else None
+    shares = [0.8 - malformed, 0.1, 0.1, malformed]
+    kinds = rng.choice(4, size=count(users=users, at_least=2), p=shares)
+    data = [(shopper, rater, mistaken, stranger)[kind](rng, n_items, dim) for kind in kinds]
+    first = number * users // 3
+    told = told_people(numbers, n_items, dim, first=first) if numbers else None
     other = list(data)
     special = {at - 1 for x in numbers for at in (x, x + 1)}
     for at in range(users - 1):
-        same = bool(number % 2) if at in special else rng.random() < 0.5
-        if at and same:
-            continue
-        if told is not None and rng.random() < 1 / 3:
+        if at in special and number % 3 == 0:
+            zero, one = (partial(_always, answer) for answer in (0.0, 1.0))
+            data[at], other[at] = replace(data[at], answer=zero), replace(data[at], answer=one)
+        elif told is not None and (at + number) % 3 == 0 and at not in special:
             other[at] = next(told)
-        else:
-            make = stranger if rng.random() < 0.3 else shopper
+        elif at == 0 or (number % 2 == 0 if at in special else rng.random() < 0.5):
+            make = (stranger, rater, shopper)[rng.choice(3, p=[0.25, 0.25, 0.5])]
             other[at] = make(rng, n_items, dim)
     return (data, other) if number % 2 else (other, data)
 
@@ -269,15 +279,13 @@ def returning_pair(
     """One pair of populations in which people return, and all visits of one person differ.
 
     That person comes first and last, twice in a row, and in between as often as everybody else: to
-    most rules too often.  One of the visits under this id may be somebody else's by mistake, and is
-    this person's nevertheless.  The neighbour has nobody at these slots, or under a public pattern
-    other records, well-formed or not; either may come first.
+    most rules too often.  The neighbour has nobody at these slots, or under a public pattern other
+    records, well-formed or not.
 
     Args:
         seed: of everything.
         number: which pair.
-        n_items: N.
-        dim: d.
+        n_items, dim: the sizes of arrays.
         users: how many visits there are, of about a quarter as many persons.
         public: whether the slots of a person stay, as under a public pattern.
 

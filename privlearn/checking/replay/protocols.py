@@ -1,18 +1,15 @@
 """How learners are run on users, and what each user receives: the protocols that replay knows.
 
 An *interaction protocol* is a generator: it takes a learner and the users in order of arrival, and
-yields, once for every user, what this user receives (None if nothing).  `serve` is the usual one.
-One for learners of another kind takes a few lines::
+yields, once for every user, what this user receives (None if nothing)::
 
     def online(learner, users):                    # users are pairs (x, y)
         for x, y in users:
             yield learner.predict(x)               # goes to this user
             learner.partial_fit(x, y)
 
-The clock of the check is the number of users that were taken from ``users``.
-
-Under a rule of participation a user is a visit, and ``user.id`` says whose; protocols with
-``people=True``, and `serve_people`, hand the ids on.
+The clock of the check is the number of users that were taken from ``users``.  Under a rule of
+participation a user is a visit, and ``user.id`` says whose; ``people=True`` hands the ids on.
 """
 
 from __future__ import annotations
@@ -82,8 +79,7 @@ def _ids(block: Sequence[Any], people: bool) -> dict[str, list[Any]]:
 def played(size: int = 1_000_000, *, people: bool = False) -> InteractionProtocol:
     """`play`, in blocks of so many users; response functions may raise.
 
-    Each user receives the items that the response function is asked about first.  ``people``: hand
-    the ids on.
+    Each user receives the items that the response function is asked about first.
     """
 
     def protocol(learner: Any, users: Iterable[User]) -> Iterator[Items | None]:
@@ -140,8 +136,8 @@ def examples(size: int = 1, *, people: bool = False, actions: bool = False) -> I
 
     x is the user's array as one vector, y the answer to an offer of all items, whatever it is; for
     central accountants.  A block of one is sent as a single row, unless y is a list, and x no
-    vector or one of as many numbers, which `partial_fit` would take for a block.  ``people``: hand
-    the ids on, in blocks.  ``actions``: of a bandit, y is also the action that was shown.
+    vector or one of as many numbers, which `partial_fit` would take for a block.  ``actions``: of a
+    bandit, y is also the action that was shown.
     """
 
     def protocol(learner: Any, users: Iterable[User]) -> Iterator[Any]:
@@ -149,8 +145,11 @@ def examples(size: int = 1, *, people: bool = False, actions: bool = False) -> I
             with muted():
                 labels = [user.respond(_all_items(user.features)) for user in block]
             rows = [as_vector(user.features) for user in block]
-            if size == 1 and not people and _is_single(rows[0], labels[0]):
-                learner.partial_fit(rows[0], labels[0])
+            x, y = rows[0], labels[0]
+            vector = isinstance(x, np.ndarray) and x.ndim == 1
+            single = not isinstance(y, list | tuple) or (vector and len(x) != len(y))
+            if size == 1 and not people and single:
+                learner.partial_fit(x, y)
             else:
                 more = {"actions": labels} if actions else {}
                 learner.partial_fit(rows, labels, **more, **_ids(block, people))
@@ -158,12 +157,6 @@ def examples(size: int = 1, *, people: bool = False, actions: bool = False) -> I
                 yield getattr(learner, "coef_", None)
 
     return protocol
-
-
-def _is_single(x: Any, y: Any) -> bool:
-    if not isinstance(y, list | tuple):
-        return True
-    return isinstance(x, np.ndarray) and x.ndim == 1 and len(x) != len(y)
 
 
 Answering = Callable[[User, int], Any]
@@ -226,8 +219,13 @@ def answering(losses: int | None) -> Answering:
 
 
 def losses_of(user: User, n: int) -> Any:
-    """1 for all of n experts but the one that a user answers to an offer of all; or the answer."""
+    """1 for all of n experts but the one that a user answers to an offer of all; or the answer.
+
+    A number that names none is the loss of the last expert, of the others a part of it.
+    """
     answer: Any = user.respond(np.arange(n))
+    if type(answer) is float:
+        return [answer * (expert + 1) / n for expert in range(n)]
     if type(answer) is int and 0 <= answer < n:
         return [float(expert != answer) for expert in range(n)]
     return answer
@@ -256,12 +254,9 @@ def sent_by(user: User, *, contexts: bool = True, slates: bool = False) -> list[
     return [table, table[:, 0]] if earning and table.size and table[0, 0] > 0 else [table]
 
 
-def _padded(n: int, revenues: Array | None = None) -> Array:
+def _padded(n: int, revenues: Sequence[Any] = ()) -> Array:
     """What n actions earn, of which those that are on offer come first; 1 if not said."""
-    found = np.ones(n)
-    if revenues is not None:
-        found[: len(revenues)] = revenues[:n]
-    return found
+    return np.array([*revenues, *[1.0] * n][:n])
 
 
 def as_vector(features: Any) -> Any:

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.canonical import (
     CanonicalForm,
@@ -23,8 +22,6 @@ from privlearn.errors import RowLocalityError
 from privlearn.ledger import Ledger
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
-
-__tracebackhide__ = told_in_full
 
 U = TypeVar("U")
 
@@ -100,13 +97,12 @@ class Recorder:
         self.probe: Callable[[Any], Any] | None = None
         self.looks: Container[int] | None = None
         self._limit = limit
+        self._names: Mapping[str, str] = {}
         self._spends: dict[str, Spend] = {}
 
     def follow(self, ledger: Ledger, names: Mapping[str, str] | None = None) -> None:
         """Says where the entries stand, and what random names in them are replaced by."""
-        self._ledger = ledger
-        if names is not None:
-            self._names = names
+        self._ledger, self._names = ledger, self._names if names is None else names
 
     def nameless(self, text: str) -> str:
         for name, by in self._names.items():
@@ -156,10 +152,10 @@ class Recorder:
         self._note("spend", token, token.users, self.nameless(entry))
 
     def begun(self, token: Token[Any], users: range) -> None:
-        self._note("begin", token, users, "")
+        self._note("begin", token, users)
 
     def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
-        self._note("open", token, users, "", np.array(rows))
+        self._note("open", token, users, rows=np.array(rows))
 
     def released(self, token: Token[Any], value: Array) -> Array:
         array = np.array(value)
@@ -167,55 +163,35 @@ class Recorder:
         return value
 
     def _note(
-        self,
-        what: str,
-        token: Token[Any],
-        users: range,
-        said: str,
-        rows: NDArray[Any] | None = None,
+        self, what: str, token: Token[Any], users: range, said: str = "", rows: Any = None
     ) -> None:
-        self.run.events.append(
-            TokenEvent(
-                what,
-                len(self.run.outputs) if what == "begin" else self.clock,
-                token.id.rpartition("/")[2],
-                token.label,
-                users,
-                self._spends[token.id],
-                token.adjacency,
-                said,
-                rows,
-            )
-        )
+        at = len(self.run.outputs) if what == "begin" else self.clock
+        number, spend = token.id.rpartition("/")[2], self._spends[token.id]
+        event = TokenEvent(what, at, number, token.label, users, spend, token.adjacency, said, rows)
+        self.run.events.append(event)
 
 
 class Replayer(Recorder):
-    """An observer that hands out the values released in an earlier run."""
+    """An observer that hands out the values released in an earlier run.
 
-    def __init__(self, limit: TimeLimit, earlier: RecordedRun) -> None:
+    With ``rows`` it also puts back the rows that were opened there: noise and rows are then those
+    of that run, so that everything released must be as well.
+    """
+
+    def __init__(self, limit: TimeLimit, earlier: RecordedRun, *, rows: bool = False) -> None:
         super().__init__(limit)
         self._releases = iter([event for event in earlier.events if event.what == "release"])
+        self._opened = iter([event for event in earlier.events if event.what == "open" and rows])
+
+    def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
+        """Clipped rows were opened; the earlier ones overwrite them, before anybody reads them."""
+        earlier = next(self._opened, None)
+        if earlier is not None and earlier.rows is not None and earlier.rows.shape == rows.shape:
+            rows[...] = earlier.rows
+        super().opened(token, spend, users, rows)
 
     def released(self, token: Token[Any], value: Array) -> Array:
         super().released(token, value)
         frozen = next(self._releases, None)
         # One release too many, or of something else, is found when the runs are compared.
         return value if frozen is None or frozen.rows is None else frozen.rows
-
-
-class Transplanter(Replayer):
-    """A replayer that also puts back the rows that were opened in the earlier run.
-
-    Noise and rows are then those of that run, so that everything released must be as well.
-    """
-
-    def __init__(self, limit: TimeLimit, earlier: RecordedRun) -> None:
-        super().__init__(limit, earlier)
-        self._opened_rows = iter([event for event in earlier.events if event.what == "open"])
-
-    def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
-        """Clipped rows were opened; the earlier ones overwrite them, before anybody reads them."""
-        earlier = next(self._opened_rows, None)
-        if earlier is not None and earlier.rows is not None and earlier.rows.shape == rows.shape:
-            rows[...] = earlier.rows
-        super().opened(token, spend, users, rows)

@@ -41,21 +41,15 @@ Told = Callable[[str, str], None]
 """Takes what was done, and where."""
 
 OUTSIDE = {
-    "subprocess.Popen": "a process",
-    "os.system": "a process",
-    "os.exec": "a process",
-    "os.posix_spawn": "a process",
-    "os.fork": "a process",
-    "socket.connect": "a connection",
-    "socket.sendto": "a connection",
-    "socket.bind": "a connection",
+    **dict.fromkeys(("subprocess.Popen", "os.system", "os.exec"), "a process"),
+    **dict.fromkeys(("os.posix_spawn", "os.fork"), "a process"),
+    **dict.fromkeys(("socket.connect", "socket.sendto", "socket.bind"), "a connection"),
 }
 """Events after which something can leave that no check sees."""
 _CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.chmod")
-_VARIABLES = ("os.putenv", "os.unsetenv")
 _BESIDE = {
     **dict.fromkeys(_CHANGES, "files"),
-    **dict.fromkeys(_VARIABLES, "the environment"),
+    **dict.fromkeys(("os.putenv", "os.unsetenv"), "the environment"),
     **OUTSIDE,
 }
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
@@ -133,13 +127,7 @@ def _nameless(told: Any) -> str:
 
 @contextlib.contextmanager
 def side_effects(tell: Told, seed: int, but_in: str) -> Iterator[None]:
-    """Tells of whatever the code in the block does beside; its own chance is fixed meanwhile.
-
-    Args:
-        tell: where to.
-        seed: of chance.
-        but_in: a folder of the check's own, of which nothing is told.
-    """
+    """Tells of what the block does beside, but in one folder; its own chance is fixed meanwhile."""
     files, variables = _Files(tell, but_in), dict(os.environ)
     with _fixed_chance(seed):
         try:
@@ -183,12 +171,17 @@ def beside_the_accountant(seen: set[str]) -> Iterator[None]:
         return drawn
 
     before = _states_of_chance()
-    with (
-        listening(heard),
-        patch.object(np.random, "default_rng", noted(np.random.default_rng, "numpy default_rng")),
-        patch.object(os, "urandom", noted(os.urandom, "os.urandom")),
-        patch.object(random, "_urandom", noted(os.urandom, "os.urandom")),  # also of secrets
-    ):
+    own: Any = (
+        (np.random, "default_rng"),
+        (os, "urandom"),
+        (random, "_urandom"),
+    )  # also of secrets
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(listening(heard))
+        for module, name in own:
+            draw = getattr(module, name)
+            told = "numpy default_rng" if module is np.random else "os.urandom"
+            stack.enter_context(patch.object(module, name, noted(draw, told)))
         yield
     seen.update(what for what, read, state in before if read() != state)
 

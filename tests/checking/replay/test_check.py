@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -64,7 +65,7 @@ from privlearn.learners import OnePassNewtonMNL
 from privlearn.learners.newton import Belief
 from privlearn.learners.serving import Arrival, answered, default_items, optimistic_items
 from privlearn.losses.budgets import ZCDP, GaussianDP
-from privlearn.mechanisms import PrefixSum
+from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.mechanisms.choice_model import Answer, Items, clip_items, gradients, hessian_factors
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array, Ball
@@ -252,6 +253,32 @@ def test_attributes_are_compared_to_the_ground(inside: Any) -> None:
 
     with pytest.raises(InterferenceError, match=r"public state .*: found"):
         assert_noninterference(TellsMore, data, neighbour)
+
+
+def test_what_a_public_mechanism_works_out_when_it_is_asked_tells_nothing() -> None:
+    class Public(Honest):
+        sums = NoisySum.calibrated(Ball(1.0, DIM), ZCDP("0.1"))
+
+        def learn(self, rows: Rows[Array]) -> Array:
+            token = self.accountant.issue(self.sums.loss(), users=rows.users, label="sum")
+            return self.sums.release(rows, token).value
+
+    class OfItsOwn(Public):
+        def learn(self, rows: Rows[Array]) -> Array:
+            self.sums = replace(self.sums)
+            return super().learn(rows)
+
+    class Telling(Public):
+        def learn(self, rows: Rows[Array]) -> Array:
+            self.sums = replace(self.sums, name=f"large {np.nanmax(np.abs(self._seen)) > 1e3}")
+            return Public.sums.release(
+                rows, self.accountant.issue(self.sums.loss(), users=rows.users, label="sum")
+            ).value
+
+    for learner in (Public, OfItsOwn):
+        assert assert_noninterference(learner, *crowd_and_neighbour("large")).moved
+    with pytest.raises(InterferenceError, match=r"sums\['name'\]"):
+        assert_noninterference(Telling, *crowd_and_neighbour("large"))
 
 
 def test_attributes_that_cannot_be_compared_are_refused_by_name() -> None:

@@ -29,7 +29,8 @@ from privlearn.learners import DPMNL, OnePassNewtonMNL
 from privlearn.losses.budgets import ZCDP, ApproxDP, Renyi
 
 USERS, N_ITEMS, DIM = 10, 6, 2
-FEW = {"DPPOFW": 12}  # Pairs of each way of running a learner, else 5; more under calibration
+FEW = {"DPPOFW": 12, "PrivateArms": 8}
+"""Pairs of each way of running a learner, else 5; more under calibration."""
 PAIRS = 80
 """Per learner that serves items; shared by the ways of running it, at least 7 for each."""
 OTHER_PAIRS = 60

@@ -523,6 +523,14 @@ class FailsToStart(Served):
         raise SystemExit("never")
 
 
+class RunsOut(Served):
+    left = 2
+
+    def select(self, features: Any) -> Any:
+        self.left -= 1
+        return np.arange(2 / (self.left >= 0))
+
+
 class HangsOnBadData(Served):
     def select(self, features: Any) -> Any:
         while not np.isfinite(features).all():
@@ -553,11 +561,16 @@ def crowd() -> tuple[list[Any], list[Any]]:
     return data, replaced(data, 1, null_person())
 
 
-@pytest.mark.parametrize("learner", [FailsAlways, FailsToStart])
-def test_a_learner_that_fails_in_both_worlds_does_not_pass(learner: Any) -> None:
-    message = (
-        r"fails on both data sets, .*(RuntimeError: no such item|SystemExit: never)\n  user 1 of 4"
-    )
+@pytest.mark.parametrize(
+    ("learner", "told"),
+    [
+        (FailsAlways, "it stopped after user 0 of 4; an error for 4 .*: no such item"),
+        (FailsToStart, "SystemExit: never"),
+        (RunsOut, "it stopped after user 2 of 4; an error for 2 of 4 users: .*ZeroDivisionError"),
+    ],
+)
+def test_a_learner_that_fails_in_both_worlds_does_not_pass(learner: Any, told: str) -> None:
+    message = rf"fails on both data sets, .*{told}.*\n  user 1 of 4"
     with pytest.raises(CheckError, match=message):
         assert_noninterference(learner, *crowd())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import random
 import secrets
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,6 +205,33 @@ def test_what_shows_late_rarely_or_in_errors_is_found(kind: Any) -> None:
         check_learner(kind(2, first_phase=2), protocol=ARMS, pairs=10, budget=PureDP(1))
     report: Any = caught.value.evidence
     assert report.verdict == "violated"
+
+
+UNUSUAL: dict[str, Callable[[float], bool]] = {
+    "below the range": lambda reward: reward < -2,
+    "above it": lambda reward: 2 < reward < 3,
+    "whole numbers": lambda reward: reward not in (0.0, 1.0) and reward.is_integer(),
+    "one whole number": lambda reward: reward == 3.0,
+    "a negative one": lambda reward: reward == -3.0,
+    "inside of the range": lambda reward: math.sin(7 * reward) > 0.98,
+    "rounded": lambda reward: round(reward, 2) == 0.37,
+}
+
+
+@pytest.mark.parametrize("which", UNUSUAL)
+def test_rewards_outside_of_the_usual_ones_or_between_them_are_tried(which: str) -> None:
+    unusual = UNUSUAL[which]
+
+    class Remembers(Counting):
+        """The last user's reward was unusual."""
+
+        unusual_ = False
+
+        def beside(self, answer: Any) -> None:
+            self.unusual_ = isinstance(answer, float) and unusual(answer)
+
+    with pytest.raises(InterferenceError, match="unusual_"):
+        check_learner(Remembers(2, first_phase=2), protocol=ARMS, budget=PureDP(1))
 
 
 def test_a_method_that_tells_is_named_and_not_accused() -> None:
