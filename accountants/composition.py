@@ -42,19 +42,17 @@ from privlearn.accountants.loss_grid import (
     dyadic,
 )
 from privlearn.accountants.step_curves import StepCurve
-from privlearn.accountants.worst_case import Values, best_top, gaussian_cover, order_free
+from privlearn.accountants.worst_case import FixedStep, Values, best_top, gaussian_cover, order_free
 from privlearn.losses.conversion import RoundedNumber, gaussian_delta, gaussian_epsilon
 from privlearn.losses.steps import (
     BoundedRangeStep,
     CurveStep,
     Direction,
-    Dominated,
-    FixedStep,
     GaussianStep,
     Order,
+    PairStep,
     Step,
     StepPlan,
-    SubsampledGaussianStep,
     check_step,
 )
 
@@ -190,9 +188,7 @@ class Composition:
     def _pure(self) -> float:
         total = 0.0
         for step, count in self._plan:
-            if isinstance(step, GaussianStep | SubsampledGaussianStep | CurveStep):
-                return math.inf
-            total += step.epsilon * count
+            total += step.largest() * count
         return total * (1 + (2 * len(self._plan) + 2) * ULP)
 
     # -- tight and Renyi parts together: delta splits
@@ -217,7 +213,7 @@ class Composition:
     def _solve(self) -> list[_Tight]:
         ranged = [(s, n) for s, n in self._known if isinstance(s, BoundedRangeStep)]
         dominated = [(s, n) for s, n in self._known if not isinstance(s, BoundedRangeStep)]
-        sampled = any(isinstance(s, SubsampledGaussianStep) for s, _ in dominated)
+        sampled = any(step.both_ways for step, _ in dominated)
         directions: list[Direction] = ["remove", "add"] if sampled else ["remove"]
         tail = 1e-5 * self._delta
         if not ranged:
@@ -228,6 +224,7 @@ class Composition:
             return [_Tight(curves, curves, "dominating pairs")]
         if self._order == "any" and len({s for s, _ in ranged}) > 1:
             return self._any_order(dominated, ranged, tail, directions)
+        sequence: Sequence[tuple[Step, int]]
         sequence = self._known if self._order == "listed" else [*dominated, *ranged]
         if not self._affordable(sequence):
             lower = self._fixed(dominated, ranged, tail, directions)
@@ -237,7 +234,7 @@ class Composition:
 
     def _any_order(
         self,
-        dominated: list[tuple[Dominated, int]],
+        dominated: list[tuple[PairStep, int]],
         ranged: list[tuple[BoundedRangeStep, int]],
         tail: float,
         directions: list[Direction],
@@ -258,7 +255,7 @@ class Composition:
         few, rest = self._few(ranged)
         values = self._best_order(few)
         cover = gaussian_cover(np.repeat([s.epsilon for s, _ in rest], [n for _, n in rest]))
-        steps: list[tuple[Dominated, int]] = list(dominated)
+        steps: list[tuple[PairStep, int]] = list(dominated)
         if cover:
             steps.append((GaussianStep(cover), 1))
         uppers = []
@@ -271,7 +268,7 @@ class Composition:
 
     def _fixed(
         self,
-        dominated: list[tuple[Dominated, int]],
+        dominated: list[tuple[PairStep, int]],
         ranged: list[tuple[BoundedRangeStep, int]],
         tail: float,
         directions: list[Direction],
@@ -322,7 +319,7 @@ class Composition:
 
     def _majorant(
         self,
-        dominated: list[tuple[Dominated, int]],
+        dominated: list[tuple[PairStep, int]],
         ranged: list[tuple[BoundedRangeStep, int]],
         tail: float,
         directions: list[Direction],
@@ -337,7 +334,7 @@ class Composition:
     ) -> DeltaCurve:
         step, low, high, order, _ = self._frame(sequence)
         values = Values(low, high, step)
-        collected: list[tuple[Dominated, int]] = []
+        collected: list[tuple[PairStep, int]] = []
         spread = 0.0
         for part, count in reversed(sequence):
             if isinstance(part, CurveStep):
@@ -354,7 +351,7 @@ class Composition:
         return values.curve()
 
     def _apply(
-        self, values: Values, steps: list[tuple[Dominated, int]], tail: float, way: Direction
+        self, values: Values, steps: list[tuple[PairStep, int]], tail: float, way: Direction
     ) -> float:
         if not steps:
             return 0.0
@@ -386,9 +383,7 @@ class Composition:
     def _pure_known(self) -> float:
         total = 0.0
         for step, count in self._known:
-            if isinstance(step, GaussianStep | SubsampledGaussianStep | CurveStep):
-                return math.inf
-            total += step.epsilon * count
+            total += step.largest() * count
         return total
 
 

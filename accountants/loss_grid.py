@@ -17,24 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import special
 
 from privlearn.accountants import fourier
-from privlearn.losses.steps import (
-    Direction,
-    DiscreteLaplaceStep,
-    Dominated,
-    FixedStep,
-    GaussianStep,
-    LaplaceStep,
-    PureStep,
-    RandomizedResponseStep,
-    SubsampledGaussianStep,
-    SupremumStep,
-)
+from privlearn.losses.steps import Array, Direction, GaussianStep, PairStep, Points
 
-Array = NDArray[np.float64]
 ULP = 2.0**-53
 COARSEST = 0.125
 _DIRECT = 30_000_000  # Products of a direct convolution that takes no longer than by FFT
@@ -42,8 +28,6 @@ _SHORT = 2**16  # Points of a law that an FFT does not mind
 _ASKED = 4e5  # δ over the tail that is cut, about
 _UNSEEN = 1e-6  # Share of δ that the rounding of an FFT may make up before more is done about it
 _MOST_UNSEEN = 5e-5  # Above this share a direct convolution on a coarser lattice is better
-_MOST_ATOMS = 4096
-_POINTS = np.polynomial.legendre.leggauss(6)
 
 
 class Mesh(NamedTuple):
@@ -87,12 +71,18 @@ class Law(NamedTuple):
         return math.sqrt(max(float(self.p @ (k - mean) ** 2) / total, 0.0))
 
 
-def _split(loss: Array, p: Array, step: float, lost: float, spill: float) -> Law:
+def _dot(one: Array, two: Array) -> float:
+    """The sum of products without BLAS, which wakes threads that cost more than they do."""
+    return float(np.einsum("i,i->", one, two))
+
+
+def _split(points: Points, step: float) -> Law:
     """Moves the P-mass p at each loss to the two lattice neighbours, keeping the mean of Y.
 
     The share that goes up is (1 - e^-v)/(1 - e^-step) with v the distance to the lower neighbour.
     It is raised by more than its rounding error and the error of the quadrature (below 1e-13 of p).
     """
+    loss, p, lost, spill = points
     below = np.floor(loss / step)
     v = loss - below * step
     slack = 16 * ULP * (2 + np.abs(loss)) / step + 1e-13 / step
@@ -294,171 +284,24 @@ def dyadic(size: float) -> float:
     return 2.0 ** math.floor(math.log2(size))
 
 
-def _leaf(step: Dominated, tail: float, mesh: Mesh, direction: Direction) -> Law:
-    match step:
-        case GaussianStep(mu_squared):
-            return _gaussian_leaf(math.sqrt(mu_squared) * (1 + 4 * ULP), tail, mesh)
-        case LaplaceStep(eps):
-            return _laplace_leaf(eps, _grid(eps, mesh))
-        case DiscreteLaplaceStep(eps, sensitivity):
-            return _discrete_laplace_leaf(eps, sensitivity, _grid(eps, mesh))
-        case RandomizedResponseStep(eps, k):
-            return _response_leaf(eps, k, _grid(eps, mesh))
-        case PureStep(eps):
-            return _response_leaf(eps, 2, _grid(eps, mesh))
-        case SupremumStep(eps):
-            return _supremum_leaf(eps, _grid(eps, mesh))
-        case FixedStep(eps, top):
-            share = math.expm1(top - eps) / math.expm1(-eps)
-            masses = np.array([share, 1 - share])
-            return _split(np.array([top, top - eps]), masses, _grid(eps, mesh), 0.0, 0.0)
-        case SubsampledGaussianStep(q, sigma):
-            return _subsampled_leaf(q, sigma, tail, mesh, direction)
-
-
-def _grid(scale: float, mesh: Mesh) -> float:
-    return min(dyadic(scale / mesh.points), mesh.limit, COARSEST)
-
-
-def _response_leaf(eps: float, k: int, step: float) -> Law:
-    total = 1 + (k - 1) * math.exp(-eps)
-    losses, masses = [eps, -eps], [1 / total, math.exp(-eps) / total]
-    if k > 2:
-        losses.append(0.0)
-        masses.append((k - 2) * math.exp(-eps) / total)
-    return _split(np.array(losses), np.array(masses), step, 0.0, 0.0)
-
-
-def _pieces(edges: Array) -> tuple[Array, Array]:
-    """Gauss-Legendre points and weights on every interval between consecutive edges."""
-    nodes, weights = _POINTS
-    half = np.diff(edges)[:, None] / 2
-    return (edges[:-1, None] + half * (1 + nodes)).ravel(), (half * weights).ravel()
-
-
-def _laplace_leaf(eps: float, step: float) -> Law:
-    """Loss eps w.p. 1/2, -eps w.p. e^-eps/2, density e^((l - eps)/2)/4 between them."""
-    # cells are equal but for a factor e^(step/2); the first and the last are cut off
-    first, last = math.floor(-eps / step), math.ceil(eps / step)
-    if last - first < 4:
-        edges = np.array([-eps, *(k * step for k in range(first + 1, last)), eps])
-        loss, weight = _pieces(edges)
-    else:
-        ends = (np.array([-eps, (first + 1) * step]), np.array([(last - 1) * step, eps]))
-        parts = [_pieces(edge) for edge in ends]
-        cell, share = _pieces(np.array([0.0, step]))
-        inner = np.arange(first + 1, last - 1) * step
-        loss = np.concatenate([(inner[:, None] + cell).ravel(), *(x for x, _ in parts)])
-        weight = np.concatenate([np.tile(share, len(inner)), *(w for _, w in parts)])
-    mass = weight * np.exp((loss - eps) / 2) / 4
-    loss = np.append(loss, [eps, -eps])
-    return _split(loss, np.append(mass, [0.5, math.exp(-eps) / 2]), step, 0.0, 0.0)
-
-
-def _discrete_laplace_leaf(eps: float, sensitivity: int, step: float) -> Law:
-    """The law of `_laplace_leaf` split between the losses eps (1 - 2k/sensitivity).
-
-    Its hockey stick is 1 - e^((l - eps)/2) there and a chord in e^l between them; so a subset of
-    these losses with both ends gives a law above it, which is used where there are very many.  An
-    inner loss l with gaps u, d to the next ones has P-mass
-    e^((l - eps)/2) (1/(1 + e^(-d/2)) - 1/(1 + e^(u/2))).
-    """
-    stride = -(-sensitivity // _MOST_ATOMS)
-    k = np.append(np.arange(0, sensitivity, stride), sensitivity)
-    loss = eps * (1 - 2 * (k / sensitivity))
-    gap = 2 * eps * (np.diff(k) / sensitivity)
-    up, down = gap[:-1] / 2, gap[1:] / 2
-    # 1/(1 + e^-d) - 1/(1 + e^u) = (e^u - e^-d)/((1 + e^-d)(1 + e^u)), without cancellation
-    share = np.exp(-down) * np.expm1(up + down) / ((1 + np.exp(-down)) * (1 + np.exp(up)))
-    inner = np.exp((loss[1:-1] - eps) / 2) * share
-    top = 1 / (1 + math.exp(-float(gap[0]) / 2))
-    bottom = math.exp(-eps) / (1 + math.exp(-float(gap[-1]) / 2))
-    mass = np.concatenate(([top], inner, [bottom]))
-    return _split(loss, mass, step, 0.0, 0.0)
-
-
-def _supremum_leaf(eps: float, step: float) -> Law:
-    """E_Q(Y - u)_+ = (1 - sqrt(r u))^2/(1 - r) on [r, 1/r], r = e^-eps, the maximum over t.
-
-    Its second derivative is sqrt(r) u^(-3/2)/(2(1 - r)): a Q-density, times u for P; the slopes
-    at the ends leave no atoms: -1 at u = r and 0 at u = 1/r.
-    """
-    inner = np.arange(math.ceil(-eps / step), math.floor(eps / step) + 1) * step
-    edges = np.unique(np.concatenate(([-eps], inner[np.abs(inner) < eps], [eps])))
-    loss, weight = _pieces(edges)
-    mass = weight * np.exp((loss - eps) / 2) / (-2 * math.expm1(-eps))
-    return _split(loss, mass, step, 0.0, 0.0)
-
-
-def _reach(tail: float) -> float:
-    """A z with Q(z) <= tail for the normal tail Q, at most 16 (the caller counts the true tail)."""
-    return min(max(math.sqrt(max(-2 * math.log(tail), 1.0)), 3.0), 16.0)
-
-
-def _gaussian_leaf(mu: float, tail: float, mesh: Mesh) -> Law:
-    """Loss mu^2/2 + mu z with z standard normal under P."""
-    step, reach = _grid(mu, mesh), _reach(tail)
-    low, high = mu * mu / 2 - mu * reach, mu * mu / 2 + mu * reach
-    inner = (np.arange(math.ceil(low / step), high / step) * step - mu * mu / 2) / mu
-    z, weight = _pieces(_edges(reach, 1 / 16, inner))
-    mass = weight * np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-    out = float(special.ndtr(-reach)) * (1 + 1e-12)
-    loss = np.append(mu * mu / 2 + mu * z, low)
-    return _split(loss, np.append(mass, out), step, out, out)
-
-
-def _edges(reach: float, width: float, inner: Array) -> Array:
-    """Intervals of at most ``width`` on [-reach, reach] that break at ``inner``."""
-    regular = np.linspace(-reach, reach, 2 * math.ceil(reach / width) + 1)
-    return np.unique(np.concatenate((regular, inner[np.abs(inner) < reach])))
-
-
-def _subsampled_leaf(q: float, sigma: float, tail: float, mesh: Mesh, way: Direction) -> Law:
-    """r(z) = 1 + q(e^(z/sigma - 1/(2 sigma^2)) - 1), z standard normal without the record.
-
-    remove: P has density phi*r, loss log r.  add: P has density phi, loss -log r.
-    """
-    half = 1 / (2 * sigma * sigma)
-    reach = _reach(tail) + (1 / sigma if way == "remove" else 0.0)
-
-    def log_ratio(z: Array) -> Array:
-        y = z / sigma - half
-        small = np.log1p(q * np.expm1(np.minimum(y, 30.0)))
-        large = y + math.log(q) + np.log1p((1 - q) / q * np.exp(-np.maximum(y, 0.0)))
-        return np.where(y < 30, small, large)
-
-    ends = log_ratio(np.array([-reach, reach]))
-    rough = np.linspace(-min(reach, 6.0), min(reach, 6.0), 2001)
-    share = np.exp(-rough * rough / 2 + (log_ratio(rough) if way == "remove" else 0.0))
-    values = log_ratio(rough)
-    mean = float(share @ values / share.sum())
-    spread = math.sqrt(float(share @ (values - mean) ** 2 / share.sum()))
-    step = _grid(spread, mesh)
-    while (ends[1] - ends[0]) / step > 2 * mesh.long and step < COARSEST:
-        step *= 2
-    lattice = np.arange(math.ceil(ends[0] / step), ends[1] / step) * step
-    inside = np.expm1(lattice) / q
-    y = np.log1p(inside[inside > -1])
-    z, weight = _pieces(_edges(reach, min(1.0, sigma) / 16, sigma * (y + half)))
-    loss = log_ratio(z)
-    mass = weight * np.exp(-z * z / 2 + (loss if way == "remove" else 0.0))
-    mass /= math.sqrt(2 * math.pi)
-    if way == "remove":  # beyond +reach lost, below -reach at the loss of -reach
-        below = float(special.ndtr(-reach))
-        above = (1 - q) * below + q * float(special.ndtr(1 / sigma - reach))
-        loss, mass = np.append(loss, ends[0]), np.append(mass, below * (1 + 1e-12))
-        return _split(loss, mass, step, above * (1 + 1e-12), below * (1 + 1e-12))
-    out = float(special.ndtr(-reach)) * (1 + 1e-12)
-    loss = np.append(-loss, [-math.log1p(-q) if q < 1 else -ends[0], -ends[1]])
-    lost = 0.0 if q < 1 else out
-    return _split(loss, np.append(mass, [out, out]), step, lost, 2 * out)
+def _leaf(step: PairStep, tail: float, mesh: Mesh, way: Direction) -> Law:
+    """One step on a lattice that suits the standard deviation of its loss."""
+    rough = step.points(way, COARSEST, tail)
+    share = rough.p / rough.p.sum()
+    spread = math.sqrt(float(_dot(share, (rough.loss - _dot(share, rough.loss)) ** 2)))
+    size = min(dyadic(max(spread, 1e-30) / mesh.points), mesh.limit, COARSEST)
+    length = float(np.ptp(rough.loss))
+    while length / size > 2 * mesh.long and size < COARSEST:
+        size *= 2
+    points = step.points(way, size, tail)
+    return _split(points, size)
 
 
 def block(
-    steps: Sequence[tuple[Dominated, int]], tail: float, mesh: Mesh, direction: Direction
+    steps: Sequence[tuple[PairStep, int]], tail: float, mesh: Mesh, direction: Direction
 ) -> Law:
     """The law of all these steps; their order does not matter.  Small ones are joined first."""
-    counts: dict[Dominated, int] = {}
+    counts: dict[PairStep, int] = {}
     mass = 0.0
     for step, count in steps:
         if isinstance(step, GaussianStep):

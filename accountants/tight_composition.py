@@ -18,8 +18,8 @@ from privlearn.losses.steps import (
     CurveStep,
     GaussianStep,
     Order,
+    PairStep,
     Step,
-    SubsampledGaussianStep,
     check_step,
 )
 
@@ -90,7 +90,7 @@ def steps_of(parts: LossParts) -> list[tuple[Step, int]]:
 
 def _worth(steps: Sequence[tuple[Step, int]], effort: float) -> bool:
     known = {step for step, _ in steps if not isinstance(step, GaussianStep | CurveStep)}
-    sampled = sum(isinstance(step, SubsampledGaussianStep) for step in known)
+    sampled = sum(isinstance(step, PairStep) and step.both_ways for step in known)
     most = _MOST_DISTINCT * max(effort / QUICK, 1)
     return len(known) > 0 and len(known) + _SAMPLED_COST * sampled <= most
 

@@ -17,14 +17,59 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from privlearn.accountants.loss_grid import ULP, Array, DeltaCurve, Law
-from privlearn.losses.steps import BoundedRangeStep, Dominated, GaussianStep, SupremumStep
+from privlearn.accountants.loss_grid import ULP, DeltaCurve, Law
+from privlearn.losses.steps import (
+    Array,
+    BoundedRangeStep,
+    Direction,
+    GaussianStep,
+    PairStep,
+    Points,
+    integrated,
+)
 
 _WIDTH = 1 / 32  # Distance of neighbouring t near the maximum, as a share of the range
 _RATIO = 0.5  # Growth of that distance away from the maximum
+
+
+@dataclass(frozen=True, slots=True)
+class SupremumStep(PairStep):
+    """The law whose hockey-stick curve is the supremum over all laws of bounded range epsilon.
+
+    E_Q(Y - u)_+ = (1 - sqrt(r u))^2/(1 - r) on [r, 1/r], r = e^-eps, the maximum over t.  Its
+    second derivative is sqrt(r) u^(-3/2)/(2(1 - r)): a Q-density, times u for P; the slopes at the
+    ends leave no atoms: -1 at u = r and 0 at u = 1/r.
+    """
+
+    epsilon: float
+
+    def points(self, way: Direction, step: float, tail: float) -> Points:
+        eps = self.epsilon
+        scale = -2 * math.expm1(-eps)
+        return integrated(
+            lambda z: z,
+            lambda z: np.exp((z - eps) / 2) / scale,
+            (-eps, eps),
+            step,
+            inverse=lambda z: z,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FixedStep(PairStep):
+    """The two-point law on {e^top, e^(top - epsilon)}: one fixed choice, for lower bounds."""
+
+    epsilon: float
+    top: float
+
+    def points(self, way: Direction, step: float, tail: float) -> Points:
+        share = math.expm1(self.top - self.epsilon) / math.expm1(-self.epsilon)
+        losses = np.array([self.top, self.top - self.epsilon])
+        return Points(losses, np.array([share, 1 - share]))
 
 
 class Values:
@@ -217,7 +262,7 @@ def best_top(eta: float, order: float) -> float:
     return min(max(math.log(growth) + eta, eta / 2), eta)
 
 
-def order_free(ranged: Sequence[tuple[BoundedRangeStep, int]]) -> list[tuple[Dominated, int]]:
+def order_free(ranged: Sequence[tuple[BoundedRangeStep, int]]) -> list[tuple[PairStep, int]]:
     """Dominating pairs that cover these steps in every order, see the docs.
 
     The largest become `SupremumStep`; the rest one Gaussian of mass `gaussian_cover`.  The
@@ -231,7 +276,7 @@ def order_free(ranged: Sequence[tuple[BoundedRangeStep, int]]) -> list[tuple[Dom
         variance = mass + float((etas[:large] ** 2).sum()) / 3
         if variance < best:
             best, choice, at = variance, large, mass
-    cover: list[tuple[Dominated, int]] = [(SupremumStep(float(e)), 1) for e in etas[:choice]]
+    cover: list[tuple[PairStep, int]] = [(SupremumStep(float(e)), 1) for e in etas[:choice]]
     return [*cover, (GaussianStep(at), 1)] if at else cover
 
 

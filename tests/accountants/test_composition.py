@@ -51,8 +51,8 @@ from privlearn.losses.steps import (
     PureStep,
     RandomizedResponseStep,
     Step,
-    SubsampledGaussianStep,
 )
+from privlearn.losses.subsampled import SubsampledGaussianStep
 from privlearn.noise import NoiseSource
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import float_up

@@ -21,8 +21,8 @@ from privlearn.losses.steps import (
     Direction,
     RandomizedResponseStep,
     Step,
-    SubsampledGaussianStep,
 )
+from privlearn.losses.subsampled import SubsampledGaussianStep
 
 
 def exact(factors: CountedWeights) -> list[Fraction]:
@@ -191,7 +191,7 @@ def test_what_is_folded_back_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_far_weights_that_tilts_make_huge_are_not_overlooked() -> None:
     # the window is shorter than the weights: what is folded in is bounded by e^1000 e^-900, say
-    law = loss_grid._subsampled_leaf(1e-6, 0.5, 2.5e-15, Mesh(long=12_000), "remove")
+    law = loss_grid._leaf(SubsampledGaussianStep(1e-6, 0.5), 2.5e-15, Mesh(long=12_000), "remove")
     factors: CountedWeights = [(law.p, 1), (law.p, 1)]
     where = window(factors, 2.5e-15)
     true = np.convolve(law.p, law.p)[where.first : where.last + 1]
