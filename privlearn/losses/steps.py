@@ -107,7 +107,8 @@ def integrated(
     """
     low, high = ends
     first, last = (float(x) for x in loss(np.array([low, high])))
-    lattice: Array = np.arange(math.floor(first / step) + 1, math.ceil(last / step)) * step
+    inner = np.arange(math.floor(first / step) + 1, math.ceil(last / step), dtype=np.float64)
+    lattice: Array = inner * step
     cuts = _bisected(loss, lattice, ends) if inverse is None else inverse(lattice)
     regular = np.linspace(low, high, math.ceil((high - low) / width) + 1)
     cuts = np.concatenate((cuts, np.array(breaks, dtype=np.float64)))
