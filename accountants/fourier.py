@@ -220,8 +220,8 @@ def convolve(
 ) -> Enclosed:
     """All factors convolved, on a window that may have been found for other weights.
 
-    ``care``: 0 for the fewest tilts; 3 for more and steeper ones, in four times the time.  ``cut``: of
-    one factor, only where at least one of its indices is ``cut`` or above.
+    ``care``: 0 for the fewest tilts; 3 for more and steeper ones, in four times the time.  ``cut``:
+    of one factor, only where at least one of its indices is ``cut`` or above.
     """
     index = np.arange(where.first, where.last + 1)
     if not all(weights.any() for weights, _ in factors):
