@@ -32,7 +32,7 @@ _COARSER = 10  # How much larger the step of a common lattice may be than wanted
 _FEW = 500  # Steps for which a lattice is as fine as for so many
 _LEAST_POINTS = 100  # Of it in a standard deviation
 _MOST_LONG = 10**5  # Copies of a long law that are convolved in groups
-_LONGEST_DIRECT = 8192  # Points of a law that is convolved directly
+_LONGEST_DIRECT = 4096  # Points of a law that is convolved directly
 _MOST_LAWS = 256  # Different laws for which it pays to have one
 _UNSEEN = 1e-6  # Share of δ that the rounding of an FFT may make up before more is done about it
 _OF_MANY_UNSEEN = 0.03  # The same of so many steps that there is no time for anything else
@@ -466,7 +466,7 @@ def curve_of_law(law: Law) -> DeltaCurve:
         best = 0.0
         for k in range(max(start - 2, 0), min(start + 3, len(points))):
             p = float(after_p[k]) * (1 - law.rounding - 1e-11)
-            q = dot(law.q[k:], np.exp(epsilon - points[k:])) * (1 + law.rounding + 1e-11)
+            q = dot(law.q[k:], np.exp(np.minimum(epsilon - points[k:], 700.0))) * (1 + law.rounding + 1e-11)
             best = max(best, p - q - law.spill)
         return best
 
