@@ -466,7 +466,9 @@ def curve_of_law(law: Law) -> DeltaCurve:
         best = 0.0
         for k in range(max(start - 2, 0), min(start + 3, len(points))):
             p = float(after_p[k]) * (1 - law.rounding - 1e-11)
-            q = dot(law.q[k:], np.exp(np.minimum(epsilon - points[k:], 700.0))) * (1 + law.rounding + 1e-11)
+            q = dot(law.q[k:], np.exp(np.minimum(epsilon - points[k:], 700.0))) * (
+                1 + law.rounding + 1e-11
+            )
             best = max(best, p - q - law.spill)
         return best
 
