@@ -8,48 +8,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from contour import delta_by_contour
+from contour import delta_by_contour, mixture
 
 from privlearn.accountants import loss_grid
 from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.tight_composition import QUICK
-from privlearn.losses import (
-    DiscreteGaussian,
-    GaussianLoss,
-    LaplaceLoss,
-    Loss,
-    PureLoss,
-    RandomizedResponse,
-    SubsampledGaussian,
-)
+from privlearn.losses import GaussianLoss, LaplaceLoss, Loss
 from privlearn.losses.conversion import gaussian_delta
-from privlearn.values.adjacency import Adjacency
-
-RELATION = Adjacency.ADD_REMOVE
-
-
-def mixture(rng: np.random.Generator) -> list[tuple[Loss, int]]:
-    """A Gaussian and one to three other losses with counts, ε about .3 to 30."""
-
-    def number(low: float, high: float) -> Fraction:
-        return Fraction(round(math.exp(rng.uniform(math.log(low), math.log(high))), 6))
-
-    def one(kind: int) -> tuple[Loss, int]:
-        count = int(number(1, 300)) or 1
-        size = number(0.05, 2) / Fraction(math.sqrt(count))
-        if kind == 0:
-            return LaplaceLoss(size, adjacency=RELATION), count
-        if kind == 1:
-            return PureLoss(size, adjacency=RELATION), count
-        if kind == 2:
-            return RandomizedResponse(size, int(rng.integers(2, 9)), adjacency=RELATION), count
-        if kind == 3:
-            std = number(1, 8) * Fraction(math.sqrt(count))
-            return DiscreteGaussian(1, std, adjacency=RELATION), count
-        return SubsampledGaussian(number(0.6, 3), number(0.001, 0.3), adjacency=RELATION), count
-
-    kinds = rng.choice(5, size=int(rng.integers(1, 4)), replace=False).tolist()
-    return [(GaussianLoss(number(0.02, 2), adjacency=RELATION), 1), *map(one, kinds)]
 
 
 def test_the_oracle_knows_the_gaussian() -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +27,11 @@ from privlearn.losses import (
     RandomizedResponse,
     SubsampledGaussian,
 )
+from privlearn.values.adjacency import Adjacency
 
 Complex = NDArray[np.complex128]
 _NODES = 150
+_RELATION = Adjacency.ADD_REMOVE
 
 
 def delta_by_contour(parts: Sequence[tuple[Loss, int]], epsilon: float) -> float:
@@ -99,3 +102,27 @@ def _summed(losses: NDArray[np.float64], p: NDArray[np.float64]) -> Callable[[Co
         return np.asarray(top + np.log(np.einsum("ij,j->i", np.exp(exponents - top[:, None]), p)))
 
     return log_moment
+
+
+def mixture(rng: np.random.Generator) -> list[tuple[Loss, int]]:
+    """A Gaussian and one to three other losses with counts, ε about .3 to 30."""
+
+    def number(low: float, high: float) -> Fraction:
+        return Fraction(round(math.exp(rng.uniform(math.log(low), math.log(high))), 6))
+
+    def one(kind: int) -> tuple[Loss, int]:
+        count = int(number(1, 300)) or 1
+        size = number(0.05, 2) / Fraction(math.sqrt(count))
+        if kind == 0:
+            return LaplaceLoss(size, adjacency=_RELATION), count
+        if kind == 1:
+            return PureLoss(size, adjacency=_RELATION), count
+        if kind == 2:
+            return RandomizedResponse(size, int(rng.integers(2, 9)), adjacency=_RELATION), count
+        if kind == 3:
+            std = number(1, 8) * Fraction(math.sqrt(count))
+            return DiscreteGaussian(1, std, adjacency=_RELATION), count
+        return SubsampledGaussian(number(0.6, 3), number(0.001, 0.3), adjacency=_RELATION), count
+
+    kinds = rng.choice(5, size=int(rng.integers(1, 4)), replace=False).tolist()
+    return [(GaussianLoss(number(0.02, 2), adjacency=_RELATION), 1), *map(one, kinds)]
