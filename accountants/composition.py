@@ -26,6 +26,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,29 +38,29 @@ from privlearn.accountants.loss_grid import (
     ULP,
     DeltaCurve,
     Mesh,
+    TooLong,
     block,
     curve_of_law,
     dyadic,
+    frame,
+    merged,
 )
 from privlearn.accountants.step_curves import StepCurve
-from privlearn.accountants.worst_case import Values, best_top, gaussian_cover, order_free
+from privlearn.accountants.worst_case import FixedStep, Values, best_top, gaussian_cover, order_free
 from privlearn.losses.conversion import RoundedNumber, gaussian_delta, gaussian_epsilon
 from privlearn.losses.steps import (
     BoundedRangeStep,
     CurveStep,
     Direction,
-    Dominated,
-    FixedStep,
     GaussianStep,
     Order,
+    PairStep,
     Step,
     StepPlan,
-    SubsampledGaussianStep,
     check_step,
 )
 
 _ACCURACY = 1.5e-4  # Share of the variance that a grid may add
-_FEW = 16  # Different dominating pairs for which there is time for a fine lattice
 _ORDERS = 1000  # Bounded-range steps in a recursion over all orders
 
 EFFORT = 1.2e7
@@ -136,7 +137,10 @@ class Composition:
         self._renyi_others = StepCurve(self._others)
         self._mass = self._gaussian_mass()
         tight = self._known and self._mass is None
-        self._tight: list[_Tight] = self._solve() if tight else []
+        self._tight: list[_Tight] = []
+        if tight:
+            with suppress(TooLong):  # the bound by Renyi curves remains
+                self._tight = self._solve()
 
     def epsilon(self, delta: float) -> RoundedNumber:
         """An epsilon >= 0 such that the whole plan is (epsilon, delta)-DP."""
@@ -190,9 +194,7 @@ class Composition:
     def _pure(self) -> float:
         total = 0.0
         for step, count in self._plan:
-            if isinstance(step, GaussianStep | SubsampledGaussianStep | CurveStep):
-                return math.inf
-            total += step.epsilon * count
+            total += step.largest() * count
         return total * (1 + (2 * len(self._plan) + 2) * ULP)
 
     # -- tight and Renyi parts together: delta splits
@@ -217,17 +219,21 @@ class Composition:
     def _solve(self) -> list[_Tight]:
         ranged = [(s, n) for s, n in self._known if isinstance(s, BoundedRangeStep)]
         dominated = [(s, n) for s, n in self._known if not isinstance(s, BoundedRangeStep)]
-        sampled = any(isinstance(s, SubsampledGaussianStep) for s, _ in dominated)
+        sampled = any(step.both_ways for step, _ in dominated)
         directions: list[Direction] = ["remove", "add"] if sampled else ["remove"]
         tail = 1e-5 * self._delta
         if not ranged:
-            few = self._effort >= EFFORT and len({s for s, _ in dominated}) <= _FEW
-            mesh = FINE if few else Mesh()
-            laws = [block(dominated, tail, mesh, way) for way in directions]
+            mesh = FINE if self._effort >= EFFORT else Mesh()
+            roughly = [frame(merged(dominated), tail, way).epsilon for way in directions]
+            laws = [
+                block(dominated, tail, mesh, way, (max(roughly) - epsilon) / 4)
+                for way, epsilon in zip(directions, roughly, strict=True)
+            ]
             curves = tuple(curve_of_law(law) for law in laws)
             return [_Tight(curves, curves, "dominating pairs")]
         if self._order == "any" and len({s for s, _ in ranged}) > 1:
             return self._any_order(dominated, ranged, tail, directions)
+        sequence: Sequence[tuple[Step, int]]
         sequence = self._known if self._order == "listed" else [*dominated, *ranged]
         if not self._affordable(sequence):
             lower = self._fixed(dominated, ranged, tail, directions)
@@ -237,7 +243,7 @@ class Composition:
 
     def _any_order(
         self,
-        dominated: list[tuple[Dominated, int]],
+        dominated: list[tuple[PairStep, int]],
         ranged: list[tuple[BoundedRangeStep, int]],
         tail: float,
         directions: list[Direction],
@@ -258,7 +264,7 @@ class Composition:
         few, rest = self._few(ranged)
         values = self._best_order(few)
         cover = gaussian_cover(np.repeat([s.epsilon for s, _ in rest], [n for _, n in rest]))
-        steps: list[tuple[Dominated, int]] = list(dominated)
+        steps: list[tuple[PairStep, int]] = list(dominated)
         if cover:
             steps.append((GaussianStep(cover), 1))
         uppers = []
@@ -271,7 +277,7 @@ class Composition:
 
     def _fixed(
         self,
-        dominated: list[tuple[Dominated, int]],
+        dominated: list[tuple[PairStep, int]],
         ranged: list[tuple[BoundedRangeStep, int]],
         tail: float,
         directions: list[Direction],
@@ -322,7 +328,7 @@ class Composition:
 
     def _majorant(
         self,
-        dominated: list[tuple[Dominated, int]],
+        dominated: list[tuple[PairStep, int]],
         ranged: list[tuple[BoundedRangeStep, int]],
         tail: float,
         directions: list[Direction],
@@ -337,7 +343,7 @@ class Composition:
     ) -> DeltaCurve:
         step, low, high, order, _ = self._frame(sequence)
         values = Values(low, high, step)
-        collected: list[tuple[Dominated, int]] = []
+        collected: list[tuple[PairStep, int]] = []
         spread = 0.0
         for part, count in reversed(sequence):
             if isinstance(part, CurveStep):
@@ -354,7 +360,7 @@ class Composition:
         return values.curve()
 
     def _apply(
-        self, values: Values, steps: list[tuple[Dominated, int]], tail: float, way: Direction
+        self, values: Values, steps: list[tuple[PairStep, int]], tail: float, way: Direction
     ) -> float:
         if not steps:
             return 0.0
@@ -386,9 +392,7 @@ class Composition:
     def _pure_known(self) -> float:
         total = 0.0
         for step, count in self._known:
-            if isinstance(step, GaussianStep | SubsampledGaussianStep | CurveStep):
-                return math.inf
-            total += step.epsilon * count
+            total += step.largest() * count
         return total
 
 
@@ -403,7 +407,7 @@ def _invert(upper: Callable[[float], float], delta: float) -> float:
     low, high = 0.0, 1.0
     while upper(high) > delta:
         low, high = high, 2 * high
-        if high > 1e5:
+        if high > 1e9:
             return math.inf
     for _ in range(48):
         middle = (low + high) / 2

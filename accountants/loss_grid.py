@@ -13,37 +13,31 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy import special
 
 from privlearn.accountants import fourier
-from privlearn.losses.steps import (
-    Direction,
-    DiscreteLaplaceStep,
-    Dominated,
-    FixedStep,
-    GaussianStep,
-    LaplaceStep,
-    PureStep,
-    RandomizedResponseStep,
-    SubsampledGaussianStep,
-    SupremumStep,
-)
+from privlearn.accountants.fourier import dot
+from privlearn.losses.steps import Array, Direction, GaussianStep, PairStep, Points
 
-Array = NDArray[np.float64]
 ULP = 2.0**-53
 COARSEST = 0.125
 _DIRECT = 30_000_000  # Products of a direct convolution that takes no longer than by FFT
 _SHORT = 2**16  # Points of a law that an FFT does not mind
 _ASKED = 4e5  # δ over the tail that is cut, about
+_LONGEST = 2**20  # Points of a common lattice
+_COARSER = 10  # How much larger the step of a common lattice may be than wanted
+_FEW = 2000  # Steps for which a lattice is as fine as for so many
+_LEAST_POINTS = 100  # Of it in a standard deviation
+_WIDEST = 64.0  # Step of a lattice; the ratios of neighbours overflow beyond
+_MOST_LONG = 10**5  # Copies of a law without a largest loss that are convolved in groups
+_LONGEST_DIRECT = 4096  # Points of a law that is convolved directly
+_MOST_LAWS = 256  # Different laws for which it pays to have one
 _UNSEEN = 1e-6  # Share of δ that the rounding of an FFT may make up before more is done about it
+_OF_MANY_UNSEEN = 0.03  # The same of so many steps that there is no time for anything else
 _MOST_UNSEEN = 5e-5  # Above this share a direct convolution on a coarser lattice is better
-_MOST_ATOMS = 4096
-_POINTS = np.polynomial.legendre.leggauss(6)
 
 
 class Mesh(NamedTuple):
@@ -54,9 +48,11 @@ class Mesh(NamedTuple):
     points: int = 100
     long: int = 24_000
     least: int = 50
+    share: float = 5e-5
+    """Of ε, that one lattice for all may add."""
 
 
-FINE = Mesh(points=200, long=48_000, least=200)
+FINE = Mesh(points=200, long=48_000, least=200, share=1e-5)
 
 
 class Law(NamedTuple):
@@ -83,16 +79,21 @@ class Law(NamedTuple):
         """Standard deviation of the loss under P."""
         k = np.arange(len(self.p)) * self.step
         total = float(self.p.sum())
-        mean = float(self.p @ k) / total
-        return math.sqrt(max(float(self.p @ (k - mean) ** 2) / total, 0.0))
+        mean = dot(self.p, k) / total
+        return math.sqrt(max(dot(self.p, (k - mean) ** 2) / total, 0.0))
 
 
-def _split(loss: Array, p: Array, step: float, lost: float, spill: float) -> Law:
+class TooLong(Exception):
+    """So many steps, or so long laws, that a composition takes too long."""
+
+
+def _split(points: Points, step: float) -> Law:
     """Moves the P-mass p at each loss to the two lattice neighbours, keeping the mean of Y.
 
     The share that goes up is (1 - e^-v)/(1 - e^-step) with v the distance to the lower neighbour.
     It is raised by more than its rounding error and the error of the quadrature (below 1e-13 of p).
     """
+    loss, p, lost, spill = points
     below = np.floor(loss / step)
     v = loss - below * step
     slack = 16 * ULP * (2 + np.abs(loss)) / step + 1e-13 / step
@@ -177,23 +178,32 @@ def _join(one: Law, two: Law, tail: float, direct: bool = False) -> Law:
     )
 
 
-def _spectral(parts: Sequence[tuple[Law, int]], tail: float) -> Law | None:
+def _spectral(
+    parts: Sequence[tuple[Law, int]], tail: float, most: float = _MOST_UNSEEN
+) -> Law | None:
     """Laws on one lattice, each so often, by FFT; None where its rounding would be seen.
 
     That is where tails are very thin and heavy.  At most ``tail`` is cut on each side, twice.
     """
     where = fourier.window([(law.p, n) for law, n in parts], tail)
-    law = _enclosed(parts, where, fourier.convolve)
+    law = _enclosed(parts, where, _loosely)
     unsure = _unsure(law, tail)
+    if unsure > _UNSEEN:
+        law = _enclosed(parts, where, fourier.convolve)
+        unsure = _unsure(law, tail)
     if unsure > _UNSEEN and len(parts) == 1 and fourier.rare(parts[0][0].p, parts[0][1]):
         law = _enclosed(parts, where, _apart(tail))
     elif unsure > _MOST_UNSEEN:
         law = _enclosed(parts, where, _closely)
-    return _trim(law, tail) if _unsure(law, tail) <= _MOST_UNSEEN else None
+    return _trim(law, tail) if _unsure(law, tail) <= most else None
+
+
+def _loosely(factors: fourier.CountedWeights, where: fourier.Window) -> fourier.Enclosed:
+    return fourier.convolve(factors, where, care=0)
 
 
 def _closely(factors: fourier.CountedWeights, where: fourier.Window) -> fourier.Enclosed:
-    return fourier.convolve(factors, where, closely=True)
+    return fourier.convolve(factors, where, care=3)
 
 
 def _apart(tail: float) -> _Convolve:
@@ -243,6 +253,8 @@ def _settle(law: Law, mesh: Mesh) -> Law:
         wanted = mesh.points if len(law.p) < mesh.long else mesh.least
         if points <= 2 * wanted and (len(law.p) < 2 * mesh.long or law.step >= COARSEST):
             break
+        if law.step > _WIDEST:
+            raise TooLong
         law = _coarsen(law)
     return law
 
@@ -255,16 +267,17 @@ def _power(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
     if count == 1:
         return law
     if len(law.p) ** 2 <= _DIRECT:
-        return _squared(law, count, tail, mesh)
+        return _squared(law, count, tail, mesh if count <= _MOST_LONG else Mesh(mesh.limit))
     width = 3 * math.sqrt(-2 * math.log(tail)) * law.std / law.step
     room = max(len(law.p), _SHORT)
     group = count if width * math.sqrt(count) <= room else max(int((room / width) ** 2), 2)
     groups, rest = divmod(count, group)
     found = _spectral([(law, group)], tail * group)
     if found is None:
-        while len(law.p) > mesh.long:
+        short = mesh._replace(long=_LONGEST_DIRECT, points=50, least=20)
+        while len(law.p) > short.long:
             law = _coarsen(law)
-        return _squared(law, count, tail, mesh, direct=True)
+        return _squared(law, count, tail, short, direct=True)
     if groups > 1:
         found = _power(_settle(found, mesh), groups, tail * group, mesh)
     if rest:
@@ -294,171 +307,94 @@ def dyadic(size: float) -> float:
     return 2.0 ** math.floor(math.log2(size))
 
 
-def _leaf(step: Dominated, tail: float, mesh: Mesh, direction: Direction) -> Law:
-    match step:
-        case GaussianStep(mu_squared):
-            return _gaussian_leaf(math.sqrt(mu_squared) * (1 + 4 * ULP), tail, mesh)
-        case LaplaceStep(eps):
-            return _laplace_leaf(eps, _grid(eps, mesh))
-        case DiscreteLaplaceStep(eps, sensitivity):
-            return _discrete_laplace_leaf(eps, sensitivity, _grid(eps, mesh))
-        case RandomizedResponseStep(eps, k):
-            return _response_leaf(eps, k, _grid(eps, mesh))
-        case PureStep(eps):
-            return _response_leaf(eps, 2, _grid(eps, mesh))
-        case SupremumStep(eps):
-            return _supremum_leaf(eps, _grid(eps, mesh))
-        case FixedStep(eps, top):
-            share = math.expm1(top - eps) / math.expm1(-eps)
-            masses = np.array([share, 1 - share])
-            return _split(np.array([top, top - eps]), masses, _grid(eps, mesh), 0.0, 0.0)
-        case SubsampledGaussianStep(q, sigma):
-            return _subsampled_leaf(q, sigma, tail, mesh, direction)
+def _leaf(step: PairStep, tail: float, mesh: Mesh, way: Direction) -> Law:
+    """One step on a lattice that suits the standard deviation of its loss."""
+    rough = step.points(way, COARSEST, tail)
+    share = rough.p / rough.p.sum()
+    spread = math.sqrt(float(dot(share, (rough.loss - dot(share, rough.loss)) ** 2)))
+    size = min(dyadic(max(spread, 1e-30) / mesh.points), mesh.limit, COARSEST)
+    length = float(np.ptp(rough.loss))
+    while length / size > 2 * mesh.long and size < COARSEST:
+        size *= 2
+    points = step.points(way, size, tail)
+    return _split(points, size)
 
 
-def _grid(scale: float, mesh: Mesh) -> float:
-    return min(dyadic(scale / mesh.points), mesh.limit, COARSEST)
+class Frame(NamedTuple):
+    """What is roughly known of a composition at some δ, and how long its lattice is in nats."""
+
+    epsilon: float
+    order: float
+    std: float
+    length: float
+    count: int
+
+    def size(self, mesh: Mesh, spare: float) -> float | None:
+        """The step of one lattice for all; None if it would have too many points.
+
+        At order a the split of every loss adds about a/12 of the squared step to what it costs; so
+        the order at which the tail is described best says how much of ε the whole adds, which is to
+        be the share of the ``mesh`` and ``spare`` besides.
+        """
+        added = mesh.share * max(self.epsilon, self.std) + spare
+        wanted = math.sqrt(12 * added / (max(self.count, _FEW) * self.order))
+        size = min(max(wanted, self.length / _LONGEST), self.std / _LEAST_POINTS)
+        size = min(size, mesh.limit, COARSEST / 8)
+        if math.isfinite(mesh.limit):
+            size = dyadic(size)
+        enough = size <= _COARSER * wanted and self.length <= 1.01 * _LONGEST * size
+        return size if enough else None
 
 
-def _response_leaf(eps: float, k: int, step: float) -> Law:
-    total = 1 + (k - 1) * math.exp(-eps)
-    losses, masses = [eps, -eps], [1 / total, math.exp(-eps) / total]
-    if k > 2:
-        losses.append(0.0)
-        masses.append((k - 2) * math.exp(-eps) / total)
-    return _split(np.array(losses), np.array(masses), step, 0.0, 0.0)
+def frame(counts: Mapping[PairStep, int], tail: float, way: Direction) -> Frame:
+    """From moments of laws on a few points; nothing that is proved rests on it."""
+    total = sum(counts.values())
+    rises, falls = 2.0 ** np.arange(-6, 20, 0.5), 4.0 ** np.arange(-3, 8)
+    orders = np.concatenate((rises, -falls))
+    moments, variance, longest = np.zeros(len(orders)), 0.0, 0.0
+    for step, count in counts.items():
+        loss, p, _, _ = step.points(way, COARSEST, tail / total)
+        p = p / p.sum()
+        variance += count * dot(p, (loss - dot(p, loss)) ** 2)
+        longest = max(longest, float(np.ptp(loss)))
+        exponents = orders[:, None] * loss
+        top = exponents.max(axis=1)
+        moments += count * (top + np.log(np.einsum("ij,j->i", np.exp(exponents - top[:, None]), p)))
+    std = math.sqrt(variance)
+    log_delta = min(math.log(_ASKED * tail), -1.0)
+    reached = (moments[: len(rises)] - log_delta) / rises
+    at = int(np.argmin(reached))
+    room = (moments - math.log(tail)) / np.abs(orders)
+    # beyond some order it is the largest losses that count, which a finer lattice hardly changes
+    order = min(1 + float(rises[at]), 1 - 8 * log_delta / max(float(reached[at]), std))
+    width = float(room[: len(rises)].min() + room[len(rises) :].min())
+    length = max(width, longest * max(len(counts) / 4, 1))
+    return Frame(float(reached[at]), order, std, length, total)
 
 
-def _pieces(edges: Array) -> tuple[Array, Array]:
-    """Gauss-Legendre points and weights on every interval between consecutive edges."""
-    nodes, weights = _POINTS
-    half = np.diff(edges)[:, None] / 2
-    return (edges[:-1, None] + half * (1 + nodes)).ravel(), (half * weights).ravel()
+def _common(
+    counts: Mapping[PairStep, int], tail: float, mesh: Mesh, way: Direction, spare: float
+) -> Law | None:
+    """All steps on one lattice and by one FFT; None where that is long, or its rounding is seen."""
+    if len(counts) > _MOST_LAWS:
+        return None
+    share, size = tail / (4 * sum(counts.values())), frame(counts, tail, way).size(mesh, spare)
+    if size is None:
+        return None
+    most = max(step.largest() for step in counts)
+    if len(counts) == 1 and size < most < math.inf and mesh.limit == math.inf:
+        size = most / math.ceil(most / size)  # its largest losses lie on the lattice
+    laws = [(_split(step.points(way, size, share), size), n) for step, n in counts.items()]
+    most = _MOST_UNSEEN if sum(counts.values()) <= _MOST_LONG else _OF_MANY_UNSEEN
+    law = laws[0][0] if laws[0][1] == 1 and len(laws) == 1 else _spectral(laws, tail / 4, most)
+    while law is not None and law.step < mesh.limit < math.inf:
+        law = _coarsen(law)
+    return law
 
 
-def _laplace_leaf(eps: float, step: float) -> Law:
-    """Loss eps w.p. 1/2, -eps w.p. e^-eps/2, density e^((l - eps)/2)/4 between them."""
-    # cells are equal but for a factor e^(step/2); the first and the last are cut off
-    first, last = math.floor(-eps / step), math.ceil(eps / step)
-    if last - first < 4:
-        edges = np.array([-eps, *(k * step for k in range(first + 1, last)), eps])
-        loss, weight = _pieces(edges)
-    else:
-        ends = (np.array([-eps, (first + 1) * step]), np.array([(last - 1) * step, eps]))
-        parts = [_pieces(edge) for edge in ends]
-        cell, share = _pieces(np.array([0.0, step]))
-        inner = np.arange(first + 1, last - 1) * step
-        loss = np.concatenate([(inner[:, None] + cell).ravel(), *(x for x, _ in parts)])
-        weight = np.concatenate([np.tile(share, len(inner)), *(w for _, w in parts)])
-    mass = weight * np.exp((loss - eps) / 2) / 4
-    loss = np.append(loss, [eps, -eps])
-    return _split(loss, np.append(mass, [0.5, math.exp(-eps) / 2]), step, 0.0, 0.0)
-
-
-def _discrete_laplace_leaf(eps: float, sensitivity: int, step: float) -> Law:
-    """The law of `_laplace_leaf` split between the losses eps (1 - 2k/sensitivity).
-
-    Its hockey stick is 1 - e^((l - eps)/2) there and a chord in e^l between them; so a subset of
-    these losses with both ends gives a law above it, which is used where there are very many.  An
-    inner loss l with gaps u, d to the next ones has P-mass
-    e^((l - eps)/2) (1/(1 + e^(-d/2)) - 1/(1 + e^(u/2))).
-    """
-    stride = -(-sensitivity // _MOST_ATOMS)
-    k = np.append(np.arange(0, sensitivity, stride), sensitivity)
-    loss = eps * (1 - 2 * (k / sensitivity))
-    gap = 2 * eps * (np.diff(k) / sensitivity)
-    up, down = gap[:-1] / 2, gap[1:] / 2
-    # 1/(1 + e^-d) - 1/(1 + e^u) = (e^u - e^-d)/((1 + e^-d)(1 + e^u)), without cancellation
-    share = np.exp(-down) * np.expm1(up + down) / ((1 + np.exp(-down)) * (1 + np.exp(up)))
-    inner = np.exp((loss[1:-1] - eps) / 2) * share
-    top = 1 / (1 + math.exp(-float(gap[0]) / 2))
-    bottom = math.exp(-eps) / (1 + math.exp(-float(gap[-1]) / 2))
-    mass = np.concatenate(([top], inner, [bottom]))
-    return _split(loss, mass, step, 0.0, 0.0)
-
-
-def _supremum_leaf(eps: float, step: float) -> Law:
-    """E_Q(Y - u)_+ = (1 - sqrt(r u))^2/(1 - r) on [r, 1/r], r = e^-eps, the maximum over t.
-
-    Its second derivative is sqrt(r) u^(-3/2)/(2(1 - r)): a Q-density, times u for P; the slopes
-    at the ends leave no atoms: -1 at u = r and 0 at u = 1/r.
-    """
-    inner = np.arange(math.ceil(-eps / step), math.floor(eps / step) + 1) * step
-    edges = np.unique(np.concatenate(([-eps], inner[np.abs(inner) < eps], [eps])))
-    loss, weight = _pieces(edges)
-    mass = weight * np.exp((loss - eps) / 2) / (-2 * math.expm1(-eps))
-    return _split(loss, mass, step, 0.0, 0.0)
-
-
-def _reach(tail: float) -> float:
-    """A z with Q(z) <= tail for the normal tail Q, at most 16 (the caller counts the true tail)."""
-    return min(max(math.sqrt(max(-2 * math.log(tail), 1.0)), 3.0), 16.0)
-
-
-def _gaussian_leaf(mu: float, tail: float, mesh: Mesh) -> Law:
-    """Loss mu^2/2 + mu z with z standard normal under P."""
-    step, reach = _grid(mu, mesh), _reach(tail)
-    low, high = mu * mu / 2 - mu * reach, mu * mu / 2 + mu * reach
-    inner = (np.arange(math.ceil(low / step), high / step) * step - mu * mu / 2) / mu
-    z, weight = _pieces(_edges(reach, 1 / 16, inner))
-    mass = weight * np.exp(-z * z / 2) / math.sqrt(2 * math.pi)
-    out = float(special.ndtr(-reach)) * (1 + 1e-12)
-    loss = np.append(mu * mu / 2 + mu * z, low)
-    return _split(loss, np.append(mass, out), step, out, out)
-
-
-def _edges(reach: float, width: float, inner: Array) -> Array:
-    """Intervals of at most ``width`` on [-reach, reach] that break at ``inner``."""
-    regular = np.linspace(-reach, reach, 2 * math.ceil(reach / width) + 1)
-    return np.unique(np.concatenate((regular, inner[np.abs(inner) < reach])))
-
-
-def _subsampled_leaf(q: float, sigma: float, tail: float, mesh: Mesh, way: Direction) -> Law:
-    """r(z) = 1 + q(e^(z/sigma - 1/(2 sigma^2)) - 1), z standard normal without the record.
-
-    remove: P has density phi*r, loss log r.  add: P has density phi, loss -log r.
-    """
-    half = 1 / (2 * sigma * sigma)
-    reach = _reach(tail) + (1 / sigma if way == "remove" else 0.0)
-
-    def log_ratio(z: Array) -> Array:
-        y = z / sigma - half
-        small = np.log1p(q * np.expm1(np.minimum(y, 30.0)))
-        large = y + math.log(q) + np.log1p((1 - q) / q * np.exp(-np.maximum(y, 0.0)))
-        return np.where(y < 30, small, large)
-
-    ends = log_ratio(np.array([-reach, reach]))
-    rough = np.linspace(-min(reach, 6.0), min(reach, 6.0), 2001)
-    share = np.exp(-rough * rough / 2 + (log_ratio(rough) if way == "remove" else 0.0))
-    values = log_ratio(rough)
-    mean = float(share @ values / share.sum())
-    spread = math.sqrt(float(share @ (values - mean) ** 2 / share.sum()))
-    step = _grid(spread, mesh)
-    while (ends[1] - ends[0]) / step > 2 * mesh.long and step < COARSEST:
-        step *= 2
-    lattice = np.arange(math.ceil(ends[0] / step), ends[1] / step) * step
-    inside = np.expm1(lattice) / q
-    y = np.log1p(inside[inside > -1])
-    z, weight = _pieces(_edges(reach, min(1.0, sigma) / 16, sigma * (y + half)))
-    loss = log_ratio(z)
-    mass = weight * np.exp(-z * z / 2 + (loss if way == "remove" else 0.0))
-    mass /= math.sqrt(2 * math.pi)
-    if way == "remove":  # beyond +reach lost, below -reach at the loss of -reach
-        below = float(special.ndtr(-reach))
-        above = (1 - q) * below + q * float(special.ndtr(1 / sigma - reach))
-        loss, mass = np.append(loss, ends[0]), np.append(mass, below * (1 + 1e-12))
-        return _split(loss, mass, step, above * (1 + 1e-12), below * (1 + 1e-12))
-    out = float(special.ndtr(-reach)) * (1 + 1e-12)
-    loss = np.append(-loss, [-math.log1p(-q) if q < 1 else -ends[0], -ends[1]])
-    lost = 0.0 if q < 1 else out
-    return _split(loss, np.append(mass, [out, out]), step, lost, 2 * out)
-
-
-def block(
-    steps: Sequence[tuple[Dominated, int]], tail: float, mesh: Mesh, direction: Direction
-) -> Law:
-    """The law of all these steps; their order does not matter.  Small ones are joined first."""
-    counts: dict[Dominated, int] = {}
+def merged(steps: Sequence[tuple[PairStep, int]]) -> dict[PairStep, int]:
+    """Equal steps together, and all Gaussian mass in one."""
+    counts: dict[PairStep, int] = {}
     mass = 0.0
     for step, count in steps:
         if isinstance(step, GaussianStep):
@@ -467,8 +403,32 @@ def block(
             counts[step] = counts.get(step, 0) + count
     if mass:
         counts[GaussianStep(mass * (1 + (len(steps) + 4) * ULP))] = 1
+    return counts
+
+
+def block(
+    steps: Sequence[tuple[PairStep, int]],
+    tail: float,
+    mesh: Mesh,
+    direction: Direction,
+    spare: float = 0.0,
+) -> Law:
+    """The law of all these steps; their order does not matter.
+
+    On one lattice where that is possible; else small ones are joined first.  ``spare``: nats that ε
+    may be larger, as in a direction that is not the worse one.
+
+    Raises:
+        TooLong: no bound on work would be kept.
+    """
+    counts = merged(steps)
     total = sum(counts.values())
     share = tail / (4 * total)
+    common = _common(counts, tail, mesh, direction, spare)
+    if common is not None:
+        return common
+    if any(n > _MOST_LONG and step.largest() == math.inf for step, n in counts.items()):
+        raise TooLong
     heap: list[tuple[float, int, Law]] = []
     for number, (step, count) in enumerate(counts.items()):
         law = _power(_leaf(step, share, mesh, direction), count, share, mesh)
@@ -499,7 +459,7 @@ def curve_of_law(law: Law) -> DeltaCurve:
 
     def upper(epsilon: float) -> float:
         start = int(np.searchsorted(points, epsilon))
-        total = float(-np.expm1(epsilon - points[start:]) @ law.p[start:])
+        total = dot(-np.expm1(epsilon - points[start:]), law.p[start:])
         return min(total * (1 + law.rounding + 1e-12) + law.lost, 1.0)
 
     after_p = np.append(np.cumsum(law.floor[::-1])[::-1], 0.0)
@@ -509,7 +469,9 @@ def curve_of_law(law: Law) -> DeltaCurve:
         best = 0.0
         for k in range(max(start - 2, 0), min(start + 3, len(points))):
             p = float(after_p[k]) * (1 - law.rounding - 1e-11)
-            q = float(law.q[k:] @ np.exp(epsilon - points[k:])) * (1 + law.rounding + 1e-11)
+            q = dot(law.q[k:], np.exp(np.minimum(epsilon - points[k:], 700.0))) * (
+                1 + law.rounding + 1e-11
+            )
             best = max(best, p - q - law.spill)
         return best
 

@@ -12,19 +12,18 @@ from collections.abc import Callable
 
 import numpy as np
 
-from privlearn.accountants.loss_grid import Array
 from privlearn.losses.conversion import renyi_delta, renyi_epsilon
 from privlearn.losses.steps import (
+    Array,
     BoundedRangeStep,
     CurveStep,
     GaussianStep,
     LaplaceStep,
+    PairStep,
     PureStep,
     Step,
     StepPlan,
-    SubsampledGaussianStep,
 )
-from privlearn.losses.subsampled import sampled_renyi
 
 
 class StepCurve:
@@ -35,25 +34,24 @@ class StepCurve:
 
     def __init__(self, plan: StepPlan):
         parts: dict[type[Step], list[tuple[float, int]]] = {}
-        self._rest = [(s, n) for s, n in plan if isinstance(s, SubsampledGaussianStep | CurveStep)]
+        self._rest: list[tuple[PairStep | CurveStep, int]] = []
         for step, count in plan:
             if isinstance(step, GaussianStep):
                 parts.setdefault(GaussianStep, []).append((step.mu_squared, count))
-            elif not isinstance(step, SubsampledGaussianStep | CurveStep):
+            elif isinstance(step, CurveStep | PairStep) and step.largest() == math.inf:
+                self._rest.append((step, count))
+            else:
                 kind = type(step) if type(step) in _FORMULAS else PureStep
-                parts.setdefault(kind, []).append((step.epsilon, count))
+                parts.setdefault(kind, []).append((step.largest(), count))
         self._parts = {kind: np.array(values) for kind, values in parts.items()}
-        self.sampled = any(isinstance(s, SubsampledGaussianStep) for s, _ in self._rest)
+        self.sampled = any(isinstance(step, PairStep) for step, _ in self._rest)
 
     def __call__(self, order: float) -> float:
         total = 0.0
         for kind, values in self._parts.items():
-            total += float(_FORMULAS[kind](order, values[:, 0]) @ values[:, 1])
+            total += float((_FORMULAS[kind](order, values[:, 0]) * values[:, 1]).sum())
         for step, count in self._rest:
-            if isinstance(step, SubsampledGaussianStep):
-                total += sampled_renyi(order, step.sigma, step.q) * count
-            elif isinstance(step, CurveStep):
-                total += step.renyi(order) * count
+            total += step.renyi(order) * count
         return total * (1 + 1e-12)
 
     @property

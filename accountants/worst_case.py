@@ -17,14 +17,60 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from privlearn.accountants.loss_grid import ULP, Array, DeltaCurve, Law
-from privlearn.losses.steps import BoundedRangeStep, Dominated, GaussianStep, SupremumStep
+from privlearn.accountants.loss_grid import ULP, DeltaCurve, Law
+from privlearn.losses.steps import (
+    Array,
+    BoundedRangeStep,
+    Direction,
+    GaussianStep,
+    PairStep,
+    Points,
+    integrated,
+)
 
 _WIDTH = 1 / 32  # Distance of neighbouring t near the maximum, as a share of the range
+_SHORT = 8192  # Terms of a product that BLAS does in one thread
 _RATIO = 0.5  # Growth of that distance away from the maximum
+
+
+@dataclass(frozen=True, slots=True)
+class SupremumStep(PairStep):
+    """The law whose hockey-stick curve is the supremum over all laws of bounded range epsilon.
+
+    E_Q(Y - u)_+ = (1 - sqrt(r u))^2/(1 - r) on [r, 1/r], r = e^-eps, the maximum over t.  Its
+    second derivative is sqrt(r) u^(-3/2)/(2(1 - r)): a Q-density, times u for P; the slopes at the
+    ends leave no atoms: -1 at u = r and 0 at u = 1/r.
+    """
+
+    epsilon: float
+
+    def points(self, way: Direction, step: float, tail: float) -> Points:
+        eps = self.epsilon
+        scale = -2 * math.expm1(-eps)
+        return integrated(
+            lambda z: z,
+            lambda z: np.exp((z - eps) / 2) / scale,
+            (-eps, eps),
+            step,
+            inverse=lambda z: z,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class FixedStep(PairStep):
+    """The two-point law on {e^top, e^(top - epsilon)}: one fixed choice, for lower bounds."""
+
+    epsilon: float
+    top: float
+
+    def points(self, way: Direction, step: float, tail: float) -> Points:
+        share = math.expm1(self.top - self.epsilon) / math.expm1(-self.epsilon)
+        losses = np.array([self.top, self.top - self.epsilon])
+        return Points(losses, np.array([share, 1 - share]))
 
 
 class Values:
@@ -71,9 +117,9 @@ class Values:
         v, p, q = self._padded(below, above)
         begin, size = below + law.low, len(self.v) + len(law.p) - 1
         window = slice(begin, begin + size)
-        self.v = np.minimum(np.correlate(v[window], law.p) + law.lost, 1.0)
-        self.p = np.correlate(p[window], law.floor)
-        self.q = np.correlate(q[window], law.q)
+        self.v = np.minimum(_correlated(v[window], law.p) + law.lost, 1.0)
+        self.p = _correlated(p[window], law.floor)
+        self.q = _correlated(q[window], law.q)
         self.spill += law.spill
         added = law.rounding + (len(law.p) + 4) * ULP
         self.rounding += added
@@ -178,6 +224,16 @@ class Values:
         return DeltaCurve(upper, lower)
 
 
+def _correlated(values: Array, weights: Array) -> Array:
+    """As `numpy.correlate`, in products so short that they wake no threads of BLAS."""
+    size = len(values) - len(weights) + 1
+    found: Array = np.zeros(size)
+    for start in range(0, len(weights), _SHORT):
+        piece = weights[start : start + _SHORT]
+        found += np.correlate(values[start : start + size + len(piece) - 1], piece)
+    return found
+
+
 def share_above(loss: float, step: float) -> tuple[int, float]:
     """Lattice point below a loss, and the share of P-mass that goes to the one above it."""
     k = math.floor(loss / step)
@@ -217,7 +273,7 @@ def best_top(eta: float, order: float) -> float:
     return min(max(math.log(growth) + eta, eta / 2), eta)
 
 
-def order_free(ranged: Sequence[tuple[BoundedRangeStep, int]]) -> list[tuple[Dominated, int]]:
+def order_free(ranged: Sequence[tuple[BoundedRangeStep, int]]) -> list[tuple[PairStep, int]]:
     """Dominating pairs that cover these steps in every order, see the docs.
 
     The largest become `SupremumStep`; the rest one Gaussian of mass `gaussian_cover`.  The
@@ -231,7 +287,7 @@ def order_free(ranged: Sequence[tuple[BoundedRangeStep, int]]) -> list[tuple[Dom
         variance = mass + float((etas[:large] ** 2).sum()) / 3
         if variance < best:
             best, choice, at = variance, large, mass
-    cover: list[tuple[Dominated, int]] = [(SupremumStep(float(e)), 1) for e in etas[:choice]]
+    cover: list[tuple[PairStep, int]] = [(SupremumStep(float(e)), 1) for e in etas[:choice]]
     return [*cover, (GaussianStep(at), 1)] if at else cover
 
 

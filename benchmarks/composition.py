@@ -2,9 +2,11 @@
 
     pip install dp-accounting prv-accountant
     python benchmarks/composition.py [--only WORD] [--peers PYTHON]
+    PYTHONPATH=tests/helpers python benchmarks/composition.py --mixtures 300
 
 Every process answers one question once, from a cold start; its CPU seconds are those of all its
 threads after the imports.  Ours runs twice, with one thread for BLAS and with as many as it takes.
+``--mixtures``: so many random ones against contour integrals instead.
 """
 
 from __future__ import annotations
@@ -215,6 +217,26 @@ def compare(only: str, peers: str) -> tuple[list[list[str]], dict[str, Any]]:
     return rows, numbers
 
 
+def study(count: int) -> None:
+    """Random mixtures: how many answers lie below a contour integral, and how wide they are."""
+    import numpy as np
+    from contour import delta_by_contour, mixture
+    from reporting import Table, write
+
+    from privlearn.accountants.epsilon_delta import evaluate
+
+    rng, below, gaps = np.random.default_rng(300), 0, []
+    for _ in range(count):
+        parts, delta = mixture(rng), float(10.0 ** rng.uniform(-9, -3))
+        answer = evaluate(parts).epsilon(delta)
+        below += delta_by_contour(parts, answer.value) > delta * (1 + 1e-8)
+        gaps.append(answer.error_bound / answer.value)
+    found = {"mixtures": count, "below": below, "median": float(np.median(gaps)), "most": max(gaps)}
+    row = [str(count), str(below), f"{found['median']:.2g}", f"{found['most']:.2g}"]
+    header = ["mixtures", "below the truth", "median interval over ε", "largest"]
+    write("composition_mixtures", [Table("Against contour integrals", header, [row])], found)
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--one"]:
         print(json.dumps(one(*sys.argv[2:])))
@@ -226,7 +248,10 @@ def main() -> None:
         "--only", default="", metavar="WORD", help="workloads with it in the name"
     )
     arguments.add_argument("--peers", default=sys.executable, help="the Python that has the peers")
+    arguments.add_argument("--mixtures", type=int, metavar="NUMBER")
     options = arguments.parse_args()
+    if options.mixtures is not None:
+        return study(options.mixtures)
     rows, numbers = compare(options.only, options.peers)
     threads = [
         each["ours, all threads"]["cpu"] / each["ours"]["cpu"]

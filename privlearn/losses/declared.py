@@ -45,9 +45,8 @@ from privlearn.losses.steps import (
     PureStep,
     RandomizedResponseStep,
     Step,
-    SubsampledGaussianStep,
 )
-from privlearn.losses.subsampled import SubsampledGaussian
+from privlearn.losses.subsampled import SubsampledGaussian, SubsampledGaussianStep
 from privlearn.losses.upper_bounds import is_above
 from privlearn.losses.visits import VisitsLoss
 from privlearn.values.adjacency import Adjacency

@@ -16,7 +16,15 @@ from privlearn.losses.base import Loss, register
 from privlearn.losses.gaussian import GaussianLoss
 from privlearn.losses.numerics import ROUNDING, ULP, up, valid_number, valid_order
 from privlearn.losses.output_laws import Array, Density, LawPair, normal
-from privlearn.losses.steps import SubsampledGaussianStep
+from privlearn.losses.steps import (
+    Direction,
+    PairStep,
+    Points,
+    integrated,
+    normal_density,
+    normal_reach,
+    normal_tail,
+)
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import Exact, exact, float_down, float_up
 
@@ -24,6 +32,63 @@ _LARGEST_ORDER = 4096
 """Above this order the subsampled Gaussian is priced by a simple bound (two Gaussians mixed)."""
 _MOST_NODES = 5000
 _DEPTH = 45.0  # Quadrature errors are held below a few e^−45 of the value
+
+
+@dataclass(frozen=True, slots=True)
+class SubsampledGaussianStep(PairStep):
+    """Poisson subsampling at rate q, noise multiplier sigma, ADD_REMOVE adjacency."""
+
+    q: float
+    sigma: float
+    both_ways = True
+
+    def points(self, way: Direction, step: float, tail: float) -> Points:
+        """r(z) = 1 + q(e^(z/sigma - 1/(2 sigma^2)) - 1), z standard normal without the record.
+
+        remove: P has density phi*r, loss log r.  add: -z has density phi, loss -log r.
+        """
+        q, sigma = self.q, self.sigma
+        half, reach = 1 / (2 * sigma * sigma), normal_reach(tail)
+        width, out = min(1.0, sigma) / 16, normal_tail(reach)
+
+        def log_ratio(z: Array) -> Array:
+            y = z / sigma - half
+            small = np.log1p(q * np.expm1(np.minimum(y, 30.0)))
+            large = y + math.log(q) + np.log1p((1 - q) / q * np.exp(-np.maximum(y, 0.0)))
+            return np.where(y < 30, small, large)
+
+        def inverse(loss: Array) -> Array:
+            inside = np.expm1(loss) / q
+            return sigma * (np.log1p(inside[inside > -1]) + half)
+
+        if way == "add":
+            return integrated(
+                lambda z: -log_ratio(-z),
+                normal_density,
+                (-reach, reach),
+                step,
+                outside=(out, out),
+                width=width,
+                inverse=lambda loss: -inverse(-loss),
+                top=-math.log1p(-q) if q < 1 else math.inf,
+            )
+        end = reach + 1 / sigma
+        above = (1 - q) * normal_tail(end) + q * out
+        return integrated(
+            log_ratio,
+            lambda z: normal_density(z) * np.exp(log_ratio(z)),
+            (-end, end),
+            step,
+            outside=(normal_tail(end), above),
+            width=width,
+            inverse=inverse,
+        )
+
+    def renyi(self, order: float) -> float:
+        return sampled_renyi(order, self.sigma, self.q)
+
+    def in_range(self) -> bool:
+        return 1e-9 <= self.q <= 1 and 0.05 <= self.sigma <= 1e6
 
 
 @final
