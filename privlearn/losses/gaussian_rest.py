@@ -33,8 +33,8 @@ from privlearn.losses.steps import (
     LaplaceStep,
     PureStep,
     RandomizedResponseStep,
-    SubsampledGaussianStep,
 )
+from privlearn.losses.subsampled import SubsampledGaussianStep
 from privlearn.values.exact import float_up
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
