@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,6 +146,7 @@ class _Search:
         self.runs, self.end = 0, time.process_time() + SECONDS
         self.bent = False
         self.pair = (0, min(1, subject.count - 1))  # the records that are farthest apart
+        self.first, self._apart = self.pair, 0.0
         self.sizes: list[int] = []
         self.odd: list[DistributionPair] = []
         self.suspects: list[tuple[Any, Any]] = []
@@ -416,9 +418,8 @@ class _Search:
 
     def try_records(self) -> None:
         """Each record beside few and many others, and all against all."""
-        first = self.pair
         for n in _BACKGROUNDS:
-            for pair in {first, self.pair} if n in self.sizes else ():
+            for pair in {self.first, self.pair} if n in self.sizes else ():
                 others = np.resize(pair, n)
                 sets = [np.concatenate([[k], others[1:]]) for k in range(self.subject.changing)]
                 self._against_each_other(sets, others)
@@ -438,8 +439,8 @@ class _Search:
         usable = [k for k, c in enumerate(centres) if c is not None and c.shape == shape]
         if self.subject.adjacency is not Adjacency.REPLACE_ONE:
             moves = [self.consider(sets[k], self.changed(sets[k], 0, 0)) for k in usable]
-            k = usable[int(np.argmax(moves))]
-            self.pair = (k, self.subject.null) if max(moves) > 0 else self.pair
+            k = int(np.argmax(moves))
+            self._keep((usable[k], self.subject.null), moves[k])
             return
         moved = self.whiten(matrix, np.array([centres[k] for k in usable]))
         moved = np.asarray(np.where(np.isfinite(moved), moved, 1e150), dtype=np.float64)
@@ -448,8 +449,12 @@ class _Search:
             far = np.linalg.norm(apart, ord=order, axis=2)
             i, j = divmod(int(far.argmax()), len(usable))
             size = self.consider(sets[usable[i]], sets[usable[j]])
-            if order == 2 and size > 0:
-                self.pair = usable[i], usable[j]
+            if order == 2:
+                self._keep((usable[i], usable[j]), size)
+
+    def _keep(self, pair: tuple[int, int], apart: float) -> None:
+        if apart > self._apart:
+            self.pair, self._apart = pair, apart
 
     def random_set(self, n: int) -> Numbers:
         """Of few different records, the farthest ones mostly."""
@@ -519,6 +524,8 @@ class _Search:
         """Among any number of rows, all alike, or some on either side."""
         x, y = self.pair
         for n in self.sizes:
+            for one, two in permutations({*self.first, *self.pair}, 2):
+                self.consider(np.full(n, one), self.changed(np.full(n, one), n // 2, two))
             for others in (np.full(n, x), self.rng.choice([x, y], size=n), self.random_set(n)):
                 place = int(self.rng.integers(n))
                 first = others.copy()
