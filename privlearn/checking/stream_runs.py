@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,11 @@ def fixed_users(mechanism: Any) -> int | None:
 
 
 def released_by(
-    mechanism: Any, rows: Rows[Any], token: Token[Any], each: int | None = None
+    mechanism: Any, rows: Rows[Any], token: Token[Any], calls: tuple[int, ...] = ()
 ) -> tuple[Any, Any]:
     """What leaves last for a token, and the values of all that leaves for it, in one array.
 
-    A stream takes its rows at once, or ``each`` so many at a time.
+    A stream takes its rows at once, or in turn as many at a time as ``calls`` says.
     """
     if not is_stream(mechanism):
         released = mechanism.release(rows, token)
@@ -55,9 +56,12 @@ def released_by(
     with mechanism.open(token) as stream:
         if has_phases(stream) or hasattr(stream, "next_end"):
             return _part_by_part(mechanism, stream, rows)
-        first, end = rows.users.start, rows.users.stop
-        starts = range(first, end, each or max(end - first, 1))
-        parts = [stream.append(rows.slice(range(at, min(at + starts.step, end)))) for at in starts]
+        at, end, parts = rows.users.start, rows.users.stop, list[Any]()
+        for size in cycle(calls or (max(len(rows), 1),)):
+            parts.append(stream.append(rows.slice(range(at, min(at + size, end)))))
+            at += size
+            if at >= end:
+                break
         values = [getattr(part, "value", part) for part in parts if part is not None]
         if not values:  # of so few rows nothing is let out
             return None, np.empty((0, 1))

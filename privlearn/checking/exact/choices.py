@@ -133,13 +133,13 @@ def choice_pairs(
     numbers, within = mined(mechanism, most=_MENTIONED), neighbours is not None
     rough = [[made.scores(block, _ROUGHLY, some=True) for block in pair] for pair in at_hand]
     spreads = [_spread(*both) for both in rough]
-    worst = np.argsort(-np.array(spreads), kind="stable")
+    order = np.argsort(-np.array(spreads), kind="stable")
     if math.isinf(reach := max(spreads)):
         beyond = Axis("records", "scores move beyond what can be measured", False)
         return _measurable(pairs), Coverage((beyond,))
-    first = [at_hand[k] for k in worst[:_EACH]]
+    first = [at_hand[k] for k in order[:_EACH]]
     pool, changing = record_pool(spend.domain, numbers.values(), first, within=within)
-    moved = np.nan_to_num(np.subtract(*rough[worst[0]]), posinf=0.0, neginf=0.0)
+    moved = np.nan_to_num(np.subtract(*rough[order[0]]), posinf=0.0, neginf=0.0)
     scored = Scored(
         made.wins,
         [(int(moved.argmax()), int(moved.argmin())), (made.n - 1, 0)][: made.n - 1],

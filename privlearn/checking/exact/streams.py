@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -64,7 +64,9 @@ _NO_END = 2**20  # A horizon beyond which nobody plans for all arrivals
 _MEASURED = 256  # A stream that does not say how many rows it takes is asked for so many
 _FEW = 96  # Numbers that are probed one by one although the noise could be solved for
 _MOST_DENSE = 512  # Numbers that are probed one by one; it takes the third power of that
-_MOST_ALONE = 128  # Rows of a stream that is probed row by row
+_MOST_ALONE = 128  # Rows of a stream that is probed as they come in several calls
+CALLS, UNEVEN = (1, 2, 3, 7), (1, 2, 3, 5, 8, 13)  # Rows that come at once
+_MENTIONED, _MOST_UNLIKE = 6, 3  # Such numbers of the code, and ways that are looked at in full
 _ALL_PLACES = 2048  # Every arrival is tried in streams that are no longer
 _SOME_PLACES = 512
 """Arrivals of longer ones that are tried at random, beside the first, the last and doublings."""
@@ -100,14 +102,15 @@ def stream_distributions(
     look = _Look(mechanism, loss, claim, spend, pool, most, horizon)
     pairs = None if pool.given else neighbours
     found = _stream(look, pairs)
-    if in_parts(mechanism):
+    if in_parts(mechanism) or pairs is not None:
         return found
-    alone = replace(look, each=1, users=min(look.users, _MOST_ALONE))
-    if pairs is not None or _alike(alone):
-        return found
-    other = _stream(alone, None)
-    parts = [*found.parts, *other.parts]
-    return found._replace(parts=parts, coverage=found.coverage + other.coverage)
+    unlike, axis = _unlike_calls(look)
+    parts, coverage = [*found.parts], found.coverage + Coverage((axis,))
+    for other in unlike[:_MOST_UNLIKE]:
+        more = _stream(other, None)
+        short = tuple(part for part in more.coverage.axes if not part.enough)
+        parts, coverage = [*parts, *more.parts], coverage + Coverage(short)
+    return found._replace(parts=parts, coverage=coverage)
 
 
 def _horizon(mechanism: Any, loss: Loss) -> int | None:
@@ -190,8 +193,8 @@ class _Look:
     pool: _Pool
     users: int
     horizon: int | None
-    each: int | None = None
-    """Rows that are appended at once; None: all."""
+    calls: tuple[int, ...] = ()
+    """Rows that are appended at once, in turn; empty: all."""
 
     @property
     def dim(self) -> int:
@@ -210,7 +213,7 @@ class _Look:
 
     def run(self, block: Any, z: Array | None = None) -> Array:
         script = Script(np.zeros(0) if z is None else z)
-        return run(self.mechanism, self.loss, block, script, self.each)
+        return run(self.mechanism, self.loss, block, script, self.calls)
 
     def runs(self, chosen: Any, z: Array | None = None) -> Array:
         return self.run(self.pool.block(chosen), z)
@@ -239,7 +242,7 @@ class _Look:
 def _noise(look: _Look) -> tuple[StreamNoise, _Look, str]:
     """What noise does, and to as many users as that can be found for; with why to no more."""
     why, numbers = "", look.users * look.dim
-    if hasattr(look.mechanism, "factorization") and numbers > _FEW and look.each is None:
+    if hasattr(look.mechanism, "factorization") and numbers > _FEW and not look.calls:
         try:
             return _solved(look), look, ""
         except CheckError as error:  # it goes about its noise in a way of its own
@@ -248,10 +251,10 @@ def _noise(look: _Look) -> tuple[StreamNoise, _Look, str]:
         if numbers > 2 * _MOST_DENSE:
             look = replace(look, users=max(_MOST_DENSE // look.dim, 1))
         script = Script(np.zeros(0))
-        run(look.mechanism, look.loss, look.pool.block(look.nobody), script, look.each)
+        run(look.mechanism, look.loss, look.pool.block(look.nobody), script, look.calls)
         part = min(_MOST_DENSE / max(script.drawn.total(), 1), 1.0)
         look = replace(look, users=max(int(look.users * part), 1))
-    measured = affine(look.mechanism, look.loss, look.pool.block(look.nobody), look.each)
+    measured = affine(look.mechanism, look.loss, look.pool.block(look.nobody), look.calls)
     return DenseNoise(measured.family, measured.matrix), look, why
 
 
@@ -575,12 +578,30 @@ def tried_places(arrivals: int, also: Sequence[int], seed: int = 0) -> list[int]
 # Rows that come otherwise ------------------------------------------------------------------------
 
 
-def _alike(look: _Look) -> bool:
-    """Whether outputs are the same if rows come one by one, or a few at a time."""
-    chosen = next(_data_sets(look))
-    z = np.random.default_rng(1).standard_normal(64 * look.users)
-    together = replace(look, each=None).runs(chosen, z)
-    return all(_close(replace(look, each=n).runs(chosen, z), together) for n in (1, 7))
+def _unlike_calls(look: _Look) -> tuple[list[_Look], Axis]:
+    """Ways in which rows may come that give other outputs than if they come at once."""
+    mentioned = look.pool.numbers.sizes(look.users)[:_MENTIONED]
+    tried: list[tuple[int, ...]] = [*((n,) for n in dict.fromkeys((*CALLS, *mentioned))), UNEVEN]
+    unlike, refused = list[_Look](), list[str]()
+    for calls in tried:
+        users = min(look.users, max(_MOST_ALONE, 3 * calls[0]))
+        other = replace(look, calls=calls, users=users)
+        z = np.random.default_rng(1).standard_normal(64 * users)
+        for chosen in islice(_data_sets(other), 2):
+            together = replace(other, calls=()).runs(chosen, z)
+            try:
+                got = other.runs(chosen, z)
+            except Exception:  # a public number, which a stream may refuse
+                refused.append(str(calls[0]))
+                break
+            if not _close(got, together):
+                unlike.append(replace(other, users=min(users, _MOST_ALONE)))
+                break
+    told = f"rows at once, {', '.join(str(calls[0]) for calls in tried[:-1])} at a time, and in "
+    told += f"calls of {', '.join(map(str, UNEVEN))} in turn"
+    told += f"; refused: {', '.join(refused)} at a time" if refused else ""
+    told += f"; {len(unlike)} give other outputs" if unlike else ""
+    return unlike, Axis("calls", told, len(unlike) <= _MOST_UNLIKE)
 
 
 def _sizes(look: _Look) -> Axis:
