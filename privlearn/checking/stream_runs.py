@@ -13,6 +13,8 @@ from privlearn.errors import CheckError
 from privlearn.rows import Rows
 from privlearn.values.adjacency import Adjacency
 
+_CALLS, _UNEVEN = (1, 2, 3, 7), (1, 2, 3, 5, 8, 13)  # Rows that come at once
+
 
 def is_stream(mechanism: Any) -> bool:
     """Whether it can only be opened: rows come one after the other, and one token pays for all."""
@@ -73,6 +75,13 @@ def released_by(
 def in_parts(mechanism: Any) -> bool:
     """Whether the rows of a stream come in parts that are fixed, or declared before them."""
     return fixed_users(mechanism) is not None or hasattr(mechanism, "outputs")
+
+
+def calls_tried(mechanism: Any) -> list[tuple[int, ...]]:
+    """How many rows come at once, in turn: all, one, two, three or seven, and more and more."""
+    if not is_stream(mechanism) or in_parts(mechanism):
+        return [()]
+    return [(), *((size,) for size in _CALLS), _UNEVEN]
 
 
 def _part_by_part(mechanism: Any, stream: Any, rows: Rows[Any]) -> tuple[Any, Any]:

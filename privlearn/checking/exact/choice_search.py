@@ -1,9 +1,7 @@
 """A search for data sets between which the scores of a choice move farther than at hand.
 
-Of two candidates at a time, all others far below, the gap is how much more noise one of them needs
-to win.  That rows of nobody change no gap, and that equal rows change it by equal steps wherever
-they stand, is tried in two runs for each size and place; where it fails, the gaps of two neighbours
-are measured.
+Of two candidates, all others far below, the gap is how much more noise one of them needs to win.
+Where rows of nobody change a gap, or equal rows by unequal steps, those of neighbours are measured.
 """
 
 from __future__ import annotations

@@ -1,17 +1,14 @@
 r"""Exact laws of choices: the candidates with the largest noisy scores.
 
-The scores are measured on the running code, in units of the noise: how much noise on one candidate
-makes it win.  With them the law of the picks follows:
+Scores are measured on the running code, in units of the noise: how much on one candidate makes it
+win; that picks follow from them is tried on random noise.  The law of the picks:
 
 - Gumbel noise: P(i) = e^{s_i}/Σe^{s_j}, and so on among those left (Plackett & Luce).
 - Any other: P(i) = ∫ f(x − s_i)·∏_{j≠i} F(x − s_j) dx; and P(i, then j) from one draw of noise is
   ∫ f(x − s_j)·(1 − F(x − s_i))·∏_{k≠i,j} F(x − s_k) dx.
 - A fresh draw for each pick: the law of one, among those left.
 
-That picks follow from scores and noise in this way is tried on random noise.
-
-What leaves may be the indices of the picks, or one number for each candidate (a price, an age):
-which number belongs to which is then read off from runs in which each of them wins.
+What leaves may be the indices of the picks, or one number for each candidate (a price, an age).
 """
 
 from __future__ import annotations
@@ -56,8 +53,7 @@ _ROUGHLY = 9  # Halvings before it is known which pairs are worst
 _WORST = 1  # Pairs that are measured to the last digit by themselves, and as many beside others
 _EACH = 3  # Pairs at most that are all measured to the last digit; of more the worst
 _UNLIKELY = 12.0  # Others push a score down by half of so many units of the noise
-_FAR = (1, 3, 6, 6, 6, 6, 9, 12, 12, 12, 15, 20, 30, 30, 30)
-"""Units of random noise, at most, in runs on each data set."""
+_FAR = (1, 3, 6, 6, 6, 6, 9, 12, 12, 12, 15, 20, 30, 30, 30)  # Most units of random noise
 _MENTIONED = 8  # Numbers that code mentions about which records are made
 _FLOOR = 4.0  # Noise of all others while one candidate's score is measured lies so far below 0
 _REACH = 18.0  # Scores further apart are not measured: what is that unlikely has no digits
@@ -186,8 +182,8 @@ def _made(
     if picks.dtype.kind not in "iu" and not named:
         if family.kind == "gumbel":
             raise CheckError(
-                f"gumbel noise chooses, and what leaves has the type {picks.dtype} and the shape "
-                f"{picks.shape}: release the index of the winner, or one number for each candidate"
+                f"gumbel noise chooses, and what leaves is {picks.dtype} of shape {picks.shape}: "
+                "release the index of the winner, or one number for each candidate"
             )
         return None
     if named and family.kind != "gumbel" and not (picks % 1 == 0 and sum(source.sizes) > 1):
@@ -425,8 +421,8 @@ def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPa
     result = [pair for pair in pairs if pair is not None]
     if not result:
         raise CheckError(
-            "scores are so far apart, in units of the noise, that some candidates are too unlikely "
-            "for their law to be measured; give neighbours of fewer users"
+            "scores are so far apart that some candidates are too unlikely for their law to be "
+            "measured; give neighbours of fewer users"
         )
     return result
 

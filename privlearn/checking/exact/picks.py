@@ -1,8 +1,7 @@
 """Exact laws of streams of choices: after each row or batch the point with the largest noisy score.
 
-Each pick has noise of its own, so given the data picks are independent, and P(i) = e^{s_i}/Σe^{s_j}
-with Gumbel noise on scores s.  Scores are measured on the running code, of all picks at once: how
-much noise on one candidate makes it win.  That picks follow from them is tried on random noise.
+Picks are independent, and P(i) = e^{s_i}/Σe^{s_j} with Gumbel noise on scores s.  Scores are
+measured on the running code, of all picks at once, and tried on random noise.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ from privlearn.checking.default_neighbours import spend_of
 from privlearn.checking.exact.choices import ERROR as CHOICE_ERROR
 from privlearn.checking.exact.distributions import DistributionPair
 from privlearn.checking.exact.probe import UnpredictedError, check_sampler, released_on
-from privlearn.checking.exact.streams import CALLS, UNEVEN
 from privlearn.checking.neighbours import extreme_records, worst_pairs
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import Script
-from privlearn.checking.stream_runs import declared_users, in_parts, is_stream
+from privlearn.checking.stream_runs import calls_tried, declared_users, is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete, Product
@@ -90,7 +88,7 @@ def _law(mechanism: Any, loss: Loss, block: Any) -> Product:
             raise CheckError("scores are so far apart that some candidates are too unlikely")
         scores[:, i] = np.where(best == i, 0.0, -high)
     rng = np.random.default_rng(0)
-    ways = [()] if in_parts(mechanism) else [(), *((size,) for size in CALLS), UNEVEN]
+    ways = calls_tried(mechanism)
     for trial in range(_TRIALS):
         noise = _FLOOR + rng.uniform(0, 12.0, (n, k))
         noisy = np.sort(scores + noise, axis=1)

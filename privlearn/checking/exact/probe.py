@@ -1,8 +1,7 @@
 """Runs a mechanism on noise that is written down in advance, to see what it does with it.
 
-A mechanism whose output is an affine function of independent normal (or Laplace) numbers is known
-completely once each of them was set to 1 in turn.  Nothing is taken from what the mechanism says
-about itself: not its sensitivity, not its noise level, not its factorisation.
+An output that is an affine function of independent normal (or Laplace) numbers is known completely
+once each of them was set to 1 in turn.  Nothing that a mechanism says about itself is believed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """A search for neighbours that are worse than those at hand, and for noise that depends on data.
 
-Once running code was recognised as output = centre(data) + M·z, every further run is a test of a
-prediction.  Tried are records about the numbers that the code mentions, sets of 1 to 1,000 of them,
-the changed record at every kind of place, and noise of up to 30 scales.  Where a centre moves
-farther than at hand, that pair of neighbours is compared; where noise acts otherwise than
-predicted, rows are replaced one by one until it does not, which gives two neighbours that differ in
-their noise, and their laws are computed as they are (`exact.pieces`).
+Runs on records about numbers of the code, among 1 to 1,000 rows, at every kind of place and with
+noise of up to 30 scales test the prediction output = centre(data) + M·z.  Neighbours whose centres
+are farther apart than at hand are compared; where noise acts otherwise, rows are replaced until it
+does not, and the laws of the two neighbours found are computed as they are (`exact.pieces`).
 """
 
 from __future__ import annotations
@@ -55,8 +53,7 @@ class Searched:
     """Running code as a function of data and noise, and the records it may be tried on.
 
     Args:
-        run: the output, flat, on a data set with given standard noise; whatever it raises counts as
-            an output of another form.
+        run: the output, flat, on a data set with given standard noise.
         count: how many records there are to choose from.
         changing: how many of these, the first ones, may be exchanged for each other.
         take: makes a data set of some of them, by number, which may come several times.
@@ -114,26 +111,20 @@ def shift_pair(noise: Affine, shift: Array, label: str) -> DistributionPair:
     if noise.family == "normal" or left > 1e-8 * float(np.linalg.norm(shift)):
         zero = Normal(np.zeros(len(shift)), noise.matrix)
         return DistributionPair(*whitened(Normal(shift, noise.matrix), zero), label)
-    moved = sorted(float(x) for x in np.abs(inside) if x > 1e-12)
-    parts = [(laplace(x, 1.0), laplace(0.0, 1.0)) for x in moved]
-    if len(parts) == 1:
-        return DistributionPair(*parts[0], label)
-    one, two = (Product(tuple((pair[side], 1) for pair in parts)) for side in (0, 1))
+    return laplace_pair(np.asarray(inside, dtype=np.float64), label)
+
+
+def laplace_pair(moves: Array, label: str) -> DistributionPair:
+    """The laws of independent standard numbers that are moved so far, and of the numbers."""
+    moved = sorted(float(x) for x in np.abs(moves) if x > 1e-12)
+    sides = [[laplace(by * x, 1.0) for x in moved] for by in (1.0, 0.0)]
+    one, two = (law[0] if len(law) == 1 else Product(tuple((x, 1) for x in law)) for law in sides)
     return DistributionPair(one, two, label)
 
 
-def search(
-    subject: Searched, noise: Affine, at_hand: Sequence[tuple[Any, Any]] = (), seed: int = 0
-) -> Found:
-    """Tries records, sizes, places and noise; see above.
-
-    Args:
-        subject: the code.
-        noise: how it acts on the data sets at hand.
-        at_hand: neighbours to begin with.
-        seed: of what is tried at random.
-    """
-    return _Search(subject, noise, np.random.default_rng(seed)).found(at_hand)
+def search(subject: Searched, noise: Affine, at_hand: Sequence[tuple[Any, Any]] = ()) -> Found:
+    """Tries records, sizes, places and noise; ``noise`` acts so on the neighbours at hand."""
+    return _Search(subject, noise, np.random.default_rng(0)).found(at_hand)
 
 
 class _OutOfTimeError(Exception):

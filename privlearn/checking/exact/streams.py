@@ -1,16 +1,10 @@
 """What one record costs a stream of normal or Laplace noise, wherever it stands and beside whom.
 
-Two things are guessed, and then tried on the running code (`_confirmed`):
-
-- what noise does to the outputs (`exact.stream_noise`), which must be the same for all data;
-- what records do to them: a sum over arrivals of a response to each contribution, the same for all
-  arrivals, or measured at each.
-
-They are tried on data sets in which every record of a pool (extreme ones, the null record, numbers
-that the code mentions) stands at every arrival, beside others of all kinds, so that one run looks
-at all arrivals at once; with noise of 30 scales, and rows that come together, one by one, and to
-streams of fewer users.  Where outputs are not those that were guessed, the arrival at which that
-begins is found by halving, and all records are tried there as neighbours.
+Guessed is what noise does to the outputs (`exact.stream_noise`), the same for all data, and that
+records add responses, alike for all arrivals or measured at each.  Both are tried on data sets in
+which every record of a pool (extreme, null, numbers of the code) stands at every arrival, with
+noise of 30 scales, rows that come in several calls, and fewer users.  Where outputs are others, the
+arrival at which that begins is found by halving, and all records are tried there as neighbours.
 """
 
 from __future__ import annotations
@@ -34,6 +28,7 @@ from privlearn.checking.exact.probe import (
     check_sampler,
     run,
 )
+from privlearn.checking.exact.search import laplace_pair
 from privlearn.checking.exact.stream_noise import (
     DenseNoise,
     Numbers,
@@ -44,11 +39,17 @@ from privlearn.checking.mined import Mined, mined
 from privlearn.checking.neighbours import each_float, extreme_records
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import Script
-from privlearn.checking.stream_runs import accepted_users, declared_users, fixed_users, in_parts
+from privlearn.checking.stream_runs import (
+    accepted_users,
+    calls_tried,
+    declared_users,
+    fixed_users,
+    in_parts,
+)
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.losses.output_laws import Discrete, Product, laplace, normal
+from privlearn.losses.output_laws import Discrete, normal
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 from privlearn.rows.clipping import clipping_of
@@ -65,7 +66,6 @@ _MEASURED = 256  # A stream that does not say how many rows it takes is asked fo
 _FEW = 96  # Numbers that are probed one by one although the noise could be solved for
 _MOST_DENSE = 512  # Numbers that are probed one by one; it takes the third power of that
 _MOST_ALONE = 128  # Rows of a stream that is probed as they come in several calls
-CALLS, UNEVEN = (1, 2, 3, 7), (1, 2, 3, 5, 8, 13)  # Rows that come at once
 _MENTIONED, _MOST_UNLIKE = 6, 3  # Such numbers of the code, and ways that are looked at in full
 _ALL_PLACES = 2048  # Every arrival is tried in streams that are no longer
 _SOME_PLACES = 512
@@ -420,13 +420,18 @@ def _jumps(look: _Look, response: _Response) -> tuple[list[tuple[int, list[Array
 # Laws --------------------------------------------------------------------------------------------
 
 
-class _Shift(NamedTuple):
+class Shift(NamedTuple):
     """The noise that hides one record at one place."""
 
     place: int
     z: Array
     hidden: bool
     label: str
+
+    @classmethod
+    def of(cls, place: int, found: Numbers, k: int, label: str = "") -> Shift:
+        """One column of what was found."""
+        return cls(place, found.z[:, k], bool(found.solved[k]), label or f"arrival {place}")
 
     @property
     def mass(self) -> float:
@@ -451,7 +456,7 @@ def _stream(look: _Look, pairs: Sequence[tuple[Any, Any]] | None) -> AdditiveDis
     shifts = [*_shifts(look, noise, response, places)]
     for place, outputs in jumps:
         shifts += _between(look, noise, place, outputs)
-    parts = _parts(look, noise, shifts)
+    parts = laws_of_shifts(noise.family, look.promised(), shifts)
     looked = look.looked(len(places)) + why
     sizes = _sizes(look)
     records = f"{look.pool.size} at every arrival, in {len(tried)} data sets"
@@ -478,14 +483,14 @@ def _of_pairs(
     for k, pair in enumerate(pairs):
         outputs = [look.run(block) for block in pair]
         found = noise.behind(_apart(*outputs)[:, None])
-        shifts.append(_shift(_difference(look, pair), found, 0, f"pair {k}"))
+        shifts.append(Shift.of(_difference(look, pair), found, 0, f"pair {k}"))
         for seed, (block, base) in enumerate(zip(pair, outputs, strict=True)):
             z = np.random.default_rng(seed).standard_normal(noise.count)
             if not _close(look.run(block, z), base + noise.moved(z)):
                 raise CheckError("noise acts otherwise on other data: check it by sampling")
     looked = look.looked(len({shift.place for shift in shifts})) + why
     axis = Axis("arrivals", f"{looked}, as given", False)
-    parts = _parts(look, noise, shifts)
+    parts = laws_of_shifts(noise.family, look.promised(), shifts)
     return AdditiveDistributions(parts, Coverage((axis,)), _telling(look))
 
 
@@ -494,19 +499,15 @@ def _difference(look: _Look, pair: tuple[Any, Any]) -> int:
     return int(np.argmax(np.abs(first - second).max(axis=1) > 0))
 
 
-def _shift(place: int, found: Numbers, k: int, label: str = "") -> _Shift:
-    return _Shift(place, found.z[:, k], bool(found.solved[k]), label or f"arrival {place}")
-
-
 def _shifts(
     look: _Look, noise: StreamNoise, response: _Response, places: list[int]
-) -> Iterator[_Shift]:
+) -> Iterator[Shift]:
     """Of the guess: at each place the largest; for Laplace noise of all moves that are as long."""
     moves = look.pool.moves(look.loss.adjacency)
     if isinstance(noise, SolvedNoise):
         masses = noise.unit_masses(look.arrivals[places]) * float(moves[0] @ moves[0])
         for place, mass in zip(places, masses, strict=True):
-            yield _Shift(place, np.array([mass**0.5]), True, f"arrival {place}")
+            yield Shift(place, np.array([mass**0.5]), True, f"arrival {place}")
         return
     assert response.each is not None
     units = response.each[response.at[places]].transpose(2, 0, 1)
@@ -517,14 +518,14 @@ def _shifts(
     for k, place in enumerate(places):
         if not solved[k]:  # of some coordinate; a move may do without it
             some = noise.behind(units[:, k] @ moves[:4].T)
-            yield from (_shift(place, some, m) for m in range(len(some.solved)))
+            yield from (Shift.of(place, some, m) for m in range(len(some.solved)))
             continue
         hidden = z[:, k] @ moves.T
         size = (hidden**2).sum(axis=0) if noise.family == "normal" else np.abs(hidden).sum(axis=0)
-        yield _Shift(place, hidden[:, int(size.argmax())], True, f"arrival {place}")
+        yield Shift(place, hidden[:, int(size.argmax())], True, f"arrival {place}")
 
 
-def _between(look: _Look, noise: StreamNoise, place: int, outputs: list[Array]) -> list[_Shift]:
+def _between(look: _Look, noise: StreamNoise, place: int, outputs: list[Array]) -> list[Shift]:
     """The farthest two of the outputs that records at one place give."""
     null = look.pool.null
     if look.loss.adjacency is Adjacency.REPLACE_ONE:
@@ -533,22 +534,19 @@ def _between(look: _Look, noise: StreamNoise, place: int, outputs: list[Array]) 
         ends = [(k, null) for k in range(len(outputs)) if k != null]
     found = noise.behind(np.array([_apart(outputs[i], outputs[j]) for i, j in ends]).T)
     label = f"arrival {place}, beside some others"
-    shifts = [_shift(place, found, k, label) for k in range(len(ends))]
+    shifts = [Shift.of(place, found, k, label) for k in range(len(ends))]
     return [max(shifts, key=lambda shift: shift.mass)]
 
 
-def _parts(
-    look: _Look, noise: StreamNoise, shifts: list[_Shift]
+def laws_of_shifts(
+    family: str, promised: Sequence[tuple[range, Any]], shifts: Sequence[Shift]
 ) -> list[tuple[Any, list[DistributionPair]]]:
-    result = []
-    for part, promise in look.promised():
-        inside = [shift for shift in shifts if shift.place in part]
-        if inside:
-            result.append((promise, _laws(noise.family, inside)))
-    return result
+    """What is promised to some users, with the laws of the shifts at their places."""
+    inside = [(promise, [x for x in shifts if x.place in part]) for part, promise in promised]
+    return [(promise, _laws(family, some)) for promise, some in inside if some]
 
 
-def _laws(family: str, shifts: list[_Shift]) -> list[DistributionPair]:
+def _laws(family: str, shifts: list[Shift]) -> list[DistributionPair]:
     """The pair with the largest shift; for Laplace noise all that are unlike."""
     worst = max(shifts, key=lambda shift: shift.mass)
     if not worst.hidden:
@@ -558,9 +556,8 @@ def _laws(family: str, shifts: list[_Shift]) -> list[DistributionPair]:
         return [DistributionPair(normal(worst.mass**0.5, 1.0), normal(0.0, 1.0), worst.label)]
     made: dict[tuple[float, ...], DistributionPair] = {}
     for shift in shifts:
-        moved = sorted(float(x) for x in np.abs(shift.z) if x > 1e-12)
-        p, q = (Product(tuple((laplace(by * x, 1.0), 1) for x in moved)) for by in (1.0, 0.0))
-        made.setdefault(tuple(np.round(moved, 9)), DistributionPair(p, q, shift.label))
+        key = tuple(np.round(np.sort(np.abs(shift.z)), 9))
+        made.setdefault(key, laplace_pair(shift.z, shift.label))
     return list(made.values())
 
 
@@ -581,7 +578,7 @@ def tried_places(arrivals: int, also: Sequence[int], seed: int = 0) -> list[int]
 def _unlike_calls(look: _Look) -> tuple[list[_Look], Axis]:
     """Ways in which rows may come that give other outputs than if they come at once."""
     mentioned = look.pool.numbers.sizes(look.users)[:_MENTIONED]
-    tried: list[tuple[int, ...]] = [*((n,) for n in dict.fromkeys((*CALLS, *mentioned))), UNEVEN]
+    tried = [*dict.fromkeys([*((n,) for n in mentioned), *calls_tried(look.mechanism)[1:]])]
     unlike, refused = list[_Look](), list[str]()
     for calls in tried:
         users = min(look.users, max(_MOST_ALONE, 3 * calls[0]))
@@ -598,7 +595,7 @@ def _unlike_calls(look: _Look) -> tuple[list[_Look], Axis]:
                 unlike.append(replace(other, users=min(users, _MOST_ALONE)))
                 break
     told = f"rows at once, {', '.join(str(calls[0]) for calls in tried[:-1])} at a time, and in "
-    told += f"calls of {', '.join(map(str, UNEVEN))} in turn"
+    told += f"calls of {', '.join(map(str, tried[-1]))} in turn"
     told += f"; refused: {', '.join(refused)} at a time" if refused else ""
     told += f"; {len(unlike)} give other outputs" if unlike else ""
     return unlike, Axis("calls", told, len(unlike) <= _MOST_UNLIKE)
