@@ -50,18 +50,17 @@ class _Gaps:
 
     def alone(self, i: int, j: int) -> None:
         """One record among rows of nobody, of which none hides what it does."""
+        gap = 0.0
         for n in _sizes(self.choice.mined):
             first = _at(np.full(n, self.choice.count - 1), n // 2, 0)
             second = self.changed(first, n // 2)
             try:
-                far = len(second) and not self.within(
-                    second, i, j, self.gap(first, i, j), self.reach + _ROOM
-                )
+                if not self.within(first, i, j, gap, _ROOM):  # it is another than for fewer rows
+                    gap = self.gap(first, i, j)
+                if len(second) and not self.within(second, i, j, gap, self.reach + _ROOM):
+                    self.measure(first, second, i, j)
             except Exception:  # so many rows are refused, whatever they are
                 self.refused.append(n)
-                continue
-            if far:
-                self.measure(first, second, i, j)
 
     def gap(self, numbers: Numbers, i: int, j: int) -> float:
         block, low, high = self.choice.take(numbers), -_WIDE, _WIDE
