@@ -173,7 +173,7 @@ def _clear(gap: float) -> Callable[[Array, Array], Array]:
 
 
 def _capped(values: Array, noise: Array) -> Array:
-    return np.minimum(values.sum(axis=0), 60.0) + noise
+    return np.asarray(np.minimum(values.sum(axis=0), 60.0) + noise)
 
 
 @pytest.mark.parametrize(
