@@ -151,7 +151,8 @@ class _Search:
         try:
             self.try_at_hand(at_hand)
             undone.remove("records")
-            self._try_all(undone)
+            if not self.odd:  # what leaves at hand has one form
+                self._try_all(undone)
         except _OutOfTimeError:
             pass
         self.end = math.inf  # what was found is looked at to the end
@@ -182,11 +183,14 @@ class _Search:
 
     def out(self, numbers: Numbers, z: Array) -> Array | None:
         """What leaves, flat; None where nothing does."""
+        return self.left(self.subject.take(numbers), z)
+
+    def left(self, block: Any, z: Array) -> Array | None:
         self.runs += 1
         if time.process_time() > self.end:
             raise _OutOfTimeError
         try:
-            value = self.subject.run(self.subject.take(numbers), z)
+            value = self.subject.run(block, z)
         except Exception:
             return None
         return value if np.isfinite(value).all() else None
@@ -346,7 +350,9 @@ class _Search:
         matrix = self.noise.matrix
         z: Array = self.rng.uniform(-2.0, 2.0, (matrix.shape[1],))
         base = self.subject.run(block, np.zeros(len(z)))
-        return self.near(self.subject.run(block, z), base + matrix @ z, matrix @ z, base)
+        return base.shape == matrix.shape[:1] and self.near(
+            self.subject.run(block, z), base + matrix @ z, matrix @ z, base
+        )
 
     def _odd(self, blocks: tuple[Any, Any], z: Array, *, unclear: bool = True) -> None:
         self.suspects += [blocks] if unclear else []
@@ -387,15 +393,17 @@ class _Search:
 
     def _other_form(self, first: Numbers, second: Numbers) -> None:
         """Neighbours of one size, of which one gives no output, or one of another shape."""
-        if len(first) != len(second) or len(self.suspects) >= _MOST_SUSPECTS:
-            return
+        if len(first) == len(second) and len(self.suspects) < _MOST_SUSPECTS:
+            self._forms_apart(self.subject.take(first), self.subject.take(second))
+
+    def _forms_apart(self, *blocks: Any) -> None:
+        tried = [self.random_noise() for _ in range(_SEVERAL)]
         forms = [
-            [None if (value := self.out(numbers, z)) is None else value.shape for z in tried]
-            for tried in [[self.random_noise() for _ in range(_SEVERAL)]]
-            for numbers in (first, second)
+            {None if (value := self.left(block, z)) is None else value.shape for z in tried}
+            for block in blocks
         ]
-        self.suspects.append((self.subject.take(first), self.subject.take(second)))
-        if not {*forms[0]} & {*forms[1]}:
+        self.suspects.append((blocks[0], blocks[1]))
+        if not forms[0] & forms[1]:
             sure = Discrete(np.array([0.0, -np.inf])), Discrete(np.array([-np.inf, 0.0]))
             self.odd.append(DistributionPair(*sure, "what leaves has another form, or fails"))
 
@@ -403,6 +411,9 @@ class _Search:
         zero = np.zeros(self.noise.matrix.shape[1])
         for k, (first, second) in enumerate(pairs):
             one, two = self.subject.run(first, zero), self.subject.run(second, zero)
+            if one.shape != two.shape:
+                self._forms_apart(first, second)
+                continue
             shift = _rounded(one, two, self.noise.matrix)
             pair = Neighbours(first, second, shift, self.noise, f"pair {k}")
             self._compare(pair, self.whiten(self.noise.matrix, shift))
