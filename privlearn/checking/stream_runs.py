@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from privlearn.contract.tokens import Token
 from privlearn.errors import CheckError
 from privlearn.rows import Rows
 from privlearn.values.adjacency import Adjacency
+
+_CALLS, _UNEVEN = (1, 2, 3, 7), (1, 2, 3, 5, 8, 13)  # Rows that come at once
 
 
 def is_stream(mechanism: Any) -> bool:
@@ -43,11 +46,11 @@ def fixed_users(mechanism: Any) -> int | None:
 
 
 def released_by(
-    mechanism: Any, rows: Rows[Any], token: Token[Any], each: int | None = None
+    mechanism: Any, rows: Rows[Any], token: Token[Any], calls: tuple[int, ...] = ()
 ) -> tuple[Any, Any]:
     """What leaves last for a token, and the values of all that leaves for it, in one array.
 
-    A stream takes its rows at once, or ``each`` so many at a time.
+    A stream takes its rows at once, or in turn as many at a time as ``calls`` says.
     """
     if not is_stream(mechanism):
         released = mechanism.release(rows, token)
@@ -55,9 +58,12 @@ def released_by(
     with mechanism.open(token) as stream:
         if has_phases(stream) or hasattr(stream, "next_end"):
             return _part_by_part(mechanism, stream, rows)
-        first, end = rows.users.start, rows.users.stop
-        starts = range(first, end, each or max(end - first, 1))
-        parts = [stream.append(rows.slice(range(at, min(at + starts.step, end)))) for at in starts]
+        at, end, parts = rows.users.start, rows.users.stop, list[Any]()
+        for size in cycle(calls or (max(len(rows), 1),)):
+            parts.append(stream.append(rows.slice(range(at, min(at + size, end)))))
+            at += size
+            if at >= end:
+                break
         values = [getattr(part, "value", part) for part in parts if part is not None]
         if not values:  # of so few rows nothing is let out
             return None, np.empty((0, 1))
@@ -69,6 +75,13 @@ def released_by(
 def in_parts(mechanism: Any) -> bool:
     """Whether the rows of a stream come in parts that are fixed, or declared before them."""
     return fixed_users(mechanism) is not None or hasattr(mechanism, "outputs")
+
+
+def calls_tried(mechanism: Any) -> list[tuple[int, ...]]:
+    """How many rows come at once, in turn: all, one, two, three or seven, and more and more."""
+    if not is_stream(mechanism) or in_parts(mechanism):
+        return [()]
+    return [(), *((size,) for size in _CALLS), _UNEVEN]
 
 
 def _part_by_part(mechanism: Any, stream: Any, rows: Rows[Any]) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from privlearn.checking.default_neighbours import record_pool, spend_of
-from privlearn.checking.exact.distributions import AdditiveDistributions, DistributionPair
+from privlearn.checking.exact.distributions import AdditiveDistributions
 from privlearn.checking.exact.last_bits import telling_outputs
 from privlearn.checking.exact.probe import (
     Affine,
@@ -29,9 +29,9 @@ from privlearn.checking.exact.search import (
     SIZES,
     Searched,
     search,
-    shift_pair,
 )
-from privlearn.checking.exact.streams import stream_distributions
+from privlearn.checking.exact.stream_noise import DenseNoise
+from privlearn.checking.exact.streams import Shift, laws_of_shifts, stream_distributions
 from privlearn.checking.mined import mined
 from privlearn.checking.neighbours import extreme_records, worst_pairs
 from privlearn.checking.reports import Axis, Coverage
@@ -39,7 +39,7 @@ from privlearn.checking.scripted_noise import Script
 from privlearn.checking.stream_runs import is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.rows.domains import Array, Domain
+from privlearn.rows.domains import Domain
 from privlearn.values.records import join, length, record_at
 
 _MENTIONED = 12  # Numbers that code mentions about which records are made
@@ -147,16 +147,13 @@ def _probed(look: _Look) -> AdditiveDistributions:
     tried = [*sets[:2], sets[-1]]  # the law of the noise on some, the shift on all
     for seed, block in enumerate(block for pair, _ in tried for block in pair):
         check_noise(mechanism, loss, block, noise, seed)
-    shifts = [centre(mechanism, loss, a) - centre(mechanism, loss, b) for (a, b), _ in sets]
-    places = [place for _, place in sets]
+    changes = [centre(mechanism, loss, a) - centre(mechanism, loss, b) for (a, b), _ in sets]
+    found = DenseNoise(noise.family, noise.matrix).behind(np.array(changes).T)
+    shifts = [Shift.of(place, found, k, f"pair {k}") for k, (_, place) in enumerate(sets)]
     paid = [(range(look.users), loss if look.claim is None else look.claim)]
     if look.claim is None:  # local reports are charged to each user, too
         paid = list(loss.over(range(look.users)))
-    parts = [
-        (promise, _laws(noise, shifts, places, part))
-        for part, promise in paid
-        if any(place in part for place in places)
-    ]
+    parts = laws_of_shifts(noise.family, paid, shifts)
     telling = telling_outputs(mechanism, loss, [pair for pair, _ in tried], noise)
     return AdditiveDistributions(parts, _tried_each(look), telling)
 
@@ -194,23 +191,3 @@ def _tried_each(look: _Look) -> Coverage:
             Axis("noise", f"−{FARTHEST:g} to {FARTHEST:g} scales"),
         )
     )
-
-
-def _laws(
-    noise: Affine, shifts: Sequence[Array], places: Sequence[int], part: range
-) -> list[DistributionPair]:
-    """The pair with the largest shift among the users of ``part``; for Laplace noise all pairs."""
-    chosen = [k for k, place in enumerate(places) if place in part]
-    if noise.family == "normal":
-        stacked = np.array([shifts[k] for k in chosen]).T
-        solved = np.linalg.lstsq(noise.matrix, stacked, rcond=1e-12)[0]
-        left = np.linalg.norm(stacked - noise.matrix @ solved, axis=0)
-        masses = (solved**2).sum(axis=0)
-        masses[left > 1e-8 * np.linalg.norm(stacked, axis=0)] = np.inf
-        k = chosen[int(masses.argmax())]
-        return [shift_pair(noise, shifts[k], f"pair {k}, arrival {places[k]}")]
-    made = {}
-    for k in chosen:
-        moved = np.linalg.lstsq(noise.matrix, shifts[k], rcond=1e-12)[0]
-        made[tuple(np.round(np.sort(np.abs(moved)), 9))] = shift_pair(noise, shifts[k], f"pair {k}")
-    return list(made.values())

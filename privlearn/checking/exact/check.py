@@ -1,9 +1,7 @@
 """Claims against the exact divergence of a mechanism's output distributions on worst neighbours.
 
-Nothing is sampled: output distributions are computed (`exact.distributions`), from a measurement of
-what the mechanism does with noise (`exact.probe`), from a change of variables (`exact.minimisers`),
-or from the loss itself (`exact.loss_curves`).  A claim that stands is right for *these* neighbours
-and up to the stated numerical error; it is not shown that no others are worse.
+Nothing is sampled: output distributions are computed from a measurement of what the code does with
+noise.  A claim that stands is right for *these* neighbours and up to the stated numerical error.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import own_copy, silenced
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.targets import Claimable, name_of
-from privlearn.errors import CheckError, PrivacyViolation
+from privlearn.errors import CheckError
 from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
 from privlearn.losses.base import is_foreign
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
@@ -102,11 +100,7 @@ class Row:
 @final
 @dataclass(frozen=True, slots=True)
 class ExactResult:
-    """A claim beside the exact numbers, one row for each, and what was tried.
-
-    Where not enough was tried, such as a window of a stream without a horizon, what is found
-    counts; that nothing is found says little, and is not called exact.
-    """
+    """A claim beside the exact numbers, one row for each, and what was tried."""
 
     subject: str
     claim: str
@@ -151,16 +145,6 @@ class ExactResult:
     def error(self) -> float:
         """The largest numerical error."""
         return max(row.error for row in self.rows)
-
-    def demand(self) -> ExactResult:
-        """Returns itself.
-
-        Raises:
-            PrivacyViolation: the claim is violated.
-        """
-        if self.violated:
-            raise PrivacyViolation(str(self), self)
-        return self
 
     def __str__(self) -> str:
         verdict = "VIOLATED" if self.violated else "tight" if self.tight else "not violated"
@@ -350,19 +334,13 @@ def white_box(
 ) -> ExactResult:
     """Compares what a mechanism claims with what it does to its worst neighbours, exactly.
 
-    For a mechanism that adds normal or Laplace noise, be it one of ours or not, to a single release
-    or to a stream: clipping, arithmetic and the noise matrix are measured on the running code.  For
-    objective perturbation in one dimension: the exact law of the minimiser against the
-    `MinimizerLoss` of its claim.
-
     Args:
         mechanism: has ``loss()`` and ``release(rows, token)`` or ``open(token)``.
         claim: by default its own ``loss()``.
         neighbours: pairs of data sets, as blocks of records; by default extreme records of a
             shipped ``domain``, in a stream at every arrival.
         users: the number of records of the default data sets; by default all that a stream is
-            for, up to 65,536 arrivals, or to so many as can be probed where its noise does not
-            come from a ``factorization``.  `ExactResult.whole` says whether that was all.
+            for, as far as they can be probed.
         orders: Rényi orders > 1.
 
     Raises:

@@ -1,15 +1,13 @@
 """A search for data sets between which the scores of a choice move farther than at hand.
 
-Of two candidates at a time, all others far below, the gap is how much more noise one of them needs
-to win.  That rows of nobody change no gap, and that equal rows change it by equal steps wherever
-they stand, is tried in two runs for each size and place; where it fails, the gaps of two neighbours
-are measured.
+Of two candidates, all others far below, the gap is how much more noise one of them needs to win.
+Where rows of nobody change a gap, or equal rows by unequal steps, those of neighbours are measured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,6 @@ _ROOM = 0.1
 _SOME_PLACES = 12
 _MEASURED = 24  # Neighbours that are measured at most because they were not as predicted
 _CROWD = 16  # Rows in which every record is tried
-_GAPS = 2  # Pairs of candidates that are tried
 _SUMS = 12  # Rows that are not of nobody, at most, where gaps are predicted
 
 
@@ -35,7 +32,7 @@ class Scored:
 
     wins: Callable[[Any, int, int, float], bool]
     """Whether a candidate wins against another one with so much more noise, on a data set."""
-    candidates: int
+    candidates: list[tuple[int, int]]  # Pairs of them whose gaps are looked at
     take: Callable[[Numbers], Any]
     count: int
     changing: int  # Records, the first ones, that may be exchanged; the last one is of nobody
@@ -49,6 +46,21 @@ class _Gaps:
     reach: float
     worse: list[tuple[Any, Any]]
     measured: int = 0
+    refused: list[int] = field(default_factory=list)
+
+    def alone(self, i: int, j: int) -> None:
+        """One record among rows of nobody, of which none hides what it does."""
+        gap = 0.0
+        for n in _sizes(self.choice.mined):
+            first = _at(np.full(n, self.choice.count - 1), n // 2, 0)
+            second = self.changed(first, n // 2)
+            try:
+                if not self.within(first, i, j, gap, _ROOM):  # it is another than for fewer rows
+                    gap = self.gap(first, i, j)
+                if len(second) and not self.within(second, i, j, gap, self.reach + _ROOM):
+                    self.measure(first, second, i, j)
+            except Exception:  # so many rows are refused, whatever they are
+                self.refused.append(n)
 
     def gap(self, numbers: Numbers, i: int, j: int) -> float:
         block, low, high = self.choice.take(numbers), -_WIDE, _WIDE
@@ -108,9 +120,9 @@ def search_scores(choice: Scored, reach: float, at_once: int) -> tuple[list[Any]
     """
     rng, nobody = np.random.default_rng(0), choice.count - 1
     gaps = _Gaps(choice, reach, [])
-    refused = list[int]()
-    for _ in range(_GAPS if choice.candidates > 1 else 0):
-        i, j = (int(k) for k in rng.permutation(choice.candidates)[:2])
+    refused = gaps.refused
+    for i, j in choice.candidates:
+        gaps.alone(i, j)
         null = np.full(3, nobody)
         start = gaps.gap(null, i, j)
         each = [gaps.gap(_at(null, 0, k), i, j) - start for k in (0, 1)]
@@ -128,13 +140,17 @@ def search_scores(choice: Scored, reach: float, at_once: int) -> tuple[list[Any]
                 gaps.measure(numbers, gaps.changed(numbers, place), i, j)
             except Exception:  # so many rows are refused, whatever they are
                 refused.append(len(numbers))
-    sizes = [n for n in sorted({*SIZES, *choice.mined.sizes(LARGEST)}) if n not in refused]
+    sizes = [n for n in _sizes(choice.mined) if n not in refused]
     axes = (
         Axis("values", f"{choice.changing} records about {len(choice.mined.numbers)} numbers"),
         Axis("sizes", f"{sizes[0]} to {sizes[-1]:,} rows" if sizes else "none", bool(sizes)),
         Axis("places", "first, last, at random, as mentioned in code"),
     )
     return gaps.worse[-4 * at_once :], Coverage(axes)
+
+
+def _sizes(mined: Mined) -> list[int]:
+    return sorted({*SIZES, *mined.sizes(LARGEST)})
 
 
 def _at(numbers: Numbers, place: int, record: int) -> Numbers:
@@ -146,7 +162,7 @@ def _at(numbers: Numbers, place: int, record: int) -> Numbers:
 def _data_sets(choice: Scored, rng: np.random.Generator) -> Iterator[tuple[Numbers, int]]:
     """Of all sizes, and with the changed record at all kinds of places; rows of nobody beside."""
     nobody = choice.count - 1
-    for n in sorted({*SIZES, *choice.mined.sizes(LARGEST)}):
+    for n in _sizes(choice.mined):
         numbers = np.full(n, nobody)
         for place in rng.integers(n, size=min(n, int(rng.integers(1, _SUMS)))):
             numbers[place] = rng.integers(2)

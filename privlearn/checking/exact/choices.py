@@ -1,17 +1,14 @@
 r"""Exact laws of choices: the candidates with the largest noisy scores.
 
-The scores are measured on the running code, in units of the noise: how much noise on one candidate
-makes it win.  With them the law of the picks follows:
+Scores are measured on the running code, in units of the noise: how much on one candidate makes it
+win; that picks follow from them is tried on random noise.  The law of the picks:
 
 - Gumbel noise: P(i) = e^{s_i}/Σe^{s_j}, and so on among those left (Plackett & Luce).
 - Any other: P(i) = ∫ f(x − s_i)·∏_{j≠i} F(x − s_j) dx; and P(i, then j) from one draw of noise is
   ∫ f(x − s_j)·(1 − F(x − s_i))·∏_{k≠i,j} F(x − s_k) dx.
 - A fresh draw for each pick: the law of one, among those left.
 
-That picks follow from scores and noise in this way is tried on random noise.
-
-What leaves may be the indices of the picks, or one number for each candidate (a price, an age):
-which number belongs to which is then read off from runs in which each of them wins.
+What leaves may be the indices of the picks, or one number for each candidate (a price, an age).
 """
 
 from __future__ import annotations
@@ -34,6 +31,7 @@ from privlearn.checking.default_neighbours import (
 from privlearn.checking.exact.choice_search import Scored, search_scores
 from privlearn.checking.exact.distributions import DistributionPair, largest_ratio, renyi
 from privlearn.checking.exact.probe import UnpredictedError, check_sampler, released_on
+from privlearn.checking.exact.search import LARGEST
 from privlearn.checking.mined import mined
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import ScriptedCalls
@@ -55,17 +53,18 @@ _ROUGHLY = 9  # Halvings before it is known which pairs are worst
 _WORST = 1  # Pairs that are measured to the last digit by themselves, and as many beside others
 _EACH = 3  # Pairs at most that are all measured to the last digit; of more the worst
 _UNLIKELY = 12.0  # Others push a score down by half of so many units of the noise
-_FAR = (1, 3, 6, 6, 6, 6, 9, 12, 12, 12, 15, 20, 30, 30, 30)
-"""Units of random noise, at most, in runs on each data set."""
+_FAR = (1, 3, 6, 6, 6, 6, 9, 12, 12, 12, 15, 20, 30, 30, 30)  # Most units of random noise
 _MENTIONED = 8  # Numbers that code mentions about which records are made
 _FLOOR = 4.0  # Noise of all others while one candidate's score is measured lies so far below 0
 _REACH = 18.0  # Scores further apart are not measured: what is that unlikely has no digits
 _SURE = 2.0**20  # So much more noise than all others makes a candidate win whatever the scores are
 _CROWD = 200  # Others at most who push against a record
+_CROWDS = (LARGEST, _CROWD)  # Alike, among whom noise may not decide any longer
 _FEW_CANDIDATES = 16  # Among which others at more places are tried
 _MIDDLE = 3  # Candidates, of which one may lie between the others
 _PARTS = 12  # Of what one record moves, to which scores beside others are measured at first
-_CLEAR, _FARTHEST = 64.0, 4_096.0  # Units of a clear lead, and of noise that turns any such
+_FARTHEST = 4_096.0  # Units of noise that turn any pick, and more where leads are longer
+_SLACK = 3.0  # Units of noise that all others hardly exceed
 ERROR = 2e-7  # Of a log probability, from that of scores, and from what is too unlikely
 _NODES = np.polynomial.legendre.leggauss(16)
 
@@ -128,15 +127,24 @@ def choice_pairs(
         told = "at the ends of the domain" + (" and between them" if between else " only")
         crowds = Coverage((Axis("records", f"others {told}", bool(between) or made.n < _MIDDLE),))
     numbers, within = mined(mechanism, most=_MENTIONED), neighbours is not None
-    pool, changing = record_pool(spend.domain, numbers.values(), at_hand[:_EACH], within=within)
     rough = [[made.scores(block, _ROUGHLY, some=True) for block in pair] for pair in at_hand]
-    reach = max(_spread(*both) for both in rough)
-    scored = Scored(
-        made.wins, made.n, partial(record_at, pool), length(pool), changing, loss.adjacency, numbers
-    )
-    if math.isinf(reach):
+    spreads = [_spread(*both) for both in rough]
+    order = np.argsort(-np.array(spreads), kind="stable")
+    if math.isinf(reach := max(spreads)):
         beyond = Axis("records", "scores move beyond what can be measured", False)
         return _measurable(pairs), Coverage((beyond,))
+    first = [at_hand[k] for k in order[:_EACH]]
+    pool, changing = record_pool(spend.domain, numbers.values(), first, within=within)
+    moved = np.nan_to_num(np.subtract(*rough[order[0]]), posinf=0.0, neginf=0.0)
+    scored = Scored(
+        made.wins,
+        [(int(moved.argmax()), int(moved.argmin())), (made.n - 1, 0)][: made.n - 1],
+        partial(record_at, pool),
+        length(pool),
+        changing,
+        loss.adjacency,
+        numbers,
+    )
     worse, coverage = search_scores(scored, reach, 2)
     odd = 0
     for one, two in worse:
@@ -174,8 +182,8 @@ def _made(
     if picks.dtype.kind not in "iu" and not named:
         if family.kind == "gumbel":
             raise CheckError(
-                f"gumbel noise chooses, and what leaves has the type {picks.dtype} and the shape "
-                f"{picks.shape}: release the index of the winner, or one number for each candidate"
+                f"gumbel noise chooses, and what leaves is {picks.dtype} of shape {picks.shape}: "
+                "release the index of the winner, or one number for each candidate"
             )
         return None
     if named and family.kind != "gumbel" and not (picks % 1 == 0 and sum(source.sizes) > 1):
@@ -251,7 +259,7 @@ class _Choice:
         """The farthest pairs by themselves, and among others; and where noise ceases to decide."""
         rough = [[self.scores(block, _ROUGHLY, some=True) for block in both] for both in alone]
         if odd := self._not_turned(alone, rough):
-            return odd
+            return [*odd]
         reach = [_spread(a, b) for a, b in rough]
         near = [(np.maximum(a, -_REACH), np.maximum(b, -_REACH)) for a, b in rough]
         apart = [renyi(self.law(a), self.law(b), 2.0).value for a, b in near]
@@ -276,33 +284,51 @@ class _Choice:
 
     def _not_turned(
         self, alone: Sequence[tuple[Any, Any]], rough: Sequence[Sequence[Array]]
-    ) -> list[DistributionPair | None]:
+    ) -> list[DistributionPair]:
         """Neighbours of which one has so clear a winner that noise does not decide any longer."""
         if self.n < 2 or self.top > 1:
             return []
         sides = [(k, side) for k, both in enumerate(alone) for side in (0, 1) if length(both[side])]
         leads = [-np.sort(rough[k][side])[-2] for k, side in sides]
         k, side = sides[int(np.argmax(np.where(np.isfinite(leads), leads, 0.0)))]
-        j, i = np.argsort(-rough[k][side])[:2]
+        j, i = (int(x) for x in np.argsort(-rough[k][side])[:2])
         lead, block, other = -rough[k][side][i], alone[k][side], alone[k][1 - side]
+        far = min(max(_FARTHEST, 4 * LARGEST * lead), _SURE)
 
         def many(times: int) -> Any:
             return record_at(block, np.zeros(times, dtype=int))
 
-        def stuck(times: int) -> bool:
-            far = (_FARTHEST, -_FARTHEST)
-            return not any(self.wins(many(times), int(i), int(j), gap) for gap in far)
+        def turned(data: Any, gap: float = far) -> bool:
+            try:
+                return self.wins(data, i, j, gap)
+            except Exception:  # so many rows are refused
+                return True
 
-        low, high = 1, min(max(math.ceil(_CLEAR / max(lead, 1e-3)), 1), _CROWD)
-        if not (stuck(high) and length(other)):
-            return []
+        high = next((n for n in _CROWDS if 2 * n * lead < far and not turned(many(n))), 0)
+        low = 0
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (low, middle) if stuck(middle) else (middle, high)
-        near = join([many(high - 1), record_at(other, slice(0, 1))])
-        return [
-            self.likely(many(high), near, f"{high} records alike, whose pick noise cannot turn")
-        ]
+            low, high = (middle, high) if turned(many(middle)) else (low, middle)
+        near = join([many(low), *([record_at(other, slice(0, 1))] if length(other) else [])])
+        if not (high and length(near) and turned(near)):
+            return []
+        left, right = 0.0, far
+        for _ in range(_STEPS):
+            middle = (left + right) / 2
+            left, right = (left, middle) if turned(near, middle) else (middle, right)
+        least = self._winning(right)
+        laws = (
+            Discrete(np.array([0.0, -np.inf])),
+            Discrete(np.array([np.log1p(-np.exp(least)), least])),
+        )
+        return [DistributionPair(*laws, f"{high} records alike, whose pick noise cannot turn")]
+
+    def _winning(self, behind: float) -> float:
+        """Of a candidate so far behind, the log probability that it wins at least."""
+        room = _SLACK + math.log(self.n)
+        below = float(self.family.below(np.array(room)))
+        # all these laws have tails of at least half of e^−x
+        return (self.n - 1) * math.log(below) - behind - room - math.log(2)
 
     def most_apart(self, pairs: Sequence[tuple[Any, Any]], steps: int = _ROUGHLY) -> list[int]:
         """Those farthest apart in D(2), and in the worst case; roughly."""
@@ -395,8 +421,8 @@ def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPa
     result = [pair for pair in pairs if pair is not None]
     if not result:
         raise CheckError(
-            "scores are so far apart, in units of the noise, that some candidates are too unlikely "
-            "for their law to be measured; give neighbours of fewer users"
+            "scores are so far apart that some candidates are too unlikely for their law to be "
+            "measured; give neighbours of fewer users"
         )
     return result
 

@@ -1,10 +1,8 @@
 r"""A curve of bounds against the exact divergence, at as many orders as are cheap.
 
-Exact values are dear, bounds are cheap.  So the exact curve is computed at some orders, the knots,
-the bounds are asked at thousands, and between knots two theorems on D (van Erven & Harremoës 2014,
-Theorem 3 and Corollary 2) say what D is at least: it does not fall with the order, and (α−1)D is
-convex, so that it lies above every chord prolonged.  Where a bound is nearest to the curve through
-the knots, or leaps, the exact value is computed, too.  Bounds themselves need not be convex.
+The exact curve is computed at some orders, the knots, bounds are asked at thousands.  Between knots
+D does not fall with the order, and (α−1)D is convex (van Erven & Harremoës 2014, Theorem 3 and
+Corollary 2).  Where a bound is nearest to the curve, or leaps, the exact value is computed, too.
 """
 
 from __future__ import annotations

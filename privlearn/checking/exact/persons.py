@@ -1,8 +1,7 @@
 """Data sets that differ in all visits of one person, and what is promised of them.
 
-A `VisitsLoss` is the price of all visits that a rule of participation lets one person have; any
-other loss says by `for_visits` what several rows cost that change at once.  Neither is believed:
-which visits are worst follows from the rule and from what single ones move on the running code.
+Neither a `VisitsLoss` nor what `for_visits` says is believed: which visits are worst follows from
+the rule and from what single ones move on the running code.
 """
 
 from __future__ import annotations
@@ -215,11 +214,7 @@ class _Visits:
         return shift_pair(noise, self._change(pair), "visits of a person")
 
     def kept(self, rule: VisitRule) -> list[VisitRule]:
-        """The rule with what the mechanism makes sure of within batches, if it counts in them.
-
-        It must refuse a registry that allows more visits in a batch, and one with batches that
-        begin within its own: what it opens for such a registry is part of what it promises.
-        """
+        """The rule, and what it opens for registries with more visits or other batches."""
         kept, ends = [rule], list(rule.ends)
         stated = participation_of(self.mechanism, self.spend)
         if stated is None or rule.in_a_batch is None:

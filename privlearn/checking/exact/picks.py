@@ -1,8 +1,7 @@
 """Exact laws of streams of choices: after each row or batch the point with the largest noisy score.
 
-Each pick has noise of its own, so given the data picks are independent, and P(i) = e^{s_i}/Σe^{s_j}
-with Gumbel noise on scores s.  Scores are measured on the running code, of all picks at once: how
-much noise on one candidate makes it win.  That picks follow from them is tried on random noise.
+Picks are independent, and P(i) = e^{s_i}/Σe^{s_j} with Gumbel noise on scores s.  Scores are
+measured on the running code, of all picks at once, and tried on random noise.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import numpy as np
 from privlearn.checking.default_neighbours import spend_of
 from privlearn.checking.exact.choices import ERROR as CHOICE_ERROR
 from privlearn.checking.exact.distributions import DistributionPair
-from privlearn.checking.exact.probe import check_sampler, released_on
+from privlearn.checking.exact.probe import UnpredictedError, check_sampler, released_on
 from privlearn.checking.neighbours import extreme_records, worst_pairs
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import Script
-from privlearn.checking.stream_runs import declared_users, is_stream
+from privlearn.checking.stream_runs import calls_tried, declared_users, is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete, Product
@@ -67,9 +66,9 @@ def pick_pairs(
 
 
 def _law(mechanism: Any, loss: Loss, block: Any) -> Product:
-    def picks(numbers: Array) -> Array:
+    def picks(numbers: Array, calls: tuple[int, ...] = ()) -> Array:
         script.append(Script(numbers.reshape(-1)))
-        return released_on(mechanism, loss, block, script[-1]).reshape(-1)
+        return released_on(mechanism, loss, block, script[-1], calls).reshape(-1)
 
     script: list[Script] = []
     n = len(picks(np.zeros(0)))
@@ -89,11 +88,12 @@ def _law(mechanism: Any, loss: Loss, block: Any) -> Product:
             raise CheckError("scores are so far apart that some candidates are too unlikely")
         scores[:, i] = np.where(best == i, 0.0, -high)
     rng = np.random.default_rng(0)
-    for _ in range(_TRIALS):
+    ways = calls_tried(mechanism)
+    for trial in range(_TRIALS):
         noise = _FLOOR + rng.uniform(0, 12.0, (n, k))
         noisy = np.sort(scores + noise, axis=1)
         clear = noisy[:, -1] - noisy[:, -2] > 1e-6
-        if (picks(noise) != (scores + noise).argmax(axis=1))[clear].any():
-            raise CheckError("the picks are not those of the largest noisy scores")
+        if (picks(noise, ways[trial % len(ways)]) != (scores + noise).argmax(axis=1))[clear].any():
+            raise UnpredictedError("the picks are not those of the largest noisy scores")
     masses = scores - np.logaddexp.reduce(scores, axis=1)[:, None]
     return Product(tuple((Discrete(mass), 1) for mass in masses))

@@ -1,9 +1,7 @@
 """Laws of outputs that are no shift of each other: noise clipped, dropped, or scaled by the data.
 
-One number of the output is taken, and the line of noise that it depends on.  On that line it is a
-function of one standard number, whose law is known once it is known where the output passes from
-one bin to the next (`exact.one_number`).  Bins can only make two laws more alike; so what is
-refuted here is false.
+One number of the output is a function of one standard number, on a line of noise; its law follows
+from where it passes from one bin to the next (`exact.one_number`).  Bins only make laws more alike.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Runs a mechanism on noise that is written down in advance, to see what it does with it.
 
-A mechanism whose output is an affine function of independent normal (or Laplace) numbers is known
-completely once each of them was set to 1 in turn.  Nothing is taken from what the mechanism says
-about itself: not its sensitivity, not its noise level, not its factorisation.
+An output that is an affine function of independent normal (or Laplace) numbers is known completely
+once each of them was set to 1 in turn.  Nothing that a mechanism says about itself is believed.
 """
 
 from __future__ import annotations
@@ -34,21 +33,23 @@ _SAMPLER_GAP = 1e-3
 
 
 def released_on(
-    mechanism: Any, loss: Loss, block: Any, source: Any, each: int | None = None
+    mechanism: Any, loss: Loss, block: Any, source: Any, calls: tuple[int, ...] = ()
 ) -> Array:
     """What one run on ``block`` lets out, with the random numbers of ``source``.
 
-    A stream takes its rows ``each`` at a time, if that is given.
+    A stream takes its rows in turn as many at a time as ``calls`` says; at once if it says nothing.
     """
     users = range(length(block))
     limited = LimitedSource(source, _DRAWS + _DRAWS_EACH * len(users))
     token = StubAccountant(cast(NoiseSource, limited), loss.adjacency).issue(users)
-    return np.asarray(released_by(mechanism, Rows.seal(block, users=users), token, each)[1])
+    return np.asarray(released_by(mechanism, Rows.seal(block, users=users), token, calls)[1])
 
 
-def run(mechanism: Any, loss: Loss, block: Any, script: Script, each: int | None = None) -> Array:
+def run(
+    mechanism: Any, loss: Loss, block: Any, script: Script, calls: tuple[int, ...] = ()
+) -> Array:
     """What one run on ``block`` lets out, as a flat vector; see `released_on`."""
-    value = released_on(mechanism, loss, block, script, each)
+    value = released_on(mechanism, loss, block, script, calls)
     if value.dtype.kind in "iu":
         raise CheckError("the output is a choice or a count, so noise is not just added")
     if value.dtype.kind != "f" or not np.isfinite(value).all():
@@ -78,14 +79,14 @@ class Affine(NamedTuple):
     matrix: Array  # (outputs, numbers drawn)
 
 
-def affine(mechanism: Any, loss: Loss, block: Any, each: int | None = None) -> Affine:
+def affine(mechanism: Any, loss: Loss, block: Any, calls: tuple[int, ...] = ()) -> Affine:
     """The matrix that takes standard noise to the output, measured.
 
     Raises:
         CheckError: the output is not affine in normal or Laplace noise, or there is too much of it.
     """
     script = Script(np.zeros(0))
-    base = run(mechanism, loss, block, script, each)
+    base = run(mechanism, loss, block, script, calls)
     if set(script.drawn) not in ({"normal"}, {"laplace"}):
         raise CheckError("neither only normal noise nor only Laplace noise is drawn")
     ((family, n),) = script.drawn.items()
@@ -95,7 +96,7 @@ def affine(mechanism: Any, loss: Loss, block: Any, each: int | None = None) -> A
     for i in range(n):
         numbers = np.zeros(i + 1)
         numbers[i] = 1.0
-        moved = run(mechanism, loss, block, Script(numbers), each)
+        moved = run(mechanism, loss, block, Script(numbers), calls)
         matrix[:, i] = _same_shape(moved, base) - base
     return Affine(family, matrix)
 

@@ -1,12 +1,9 @@
 """Exact laws of local reports: points of caps, and one of k answers.
 
 A cap report about a direction u has, against the null law, density M = p/q where ⟨z, u⟩ is large
-and m = (1−p)/(1−q) elsewhere.  The running code is run on words that are written down: the word
-that decides between inside and outside of the cap is halved to find p, the one that decides for u
-or −u to find its share.  That points inside, outside and of null reports follow the null law within
-a cap of mass q is tried on some thousand of them; q is that of the stated cap, computed here.  An
-answer of k is told truly where a word is below a threshold, which is found, and is uniform among
-the others elsewhere, which is tried.
+and m = (1−p)/(1−q) elsewhere.  The word that decides for the cap is halved to find p, that which
+decides for u or −u to find its share; that points follow the null law inside and outside is tried
+on thousands.  An answer of k is true where a word is below a threshold, and else uniform.
 """
 
 from __future__ import annotations
@@ -56,9 +53,7 @@ _MENTIONED = 8  # Numbers that code mentions about which records are made
 class _Words:
     """Seeded noise but for words that are written down.
 
-    Of an answer the first one, which decides whether it is true.  Of reports in caps all of them:
-    in turn, for every block of users, whether they fall into it, whether they are about u or −u,
-    and which subspace they lie in.
+    Of an answer the first; of caps, in turn, inside or not, u or −u, and which subspace.
     """
 
     name, simulated = "scripted", True

@@ -1,10 +1,8 @@
 r"""Exact laws of noisy sums over a random sample, but for its rate, which is counted.
 
-All records but one are null, so that without noise the output has two values: that record is in the
-sample, or not.  The noise is written down, the coins are the code's own.  With rate q the laws are
-(1−q)·N + q·(N moved by the record), N the noise, and for the neighbour N, or the same with its
-record.  A rate r < q gives r/q of that and the rest of N against N, and f-divergences are jointly
-convex: what is computed at a rate that is hardly ever above q is a lower bound.
+All records but one are null; the noise is written down, the coins are the code's own.  With rate q
+the laws are (1−q)·N + q·(N moved by the record), N the noise, and for the neighbour N, or the same
+with its record.  By joint convexity, what is computed at a rate below q is a lower bound.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """A search for neighbours that are worse than those at hand, and for noise that depends on data.
 
-Once running code was recognised as output = centre(data) + M·z, every further run is a test of a
-prediction.  Tried are records about the numbers that the code mentions, sets of 1 to 1,000 of them,
-the changed record at every kind of place, and noise of up to 30 scales.  Where a centre moves
-farther than at hand, that pair of neighbours is compared; where noise acts otherwise than
-predicted, rows are replaced one by one until it does not, which gives two neighbours that differ in
-their noise, and their laws are computed as they are (`exact.pieces`).
+Runs on records about numbers of the code, among 1 to 1,000 rows, at every kind of place and with
+noise of up to 30 scales test the prediction output = centre(data) + M·z.  Neighbours whose centres
+are farther apart than at hand are compared; where noise acts otherwise, rows are replaced until it
+does not, and the laws of the two neighbours found are computed as they are (`exact.pieces`).
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,8 +53,7 @@ class Searched:
     """Running code as a function of data and noise, and the records it may be tried on.
 
     Args:
-        run: the output, flat, on a data set with given standard noise; whatever it raises counts as
-            an output of another form.
+        run: the output, flat, on a data set with given standard noise.
         count: how many records there are to choose from.
         changing: how many of these, the first ones, may be exchanged for each other.
         take: makes a data set of some of them, by number, which may come several times.
@@ -113,26 +111,20 @@ def shift_pair(noise: Affine, shift: Array, label: str) -> DistributionPair:
     if noise.family == "normal" or left > 1e-8 * float(np.linalg.norm(shift)):
         zero = Normal(np.zeros(len(shift)), noise.matrix)
         return DistributionPair(*whitened(Normal(shift, noise.matrix), zero), label)
-    moved = sorted(float(x) for x in np.abs(inside) if x > 1e-12)
-    parts = [(laplace(x, 1.0), laplace(0.0, 1.0)) for x in moved]
-    if len(parts) == 1:
-        return DistributionPair(*parts[0], label)
-    one, two = (Product(tuple((pair[side], 1) for pair in parts)) for side in (0, 1))
+    return laplace_pair(np.asarray(inside, dtype=np.float64), label)
+
+
+def laplace_pair(moves: Array, label: str) -> DistributionPair:
+    """The laws of independent standard numbers that are moved so far, and of the numbers."""
+    moved = sorted(float(x) for x in np.abs(moves) if x > 1e-12)
+    sides = [[laplace(by * x, 1.0) for x in moved] for by in (1.0, 0.0)]
+    one, two = (law[0] if len(law) == 1 else Product(tuple((x, 1) for x in law)) for law in sides)
     return DistributionPair(one, two, label)
 
 
-def search(
-    subject: Searched, noise: Affine, at_hand: Sequence[tuple[Any, Any]] = (), seed: int = 0
-) -> Found:
-    """Tries records, sizes, places and noise; see above.
-
-    Args:
-        subject: the code.
-        noise: how it acts on the data sets at hand.
-        at_hand: neighbours to begin with.
-        seed: of what is tried at random.
-    """
-    return _Search(subject, noise, np.random.default_rng(seed)).found(at_hand)
+def search(subject: Searched, noise: Affine, at_hand: Sequence[tuple[Any, Any]] = ()) -> Found:
+    """Tries records, sizes, places and noise; ``noise`` acts so on the neighbours at hand."""
+    return _Search(subject, noise, np.random.default_rng(0)).found(at_hand)
 
 
 class _OutOfTimeError(Exception):
@@ -145,6 +137,7 @@ class _Search:
         self.runs, self.end = 0, time.process_time() + SECONDS
         self.bent = False
         self.pair = (0, min(1, subject.count - 1))  # the records that are farthest apart
+        self.first, self._apart = self.pair, 0.0
         self.sizes: list[int] = []
         self.odd: list[DistributionPair] = []
         self.suspects: list[tuple[Any, Any]] = []
@@ -158,7 +151,8 @@ class _Search:
         try:
             self.try_at_hand(at_hand)
             undone.remove("records")
-            self._try_all(undone)
+            if not self.odd:  # what leaves at hand has one form
+                self._try_all(undone)
         except _OutOfTimeError:
             pass
         self.end = math.inf  # what was found is looked at to the end
@@ -189,11 +183,14 @@ class _Search:
 
     def out(self, numbers: Numbers, z: Array) -> Array | None:
         """What leaves, flat; None where nothing does."""
+        return self.left(self.subject.take(numbers), z)
+
+    def left(self, block: Any, z: Array) -> Array | None:
         self.runs += 1
         if time.process_time() > self.end:
             raise _OutOfTimeError
         try:
-            value = self.subject.run(self.subject.take(numbers), z)
+            value = self.subject.run(block, z)
         except Exception:
             return None
         return value if np.isfinite(value).all() else None
@@ -353,7 +350,9 @@ class _Search:
         matrix = self.noise.matrix
         z: Array = self.rng.uniform(-2.0, 2.0, (matrix.shape[1],))
         base = self.subject.run(block, np.zeros(len(z)))
-        return self.near(self.subject.run(block, z), base + matrix @ z, matrix @ z, base)
+        return base.shape == matrix.shape[:1] and self.near(
+            self.subject.run(block, z), base + matrix @ z, matrix @ z, base
+        )
 
     def _odd(self, blocks: tuple[Any, Any], z: Array, *, unclear: bool = True) -> None:
         self.suspects += [blocks] if unclear else []
@@ -394,15 +393,17 @@ class _Search:
 
     def _other_form(self, first: Numbers, second: Numbers) -> None:
         """Neighbours of one size, of which one gives no output, or one of another shape."""
-        if len(first) != len(second) or len(self.suspects) >= _MOST_SUSPECTS:
-            return
+        if len(first) == len(second) and len(self.suspects) < _MOST_SUSPECTS:
+            self._forms_apart(self.subject.take(first), self.subject.take(second))
+
+    def _forms_apart(self, *blocks: Any) -> None:
+        tried = [self.random_noise() for _ in range(_SEVERAL)]
         forms = [
-            [None if (value := self.out(numbers, z)) is None else value.shape for z in tried]
-            for tried in [[self.random_noise() for _ in range(_SEVERAL)]]
-            for numbers in (first, second)
+            {None if (value := self.left(block, z)) is None else value.shape for z in tried}
+            for block in blocks
         ]
-        self.suspects.append((self.subject.take(first), self.subject.take(second)))
-        if not {*forms[0]} & {*forms[1]}:
+        self.suspects.append((blocks[0], blocks[1]))
+        if not forms[0] & forms[1]:
             sure = Discrete(np.array([0.0, -np.inf])), Discrete(np.array([-np.inf, 0.0]))
             self.odd.append(DistributionPair(*sure, "what leaves has another form, or fails"))
 
@@ -410,15 +411,17 @@ class _Search:
         zero = np.zeros(self.noise.matrix.shape[1])
         for k, (first, second) in enumerate(pairs):
             one, two = self.subject.run(first, zero), self.subject.run(second, zero)
+            if one.shape != two.shape:
+                self._forms_apart(first, second)
+                continue
             shift = _rounded(one, two, self.noise.matrix)
             pair = Neighbours(first, second, shift, self.noise, f"pair {k}")
             self._compare(pair, self.whiten(self.noise.matrix, shift))
 
     def try_records(self) -> None:
         """Each record beside few and many others, and all against all."""
-        first = self.pair
         for n in _BACKGROUNDS:
-            for pair in {first, self.pair} if n in self.sizes else ():
+            for pair in {self.first, self.pair} if n in self.sizes else ():
                 others = np.resize(pair, n)
                 sets = [np.concatenate([[k], others[1:]]) for k in range(self.subject.changing)]
                 self._against_each_other(sets, others)
@@ -438,8 +441,8 @@ class _Search:
         usable = [k for k, c in enumerate(centres) if c is not None and c.shape == shape]
         if self.subject.adjacency is not Adjacency.REPLACE_ONE:
             moves = [self.consider(sets[k], self.changed(sets[k], 0, 0)) for k in usable]
-            k = usable[int(np.argmax(moves))]
-            self.pair = (k, self.subject.null) if max(moves) > 0 else self.pair
+            k = int(np.argmax(moves))
+            self._keep((usable[k], self.subject.null), moves[k])
             return
         moved = self.whiten(matrix, np.array([centres[k] for k in usable]))
         moved = np.asarray(np.where(np.isfinite(moved), moved, 1e150), dtype=np.float64)
@@ -448,8 +451,12 @@ class _Search:
             far = np.linalg.norm(apart, ord=order, axis=2)
             i, j = divmod(int(far.argmax()), len(usable))
             size = self.consider(sets[usable[i]], sets[usable[j]])
-            if order == 2 and size > 0:
-                self.pair = usable[i], usable[j]
+            if order == 2:
+                self._keep((usable[i], usable[j]), size)
+
+    def _keep(self, pair: tuple[int, int], apart: float) -> None:
+        if apart > self._apart:
+            self.pair, self._apart = pair, apart
 
     def random_set(self, n: int) -> Numbers:
         """Of few different records, the farthest ones mostly."""
@@ -519,6 +526,8 @@ class _Search:
         """Among any number of rows, all alike, or some on either side."""
         x, y = self.pair
         for n in self.sizes:
+            for one, two in permutations({*self.first, *self.pair}, 2):
+                self.consider(np.full(n, one), self.changed(np.full(n, one), n // 2, two))
             for others in (np.full(n, x), self.rng.choice([x, y], size=n), self.random_set(n)):
                 place = int(self.rng.integers(n))
                 first = others.copy()

@@ -1,12 +1,8 @@
 """What the noise of a stream does, and which noise would hide a change of its outputs.
 
-What leaves is moved by M·z, z the numbers that are drawn.  M is found in one of two ways, each of
-which is a guess that random noise must confirm on the running code (`exact.streams`):
-
-- number by number, for short streams;
-- for a stream with a ``factorization``, M = decode(L·scale), with L lower triangular and never
-  written down: the factorisation is run on many columns at once, and z found by forward
-  substitution, block by block as noise is drawn.
+What leaves is moved by M·z, z the numbers that are drawn.  M is found number by number, or guessed
+from a ``factorization``: M = decode(L·scale) with L lower triangular and never written down; z
+follows by forward substitution on many columns at once, block by block as noise is drawn.
 """
 
 from __future__ import annotations

@@ -1,23 +1,17 @@
 """What one record costs a stream of normal or Laplace noise, wherever it stands and beside whom.
 
-Two things are guessed, and then tried on the running code (`_confirmed`):
-
-- what noise does to the outputs (`exact.stream_noise`), which must be the same for all data;
-- what records do to them: a sum over arrivals of a response to each contribution, the same for all
-  arrivals, or measured at each.
-
-They are tried on data sets in which every record of a pool (extreme ones, the null record, numbers
-that the code mentions) stands at every arrival, beside others of all kinds, so that one run looks
-at all arrivals at once; with noise of 30 scales, and rows that come together, one by one, and to
-streams of fewer users.  Where outputs are not those that were guessed, the arrival at which that
-begins is found by halving, and all records are tried there as neighbours.
+Guessed is what noise does to the outputs (`exact.stream_noise`), the same for all data, and that
+records add responses, alike for all arrivals or measured at each.  Both are tried on data sets in
+which every record of a pool (extreme, null, numbers of the code) stands at every arrival, with
+noise of 30 scales, rows that come in several calls, and fewer users.  Where outputs are others, the
+arrival at which that begins is found by halving, and all records are tried there as neighbours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +28,7 @@ from privlearn.checking.exact.probe import (
     check_sampler,
     run,
 )
+from privlearn.checking.exact.search import laplace_pair
 from privlearn.checking.exact.stream_noise import (
     DenseNoise,
     Numbers,
@@ -44,11 +39,17 @@ from privlearn.checking.mined import Mined, mined
 from privlearn.checking.neighbours import each_float, extreme_records
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import Script
-from privlearn.checking.stream_runs import accepted_users, declared_users, fixed_users, in_parts
+from privlearn.checking.stream_runs import (
+    accepted_users,
+    calls_tried,
+    declared_users,
+    fixed_users,
+    in_parts,
+)
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.losses.output_laws import Discrete, Product, laplace, normal
+from privlearn.losses.output_laws import Discrete, normal
 from privlearn.noise import GaussianNoise
 from privlearn.rows import Rows
 from privlearn.rows.clipping import clipping_of
@@ -64,7 +65,8 @@ _NO_END = 2**20  # A horizon beyond which nobody plans for all arrivals
 _MEASURED = 256  # A stream that does not say how many rows it takes is asked for so many
 _FEW = 96  # Numbers that are probed one by one although the noise could be solved for
 _MOST_DENSE = 512  # Numbers that are probed one by one; it takes the third power of that
-_MOST_ALONE = 128  # Rows of a stream that is probed row by row
+_MOST_ALONE = 128  # Rows of a stream that is probed as they come in several calls
+_MENTIONED, _MOST_UNLIKE = 6, 3  # Such numbers of the code, and ways that are looked at in full
 _ALL_PLACES = 2048  # Every arrival is tried in streams that are no longer
 _SOME_PLACES = 512
 """Arrivals of longer ones that are tried at random, beside the first, the last and doublings."""
@@ -100,14 +102,15 @@ def stream_distributions(
     look = _Look(mechanism, loss, claim, spend, pool, most, horizon)
     pairs = None if pool.given else neighbours
     found = _stream(look, pairs)
-    if in_parts(mechanism):
+    if in_parts(mechanism) or pairs is not None:
         return found
-    alone = replace(look, each=1, users=min(look.users, _MOST_ALONE))
-    if pairs is not None or _alike(alone):
-        return found
-    other = _stream(alone, None)
-    parts = [*found.parts, *other.parts]
-    return found._replace(parts=parts, coverage=found.coverage + other.coverage)
+    unlike, axis = _unlike_calls(look)
+    parts, coverage = [*found.parts], found.coverage + Coverage((axis,))
+    for other in unlike[:_MOST_UNLIKE]:
+        more = _stream(other, None)
+        short = tuple(part for part in more.coverage.axes if not part.enough)
+        parts, coverage = [*parts, *more.parts], coverage + Coverage(short)
+    return found._replace(parts=parts, coverage=coverage)
 
 
 def _horizon(mechanism: Any, loss: Loss) -> int | None:
@@ -190,8 +193,8 @@ class _Look:
     pool: _Pool
     users: int
     horizon: int | None
-    each: int | None = None
-    """Rows that are appended at once; None: all."""
+    calls: tuple[int, ...] = ()
+    """Rows that are appended at once, in turn; empty: all."""
 
     @property
     def dim(self) -> int:
@@ -210,7 +213,7 @@ class _Look:
 
     def run(self, block: Any, z: Array | None = None) -> Array:
         script = Script(np.zeros(0) if z is None else z)
-        return run(self.mechanism, self.loss, block, script, self.each)
+        return run(self.mechanism, self.loss, block, script, self.calls)
 
     def runs(self, chosen: Any, z: Array | None = None) -> Array:
         return self.run(self.pool.block(chosen), z)
@@ -239,7 +242,7 @@ class _Look:
 def _noise(look: _Look) -> tuple[StreamNoise, _Look, str]:
     """What noise does, and to as many users as that can be found for; with why to no more."""
     why, numbers = "", look.users * look.dim
-    if hasattr(look.mechanism, "factorization") and numbers > _FEW and look.each is None:
+    if hasattr(look.mechanism, "factorization") and numbers > _FEW and not look.calls:
         try:
             return _solved(look), look, ""
         except CheckError as error:  # it goes about its noise in a way of its own
@@ -248,10 +251,10 @@ def _noise(look: _Look) -> tuple[StreamNoise, _Look, str]:
         if numbers > 2 * _MOST_DENSE:
             look = replace(look, users=max(_MOST_DENSE // look.dim, 1))
         script = Script(np.zeros(0))
-        run(look.mechanism, look.loss, look.pool.block(look.nobody), script, look.each)
+        run(look.mechanism, look.loss, look.pool.block(look.nobody), script, look.calls)
         part = min(_MOST_DENSE / max(script.drawn.total(), 1), 1.0)
         look = replace(look, users=max(int(look.users * part), 1))
-    measured = affine(look.mechanism, look.loss, look.pool.block(look.nobody), look.each)
+    measured = affine(look.mechanism, look.loss, look.pool.block(look.nobody), look.calls)
     return DenseNoise(measured.family, measured.matrix), look, why
 
 
@@ -417,13 +420,18 @@ def _jumps(look: _Look, response: _Response) -> tuple[list[tuple[int, list[Array
 # Laws --------------------------------------------------------------------------------------------
 
 
-class _Shift(NamedTuple):
+class Shift(NamedTuple):
     """The noise that hides one record at one place."""
 
     place: int
     z: Array
     hidden: bool
     label: str
+
+    @classmethod
+    def of(cls, place: int, found: Numbers, k: int, label: str = "") -> Shift:
+        """One column of what was found."""
+        return cls(place, found.z[:, k], bool(found.solved[k]), label or f"arrival {place}")
 
     @property
     def mass(self) -> float:
@@ -448,7 +456,7 @@ def _stream(look: _Look, pairs: Sequence[tuple[Any, Any]] | None) -> AdditiveDis
     shifts = [*_shifts(look, noise, response, places)]
     for place, outputs in jumps:
         shifts += _between(look, noise, place, outputs)
-    parts = _parts(look, noise, shifts)
+    parts = laws_of_shifts(noise.family, look.promised(), shifts)
     looked = look.looked(len(places)) + why
     sizes = _sizes(look)
     records = f"{look.pool.size} at every arrival, in {len(tried)} data sets"
@@ -475,14 +483,14 @@ def _of_pairs(
     for k, pair in enumerate(pairs):
         outputs = [look.run(block) for block in pair]
         found = noise.behind(_apart(*outputs)[:, None])
-        shifts.append(_shift(_difference(look, pair), found, 0, f"pair {k}"))
+        shifts.append(Shift.of(_difference(look, pair), found, 0, f"pair {k}"))
         for seed, (block, base) in enumerate(zip(pair, outputs, strict=True)):
             z = np.random.default_rng(seed).standard_normal(noise.count)
             if not _close(look.run(block, z), base + noise.moved(z)):
                 raise CheckError("noise acts otherwise on other data: check it by sampling")
     looked = look.looked(len({shift.place for shift in shifts})) + why
     axis = Axis("arrivals", f"{looked}, as given", False)
-    parts = _parts(look, noise, shifts)
+    parts = laws_of_shifts(noise.family, look.promised(), shifts)
     return AdditiveDistributions(parts, Coverage((axis,)), _telling(look))
 
 
@@ -491,19 +499,15 @@ def _difference(look: _Look, pair: tuple[Any, Any]) -> int:
     return int(np.argmax(np.abs(first - second).max(axis=1) > 0))
 
 
-def _shift(place: int, found: Numbers, k: int, label: str = "") -> _Shift:
-    return _Shift(place, found.z[:, k], bool(found.solved[k]), label or f"arrival {place}")
-
-
 def _shifts(
     look: _Look, noise: StreamNoise, response: _Response, places: list[int]
-) -> Iterator[_Shift]:
+) -> Iterator[Shift]:
     """Of the guess: at each place the largest; for Laplace noise of all moves that are as long."""
     moves = look.pool.moves(look.loss.adjacency)
     if isinstance(noise, SolvedNoise):
         masses = noise.unit_masses(look.arrivals[places]) * float(moves[0] @ moves[0])
         for place, mass in zip(places, masses, strict=True):
-            yield _Shift(place, np.array([mass**0.5]), True, f"arrival {place}")
+            yield Shift(place, np.array([mass**0.5]), True, f"arrival {place}")
         return
     assert response.each is not None
     units = response.each[response.at[places]].transpose(2, 0, 1)
@@ -514,14 +518,14 @@ def _shifts(
     for k, place in enumerate(places):
         if not solved[k]:  # of some coordinate; a move may do without it
             some = noise.behind(units[:, k] @ moves[:4].T)
-            yield from (_shift(place, some, m) for m in range(len(some.solved)))
+            yield from (Shift.of(place, some, m) for m in range(len(some.solved)))
             continue
         hidden = z[:, k] @ moves.T
         size = (hidden**2).sum(axis=0) if noise.family == "normal" else np.abs(hidden).sum(axis=0)
-        yield _Shift(place, hidden[:, int(size.argmax())], True, f"arrival {place}")
+        yield Shift(place, hidden[:, int(size.argmax())], True, f"arrival {place}")
 
 
-def _between(look: _Look, noise: StreamNoise, place: int, outputs: list[Array]) -> list[_Shift]:
+def _between(look: _Look, noise: StreamNoise, place: int, outputs: list[Array]) -> list[Shift]:
     """The farthest two of the outputs that records at one place give."""
     null = look.pool.null
     if look.loss.adjacency is Adjacency.REPLACE_ONE:
@@ -530,22 +534,19 @@ def _between(look: _Look, noise: StreamNoise, place: int, outputs: list[Array]) 
         ends = [(k, null) for k in range(len(outputs)) if k != null]
     found = noise.behind(np.array([_apart(outputs[i], outputs[j]) for i, j in ends]).T)
     label = f"arrival {place}, beside some others"
-    shifts = [_shift(place, found, k, label) for k in range(len(ends))]
+    shifts = [Shift.of(place, found, k, label) for k in range(len(ends))]
     return [max(shifts, key=lambda shift: shift.mass)]
 
 
-def _parts(
-    look: _Look, noise: StreamNoise, shifts: list[_Shift]
+def laws_of_shifts(
+    family: str, promised: Sequence[tuple[range, Any]], shifts: Sequence[Shift]
 ) -> list[tuple[Any, list[DistributionPair]]]:
-    result = []
-    for part, promise in look.promised():
-        inside = [shift for shift in shifts if shift.place in part]
-        if inside:
-            result.append((promise, _laws(noise.family, inside)))
-    return result
+    """What is promised to some users, with the laws of the shifts at their places."""
+    inside = [(promise, [x for x in shifts if x.place in part]) for part, promise in promised]
+    return [(promise, _laws(family, some)) for promise, some in inside if some]
 
 
-def _laws(family: str, shifts: list[_Shift]) -> list[DistributionPair]:
+def _laws(family: str, shifts: list[Shift]) -> list[DistributionPair]:
     """The pair with the largest shift; for Laplace noise all that are unlike."""
     worst = max(shifts, key=lambda shift: shift.mass)
     if not worst.hidden:
@@ -555,9 +556,8 @@ def _laws(family: str, shifts: list[_Shift]) -> list[DistributionPair]:
         return [DistributionPair(normal(worst.mass**0.5, 1.0), normal(0.0, 1.0), worst.label)]
     made: dict[tuple[float, ...], DistributionPair] = {}
     for shift in shifts:
-        moved = sorted(float(x) for x in np.abs(shift.z) if x > 1e-12)
-        p, q = (Product(tuple((laplace(by * x, 1.0), 1) for x in moved)) for by in (1.0, 0.0))
-        made.setdefault(tuple(np.round(moved, 9)), DistributionPair(p, q, shift.label))
+        key = tuple(np.round(np.sort(np.abs(shift.z)), 9))
+        made.setdefault(key, laplace_pair(shift.z, shift.label))
     return list(made.values())
 
 
@@ -575,12 +575,30 @@ def tried_places(arrivals: int, also: Sequence[int], seed: int = 0) -> list[int]
 # Rows that come otherwise ------------------------------------------------------------------------
 
 
-def _alike(look: _Look) -> bool:
-    """Whether outputs are the same if rows come one by one, or a few at a time."""
-    chosen = next(_data_sets(look))
-    z = np.random.default_rng(1).standard_normal(64 * look.users)
-    together = replace(look, each=None).runs(chosen, z)
-    return all(_close(replace(look, each=n).runs(chosen, z), together) for n in (1, 7))
+def _unlike_calls(look: _Look) -> tuple[list[_Look], Axis]:
+    """Ways in which rows may come that give other outputs than if they come at once."""
+    mentioned = look.pool.numbers.sizes(look.users)[:_MENTIONED]
+    tried = [*dict.fromkeys([*((n,) for n in mentioned), *calls_tried(look.mechanism)[1:]])]
+    unlike, refused = list[_Look](), list[str]()
+    for calls in tried:
+        users = min(look.users, max(_MOST_ALONE, 3 * calls[0]))
+        other = replace(look, calls=calls, users=users)
+        z = np.random.default_rng(1).standard_normal(64 * users)
+        for chosen in islice(_data_sets(other), 2):
+            together = replace(other, calls=()).runs(chosen, z)
+            try:
+                got = other.runs(chosen, z)
+            except Exception:  # a public number, which a stream may refuse
+                refused.append(str(calls[0]))
+                break
+            if not _close(got, together):
+                unlike.append(replace(other, users=min(users, _MOST_ALONE)))
+                break
+    told = f"rows at once, {', '.join(str(calls[0]) for calls in tried[:-1])} at a time, and in "
+    told += f"calls of {', '.join(map(str, tried[-1]))} in turn"
+    told += f"; refused: {', '.join(refused)} at a time" if refused else ""
+    told += f"; {len(unlike)} give other outputs" if unlike else ""
+    return unlike, Axis("calls", told, len(unlike) <= _MOST_UNLIKE)
 
 
 def _sizes(look: _Look) -> Axis:

@@ -1,17 +1,10 @@
 r"""Exact laws of answers that compare noisy numbers with a noisy threshold (sparse vector).
 
-An answer is ⊤ where α + Σβ_j z_j >= 0 for the numbers z that are drawn: usually that of the
-threshold, which many answers have in common, and one of its own.  α and β may depend on the answers
-before.  They are measured on the running code: a number that turns the answer, and leaves those
-before as they are, is halved until it is known where it does; then what moves that place is.
-
-The probability of a sequence of answers follows by conditioning on what answers have in common:
-P(s) = ∫ f(t) ∏_j [F(h_j(t)) − F(l_j(t))]^+ dt, where number j must lie between l_j(t) and h_j(t).
-Among all sequences those are taken for which the ratio between two data sets grows most, answer
-by answer; with all that leave them, their probabilities must add up to 1, which checks both.
-
-Without noise of its own an answer is a bound on the threshold alone, and a sequence may be
-impossible on one of the data sets (Lyu, Su & Li 2017).
+An answer is ⊤ where α + Σβ_j z_j >= 0 for the numbers z that are drawn; α and β may depend on the
+answers before.  They are measured on the running code by halving where a number turns the answer.
+A sequence has P(s) = ∫ f(t) ∏_j [F(h_j(t)) − F(l_j(t))]^+ dt, where number j must lie between l_j
+and h_j, and t is the noise that answers have in common.  Taken are sequences whose ratio between
+two data sets grows most, answer by answer, and all that leave them; their sum must be 1.
 """
 
 from __future__ import annotations
@@ -20,6 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,7 +25,12 @@ from privlearn.checking.mined import mined
 from privlearn.checking.neighbours import each_float
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import Script
-from privlearn.checking.stream_runs import declared_users, fixed_users, is_stream
+from privlearn.checking.stream_runs import (
+    calls_tried,
+    declared_users,
+    fixed_users,
+    is_stream,
+)
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete
@@ -144,12 +143,11 @@ class _Node:
 class _Data:
     """One data set."""
 
-    run: Callable[[Array], Answers]
+    run: Callable[..., Answers]
     law: _Law
     count: int
     nodes: dict[Answers, _Node | None] = field(default_factory=dict)
-    last: dict[int, float] = field(default_factory=dict)
-    """What moved the turn that was measured last; that of the next is often the same."""
+    last: dict[int, float] = field(default_factory=dict)  # What moved the turn before
 
     def node(self, answers: Answers) -> _Node | None:
         """None where these answers cannot be given."""
@@ -431,14 +429,14 @@ def _check_impossible(one: _Data, two: _Data, answers: Answers) -> None:
             raise CheckError("answers depend on noise in a way that was not found")
 
 
-def _check_random(data: _Data) -> None:
-    """Answers to random noise must be those that follow from the turns."""
+def _check_random(data: _Data, ways: Sequence[tuple[int, ...]]) -> None:
+    """Answers to random noise must follow from the turns, whichever rows come at once."""
     rng = np.random.default_rng(1)
     for k in range(_TRIALS):
         z = rng.exponential(scale=1.0 + 3 * (k % 2), size=data.count)
         if data.law.least < 0:
             z *= rng.choice([-1.0, 1.0], data.count)
-        given = data.run(z)
+        given = data.run(z, ways[k % len(ways)])
         for i in range(len(given)):
             node = data.nodes.get(given[:i])
             if node is None or node.step is None:
@@ -462,9 +460,7 @@ def threshold_pairs(
         CheckError: answers are not comparisons of noisy numbers with a noisy threshold; or its
             records are not known and no neighbours are given.
     """
-    if not hasattr(mechanism, "loss") or not (
-        hasattr(mechanism, "release") or is_stream(mechanism)
-    ):
+    if not (hasattr(mechanism, "release") or is_stream(mechanism)):
         return None
     loss: Loss = mechanism.loss()
     law = _LAWS.get(type(spend_of(mechanism, loss.adjacency).noise))
@@ -484,21 +480,18 @@ def threshold_pairs(
                 one, two = (reader.data(block, cut) for block in (first, second))
                 masses = _sequences(one, two)
                 for data in (one, two):
-                    _check_random(data)
+                    _check_random(data, calls_tried(mechanism))
                     turned = turned or any(n and n.bounds for n in data.nodes.values())
                 p, q = (Discrete(np.array([_log(x) for x in kept])) for kept in masses)
                 result.append(DistributionPair(p, q, f"pair {k}{', reversed' if way else ''}"))
     if not turned:
         raise CheckError("no noise turns an answer")
     rows, declared = length(pairs[0][0]), declared_users(mechanism)
+    all_values = len(special) <= _PAIRS and len(pairs) == asked
     axes = [
         Axis("records", f"{len(pairs)} pairs", neighbours is None),
         Axis("outputs", f"those of up to {_STEPS} answers whose ratio grows most"),
-        Axis(
-            "values",
-            f"{len(special)} numbers of the code",
-            len(special) <= _PAIRS and len(pairs) == asked,
-        ),
+        Axis("values", f"{len(special)} numbers of the code", all_values),
     ]
     if is_stream(mechanism):
         looked = f"the record at first and in the middle of {rows} of {declared or 'any number'}"
@@ -522,10 +515,10 @@ class _Reader:
     """Of numbers that leave in place of answers: whether they are at least so large is one."""
 
     def data(self, block: Any, cut: float) -> _Data:
-        return _Data(lambda z: self.answers(block, z, cut), self.law, self.count)
+        return _Data(partial(self.answers, block, cut), self.law, self.count)
 
-    def answers(self, block: Any, z: Array, cut: float) -> Answers:
-        value = released_on(self.mechanism, self.loss, block, Script(z))
+    def answers(self, block: Any, cut: float, z: Array, calls: tuple[int, ...] = ()) -> Answers:
+        value = released_on(self.mechanism, self.loss, block, Script(z), calls)
         flat = value.reshape(-1)
         if len(flat) == 1 and (self.place or flat.dtype.kind in "iu"):  # the first that is above
             first = int(flat[0])
@@ -581,10 +574,8 @@ def _data_pairs(mechanism: Any, loss: Loss, special: Sequence[float]) -> list[tu
     alone = record_pairs(domain, records, loss.adjacency)[:_PAIRS]
     if loss.adjacency is Adjacency.REPLACE_ONE and isinstance(domain, Ball | Box):
         starts = (0,) if domain.size == 1 else _OPPOSED
-        alone = [
-            (record_at(records, slice(k, k + 1)), record_at(records, slice(k + 1, k + 2)))
-            for k in starts
-        ]
+        pick = [[record_at(records, slice(k + at, k + at + 1)) for at in (0, 1)] for k in starts]
+        alone = [(one, two) for one, two in pick]
     if is_stream(mechanism):
         rows = fixed_users(mechanism) or min(declared_users(mechanism) or _LONGEST, _LONGEST)
         places = sorted({0, rows // 2})

@@ -1,9 +1,7 @@
 """Which visits of one person move the output most, among all that a rule of participation allows.
 
-What visits move is a sum of vectors, one for each, so its square is sᵀGs with G their products and
-s of −1, 0 and 1.  Regular and random patterns are improved by moving one visit at a time to where
-it adds most.  What is found is a pattern that the rule allows, so somebody moves that much; that
-nobody moves more is not shown.
+What visits move has the square sᵀGs, G the products of what each moves, s of −1, 0 and 1.  Regular
+and random patterns are improved visit by visit; that no other moves more is not shown.
 """
 
 from __future__ import annotations

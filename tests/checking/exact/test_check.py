@@ -32,7 +32,7 @@ from privlearn.checking.neighbours import extreme_records, worst_pairs
 from privlearn.contract.receipts import Released
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
-from privlearn.errors import CheckError, PrivacyViolation
+from privlearn.errors import CheckError
 from privlearn.losses import (
     ApproxLoss,
     BoundedRangeLoss,
@@ -328,13 +328,7 @@ def test_a_curve_a_thousandth_too_low_is_caught(loss: Loss) -> None:
 def test_claims_of_every_kind_about_laplace_noise(claim: Any, good: bool) -> None:
     found = compare(claim, [DistributionPair(laplace(0.5, 1.0), laplace(0.0, 1.0), "pair")])
     assert found.violated is not good, found
-    if good:
-        assert found.demand() is found
-    else:
-        assert "VIOLATED" in str(found)
-        with pytest.raises(PrivacyViolation, match="VIOLATED") as caught:
-            found.demand()
-        assert caught.value.evidence is found
+    assert ("VIOLATED" in str(found)) is not good
 
 
 # Mechanisms that add noise ---------------------------------------------------------------------

@@ -1,18 +1,22 @@
-"""Choices of somebody else's that let out a number for the winner, not its index."""
+"""Choices of somebody else's: a number that leaves for the winner, and scores among many rows."""
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
 from claims_alone import looked_at
+from faults.few_inputs import ComputingMechanism
 
 from privlearn import Box, Released, Rows, Spend, Token
 from privlearn.checking import check_mechanism
 from privlearn.checking.exact.check import ExactResult, white_box
+from privlearn.contract.receipts import Receipt
 from privlearn.errors import CheckError
-from privlearn.losses import PureLoss
-from privlearn.noise import GumbelNoise
+from privlearn.losses import BoundedRangeLoss, PureLoss
+from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise, Noise
 from privlearn.rows.domains import Array
 
 AGES = np.array([0.0, 20.0, 40.0, 60.0, 80.0])
@@ -151,3 +155,44 @@ def test_a_clear_winner_without_noise_is_refuted() -> None:
     found = white_box(NoNoiseIfClear(), orders=(2.0,))
     assert found.violated
     assert "noise cannot turn" in found.worst.pair
+
+
+def _normalised(values: Array, noise: Array) -> Array:
+    """Scores over their maximum, which one record among nobody moves by as many as there are."""
+    scores = values.sum(axis=0) / max(values.sum(axis=0).max(), 1e-9)
+    return np.asarray(scores * math.log1p(len(values)) + noise)
+
+
+def _clear(gap: float) -> Callable[[Array, Array], Array]:
+    def noisy(values: Array, noise: Array) -> Array:
+        scores = values.sum(axis=0)
+        first, second = np.sort(scores)[:-3:-1]
+        return np.asarray(scores + (noise if first - second <= gap else 0))
+
+    return noisy
+
+
+def _capped(values: Array, noise: Array) -> Array:
+    return np.asarray(np.minimum(values.sum(axis=0), 60.0) + noise)
+
+
+@pytest.mark.parametrize(
+    ("noisy", "noise", "refuted"),
+    [
+        (_normalised, GumbelNoise(8.0), True),
+        (_normalised, GumbelNoise(14.0), False),  # 2·log(1 + 1,000) / 14 < 1
+        (_clear(50.0), GumbelNoise(2.0), True),
+        (_clear(200.0), ExponentialNoise(2.0), True),
+        (_capped, LaplaceNoise(2.0), False),
+    ],
+)
+def test_scores_that_move_among_many_rows(noisy: Any, noise: Noise, refuted: bool) -> None:
+    """One record that stands out among rows of nobody, and so clear a winner that noise is left."""
+
+    def compute(values: Array, receipt: Receipt) -> Array:
+        return np.array([np.argmax(noisy(values, receipt.draw(values.shape[1:])))])
+
+    price = BoundedRangeLoss(1) if isinstance(noise, GumbelNoise) else PureLoss(1)
+    found = white_box(ComputingMechanism("choice", Box(0, 1, 3), noise, compute, price))
+    assert found.violated == refuted, found
+    assert found.whole

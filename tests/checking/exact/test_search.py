@@ -53,6 +53,11 @@ def _spread(rows: Array, draw: Draw) -> Any:
     return 2.5 * np.median(far, axis=0) + draw((1,))
 
 
+def _about_the_mean(times: float) -> Computes:
+    """Moves by ``times`` the range, but for one part in n, among n rows that are else alike."""
+    return lambda rows, draw: times * len(rows) * rows.var(axis=0) / 1_000 + draw((1,))
+
+
 FAULTS: dict[str, Computes] = {
     "noise cut off": _noise(lambda z, rows: np.clip(z, -4 * STD, 4 * STD)),
     "noise left out far away": _noise(lambda z, rows: np.where(abs(z) > 7.6 * STD, 0, z)),
@@ -64,6 +69,7 @@ FAULTS: dict[str, Computes] = {
     "a heavy value": _weighted(lambda rows: np.where(rows == 999.0, 3, 1)),
     "an error on a value": _fails_on,
     "a spread about the median": _spread,
+    "squares about the mean": _about_the_mean(1.4),
 }
 
 
@@ -82,6 +88,7 @@ TWINS: dict[str, tuple[Computes, bool]] = {
     "mean": (lambda rows, draw: (rows.sum(axis=0) + draw((1,))) / len(rows), True),
     "shuffled": (_shuffled, True),
     "median": (lambda rows, draw: np.median(rows, axis=0) + draw((1,)), True),
+    "squares about the mean": (_about_the_mean(1.0), False),
     "cut off afterwards": (lambda rows, draw: np.maximum(rows.sum(axis=0) + draw((1,)), 0), False),
 }
 

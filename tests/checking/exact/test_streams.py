@@ -391,6 +391,49 @@ def test_faults_late_in_a_stream_of_another_make(fault: str) -> None:
     assert found.coverage.missing == (("records",) if fault == "gate" else ())
 
 
+@dataclass(frozen=True)
+class InCalls(Late):
+    """As `Late`, but what it does depends on which rows come at once."""
+
+    def open(self, token: Token[Any]) -> Any:
+        return CallStream(token.spend(self._spend()), self.fault)
+
+
+class CallStream(LateStream):
+    def append(self, rows: Rows[Any]) -> Any:
+        with self._receipt.round():
+            values = self._receipt.open(rows)
+            return self._receipt.publish(self._of_call(values, self._receipt.draw(values.shape)))
+
+    def _of_call(self, values: Array, noise: Array) -> Array:
+        n, before, self._at = len(values), self._at or len(values), len(values)
+        if self._fault == "noise again in calls of two" and n == 2:
+            noise[1] = noise[0]
+        if self._fault == "the last of three counts twice" and n == 3:
+            values = values * np.array([[1.0], [1.0], [2.0]])
+        if self._fault == "less noise in calls of twelve" and n == 12:
+            noise = noise / 4
+        if self._fault == "more weight after another length" and n != before:
+            values = 3 * values
+        return np.asarray(values + noise)
+
+
+IN_CALLS = (
+    "noise again in calls of two",
+    "the last of three counts twice",
+    "less noise in calls of twelve",
+    "more weight after another length",
+)
+
+
+@pytest.mark.parametrize("fault", thinned(["", *IN_CALLS]))
+def test_which_rows_come_at_once_does_not_matter(fault: str) -> None:
+    found = white_box(InCalls(fault=fault, rows=48), orders=ORDERS)
+    assert found.violated == bool(fault)
+    assert found.tight == (not fault)
+    assert "1, 2, 3, 7 at a time" in str(found.coverage)
+
+
 def test_of_a_long_stream_of_another_make_a_window_is_looked_at() -> None:
     """Every output has noise of its own, so that each row costs as much as all are looked at."""
     found = additive_distributions(Walk(700, 700), None, None, 700)
