@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, TypeAdapter
 
@@ -33,6 +33,9 @@ how far streams came stand in the ledger.  Critical, as a stream is charged as f
 PARTICIPATION = "participation/1"
 """The extension by which an account is of persons who may come back; critical, since what stands in
 such a ledger is not about single arrivals."""
+
+
+E = TypeVar("E", bound="_Entry")
 
 
 class _Entry(BaseModel):
@@ -350,6 +353,22 @@ Entry = (
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def made(kind: type[E], fields: dict[str, Any]) -> E:
+    """An entry of all its fields, which are of the right types and are not looked at again.
+
+    For what this package says by itself; what comes from outside is validated by ``kind(...)``.
+    """
+    entry = kind.__new__(kind)
+    for name, value in (
+        ("__dict__", fields),
+        ("__pydantic_fields_set__", set(fields)),
+        ("__pydantic_extra__", None),
+        ("__pydantic_private__", None),
+    ):
+        object.__setattr__(entry, name, value)
+    return entry
 
 
 _EXTENSIONS = {

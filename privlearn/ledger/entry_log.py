@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import pickle
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar, final
 from zlib import compress, decompress
 
 from privlearn.errors import LedgerBusyError, LedgerClosedError, LedgerError, NonceReusedError
-from privlearn.ledger.canonical_json import canonical
+from privlearn.ledger.canonical_json import canonical, storable
 from privlearn.ledger.chain import LAST_MINUTE, Record
-from privlearn.ledger.entries import CloseEntry, Entry, OpenEntry, ResumeEntry, parse_entry
+from privlearn.ledger.entries import (
+    CloseEntry,
+    Entry,
+    OpenEntry,
+    ResumeEntry,
+    SpendEntry,
+    made,
+    parse_entry,
+)
 from privlearn.ledger.file_store import FileStore
 from privlearn.ledger.heads import Head
 from privlearn.ledger.last_record import Tip
@@ -25,9 +31,9 @@ from privlearn.ledger.nonces import check_nonce
 from privlearn.ledger.reader import iterate_records
 from privlearn.ledger.records import parse
 from privlearn.ledger.replica import Replica
+from privlearn.ledger.spend_forms import form_of
 from privlearn.ledger.stores import SharedStore, Value
 
-_PLAIN_DEPTH = 16
 B = TypeVar("B")
 E = TypeVar("E")
 
@@ -141,7 +147,7 @@ class EntryLog:
 
     def _write(self, entry: Entry, value: Value | None, nonce: str | None, later: bool) -> None:
         record = self.tip.make(entry, this_minute(), nonce)
-        if not storable(entry.__dict__.values()):
+        if not _is_plain(entry):
             parse(record.data)  # raises for what a reader would refuse, and the whole file with it
         store = self.file or self._shared
         assert store is not None
@@ -266,7 +272,7 @@ class MemoryLog:
     @staticmethod
     def checked(entry: Entry) -> Entry:
         """What is kept of an entry; raises ValueError for what a file could not hold."""
-        if storable(entry.__dict__.values()):
+        if _is_plain(entry):
             return entry
         stored = parse(canonical({"body": entry.body(), "ext": entry.ext()}))
         return parse_entry(stored["body"], stored["ext"])
@@ -335,7 +341,7 @@ def _packed(entries: list[Entry]) -> bytes:
 
 
 def _unpacked(block: bytes) -> Iterator[Entry]:
-    return (kind.model_construct(**fields) for kind, fields in pickle.loads(decompress(block)))
+    return (made(kind, fields) for kind, fields in pickle.loads(decompress(block)))
 
 
 def _from(
@@ -398,48 +404,9 @@ def this_minute() -> int:
     return minute
 
 
-def storable(values: Iterable[object], depth: int = 0) -> bool:
-    """Whether values are plainly JSON that a reader takes; where not, `parse` says.
-
-    An entry in memory is not written, and what a file could not hold must not stand in it either.
-    """
-    for value in values:
-        kind = value.__class__
-        if kind is str:
-            if not value.isascii() and not _encodes(value):  # type: ignore[attr-defined, arg-type]
-                return False
-        elif kind is int:
-            if not -(2**53) < value < 2**53:  # type: ignore[operator]
-                return False
-        elif kind is float:
-            if not math.isfinite(value):  # type: ignore[arg-type]
-                return False
-        elif value is None or kind is bool:
-            pass
-        elif kind is dict or kind is list or kind is tuple:
-            if not value:
-                continue
-            if depth == _PLAIN_DEPTH:
-                return False
-            if kind is dict:
-                try:
-                    names = "".join(value)  # type: ignore[arg-type]
-                except TypeError:
-                    return False
-                if not names.isascii() and not _encodes(names):
-                    return False
-                value = value.values()  # type: ignore[attr-defined]
-            if not storable(value, depth + 1):  # type: ignore[arg-type]
-                return False
-        elif not isinstance(value, Enum) or value._value_.__class__ is not str:
-            return False
-    return True
-
-
-def _encodes(text: str) -> bool:
-    """Whether a text holds no half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+def _is_plain(entry: Entry) -> bool:
+    """Whether `storable` holds of all that an entry says."""
+    if form_of(entry) is None:
+        return storable(entry.__dict__.values())
+    assert isinstance(entry, SpendEntry)
+    return storable((entry.token, entry.admitted))  # of the rest it was found before
