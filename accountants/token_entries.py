@@ -19,6 +19,7 @@ from privlearn.ledger.entries import (
     ReachEntry,
     RetireEntry,
     SpendEntry,
+    made,
 )
 from privlearn.ledger.spend_forms import SpendForm
 from privlearn.losses import Loss
@@ -225,14 +226,16 @@ class TokenEntries:
             return
         with log.lock:
             kept = value if log.state.resumable else None
-            entry = RetireEntry(
-                accountant=self.id,
-                token=token.id,
-                outcome=outcome,
-                digest=digest,
-                admitted=None if people is None else self._admitted(people, None),
-                value=None if kept is None else {"digest": kept.digest, "upto": kept.upto},
-            )
+            fields = {
+                "accountant": self.id,
+                "entry": "retire",
+                "token": token.id,
+                "outcome": outcome,
+                "digest": digest,
+                "admitted": None if people is None else self._admitted(people, None),
+                "value": None if kept is None else {"digest": kept.digest, "upto": kept.upto},
+            }
+            entry = made(RetireEntry, fields)
             log.append(entry, kept)
             if value is not None and kept is None and token.id in self.values:
                 self.values[token.id].append(value)

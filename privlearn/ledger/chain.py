@@ -46,6 +46,7 @@ def text_of_minute(minute: int) -> str:
     return time.strftime(_FORM_OF_MINUTE, time.gmtime(minute * 60))
 
 
+@lru_cache(8)
 def minute_of(text: str) -> int:
     """The inverse of `text_of_minute`; 0 for what is no minute, such as the 31st of February."""
     try:
