@@ -360,15 +360,18 @@ def made(kind: type[E], fields: dict[str, Any]) -> E:
 
     For what this package says by itself; what comes from outside is validated by ``kind(...)``.
     """
-    entry = kind.__new__(kind)
-    for name, value in (
-        ("__dict__", fields),
-        ("__pydantic_fields_set__", set(fields)),
-        ("__pydantic_extra__", None),
-        ("__pydantic_private__", None),
-    ):
-        object.__setattr__(entry, name, value)
+    entry, fix = kind.__new__(kind), object.__setattr__
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = set(kind.model_fields)
+    fix(entry, "__dict__", fields)
+    fix(entry, "__pydantic_fields_set__", names)
+    fix(entry, "__pydantic_extra__", None)
+    fix(entry, "__pydantic_private__", None)
     return entry
+
+
+_NAMES: dict[type[_Entry], set[str]] = {}
 
 
 _EXTENSIONS = {
