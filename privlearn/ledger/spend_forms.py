@@ -76,5 +76,5 @@ def form_of(entry: object) -> SpendForm | None:
     """What a spend has in common with others; None for what was not made by such a form."""
     if entry.__class__ is not SpendEntry:
         return None
-    found = _KNOWN.get(id(entry.domain))  # type: ignore[attr-defined]
-    return found if found is not None and found.has(entry) else None  # type: ignore[arg-type]
+    found = _KNOWN.get(id(entry.domain))
+    return found if found is not None and found.has(entry) else None
