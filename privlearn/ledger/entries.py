@@ -275,6 +275,11 @@ class RetireEntry(_Entry):
     """Data of `RESUME`, of a token that ended with its last value: ``digest``, under which the
     value is kept, and ``upto``, as in `PublishEntry`."""
 
+    def body(self) -> dict[str, Any]:
+        kept = self.__dict__.copy()  # text, and what is no part of it
+        del kept["admitted"], kept["value"]
+        return kept
+
     def ext(self) -> dict[str, Any]:
         found = {} if self.admitted is None else {PARTICIPATION: self.admitted}
         return found if self.value is None else {**found, RESUME: self.value}
