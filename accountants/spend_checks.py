@@ -23,7 +23,7 @@ from privlearn.accountants.prices import flat, read_domain, read_loss, read_nois
 from privlearn.contract.spends import LEASE, PHASES
 from privlearn.errors import AdjacencyError, BudgetError, UsersError
 from privlearn.ledger.entries import PARTICIPATION, RESUME, Entry, OpenEntry, SpendEntry
-from privlearn.ledger.spend_forms import SpendForm, form_of
+from privlearn.ledger.spend_forms import KNOWN, SpendForm
 from privlearn.losses import (
     Loss,
     MinimizerLoss,
@@ -351,8 +351,8 @@ _FORMS: dict[SpendForm, _Form] = {}
 
 
 def _form_of(entry: SpendEntry) -> _Form:
-    made = form_of(entry)
-    if made is None:
+    made = KNOWN.get(id(entry.domain))
+    if made is None or not made.has(entry):
         return _form(entry)
     found = _FORMS.get(made)
     if found is None:

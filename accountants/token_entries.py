@@ -28,7 +28,7 @@ from privlearn.noise import NoiseSource
 from privlearn.people import People
 
 _MOST_KNOWN = 1024
-_Known = tuple[Spend, Loss, SpendForm]
+_Known = tuple[Spend, Loss, SpendForm | None]
 
 
 def _parameters_of(spend: Spend, runs: int | None) -> dict[str, Any]:
@@ -145,12 +145,12 @@ class TokenEntries:
         )
 
     def _keep(self, spend: Spend, loss: Loss, entry: SpendEntry) -> None:
-        """Makes further entries of a spend of its first one: a mechanism keeps its spend."""
-        form = SpendForm.of(entry)
-        if form is not None:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[id(spend)] = spend, loss, form
+        """Makes further entries of a spend of its second one: a mechanism keeps its spend."""
+        before = self._known.get(id(spend))
+        again = before is not None and before[0] is spend and before[1] is loss
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[id(spend)] = spend, loss, SpendForm.of(entry) if again else None
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """User code that rows passed through."""

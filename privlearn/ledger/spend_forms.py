@@ -14,7 +14,7 @@ from privlearn.ledger.entries import SpendEntry, made
 
 _VARY = "token", "users", "admitted"
 _MOST_KNOWN = 1024
-_KNOWN: dict[int, SpendForm] = {}
+KNOWN: dict[int, SpendForm] = {}
 """By identity of the domain's form, which every spend form has of its own."""
 
 
@@ -39,9 +39,9 @@ class SpendForm:
         self._before = canonical(rest)[:-1] + b',"token":'
         self._between = b',"trust":' + canonical(trust) + b',"users":'
         assert self.text(entry)[0] == canonical(self._body)
-        if len(_KNOWN) >= _MOST_KNOWN:
-            _KNOWN.clear()
-        _KNOWN[id(entry.domain)] = self
+        if len(KNOWN) >= _MOST_KNOWN:
+            KNOWN.clear()
+        KNOWN[id(entry.domain)] = self
 
     @classmethod
     def of(cls, entry: SpendEntry) -> Self | None:
@@ -76,5 +76,5 @@ def form_of(entry: object) -> SpendForm | None:
     """What a spend has in common with others; None for what was not made by such a form."""
     if entry.__class__ is not SpendEntry:
         return None
-    found = _KNOWN.get(id(entry.domain))
+    found = KNOWN.get(id(entry.domain))
     return found if found is not None and found.has(entry) else None

@@ -120,11 +120,11 @@ def test_spends_that_have_much_in_common_are_written_as_if_each_were_alone(tmp_p
     sums = [NoisySum.calibrated(Ball(1.0, dim), ZCDP("0.1")) for dim in (2, 3)]
     seen: list[SpendEntry] = []
     with patch.object(EntryLog, "add", autospec=True, side_effect=_noting(seen)):
-        for each, account in [*product(sums, accounts)] * 2:
+        for each, account in [*product(sums, accounts)] * 3:
             rows = Rows.seal(np.ones((3, each.domain.size)), users=users)
             each.release(rows, account.issue(each.loss(), users=users, label="é"))
-    assert [form_of(entry) is None for entry in seen] == [False] * 8
-    wrong = seen[0].model_copy(update={"gain": 2.0})
+    assert [form_of(entry) is None for entry in seen] == [True] * 4 + [False] * 8
+    wrong = seen[-1].model_copy(update={"gain": 2.0})
     assert form_of(wrong) is None  # all but one thing is the same
     records = [record for record in book.records if record.body["entry"] == "spend"]
     for entry, record in zip(seen, records, strict=True):

@@ -148,7 +148,7 @@ def _forget() -> None:
                 if hasattr(value, "cache_clear") and not isinstance(value, type):
                     value.cache_clear()
     seen: list[dict[Any, Any]] = [prices._PRICED, spend_checks._EARNED, spend_checks._FORMS]
-    kept = [*seen, tokens._PRICED, spend_forms._KNOWN]
+    kept = [*seen, tokens._PRICED, spend_forms.KNOWN]
     for cache in [*kept, *spend_checks._GOOD.values()]:
         cache.clear()
 
