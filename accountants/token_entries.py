@@ -28,6 +28,26 @@ from privlearn.noise import NoiseSource
 from privlearn.people import People
 
 _MOST_KNOWN = 1024
+_Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool, dict[str, Any] | None]
+"""Domain, noise and loss of a spend as they are written, whether the loss follows from them, and
+what is said of exact noise."""
+_FORMS: dict[int, tuple[Spend, Loss, _Forms]] = {}
+"""By identity of the spend: a mechanism keeps it, and its domain, noise and loss never change."""
+
+
+def _forms_of(spend: Spend, loss: Loss) -> _Forms:
+    found = _FORMS.get(id(spend))
+    if found is not None and found[0] is spend and found[1] is loss:
+        return found[2]
+    forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict()
+    known = *forms, spend.derived, spend.exact_form()
+    if spend.derived:  # all of it is ours
+        if len(_FORMS) >= _MOST_KNOWN:
+            _FORMS.clear()
+        _FORMS[id(spend)] = spend, loss, known
+    return known
+
+
 _Known = tuple[Spend, Loss, SpendForm | None]
 
 
@@ -106,7 +126,7 @@ class TokenEntries:
                 return self.past.spent(entry)
             log.append(entry)
             account = log.state.accounts[entry.token]
-        if form is None and runs is None and spend.derived:  # all of it is ours
+        if form is None and runs is None and entry.derived:  # all of it is ours
             self._keep(spend, stands, entry)
         if self.observer is not None:
             self.observer.spent(token, spend)
@@ -122,6 +142,7 @@ class TokenEntries:
         admitted: dict[str, Any] | None,
     ) -> SpendEntry:
         opened = self._log.state.opened
+        domain, noise, loss_form, derived, exact = _forms_of(spend, loss)
         return SpendEntry(
             accountant=self.id,
             token=token,
@@ -129,18 +150,18 @@ class TokenEntries:
             users=users,
             trust=self.trust,
             adjacency=self.adjacency,
-            domain=spend.domain.to_dict(),
-            noise=spend.noise.to_dict(),
+            domain=domain,
+            noise=noise,
             simulated=self.noise.simulated,
             gain=spend.gain,
-            loss=loss.to_dict(),
+            loss=loss_form,
             arithmetic=spend.arithmetic,
-            derived=spend.derived,
+            derived=derived,
             calibration=spend.calibration,
             parameters=_parameters_of(spend, runs),
             interactive=spend.interactive,
             profile=spend.profile,
-            exact=spend.exact_form() if EXACT in opened.features else None,
+            exact=exact if EXACT in opened.features else None,
             admitted=admitted,
         )
 

@@ -22,7 +22,6 @@ from privlearn.contract.spends import Arithmetic as Arithmetic
 from privlearn.contract.spends import Spend as Spend
 from privlearn.errors import LossExceedsTokenError, TokenCopyError, TokenSpentError, UsersError
 from privlearn.losses import Loss
-from privlearn.losses.base import is_foreign
 from privlearn.losses.budgets import B, Currency
 from privlearn.rows import PartialSum, Rows
 from privlearn.rows.partitions.rows import PartitionedRows
@@ -208,10 +207,9 @@ def _priced(budget: Currency, loss: Loss) -> tuple[Fraction, Currency]:
         return seen[2], seen[3]
     failure = loss.failure()
     price = budget.price(loss.unless_failed() if failure else loss)
-    if not is_foreign(loss):
-        if len(_PRICED) >= _MOST_PRICED:
-            _PRICED.clear()
-        _PRICED[id(loss)] = loss, budget, failure, price
+    if len(_PRICED) >= _MOST_PRICED:
+        _PRICED.clear()
+    _PRICED[id(loss)] = loss, budget, failure, price
     return failure, price
 
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import time
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import Enum
 from itertools import chain, islice
 from pathlib import Path
 from typing import TypeVar, final
 from zlib import compress, decompress
 
 from privlearn.errors import LedgerBusyError, LedgerClosedError, LedgerError, NonceReusedError
-from privlearn.ledger.canonical_json import canonical, storable
+from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import LAST_MINUTE, Record
 from privlearn.ledger.entries import (
     CloseEntry,
@@ -31,9 +33,10 @@ from privlearn.ledger.nonces import check_nonce
 from privlearn.ledger.reader import iterate_records
 from privlearn.ledger.records import parse
 from privlearn.ledger.replica import Replica
-from privlearn.ledger.spend_forms import form_of
+from privlearn.ledger.spend_forms import KNOWN
 from privlearn.ledger.stores import SharedStore, Value
 
+_PLAIN_DEPTH = 16
 B = TypeVar("B")
 E = TypeVar("E")
 
@@ -406,6 +409,54 @@ def this_minute() -> int:
 
 def _is_plain(entry: Entry) -> bool:
     """Whether `storable` holds of all that an entry says."""
-    if entry.__class__ is not SpendEntry or form_of(entry) is None:
+    form = KNOWN.get(id(entry.domain)) if isinstance(entry, SpendEntry) else None
+    if form is None or not isinstance(entry, SpendEntry) or not form.has(entry):
         return storable(entry.__dict__.values())
     return storable((entry.token, entry.admitted))  # of the rest it was found before
+
+
+def storable(values: Iterable[object], depth: int = 0) -> bool:
+    """Whether values are plainly JSON that a reader takes; where not, `parse` says.
+
+    An entry in memory is not written, and what a file could not hold must not stand in it either.
+    """
+    for value in values:
+        kind = value.__class__
+        if kind is str:
+            if not value.isascii() and not _encodes(value):  # type: ignore[attr-defined, arg-type]
+                return False
+        elif kind is int:
+            if not -(2**53) < value < 2**53:  # type: ignore[operator]
+                return False
+        elif kind is float:
+            if not math.isfinite(value):  # type: ignore[arg-type]
+                return False
+        elif value is None or kind is bool:
+            pass
+        elif kind is dict or kind is list or kind is tuple:
+            if not value:
+                continue
+            if depth == _PLAIN_DEPTH:
+                return False
+            if kind is dict:
+                try:
+                    names = "".join(value)  # type: ignore[arg-type]
+                except TypeError:
+                    return False
+                if not names.isascii() and not _encodes(names):
+                    return False
+                value = value.values()  # type: ignore[attr-defined]
+            if not storable(value, depth + 1):  # type: ignore[arg-type]
+                return False
+        elif not isinstance(value, Enum) or value._value_.__class__ is not str:
+            return False
+    return True
+
+
+def _encodes(text: str) -> bool:
+    """Whether a text holds no half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -15,10 +15,8 @@ def stored(
     entry: Entry,
 ) -> tuple[dict[str, Any], dict[str, Any], tuple[bytes, bytes] | None]:
     """Body and data of extensions of an entry, and their canonical JSON if it is known."""
-    form = form_of(entry)
-    if form is None:
+    if not isinstance(entry, SpendEntry) or (form := form_of(entry)) is None:
         return entry.body(), entry.ext(), None
-    assert isinstance(entry, SpendEntry)
     return form.body(entry), entry.ext(), form.text(entry)
 
 

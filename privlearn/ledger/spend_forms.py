@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Self, final
 
-from privlearn.ledger.canonical_json import canonical, storable
-from privlearn.ledger.entries import SpendEntry, made
+from privlearn.ledger.canonical_json import canonical
+from privlearn.ledger.entries import SpendEntry, made, parse_entry
+from privlearn.ledger.records import parse
 
 _VARY = "token", "users", "admitted"
 _MOST_KNOWN = 1024
@@ -23,7 +24,7 @@ class SpendForm:
     """What the spends of one mechanism have in common.
 
     Args:
-        entry: one of them, which holds nothing that a file could not.
+        entry: one of them, of which nobody else holds a part.
     """
 
     __slots__ = ("_before", "_between", "_body", "_ext", "_fields", "_same")
@@ -44,9 +45,12 @@ class SpendForm:
         KNOWN[id(entry.domain)] = self
 
     @classmethod
-    def of(cls, entry: SpendEntry) -> Self | None:
-        """That of an entry that stands; None if a file could not hold it as it is."""
-        return cls(entry) if storable(entry.__dict__.values()) else None
+    def of(cls, entry: SpendEntry) -> Self:
+        """That of an entry that stands, of objects of its own as a reader finds them."""
+        stored = parse(canonical({"body": entry.body(), "ext": entry.ext()}))
+        read = parse_entry(stored["body"], stored["ext"])
+        assert isinstance(read, SpendEntry)
+        return cls(read)
 
     def entry(
         self, token: str, users: tuple[int, int], admitted: dict[str, Any] | None
@@ -57,7 +61,7 @@ class SpendForm:
         )
 
     def has(self, entry: SpendEntry) -> bool:
-        """Whether an entry was made here, or is the first one."""
+        """Whether an entry was made here."""
         fields = entry.__dict__
         return all([fields[name] is value for name, value in self._same])
 

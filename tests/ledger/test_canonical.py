@@ -123,7 +123,7 @@ def test_spends_that_have_much_in_common_are_written_as_if_each_were_alone(tmp_p
         for each, account in [*product(sums, accounts)] * 3:
             rows = Rows.seal(np.ones((3, each.domain.size)), users=users)
             each.release(rows, account.issue(each.loss(), users=users, label="é"))
-    assert [form_of(entry) is None for entry in seen] == [True] * 4 + [False] * 8
+    assert [form_of(entry) is None for entry in seen] == [True] * 8 + [False] * 4
     wrong = seen[-1].model_copy(update={"gain": 2.0})
     assert form_of(wrong) is None  # all but one thing is the same
     records = [record for record in book.records if record.body["entry"] == "spend"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from faults.cases import CaseResult, CheckCase
 
-from privlearn.accountants import prices, spend_checks
+from privlearn.accountants import prices, spend_checks, token_entries
 from privlearn.contract import tokens
 from privlearn.errors import CheckError
 from privlearn.ledger import spend_forms
@@ -148,7 +148,7 @@ def _forget() -> None:
                 if hasattr(value, "cache_clear") and not isinstance(value, type):
                     value.cache_clear()
     seen: list[dict[Any, Any]] = [prices._PRICED, spend_checks._EARNED, spend_checks._FORMS]
-    kept = [*seen, tokens._PRICED, spend_forms.KNOWN]
+    kept = [*seen, token_entries._FORMS, tokens._PRICED, spend_forms.KNOWN]
     for cache in [*kept, *spend_checks._GOOD.values()]:
         cache.clear()
 
