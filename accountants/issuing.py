@@ -351,7 +351,7 @@ class Issuing(Continuing, Generic[B]):
                     raise BudgetError("under a committed plan, issue tokens for its losses")
                 planned = plan.position_for(label, index, stands, self._state.prices)
             token = f"{self.issuer.id}/{len(self._state.accounts) + 1}"
-            fields = {
+            fields: dict[str, Any] = {
                 "accountant": self.issuer.id,
                 "entry": "issue",
                 "token": token,

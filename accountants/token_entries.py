@@ -247,7 +247,7 @@ class TokenEntries:
             return
         with log.lock:
             kept = value if log.state.resumable else None
-            fields = {
+            fields: dict[str, Any] = {
                 "accountant": self.id,
                 "entry": "retire",
                 "token": token.id,

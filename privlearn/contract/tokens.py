@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Generic, Never, final
+from typing import Any, Generic, Never, cast, final
 
 from privlearn.contract.issuing import MINT, Issuer, Mint
 from privlearn.contract.openings import check_partitions, check_rows, check_timetable, check_total
@@ -200,11 +200,11 @@ _PRICED: dict[int, tuple[Loss, Currency, Fraction, Currency]] = {}
 _MOST_PRICED = 256
 
 
-def _priced(budget: Currency, loss: Loss) -> tuple[Fraction, Currency]:
+def _priced(budget: B, loss: Loss) -> tuple[Fraction, B]:
     """How likely a loss is to fail, and what it costs besides, in the currency of a budget."""
     seen = _PRICED.get(id(loss))
     if seen is not None and seen[0] is loss and _counted_alike(seen[1], budget):
-        return seen[2], seen[3]
+        return seen[2], cast(B, seen[3])
     failure = loss.failure()
     price = budget.price(loss.unless_failed() if failure else loss)
     if len(_PRICED) >= _MOST_PRICED:
