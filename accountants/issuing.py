@@ -32,7 +32,14 @@ from privlearn.errors import (
     PrivlearnError,
     TokenSpentError,
 )
-from privlearn.ledger.entries import BatchesEntry, DelegateEntry, IssueEntry, PlanEntry, PlanItem
+from privlearn.ledger.entries import (
+    BatchesEntry,
+    DelegateEntry,
+    IssueEntry,
+    PlanEntry,
+    PlanItem,
+    made,
+)
 from privlearn.losses import Loss
 from privlearn.losses.base import is_foreign
 from privlearn.losses.budgets import B
@@ -344,20 +351,22 @@ class Issuing(Continuing, Generic[B]):
                     raise BudgetError("under a committed plan, issue tokens for its losses")
                 planned = plan.position_for(label, index, stands, self._state.prices)
             token = f"{self.issuer.id}/{len(self._state.accounts) + 1}"
-            self._log.append(
-                IssueEntry(
-                    accountant=self.issuer.id,
-                    token=token,
-                    label=label,
-                    users=(index.start, index.stop),
-                    budget=form,
-                    planned=planned,
-                    failure=exact_text(failure) if failure else "0",
-                    allowance=allowance,
-                    shared=None if self.issuer.people is None else self._shared(stands),
-                ),
-                nonce=nonce,
-            )
+            fields: dict[str, Any] = {
+                "accountant": self.issuer.id,
+                "entry": "issue",
+                "token": token,
+                "label": label,
+                "users": (index.start, index.stop),
+                "budget": form,
+                "planned": planned,
+                "failure": exact_text(failure) if failure else "0",
+                "allowance": allowance,
+                "shared": None if self.issuer.people is None else self._shared(stands),
+            }
+            # all but the label is ours
+            plain = label.__class__ is str
+            entry = made(IssueEntry, fields) if plain else IssueEntry(**fields)
+            self._log.append(entry, nonce=nonce)
             return mint_token(self.issuer, token, budget, index, label, failure, priced)
 
     def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:

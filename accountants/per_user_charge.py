@@ -48,6 +48,7 @@ class IntegerVector(tuple[int, ...]):
 N = TypeVar("N", int, IntegerVector)
 
 _LONGEST_LEAF, _LONGEST = 64, 32
+_MOST_SEEN = 16
 
 
 @final
@@ -122,7 +123,8 @@ class Charges:
         zero: Any = 0 if terms == 1 else IntegerVector((0,) * terms)
         self._root: _Node[Any] = _Node([users.start], [zero], [], zero)
         self._unit = 1  # the common denominator
-        self._charged: tuple[Amounts, Any] | None = None
+        self._charged: dict[int, tuple[Amounts, Any]] = {}
+        """By identity: amounts over the common denominator."""
         self._limit: tuple[Amounts, Amounts, Any] | None = None
 
     def check(self, users: range) -> range:
@@ -200,15 +202,18 @@ class Charges:
         return first, Fraction(most or 0, self._unit), Fraction(least or 0, self._unit)
 
     def _in_units(self, amounts: Amounts) -> Any:
-        last = self._charged
-        if last is not None and last[0] is amounts:
-            return last[1]
+        seen = self._charged.get(id(amounts))
+        if seen is not None and seen[0] is amounts:
+            return seen[1]
         unit = lcm(self._unit, *[amount.denominator for amount in amounts])
         if unit != self._unit:
             self._root.multiply(unit // self._unit)
             self._unit, self._limit = unit, None
+            self._charged.clear()
         found = _number([a.numerator * (unit // a.denominator) for a in amounts])
-        self._charged = amounts, found
+        if len(self._charged) >= _MOST_SEEN:
+            self._charged.clear()
+        self._charged[id(amounts)] = amounts, found
         return found
 
     def _limit_of(self, most: Amounts, amounts: Amounts) -> Any:

@@ -23,6 +23,7 @@ from privlearn.accountants.prices import flat, read_domain, read_loss, read_nois
 from privlearn.contract.spends import LEASE, PHASES
 from privlearn.errors import AdjacencyError, BudgetError, UsersError
 from privlearn.ledger.entries import PARTICIPATION, RESUME, Entry, OpenEntry, SpendEntry
+from privlearn.ledger.spend_forms import KNOWN, SpendForm
 from privlearn.losses import (
     Loss,
     MinimizerLoss,
@@ -346,7 +347,22 @@ def is_lease(entry: SpendEntry) -> bool:
     return LEASE in entry.parameters
 
 
+_FORMS: dict[SpendForm, _Form] = {}
+
+
 def _form_of(entry: SpendEntry) -> _Form:
+    made = KNOWN.get(id(entry.domain))
+    if made is None or not made.has(entry):
+        return _form(entry)
+    found = _FORMS.get(made)
+    if found is None:
+        if len(_FORMS) >= 1024:
+            _FORMS.clear()
+        found = _FORMS[made] = _form(entry)
+    return found
+
+
+def _form(entry: SpendEntry) -> _Form:
     numbers = [
         entry.domain,
         entry.noise,

@@ -19,12 +19,15 @@ from privlearn.ledger.entries import (
     ReachEntry,
     RetireEntry,
     SpendEntry,
+    made,
 )
+from privlearn.ledger.spend_forms import SpendForm
 from privlearn.losses import Loss
 from privlearn.losses.base import is_foreign
 from privlearn.noise import NoiseSource
 from privlearn.people import People
 
+_MOST_KNOWN = 1024
 _Forms = tuple[dict[str, Any], dict[str, Any], dict[str, Any], bool, dict[str, Any] | None]
 """Domain, noise and loss of a spend as they are written, whether the loss follows from them, and
 what is said of exact noise."""
@@ -39,10 +42,13 @@ def _forms_of(spend: Spend, loss: Loss) -> _Forms:
     forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict()
     known = *forms, spend.derived, spend.exact_form()
     if spend.derived:  # all of it is ours
-        if len(_FORMS) >= 1024:
+        if len(_FORMS) >= _MOST_KNOWN:
             _FORMS.clear()
         _FORMS[id(spend)] = spend, loss, known
     return known
+
+
+_Known = tuple[Spend, Loss, SpendForm | None]
 
 
 def _parameters_of(spend: Spend, runs: int | None) -> dict[str, Any]:
@@ -82,6 +88,8 @@ class TokenEntries:
         self.past: Replay | None = None
         self.retried: dict[int, FirstTry] = {}
         self.values: dict[str, list[ReleasedValue]] = {}
+        self._known: dict[int, _Known] = {}
+        """By identity of the spend, of which nothing changes."""
 
     def of_person(self, loss: Loss, users: range) -> Loss:
         """The loss, as it is recorded, of one person with all visits in a range."""
@@ -101,40 +109,69 @@ class TokenEntries:
     ) -> RecordedToken:
         """The token's account, once its spend is durable."""
         log, people = self._log, self.people
-        opened = log.state.opened
         stands = log.others.as_recorded(loss, token.users) if is_foreign(loss) else loss
-        domain, noise, loss_form, derived, exact = _forms_of(spend, stands)
-        parameters = _parameters_of(spend, runs)
+        users, form = (token.users.start, token.users.stop), None
+        known = self._known.get(id(spend))
+        if known is not None and known[0] is spend and known[1] is stands and runs is None:
+            form = known[2]
         with log.lock:
-            entry = SpendEntry(
-                accountant=self.id,
-                token=token.id,
-                mechanism=spend.mechanism,
-                users=(token.users.start, token.users.stop),
-                trust=self.trust,
-                adjacency=self.adjacency,
-                domain=domain,
-                noise=noise,
-                simulated=self.noise.simulated,
-                gain=spend.gain,
-                loss=loss_form,
-                arithmetic=spend.arithmetic,
-                derived=derived,
-                calibration=spend.calibration,
-                parameters=parameters,
-                interactive=spend.interactive,
-                profile=spend.profile,
-                exact=exact if EXACT in opened.features else None,
-                admitted=None if people is None else self._admitted(people, token.users.stop),
-            )
+            admitted = None if people is None else self._admitted(people, token.users.stop)
+            if form is not None:
+                entry = form.entry(token.id, users, admitted)
+            else:
+                entry = self._first(spend, stands, runs, token.id, users, admitted)
             if id(token) in self.retried:
                 return self.retried[id(token)].spent(entry)
             if self.past is not None and self._again(token):
                 return self.past.spent(entry)
             log.append(entry)
+            account = log.state.accounts[entry.token]
+        if form is None and runs is None and entry.derived:  # all of it is ours
+            self._keep(spend, stands, entry)
         if self.observer is not None:
             self.observer.spent(token, spend)
-        return log.state.accounts[entry.token]
+        return account
+
+    def _first(
+        self,
+        spend: Spend,
+        loss: Loss,
+        runs: int | None,
+        token: str,
+        users: tuple[int, int],
+        admitted: dict[str, Any] | None,
+    ) -> SpendEntry:
+        opened = self._log.state.opened
+        domain, noise, loss_form, derived, exact = _forms_of(spend, loss)
+        return SpendEntry(
+            accountant=self.id,
+            token=token,
+            mechanism=spend.mechanism,
+            users=users,
+            trust=self.trust,
+            adjacency=self.adjacency,
+            domain=domain,
+            noise=noise,
+            simulated=self.noise.simulated,
+            gain=spend.gain,
+            loss=loss_form,
+            arithmetic=spend.arithmetic,
+            derived=derived,
+            calibration=spend.calibration,
+            parameters=_parameters_of(spend, runs),
+            interactive=spend.interactive,
+            profile=spend.profile,
+            exact=exact if EXACT in opened.features else None,
+            admitted=admitted,
+        )
+
+    def _keep(self, spend: Spend, loss: Loss, entry: SpendEntry) -> None:
+        """Makes further entries of a spend of its second one: a mechanism keeps its spend."""
+        before = self._known.get(id(spend))
+        again = before is not None and before[0] is spend and before[1] is loss
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[id(spend)] = spend, loss, SpendForm.of(entry) if again else None
 
     def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
         """User code that rows passed through."""
@@ -210,14 +247,16 @@ class TokenEntries:
             return
         with log.lock:
             kept = value if log.state.resumable else None
-            entry = RetireEntry(
-                accountant=self.id,
-                token=token.id,
-                outcome=outcome,
-                digest=digest,
-                admitted=None if people is None else self._admitted(people, None),
-                value=None if kept is None else {"digest": kept.digest, "upto": kept.upto},
-            )
+            fields: dict[str, Any] = {
+                "accountant": self.id,
+                "entry": "retire",
+                "token": token.id,
+                "outcome": outcome,
+                "digest": digest,
+                "admitted": None if people is None else self._admitted(people, None),
+                "value": None if kept is None else {"digest": kept.digest, "upto": kept.upto},
+            }
+            entry = made(RetireEntry, fields)
             log.append(entry, kept)
             if value is not None and kept is None and token.id in self.values:
                 self.values[token.id].append(value)

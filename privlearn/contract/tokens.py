@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Generic, Never, final
+from typing import Any, Generic, Never, cast, final
 
 from privlearn.contract.issuing import MINT, Issuer, Mint
 from privlearn.contract.openings import check_partitions, check_rows, check_timetable, check_total
@@ -154,8 +154,7 @@ class Token(Generic[B]):
         return Receipt(MINT, self._issuer, self, spend, account)
 
     def _check_price(self, mechanism: str, loss: Loss) -> None:
-        failure = loss.failure()
-        price = self.budget.price(loss.unless_failed() if failure else loss)
+        failure, price = _priced(self.budget, loss)
         if not self.budget.covers(price):
             raise LossExceedsTokenError(
                 f"{mechanism} costs {price}, the token {self.label!r} holds {self.budget}"
@@ -194,6 +193,30 @@ class Token(Generic[B]):
         raise TokenCopyError("a token cannot be copied or pickled: issue a second one")
 
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
+
+
+_PRICED: dict[int, tuple[Loss, Currency, Fraction, Currency]] = {}
+"""By identity of the loss, which a mechanism keeps: a budget, and what the loss costs in it."""
+_MOST_PRICED = 256
+
+
+def _priced(budget: B, loss: Loss) -> tuple[Fraction, B]:
+    """How likely a loss is to fail, and what it costs besides, in the currency of a budget."""
+    seen = _PRICED.get(id(loss))
+    if seen is not None and seen[0] is loss and _counted_alike(seen[1], budget):
+        return seen[2], cast(B, seen[3])
+    failure = loss.failure()
+    price = budget.price(loss.unless_failed() if failure else loss)
+    if len(_PRICED) >= _MOST_PRICED:
+        _PRICED.clear()
+    _PRICED[id(loss)] = loss, budget, failure, price
+    return failure, price
+
+
+def _counted_alike(one: Currency, other: Currency) -> bool:
+    """Whether both are of one currency, at the same orders."""
+    orders = [getattr(each, "_orders", ()) for each in (one, other)]
+    return one.__class__ is other.__class__ and orders[0] == orders[1]
 
 
 def _in_a_batch(rule: Participation) -> int | None:

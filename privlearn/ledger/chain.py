@@ -46,6 +46,7 @@ def text_of_minute(minute: int) -> str:
     return time.strftime(_FORM_OF_MINUTE, time.gmtime(minute * 60))
 
 
+@lru_cache(8)
 def minute_of(text: str) -> int:
     """The inverse of `text_of_minute`; 0 for what is no minute, such as the 31st of February."""
     try:
@@ -112,6 +113,7 @@ class Record:
         minute: int | None = None,
         root: str | None = None,
         nonce: str | None = None,
+        text: tuple[bytes, bytes] | None = None,
     ) -> Record:
         """Seals ``body`` as entry number ``seq`` after the entry with hash ``previous``.
 
@@ -122,6 +124,7 @@ class Record:
             minute: minutes since 1970, default now; `TIMELESS` entries tell none.
             root: of all entries before, which a ``close`` states.
             nonce: 32 lower-case hexadecimal digits that no other entry has; default, random ones.
+            text: the canonical JSON of ``body`` and ``ext``, if it is known.
 
         Raises:
             ValueError: ``body`` is no JSON, or larger than an entry may be.
@@ -135,9 +138,17 @@ class Record:
             envelope["at"] = text_of_minute(int(time.time() // 60) if minute is None else minute)
         if root is not None:
             envelope["root"] = root
+        said, more = text or (canonical(body), canonical(ext) if ext else b"")
+        # names in their order: ``body`` before ``epoch``, and ``ext`` before ``nonce``
+        head, _, tail = canonical(envelope).partition(b'"epoch":')
+        number, _, tail = tail.partition(b'"nonce":')
+        data = b"".join(
+            (head, b'"body":', said, b',"epoch":', number)
+            + ((b'"ext":', more, b",") if more else ())
+            + (b'"nonce":', tail)
+        )
         if ext:
             envelope["ext"] = ext
-        data = canonical({**envelope, "body": body})
         if len(data) > MOST_BYTES:
             raise ValueError(f"an entry of {len(data)} bytes: at most {MOST_BYTES} can be stored")
         return cls(seq, body, chain_hash(previous, data), data, envelope)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, TypeAdapter
 
@@ -33,6 +33,9 @@ how far streams came stand in the ledger.  Critical, as a stream is charged as f
 PARTICIPATION = "participation/1"
 """The extension by which an account is of persons who may come back; critical, since what stands in
 such a ledger is not about single arrivals."""
+
+
+E = TypeVar("E", bound="_Entry")
 
 
 class _Entry(BaseModel):
@@ -272,6 +275,11 @@ class RetireEntry(_Entry):
     """Data of `RESUME`, of a token that ended with its last value: ``digest``, under which the
     value is kept, and ``upto``, as in `PublishEntry`."""
 
+    def body(self) -> dict[str, Any]:
+        kept = self.__dict__.copy()  # text, and what is no part of it
+        del kept["admitted"], kept["value"]
+        return kept
+
     def ext(self) -> dict[str, Any]:
         found = {} if self.admitted is None else {PARTICIPATION: self.admitted}
         return found if self.value is None else {**found, RESUME: self.value}
@@ -350,6 +358,25 @@ Entry = (
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+def made(kind: type[E], fields: dict[str, Any]) -> E:
+    """An entry of all its fields, which are of the right types and are not looked at again.
+
+    For what this package says by itself; what comes from outside is validated by ``kind(...)``.
+    """
+    entry, fix = kind.__new__(kind), object.__setattr__
+    names = _NAMES.get(kind)
+    if names is None:
+        names = _NAMES[kind] = set(kind.model_fields)
+    fix(entry, "__dict__", fields)
+    fix(entry, "__pydantic_fields_set__", names)
+    fix(entry, "__pydantic_extra__", None)
+    fix(entry, "__pydantic_private__", None)
+    return entry
+
+
+_NAMES: dict[type[_Entry], set[str]] = {}
 
 
 _EXTENSIONS = {

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import math
+import pickle
 import time
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import final
+from typing import TypeVar, final
+from zlib import compress, decompress
 
 from privlearn.errors import LedgerBusyError, LedgerClosedError, LedgerError, NonceReusedError
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import LAST_MINUTE, Record
-from privlearn.ledger.entries import CloseEntry, Entry, OpenEntry, ResumeEntry, parse_entry
+from privlearn.ledger.entries import (
+    CloseEntry,
+    Entry,
+    OpenEntry,
+    ResumeEntry,
+    SpendEntry,
+    made,
+    parse_entry,
+)
 from privlearn.ledger.file_store import FileStore
 from privlearn.ledger.heads import Head
 from privlearn.ledger.last_record import Tip
@@ -22,9 +33,12 @@ from privlearn.ledger.nonces import check_nonce
 from privlearn.ledger.reader import iterate_records
 from privlearn.ledger.records import parse
 from privlearn.ledger.replica import Replica
+from privlearn.ledger.spend_forms import KNOWN
 from privlearn.ledger.stores import SharedStore, Value
 
 _PLAIN_DEPTH = 16
+B = TypeVar("B")
+E = TypeVar("E")
 
 
 @final
@@ -42,7 +56,8 @@ class EntryLog:
         tip: where the chain ends.
         file, replica: where it is written to, and None elsewhere.
         accounts: what the entries say of their accountants.
-        read: all entries; None once they have to be read again, after the first that is written.
+        read: all entries of a file; None once they have to be read again, after the first that is
+            written.
         doubtful: an entry that may stand, though writing it was interrupted.
         last_record: of a file, what was written last; None before that.
         closed: whether nothing may be written any more.
@@ -58,7 +73,7 @@ class EntryLog:
         self.tip = tip or (Tip.new() if self.replica is None else self.replica.tip)
         self.file = None if path is None else FileStore(path)
         self._memory = None if self.durable else MemoryLog(self.tip)
-        self.read: list[Entry] | None = [] if self._memory is None else self._memory.entries
+        self.read: list[Entry] | None = []
         self.accounts = AccountIndex()
         self.doubtful: Entry | None = None
         self.last_record: Record | None = None
@@ -126,16 +141,16 @@ class EntryLog:
         if self._memory is None:
             self._write(entry, value, nonce, later)
         else:
-            self._memory.check(entry)
+            kept = self._memory.checked(entry)
             self.doubtful = entry
-            self._memory.write(entry, nonce)
+            self._memory.write(kept, nonce)
         self.doubtful = entry  # where a signal's exception ends it
         self.accounts.note(entry)
         self.doubtful = None
 
     def _write(self, entry: Entry, value: Value | None, nonce: str | None, later: bool) -> None:
         record = self.tip.make(entry, this_minute(), nonce)
-        if not storable(entry.__dict__.values()):
+        if not _is_plain(entry):
             parse(record.data)  # raises for what a reader would refuse, and the whole file with it
         store = self.file or self._shared
         assert store is not None
@@ -202,7 +217,7 @@ class EntryLog:
         """The records from a position on, to the last that stands now; of a file, read again."""
         count = self.tip.size - position
         if self._memory is not None:
-            return iter(self._memory.records[position:])
+            return self._memory.records_from(position)
         if self._shared is not None:
             return islice(self._shared.iterate(position), count)
         assert self._path is not None
@@ -210,9 +225,16 @@ class EntryLog:
 
     def entries_from(self, position: int) -> Iterator[Entry]:
         """The entries from a position on, to the last that stands now."""
-        if self.read is not None:
-            return islice(self.read, position, None)
+        held = self.held_from(position)
+        if held is not None:
+            return held
         return (parse_entry(each.body, each.ext) for each in self.records_from(position))
+
+    def held_from(self, position: int) -> Iterator[Entry] | None:
+        """As `entries_from`, without reading them again; None where they have to be."""
+        if self._memory is not None:
+            return self._memory.entries_from(position)
+        return None if self.read is None else islice(self.read, position, None)
 
     def value(self, digest: str) -> bytes | None:
         """What was written with an entry under that digest; None where nothing was."""
@@ -221,47 +243,118 @@ class EntryLog:
         return store.value(digest)
 
 
+_AT_ONCE = 512
+"""Entries that are packed together: what is open of them takes the room of so many."""
+
+
 @final
 class MemoryLog:
     """Entries that are chained no sooner than somebody asks for their hashes.
 
+    All but the last are packed, and made again for whoever reads them: of a long run most of its
+    room would else be theirs.  Of what was chained only what was drawn for it is kept.
+
     Args:
         tip: of the chain.
-
-    Attributes:
-        entries: all of them, oldest first.
-        records: those that were chained; see `complete`.
     """
 
     def __init__(self, tip: Tip) -> None:
         self._tip = tip
-        self.entries: list[Entry] = []
-        self.records: list[Record] = []
-        self._times: list[int] = []
+        self._packed: list[bytes] = []
+        self._last: list[Entry] = []
+        self._records: list[Record] = []
+        """Those of `_last` that were chained; see `complete`."""
+        self._minutes = array("l")
         self._given: dict[int, str] = {}
-        """Nonces that were given, by position, until they are chained."""
+        """Nonces that were given, by position."""
+        self._nonces = bytearray()
+        self._heads = [tip.head]
+        """The hash before each block that was chained up to its first entry."""
+        self._roots: dict[int, str] = {}
 
     @staticmethod
-    def check(entry: Entry) -> None:
-        """Raises ValueError for what a file could not hold."""
-        if not storable(entry.__dict__.values()):
-            parse(canonical({"body": entry.body(), "ext": entry.ext()}))
+    def checked(entry: Entry) -> Entry:
+        """What is kept of an entry; raises ValueError for what a file could not hold."""
+        if _is_plain(entry):
+            return entry
+        stored = parse(canonical({"body": entry.body(), "ext": entry.ext()}))
+        return parse_entry(stored["body"], stored["ext"])
 
     def write(self, entry: Entry, nonce: str | None) -> None:
-        """Adds an entry; ``nonce`` as for `Tip.make`."""
+        """Adds an entry that was `checked`; ``nonce`` as for `Tip.make`."""
         now = this_minute()
         if nonce is not None:
-            self._given[len(self._times)] = nonce
-        self._times.append(now)
-        self.entries.append(entry)
+            self._given[len(self._minutes)] = nonce
+        self._minutes.append(max(now, self._minutes[-1]) if self._minutes else now)
+        self._last.append(entry)
+        if len(self._last) == _AT_ONCE:
+            self._packed.append(_packed(self._last))
+            self._last, self._records = [], []
 
     def complete(self) -> None:
         """Chains what was not chained yet."""
-        done = len(self.records)
-        for entry, minute in zip(self.entries[done:], self._times[done:], strict=False):
-            record = self._tip.make(entry, minute, self._given.pop(len(self.records), None))
-            self.records.append(record)
-            self._tip.add(record)
+        tip = self._tip
+        packed, done = len(self._packed) * _AT_ONCE, tip.size
+        del self._nonces[16 * done :]  # of an entry whose chaining a signal's exception ended
+        del self._heads[done // _AT_ONCE + 1 :]
+        del self._records[max(done - packed, 0) :]
+        for seq, entry in enumerate(self.entries_from(done), done):
+            record = tip.make(entry, self._minutes[seq], self._given.get(seq))
+            assert record.envelope is not None
+            self._nonces += bytes.fromhex(record.envelope["nonce"])
+            if "root" in record.envelope:
+                self._roots[seq] = record.envelope["root"]
+            if (seq + 1) % _AT_ONCE == 0:
+                self._heads.append(record.hash)
+            if seq >= packed:
+                self._records.append(record)
+            tip.add(record)
+
+    def entries_from(self, position: int) -> Iterator[Entry]:
+        """The entries from a position on that stand now, oldest first."""
+        return _from(position, self._packed.copy(), _unpacked, self._last.copy())
+
+    def records_from(self, position: int) -> Iterator[Record]:
+        """As `entries_from`, of those that were chained."""
+        blocks = list(enumerate(self._packed[: len(self._heads) - 1]))
+        return _from(position, blocks, self._made_again, self._records.copy())
+
+    def _made_again(self, numbered: tuple[int, bytes]) -> Iterator[Record]:
+        number, block = numbered
+        head, tip = self._heads[number], self._tip
+        for seq, entry in enumerate(_unpacked(block), number * _AT_ONCE):
+            record = Record.make(
+                head,
+                seq,
+                entry.body(),
+                ext=entry.ext(),
+                writer=tip.writer,
+                epoch=tip.epoch,
+                minute=self._minutes[seq],
+                root=self._roots.get(seq),
+                nonce=self._nonces[16 * seq : 16 * seq + 16].hex(),
+            )
+            head = record.hash
+            yield record
+
+
+def _packed(entries: list[Entry]) -> bytes:
+    """Of this process, for this process: nobody else's bytes are ever unpacked."""
+    return compress(pickle.dumps([(each.__class__, each.__dict__) for each in entries], 5), 1)
+
+
+def _unpacked(block: bytes) -> Iterator[Entry]:
+    return (made(kind, fields) for kind, fields in pickle.loads(decompress(block)))
+
+
+def _from(
+    position: int, blocks: Sequence[B], unpacked: Callable[[B], Iterator[E]], last: list[E]
+) -> Iterator[E]:
+    first, skipped = divmod(position, _AT_ONCE)
+    if first >= len(blocks):
+        return islice(last, position - len(blocks) * _AT_ONCE, None)
+    each = chain.from_iterable([chain.from_iterable(map(unpacked, blocks[first:])), last])
+    return islice(each, skipped, None)
 
 
 @final
@@ -312,6 +405,14 @@ def this_minute() -> int:
             "recorded"
         )
     return minute
+
+
+def _is_plain(entry: Entry) -> bool:
+    """Whether `storable` holds of all that an entry says."""
+    form = KNOWN.get(id(entry.domain)) if isinstance(entry, SpendEntry) else None
+    if form is None or not isinstance(entry, SpendEntry) or not form.has(entry):
+        return storable(entry.__dict__.values())
+    return storable((entry.token, entry.admitted))  # of the rest it was found before
 
 
 def storable(values: Iterable[object], depth: int = 0) -> bool:

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import secrets
-from typing import Self, final
+from typing import Any, Self, final
 
 from privlearn.ledger.chain import GENESIS, Chain, MerkleTree, Record, minute_of
-from privlearn.ledger.entries import CloseEntry, Entry
+from privlearn.ledger.entries import CloseEntry, Entry, SpendEntry
 from privlearn.ledger.nonces import IssueNonces
+from privlearn.ledger.spend_forms import form_of
+
+
+def stored(
+    entry: Entry,
+) -> tuple[dict[str, Any], dict[str, Any], tuple[bytes, bytes] | None]:
+    """Body and data of extensions of an entry, and their canonical JSON if it is known."""
+    if not isinstance(entry, SpendEntry) or (form := form_of(entry)) is None:
+        return entry.body(), entry.ext(), None
+    return form.body(entry), entry.ext(), form.text(entry)
 
 
 @final
@@ -53,11 +63,13 @@ class Tip:
         """The record of the next entry."""
         # the clock may be set back, and what entries tell of time is not to contradict their order
         self.minute = max(self.minute, minute)
+        body, ext, text = stored(entry)
         return Record.make(
             self.head,
             self.tree.size,
-            entry.body(),
-            ext=entry.ext(),
+            body,
+            ext=ext,
+            text=text,
             writer=self.writer,
             epoch=self.epoch,
             minute=self.minute,

@@ -279,8 +279,9 @@ class OpenLedger:
     def entries(self) -> Sequence[Entry]:
         """All entries, oldest first; of a file they are read again."""
         with self._lock:
-            if self.log.read is not None:
-                return tuple(self.log.read)
+            held = self.log.held_from(0)
+            if held is not None:
+                return tuple(held)
         return tuple(parse_entry(record.body, record.ext) for record in self.iterate())
 
     def entries_of(self, accountant: str) -> int:

@@ -57,6 +57,16 @@ def exact(name: str, value: Exact) -> Fraction:
         return value
     if value.__class__ is int and -_MOST < value < _MOST:
         return Fraction(value)
+    if value.__class__ is str and len(value) <= _SHORT:
+        return _read(name, value)
+    return _looked_at(name, value)
+
+
+_SHORT = 32
+"""Characters of a text that is remembered once it was read."""
+
+
+def _looked_at(name: str, value: Any) -> Fraction:
     if isinstance(value, np.integer):
         value = int(value)
     elif isinstance(value, np.floating) and not isinstance(value, float):
@@ -74,6 +84,9 @@ def exact(name: str, value: Exact) -> Fraction:
         raise ValueError(f"{name} = {value!r}: must be a finite number") from None
     except ZeroDivisionError:
         raise ValueError(f"{name} = {value!r}: must not divide by zero") from None
+
+
+_read = lru_cache(maxsize=1024)(_looked_at)
 
 
 def exact_text(value: Fraction) -> str:

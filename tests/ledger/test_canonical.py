@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import math
 import random
 import struct
 import sys
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 import rfc8785
 
-from privlearn.ledger import canonical_json
+from privlearn.accountants import CentralAccountant
+from privlearn.ledger import Ledger, canonical_json
 from privlearn.ledger.canonical_json import canonical
+from privlearn.ledger.entries import Entry, SpendEntry, parse_entry
+from privlearn.ledger.entry_log import EntryLog
+from privlearn.ledger.spend_forms import form_of
+from privlearn.losses.budgets import ZCDP
+from privlearn.mechanisms import NoisySum
+from privlearn.noise import NoiseSource
+from privlearn.rows import Rows
+from privlearn.rows.domains import Ball
 
 
 def anything(rng: random.Random, depth: int = 0) -> Any:
@@ -92,3 +107,38 @@ def test_these_tests_see_a_notation_that_is_another_in_pydantic(
     monkeypatch.setattr(canonical_json, "_SMALLEST", wrong)
     with pytest.raises(AssertionError):
         test_numbers_at_every_edge_of_a_notation_are_written_as_by_the_library()
+
+
+def test_spends_that_have_much_in_common_are_written_as_if_each_were_alone(tmp_path: Path) -> None:
+    users = range(3)
+    book = Ledger.create(tmp_path / "ledger")
+    noise = NoiseSource.simulation(0)
+    accounts = [
+        CentralAccountant(ZCDP(9), users=users, ledger=book, noise=noise, shared=number > 0)
+        for number in range(2)
+    ]
+    sums = [NoisySum.calibrated(Ball(1.0, dim), ZCDP("0.1")) for dim in (2, 3)]
+    seen: list[SpendEntry] = []
+    with patch.object(EntryLog, "add", autospec=True, side_effect=_noting(seen)):
+        for each, account in [*product(sums, accounts)] * 3:
+            rows = Rows.seal(np.ones((3, each.domain.size)), users=users)
+            each.release(rows, account.issue(each.loss(), users=users, label="é"))
+    assert [form_of(entry) is None for entry in seen] == [True] * 8 + [False] * 4
+    wrong = seen[-1].model_copy(update={"gain": 2.0})
+    assert form_of(wrong) is None  # all but one thing is the same
+    records = [record for record in book.records if record.body["entry"] == "spend"]
+    for entry, record in zip(seen, records, strict=True):
+        assert rfc8785.dumps(json.loads(record.data)) == record.data
+        assert parse_entry(record.body, record.ext) == SpendEntry(**entry.__dict__) == entry
+    book.close()
+
+
+def _noting(seen: list[SpendEntry]) -> Callable[..., None]:
+    add = EntryLog.add
+
+    def noted(log: EntryLog, entry: Entry, *rest: Any) -> None:
+        add(log, entry, *rest)
+        if isinstance(entry, SpendEntry):
+            seen.append(entry)
+
+    return noted

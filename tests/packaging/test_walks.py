@@ -16,10 +16,10 @@ MOST = {
     "select": 47,
     "observe": 19,
     "end of a batch": 119,
-    "certificate": 352,
-    "audit": 3835,
+    "certificate": 357,
+    "audit": 3833,
     "choose": 6,
-    "randomize": 141,
+    "randomize": 144,
 }
 
 

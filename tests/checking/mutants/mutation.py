@@ -15,7 +15,9 @@ from typing import Any
 from faults.cases import CaseResult, CheckCase
 
 from privlearn.accountants import prices, spend_checks, token_entries
+from privlearn.contract import tokens
 from privlearn.errors import CheckError
+from privlearn.ledger import spend_forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,8 @@ def _forget() -> None:
             for value in list(vars(module).values()):
                 if hasattr(value, "cache_clear") and not isinstance(value, type):
                     value.cache_clear()
-    kept: list[dict[Any, Any]] = [prices._PRICED, spend_checks._EARNED, token_entries._FORMS]
+    seen: list[dict[Any, Any]] = [prices._PRICED, spend_checks._EARNED, spend_checks._FORMS]
+    kept = [*seen, token_entries._FORMS, tokens._PRICED, spend_forms.KNOWN]
     for cache in [*kept, *spend_checks._GOOD.values()]:
         cache.clear()
 
