@@ -41,6 +41,10 @@ parts:[stretch ; stretch users:int loss:loss ; loss.objective-perturbation diffe
 trace:real ridge:real noise_std:real rank:int directions:int dimension:int? ; loss.visits loss:loss
 most:count apart:count ; loss.least losses:[loss ; loss.declared of:object loss:loss
 distribution:text? ; loss.repeat-and-select mu_squared:exact delta:exact gamma:exact eta:exact ;
+loss.selected loss:loss delta:exact tries:exact eta:exact? ; loss.poisson-sampled sample:loss
+rate:exact ; loss.truncated-poisson sample:loss rate:exact dataset_size:int largest_batch:int ;
+loss.fixed-batch sample:loss population:int batch:int replacement:with/without ;
+loss.gaussian-mixture sensitivities:[exact probabilities:[exact std:exact ;
 noise.gaussian family std:real ; noise.laplace family scale:real ; domain.ball kind radius:real
 size:count norm:norm ; domain.box kind low:real high:real size:count ; domain.one-of kind
 inner:domain arms:count ; domain.gradient-hessian kind dim:count weight:real ; drawn sampler

@@ -73,9 +73,7 @@ class MixtureStep(PairStep):
         reach = normal_reach(tail)
         out = normal_tail(reach)
         if way == "add":
-            unmoved = math.fsum(
-                p for c, p in zip(self.shifts, self.chances, strict=True) if c == 0
-            )
+            unmoved = math.fsum(p for c, p in zip(self.shifts, self.chances, strict=True) if c == 0)
             return integrated(
                 lambda z: -self._log_ratio(-z),
                 normal_density,
@@ -186,11 +184,10 @@ class GaussianMixture(Loss):
             )
         if any(c < 0 for c in shifts) or not 0 < max(shifts) <= 10**75:
             raise ValueError("sensitivities: must be >= 0, one of them > 0, none above 1e75")
-        if any(p <= 0 for p in chances) or sum(chances) != 1:
+        total = sum(chances, Fraction(0))
+        if any(p <= 0 for p in chances) or total != 1:
             raise ValueError(
-                f"probabilities: must be > 0 and add up to 1, not {exact_text(sum(chances))}"
-                if sum(chances) > 0
-                else "probabilities: must be > 0 and add up to 1"
+                f"probabilities: must be > 0 and add up to 1, not {exact_text(abs(total))}"
             )
         merged: dict[Fraction, Fraction] = {}
         for c, p in zip(shifts, chances, strict=True):
@@ -249,7 +246,9 @@ class GaussianMixture(Loss):
         )
 
     def worst_pairs(self, orders: Sequence[float]) -> list[LawPair]:
-        parts = list(zip(map(float, self.sensitivities), map(float, self.probabilities), strict=True))
+        parts = list(
+            zip(map(float, self.sensitivities), map(float, self.probabilities), strict=True)
+        )
         std = float(self.std)
 
         def mixed(sign: int) -> Density:

@@ -136,11 +136,10 @@ class PoissonSampled(_OnSample):
         mass = self.loss.gaussian()
         if mass is None:
             raise ValueError(
-                f"visits = {visits}: a {self.loss.kind} loss on a Poisson sample has no known price "
-                "for a person with several rows; a Gaussian has"
+                f"visits = {visits}: a {self.loss.kind} loss on a Poisson sample has no known "
+                "price for a person with several rows; a Gaussian has"
             )
-        one = GaussianMixture([0, Fraction(_root(mass))], [1 - self.rate, self.rate], 1, adjacency=self.adjacency)
-        return one.several(visits, apart)
+        return self._mixture(Fraction(_root(mass))).several(visits, apart)
 
     def noisier(self, factor: Fraction) -> PoissonSampled:
         return PoissonSampled(self.loss.noisier(factor), self.rate, adjacency=self.adjacency)
@@ -149,13 +148,11 @@ class PoissonSampled(_OnSample):
         mass = self.loss.gaussian()
         if mass is None:
             return None
-        one = GaussianMixture(
-            [0, Fraction(float(mass) ** 0.5)],
-            [1 - self.rate, self.rate],
-            1,
-            adjacency=self.adjacency,
-        )
-        return one.worst_pairs(orders)
+        return self._mixture(Fraction(math.sqrt(mass))).worst_pairs(orders)
+
+    def _mixture(self, mu: Fraction) -> GaussianMixture:
+        chances = 1 - self.rate, self.rate
+        return GaussianMixture([0, mu], chances, 1, adjacency=self.adjacency)
 
     def numbers(self) -> dict[str, Any]:
         return self._numbers()

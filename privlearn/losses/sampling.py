@@ -29,7 +29,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from privlearn.losses.base import ComposedLoss, Loss, parts_of
+from privlearn.losses.base import Loss, parts_of
 from privlearn.losses.discrete import DiscreteGaussian, DiscreteLaplace
 from privlearn.losses.gaussian import GaussianLoss
 from privlearn.losses.numerics import ULP, decimal_of, fraction_up, working_context
@@ -41,6 +41,7 @@ from privlearn.losses.steps import (
     LaplaceStep,
     PairStep,
     Points,
+    Step,
     integrated,
     normal_density,
     normal_reach,
@@ -396,10 +397,8 @@ def _law(loss: Loss, tail: float) -> Points:
     laws: list[Points] = []
     continuous = False
     for one, count in parts:
-        if not isinstance(one, PairStep):
-            raise AssertionError("a curve has no law")
         continuous |= isinstance(one, GaussianStep | LaplaceStep)
-        laws += [one.points("remove", 1.0, tail)] * count
+        laws += [_points(one, 1.0, tail)] * count
     size = math.prod(len(law.loss) for law in laws)
     if continuous or size > _MOST_PRODUCTS:
         return _on_lattice(loss, tail)
@@ -417,20 +416,28 @@ def _on_lattice(loss: Loss, tail: float) -> Points:
     The split keeps the mean of dP/dQ (``docs/proofs.md#composition``, 2a).  It has no lower side.
     """
     parts = [(part.step(), count) for part, count in parts_of(loss)]
-    rough = [(one.points("remove", 0.125, tail), n) for one, n in parts if isinstance(one, PairStep)]
+    rough = [
+        (one.points("remove", 0.125, tail), n) for one, n in parts if isinstance(one, PairStep)
+    ]
     spread = min(_std(law) for law, _ in rough)
     length = sum(float(np.ptp(law.loss)) * count for law, count in rough)
     size = 2.0 ** math.floor(math.log2(max(spread * _SPACING, length / _MOST_POINTS)))
-    low, whole, lost = 0, np.ones(1), 0.0
+    low, lost = 0, 0.0
+    whole: Array = np.ones(1)
     for one, count in parts:
-        if not isinstance(one, PairStep):
-            raise AssertionError("a curve has no law")
-        law = one.points("remove", size, tail)
+        law = _points(one, size, tail)
         first, weights = _split(law, size)
         for _ in range(count):
             low, whole, lost = low + first, np.convolve(whole, weights), lost + law.lost
     whole *= 1 + 1e-12
-    return Points((low + np.arange(len(whole))) * size, whole, lost, float(whole.sum()))
+    losses: Array = (low + np.arange(len(whole), dtype=np.float64)) * size
+    return Points(losses, whole, lost, float(whole.sum()))
+
+
+def _points(one: Step, size: float, tail: float) -> Points:
+    if not isinstance(one, PairStep):
+        raise AssertionError("a curve has no law")
+    return one.points("remove", size, tail)
 
 
 def _split(law: Points, size: float) -> tuple[int, Array]:
@@ -449,14 +456,3 @@ def _std(law: Points) -> float:
     share = law.p / law.p.sum()
     mean = float((share * law.loss).sum())
     return math.sqrt(max(float((share * (law.loss - mean) ** 2).sum()), 1e-60))
-
-
-def together(losses: Sequence[tuple[Loss, int]]) -> Loss:
-    """Several runs on one sample; a Gaussian mass is put together."""
-    from privlearn.losses.base import compose
-
-    whole = compose(losses)
-    mass = whole.gaussian()
-    if isinstance(whole, ComposedLoss) and mass is not None:
-        return GaussianLoss(mass, adjacency=whole.adjacency)
-    return whole

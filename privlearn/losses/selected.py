@@ -16,7 +16,7 @@ from privlearn.losses.conversion import gaussian_delta, renyi_delta
 from privlearn.losses.numerics import valid_number, valid_order
 from privlearn.losses.pure import PureLoss
 from privlearn.losses.selection import mean_tries, selection_shift
-from privlearn.losses.steps import Direction, PairStep
+from privlearn.losses.steps import Direction, PairStep, Points
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import Exact, exact, exact_text, float_down, float_up
 from privlearn.values.json_forms import OBJECT, TEXT, Form
@@ -25,7 +25,8 @@ _SLACK = 1 + 1e-11  # For sums of a quadrature and what is computed from them
 _LARGEST_EPSILON = 700.0
 _TAIL = 1e-30
 _SMALL = 1e-3  # Share of γ/(1−γ) below which δ(ε₁) no longer pays
-_PIECES = 256  # Of a law, up to the ε that is asked for
+_FINEST = 2.0**-11  # Of a lattice on which a law is cut
+_MOST_POINTS = 2**16
 
 
 @final
@@ -192,16 +193,31 @@ def profile_of(loss: Loss) -> Callable[[float], float]:
 
 
 def _stick(step: PairStep, epsilon: float) -> float:
-    """The larger of the hockey sticks of a pair in both directions, on a lattice that holds ε."""
-    ways: tuple[Direction, ...] = ("remove", "add") if step.both_ways else ("remove",)
-    size = epsilon / _PIECES if epsilon > 0 else 1.0
+    """The larger hockey stick of a pair in both directions.
+
+    By the chord between two points of a lattice, on which the quadrature breaks: δ is convex in
+    e^ε.
+    """
+    size, laws = _laws(step)
+    low = math.floor(epsilon / size) * size
+    level = math.exp(low)
+    share = (math.exp(epsilon) - level) / (math.exp(low + size) - level)
     best = 0.0
-    for way in ways:
-        law = step.points(way, size, _TAIL)
-        above = law.loss > epsilon
-        found = float((law.p[above] * -np.expm1(epsilon - law.loss[above])).sum()) + law.lost
-        best = max(best, found * _SLACK)
-    return best
+    for law in laws:
+        ends = []
+        for end in (low, low + size):
+            above = law.loss > end
+            ends.append(float((law.p[above] * -np.expm1(end - law.loss[above])).sum()) + law.lost)
+        best = max(best, ends[0] + share * (ends[1] - ends[0]))
+    return best * _SLACK
+
+
+@lru_cache(maxsize=16)
+def _laws(step: PairStep) -> tuple[float, list[Points]]:
+    ways: tuple[Direction, ...] = ("remove", "add") if step.both_ways else ("remove",)
+    span = max(float(np.ptp(step.points(way, 1.0, _TAIL).loss)) for way in ways)
+    size = max(_FINEST, 2.0 ** math.ceil(math.log2(span / _MOST_POINTS)))
+    return size, [step.points(way, size, _TAIL) for way in ways]
 
 
 def profile_epsilon(profile: Callable[[float], float], delta: float) -> float:
