@@ -586,14 +586,19 @@ def event_list(data: Mapping[str, Any]) -> EventList:
         return _adapter().validate_python(dict(data))
     except ValidationError as error:
         found = error.errors(include_url=False)
+        places = [each["loc"] for each in found]
         # pydantic calls a list empty if none of its events is valid
-        within = any(each["loc"][:1] == ("events",) and len(each["loc"]) > 1 for each in found)
         lines = [
             _problem(list(each["loc"]), each)
             for each in found
-            if not (within and each["type"] == "too_short" and each["loc"] == ("events",))
+            if each["type"] != "too_short"
+            or not any(_is_within(one, each["loc"]) for one in places)
         ]
         raise DataError("\n".join(lines)) from None
+
+
+def _is_within(place: tuple[str | int, ...], whole: tuple[str | int, ...]) -> bool:
+    return len(place) > len(whole) and place[: len(whole)] == whole
 
 
 def event_list_from_text(text: str, *, form: Literal["json", "toml"] = "json") -> EventList:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -130,17 +131,26 @@ class OppositeStep(PairStep):
 
 def _renyi(step: MixtureStep, order: float, reach: int) -> float:
     """With the multiple taken as seen; 0 is the chance of taking no part."""
+    seen = _seen(step, reach)
+    if seen is not None:
+        return seen.renyi(order)
+    t = order - 1
+    parts = zip(step.shifts, step.chances, strict=True)
+    return log_mean([(p, t * order * (reach * c) ** 2 / 2) for c, p in parts]) / t * (1 + 1e-12)
+
+
+@lru_cache(maxsize=256)
+def _seen(step: MixtureStep, reach: int) -> JoinedStep | ReplacedStep | None:
+    """None where the record always takes part."""
     moved = [(p, c) for c, p in zip(step.shifts, step.chances, strict=True) if c > 0]
     rate = math.fsum(p for p, _ in moved)
     if rate > 1 - 2.0**-53:
-        t = order - 1
-        return log_mean([(p, t * order * (reach * c) ** 2 / 2) for p, c in moved]) / t
+        return None
     groups: Groups = tuple(
         (p / rate, GaussianLoss(Fraction(reach * c) ** 2, adjacency=Adjacency.ADD_REMOVE))
         for p, c in moved
     )
-    kind = JoinedStep if reach == 1 else ReplacedStep
-    return kind(groups, rate).renyi(order)
+    return JoinedStep(groups, rate) if reach == 1 else ReplacedStep(groups, rate)
 
 
 @final
@@ -199,17 +209,17 @@ class GaussianMixture(Loss):
             adjacency=adjacency,
         )
 
-    def _mixture(self) -> MixtureStep | OppositeStep:
+    def _pair(self) -> MixtureStep | OppositeStep:
         shifts = tuple(float_up(c / self.std) for c in self.sensitivities)
         chances = tuple(map(float, self.probabilities))
         step = MixtureStep(shifts, chances)
         return OppositeStep(step) if self.adjacency is Adjacency.REPLACE_ONE else step
 
     def renyi(self, order: float) -> float:
-        return self._mixture().renyi(valid_order(order))
+        return self._pair().renyi(valid_order(order))
 
     def step(self) -> PairStep | CurveStep:
-        step = self._mixture()
+        step = self._pair()
         return step if step.in_range() else CurveStep(self.renyi)
 
     def doubled(self) -> GaussianMixture:

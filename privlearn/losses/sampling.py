@@ -348,21 +348,29 @@ def _log_factorials() -> Array:
 Groups = tuple[tuple[float, Loss], ...]
 
 
-@lru_cache(maxsize=2**14)
-def _log_excess(groups: Groups, order: float) -> float:
-    """log E_order, rounded up."""
-    top = log_mean([(share, (order - 1) * loss.renyi(order)) for share, loss in groups])
-    if top == 0:
-        return -math.inf
-    return top + 1e-13 if top > 30 else math.log(math.expm1(top)) + 1e-12
+@lru_cache(maxsize=256)
+def _excess_table(groups: Groups) -> list[float]:
+    """log E_2, log E_3, … as far as they were asked for."""
+    return []
+
+
+def _log_excess(groups: Groups, order: int) -> Array:
+    """log E_2, …, log E_order, rounded up."""
+    table = _excess_table(groups)
+    while len(table) < order - 1:
+        k = len(table) + 2.0
+        top = log_mean([(share, (k - 1) * loss.renyi(k)) for share, loss in groups])
+        small = math.log(math.expm1(top)) + 1e-12 if 0 < top <= 30 else -math.inf
+        table.append(top + 1e-13 if top > 30 else small)
+    return np.array(table[: order - 1])
 
 
 @lru_cache(maxsize=2**14)
 def _integer_moment(step: _SampledStep, order: int) -> float:
     if order == 1:
         return 0.0
-    excess = np.array([_log_excess(step.groups, float(k)) for k in range(2, order + 1)])
-    if np.isinf(excess).any() and excess.max() == np.inf:
+    excess = _log_excess(step.groups, order)
+    if excess.max() == np.inf:
         return math.inf
     logs = step._log_terms(order)
     terms = logs + excess
