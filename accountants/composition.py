@@ -26,6 +26,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,9 +38,12 @@ from privlearn.accountants.loss_grid import (
     ULP,
     DeltaCurve,
     Mesh,
+    TooLong,
     block,
     curve_of_law,
     dyadic,
+    frame,
+    merged,
 )
 from privlearn.accountants.step_curves import StepCurve
 from privlearn.accountants.worst_case import FixedStep, Values, best_top, gaussian_cover, order_free
@@ -57,7 +61,6 @@ from privlearn.losses.steps import (
 )
 
 _ACCURACY = 1.5e-4  # Share of the variance that a grid may add
-_FEW = 16  # Different dominating pairs for which there is time for a fine lattice
 _ORDERS = 1000  # Bounded-range steps in a recursion over all orders
 
 EFFORT = 1.2e7
@@ -134,7 +137,10 @@ class Composition:
         self._renyi_others = StepCurve(self._others)
         self._mass = self._gaussian_mass()
         tight = self._known and self._mass is None
-        self._tight: list[_Tight] = self._solve() if tight else []
+        self._tight: list[_Tight] = []
+        if tight:
+            with suppress(TooLong):  # the bound by Renyi curves remains
+                self._tight = self._solve()
 
     def epsilon(self, delta: float) -> RoundedNumber:
         """An epsilon >= 0 such that the whole plan is (epsilon, delta)-DP."""
@@ -217,9 +223,12 @@ class Composition:
         directions: list[Direction] = ["remove", "add"] if sampled else ["remove"]
         tail = 1e-5 * self._delta
         if not ranged:
-            few = self._effort >= EFFORT and len({s for s, _ in dominated}) <= _FEW
-            mesh = FINE if few else Mesh()
-            laws = [block(dominated, tail, mesh, way) for way in directions]
+            mesh = FINE if self._effort >= EFFORT else Mesh()
+            roughly = [frame(merged(dominated), tail, way).epsilon for way in directions]
+            laws = [
+                block(dominated, tail, mesh, way, (max(roughly) - epsilon) / 4)
+                for way, epsilon in zip(directions, roughly, strict=True)
+            ]
             curves = tuple(curve_of_law(law) for law in laws)
             return [_Tight(curves, curves, "dominating pairs")]
         if self._order == "any" and len({s for s, _ in ranged}) > 1:

@@ -257,26 +257,56 @@ def _sound(loss: Loss) -> Loss:
     return loss.unless_failed()
 
 
+def _failing(loss: Loss) -> Fraction:
+    """The probability that one of the parts fails, rounded up.
+
+    Parts fail independently of each other and of what is released (`ApproxLoss`, `FailingLoss`), so
+    it is 1 - ∏(1 - δ_i).
+    """
+    none, total = Fraction(1), loss.failure()
+    for part, count in parts_of(loss):
+        failed = part.failure()
+        if not failed or failed >= 1:
+            continue
+        if failed.denominator.bit_length() * count > _MOST_BITS:
+            return total
+        none *= (1 - failed) ** count
+        if none.denominator.bit_length() > _MOST_BITS:
+            return total
+    return min(1 - none, total)
+
+
+_MOST_BITS = 10**5
+"""Of an exact product of probabilities; beyond, they are added up."""
+
+
 def _best_epsilon(what: Evaluated, delta: float) -> RoundedNumber:
-    failed = what.total.failure()
-    left = (exact("delta", delta) - failed) / (1 - failed) if failed < 1 else Fraction(0)
+    failed, sound = _failing(what.total), _sound(what.total)
+    if failed >= 1 or (left := (exact("delta", delta) - failed) / (1 - failed)) < 0:
+        return _quick_epsilon(what.total, delta)
+    if left == 0:
+        worst = sound.pure()
+        return RoundedNumber(math.inf if worst is None else float_up(worst), 0.0, "pure")
+    rest = float_down(left)
     found = None
-    if left > 0 and _may_gain(what):
-        found = tight_composition.epsilon(*_in_order(what), float_down(left), what.effort)
-    return _better(found, lambda: _quick_epsilon(what.total, delta))
+    if _may_gain(what):
+        found = tight_composition.epsilon(*_in_order(what), rest, what.effort)
+    return _better(found, lambda: _quick_epsilon(sound, rest))
 
 
 def _best_delta(what: Evaluated, epsilon: float) -> RoundedNumber:
-    failed = what.total.failure()
+    failed, sound = _failing(what.total), _sound(what.total)
+    if failed >= 1:
+        return _quick_delta(what.total, epsilon)
     found = None
-    if failed < 1 and _may_gain(what):
+    if _may_gain(what):
         found = tight_composition.delta(*_in_order(what), epsilon, what.effort)
-    if found is not None and failed:
-        value, error = (Fraction(number) for number in found[:2])
-        found = RoundedNumber(
-            float_up(failed + (1 - failed) * value), float_up((1 - failed) * error), found.method
-        )
-    return _better(found, lambda: _quick_delta(what.total, epsilon))
+    best = _better(found, lambda: _quick_delta(sound, epsilon))
+    if not failed:
+        return best
+    value, error = (Fraction(number) for number in best[:2])
+    total, error = failed + (1 - failed) * value, (1 - failed) * error
+    return RoundedNumber(float_up(total), float_up(error), best.method)
 
 
 def _better(found: RoundedNumber | None, quick: Callable[[], RoundedNumber]) -> RoundedNumber:

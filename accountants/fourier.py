@@ -9,7 +9,7 @@ index the one with the least error.  Proofs: ``docs/proofs.md#composition``, poi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +27,9 @@ _TINY = 1e-280  # More than all underflows together
 _STEEPEST = 500.0  # Largest exponent that a tilt may reach
 _RARE = 1e-3  # Mass, over the count of a factor, of what `power` looks at apart
 _UNSEEN = 1e-9  # Share of a tail that nobody misses
+_MOST_WASTE = 8.0  # The same where only few tilts are used
 _WASTE = 1.5  # Log of how much larger than with the best tilt an error may be, about
+_BINS = 2048
 _DEPTH = 5  # At most 2**_DEPTH + 1 tilts
 
 CountedWeights = Sequence[tuple[Array, int]]
@@ -58,6 +60,21 @@ class Enclosed(NamedTuple):
     rounding: float
 
 
+def dot(one: Array, two: Array) -> float:
+    """The sum of products without BLAS, whose threads cost more here than they do."""
+    return float(np.einsum("i,i->", one, two))
+
+
+def _binned(weights: Array, centre: int) -> tuple[Array, Array]:
+    """Places about a centre, and weights, of at most `_BINS` groups of neighbours."""
+    width = -(-len(weights) // _BINS)
+    padded = np.zeros(-(-len(weights) // width) * width)
+    padded[: len(weights)] = weights
+    sums = padded.reshape(-1, width).sum(axis=1)
+    place = np.arange(len(sums)) * float(width) + (width - 1) / 2 - centre
+    return place[sums > 0], sums[sums > 0]
+
+
 class _Tilted:
     """Factors under tilts: their logarithmic moments about a centre."""
 
@@ -68,35 +85,46 @@ class _Tilted:
         self.longest = max(len(weights) for weights, _ in factors)
         self.steepest = _STEEPEST / self.longest
         self.flattest = min(1 / (self.end + 1), self.steepest / 2)
-        self._places = []
+        self._places: list[Array] = []
+        self._rough: list[tuple[Array, Array]] = []
         self.centre = 0
         for weights, count in factors:
             index = np.arange(len(weights), dtype=np.float64)
-            centre = round(float(index @ weights) / float(weights.sum()))
+            centre = round(dot(index, weights) / float(weights.sum()))
             self._places.append(index - centre)
+            self._rough.append(_binned(weights, centre))
             self.centre += count * centre
+        self._exact: dict[float, float] = {}
         self.rounding = math.expm1(self.count * 9 * _STEEPEST * ULP)
         self.slack = math.expm1(sum(count * len(w) for w, count in factors) * ULP) + self.rounding
 
     def moments(self, theta: float) -> list[float]:
-        """The log of sum w_j e^(theta (j - centre)) of every factor."""
-        pairs = zip(self.factors, self._places, strict=True)
-        return [math.log(float(np.exp(theta * place) @ w)) for (w, _), place in pairs]
+        """About the log of sum w_j e^(theta (j - centre)) of every factor."""
+        return [math.log(dot(np.exp(theta * place), w)) for place, w in self._rough]
 
     def moment(self, theta: float) -> float:
+        """About the log moment of all factors together: for searches and scales."""
         pairs = zip(self.factors, self.moments(theta), strict=True)
         return math.fsum(count * moment for (_, count), moment in pairs)
 
-    def weights(self, theta: float, size: int) -> tuple[list[Array], float]:
-        """Tilted factors of mass one, folded to ``size`` indices, and their log moments' sum."""
-        found, total = [], 0.0
+    def exact_moment(self, theta: float) -> float:
+        """That, up to rounding."""
+        if theta not in self._exact:
+            self._exact[theta] = math.fsum(
+                count * math.log(dot(np.exp(theta * place), w))
+                for (w, count), place in zip(self.factors, self._places, strict=True)
+            )
+        return self._exact[theta]
+
+    def weights(self, theta: float, size: int) -> Iterator[tuple[Array, int, float]]:
+        """Tilted factors of mass one, folded to ``size`` indices; counts and log moments."""
         moments = self.moments(theta)
         for (w, count), place, moment in zip(self.factors, self._places, moments, strict=True):
             tilted = np.zeros(-(-len(w) // size) * size)
             tilted[: len(w)] = w * np.exp(theta * place - moment)
-            found.append(tilted.reshape(-1, size).sum(axis=0) if len(tilted) > size else tilted)
-            total += count * moment
-        return found, total
+            folded = tilted.reshape(-1, size).sum(axis=0) if len(tilted) > size else tilted
+            mass = float(folded.sum()) or 1.0
+            yield folded / mass, count, count * (moment + math.log(mass))
 
     def apart(self, theta: float, size: int, cut: int) -> tuple[Array, Array, float]:
         """As `weights` of the only factor, in two parts: below index ``cut``, and the others."""
@@ -112,7 +140,7 @@ class _Tilted:
         self, theta: float, index: Array | NDArray[np.intp] | int, times: float = 0.0
     ) -> Array:
         """Chernoff: no weight at ``index`` nor the mass beyond it is larger; times e^``times``."""
-        exponent = self.moment(theta) - theta * (np.asarray(index) - self.centre) + times
+        exponent = self.exact_moment(theta) - theta * (np.asarray(index) - self.centre) + times
         with np.errstate(over="ignore"):
             found: Array = np.exp(exponent) * (1 + self.slack) + _TINY
         return found
@@ -162,7 +190,7 @@ def power(weights: Array, count: int, where: Window, tail: float) -> Enclosed:
     """
     cut = rare(weights, count)
     if cut is None:
-        return convolve([(weights, count)], where, closely=True)
+        return convolve([(weights, count)], where, care=3)
     bulk = [(weights[:cut], count)]
     index = np.arange(where.first, where.last + 1)
     short = window(bulk, _UNSEEN * tail / len(index))
@@ -188,25 +216,24 @@ def rare(weights: Array, count: int) -> int | None:
 
 
 def convolve(
-    factors: CountedWeights, where: Window, *, closely: bool = False, cut: int | None = None
+    factors: CountedWeights, where: Window, *, care: int = 1, cut: int | None = None
 ) -> Enclosed:
     """All factors convolved, on a window that may have been found for other weights.
 
-    ``closely``: in four times the time, so that more and steeper tilts can be used.  ``cut``: of
-    one factor, only where at least one of its indices is ``cut`` or above.
+    ``care``: 0 for the fewest tilts; 3 for more and steeper ones, in four times the time.  ``cut``:
+    of one factor, only where at least one of its indices is ``cut`` or above.
     """
     index = np.arange(where.first, where.last + 1)
     if not all(weights.any() for weights, _ in factors):
         return Enclosed(np.zeros(len(index)), np.zeros(len(index)), 0.0)
     tilted = _Tilted(factors)
-    size = 2 ** ((3 * len(index) // 2 + 1).bit_length() + closely)
+    size = 2 ** ((3 * len(index) // 2 + 1).bit_length() + (care > 1))
     folded = _Folded(tilted, index, size)
     gap = np.full(len(index), np.inf)
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
-    for theta in _tilts(tilted, min(where.up, folded.up / 1.25), 3 if closely else 1):
+    for theta in _tilts(tilted, min(where.up, folded.up / 1.25), care):
         if cut is None:
-            weights, moment = tilted.weights(theta, size)
-            middle, error = _spectral(weights, [count for _, count in factors])
+            middle, error, moment = _spectral(tilted.weights(theta, size), tilted.count, size)
         else:
             low, high, moment = tilted.apart(theta, size, cut)
             middle, error = _spectral_rest(low, high, tilted.count)
@@ -228,10 +255,12 @@ def _tilts(tilted: _Tilted, up: float, halvings: int) -> list[float]:
     At least 2**halvings + 1, because where few outcomes make the tail the moments do not tell.
     """
 
+    waste = _WASTE if halvings else _MOST_WASTE
+
     def between(a: float, at_a: float, b: float, at_b: float, depth: int) -> list[float]:
         middle = (a + b) / 2
         value = tilted.moment(middle)
-        if depth <= 0 or (depth <= _DEPTH - halvings and (at_a + at_b) / 2 - value <= _WASTE):
+        if depth <= 0 or (depth <= _DEPTH - halvings and (at_a + at_b) / 2 - value <= waste):
             return [a]
         return between(a, at_a, middle, value, depth - 1) + between(
             middle, value, b, at_b, depth - 1
@@ -283,15 +312,18 @@ def _log_series(x: float) -> float:
     return -x - math.log(-math.expm1(-x)) + 1e-9
 
 
-def _spectral(weights: Sequence[Array], counts: Sequence[int]) -> tuple[Array, float]:
-    """The cyclic convolution of all powers, and the largest error of an entry."""
-    size = len(weights[0])
+def _spectral(
+    factors: Iterable[tuple[Array, int, float]], total: int, size: int
+) -> tuple[Array, float, float]:
+    """The cyclic convolution of all powers, the largest error of an entry, and the log moment."""
     level = math.expm1(math.log2(size) * LEVEL)
-    times = math.expm1(sum(counts) * _TIMES)
+    times = math.expm1(total * _TIMES)
+    moment = 0.0
     product: Spectrum | None = None
     logs = np.zeros(size // 2 + 1)
     relative = np.full(size // 2 + 1, times + level * (1 + times))
-    for weight, count in zip(weights, counts, strict=True):
+    for weight, count, part in factors:
+        moment += part
         spectrum = fft.rfft(weight)
         wrong = level * float(weight.sum()) * (1 + 1e-9)
         largest = np.abs(spectrum) * (1 + 1e-12) + wrong
@@ -299,10 +331,10 @@ def _spectral(weights: Sequence[Array], counts: Sequence[int]) -> tuple[Array, f
         relative += count * wrong / largest
         raised = _power(spectrum, count)
         product = raised if product is None else product * raised
-    error = 2 * float(np.exp(logs) @ relative) / size * (1 + 1e-9) + _TINY
+    error = 2 * dot(np.exp(logs), relative) / size * (1 + 1e-9) + _TINY
     assert product is not None
     found: Array = fft.irfft(product, size)
-    return found, error
+    return found, error, moment
 
 
 def _spectral_rest(low: Array, high: Array, count: int) -> tuple[Array, float]:
@@ -320,7 +352,7 @@ def _spectral_rest(low: Array, high: Array, count: int) -> tuple[Array, float]:
     largest = np.maximum(np.abs(one), np.abs(both)) * (1 + 1e-12) + wrong_both
     logs = math.log(count) + (count - 1) * np.log(largest) + np.log(rare)
     relative = times + level * (1 + times) + wrong / rare + (count - 1) * wrong_both / largest
-    error = 2 * float(np.exp(logs) @ relative) / size * (1 + 1e-9) + _TINY
+    error = 2 * dot(np.exp(logs), relative) / size * (1 + 1e-9) + _TINY
     found: Array = fft.irfft(two * _telescope(one, both, count), size)
     return found, error
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from privlearn.accountants import fourier
+from privlearn.accountants.fourier import dot
 from privlearn.losses.steps import Array, Direction, GaussianStep, PairStep, Points
 
 ULP = 2.0**-53
@@ -26,7 +27,15 @@ COARSEST = 0.125
 _DIRECT = 30_000_000  # Products of a direct convolution that takes no longer than by FFT
 _SHORT = 2**16  # Points of a law that an FFT does not mind
 _ASKED = 4e5  # δ over the tail that is cut, about
+_LONGEST = 2**20  # Points of a common lattice
+_COARSER = 10  # How much larger the step of a common lattice may be than wanted
+_FEW = 500  # Steps for which a lattice is as fine as for so many
+_LEAST_POINTS = 100  # Of it in a standard deviation
+_MOST_LONG = 10**5  # Copies of a long law that are convolved in groups
+_LONGEST_DIRECT = 8192  # Points of a law that is convolved directly
+_MOST_LAWS = 256  # Different laws for which it pays to have one
 _UNSEEN = 1e-6  # Share of δ that the rounding of an FFT may make up before more is done about it
+_OF_MANY_UNSEEN = 0.03  # The same of so many steps that there is no time for anything else
 _MOST_UNSEEN = 5e-5  # Above this share a direct convolution on a coarser lattice is better
 
 
@@ -38,9 +47,11 @@ class Mesh(NamedTuple):
     points: int = 100
     long: int = 24_000
     least: int = 50
+    share: float = 5e-5
+    """Of ε, that one lattice for all may add."""
 
 
-FINE = Mesh(points=200, long=48_000, least=200)
+FINE = Mesh(points=200, long=48_000, least=200, share=5e-6)
 
 
 class Law(NamedTuple):
@@ -67,13 +78,12 @@ class Law(NamedTuple):
         """Standard deviation of the loss under P."""
         k = np.arange(len(self.p)) * self.step
         total = float(self.p.sum())
-        mean = float(self.p @ k) / total
-        return math.sqrt(max(float(self.p @ (k - mean) ** 2) / total, 0.0))
+        mean = dot(self.p, k) / total
+        return math.sqrt(max(dot(self.p, (k - mean) ** 2) / total, 0.0))
 
 
-def _dot(one: Array, two: Array) -> float:
-    """The sum of products without BLAS, which wakes threads that cost more than they do."""
-    return float(np.einsum("i,i->", one, two))
+class TooLong(Exception):
+    """So many steps, or so long laws, that a composition takes too long."""
 
 
 def _split(points: Points, step: float) -> Law:
@@ -167,23 +177,32 @@ def _join(one: Law, two: Law, tail: float, direct: bool = False) -> Law:
     )
 
 
-def _spectral(parts: Sequence[tuple[Law, int]], tail: float) -> Law | None:
+def _spectral(
+    parts: Sequence[tuple[Law, int]], tail: float, most: float = _MOST_UNSEEN
+) -> Law | None:
     """Laws on one lattice, each so often, by FFT; None where its rounding would be seen.
 
     That is where tails are very thin and heavy.  At most ``tail`` is cut on each side, twice.
     """
     where = fourier.window([(law.p, n) for law, n in parts], tail)
-    law = _enclosed(parts, where, fourier.convolve)
+    law = _enclosed(parts, where, _loosely)
     unsure = _unsure(law, tail)
+    if unsure > _UNSEEN:
+        law = _enclosed(parts, where, fourier.convolve)
+        unsure = _unsure(law, tail)
     if unsure > _UNSEEN and len(parts) == 1 and fourier.rare(parts[0][0].p, parts[0][1]):
         law = _enclosed(parts, where, _apart(tail))
     elif unsure > _MOST_UNSEEN:
         law = _enclosed(parts, where, _closely)
-    return _trim(law, tail) if _unsure(law, tail) <= _MOST_UNSEEN else None
+    return _trim(law, tail) if _unsure(law, tail) <= most else None
+
+
+def _loosely(factors: fourier.CountedWeights, where: fourier.Window) -> fourier.Enclosed:
+    return fourier.convolve(factors, where, care=0)
 
 
 def _closely(factors: fourier.CountedWeights, where: fourier.Window) -> fourier.Enclosed:
-    return fourier.convolve(factors, where, closely=True)
+    return fourier.convolve(factors, where, care=3)
 
 
 def _apart(tail: float) -> _Convolve:
@@ -245,16 +264,19 @@ def _power(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
     if count == 1:
         return law
     if len(law.p) ** 2 <= _DIRECT:
-        return _squared(law, count, tail, mesh)
+        return _squared(law, count, tail, mesh if count <= _MOST_LONG else Mesh(mesh.limit))
+    if count > _MOST_LONG:
+        raise TooLong
     width = 3 * math.sqrt(-2 * math.log(tail)) * law.std / law.step
     room = max(len(law.p), _SHORT)
     group = count if width * math.sqrt(count) <= room else max(int((room / width) ** 2), 2)
     groups, rest = divmod(count, group)
     found = _spectral([(law, group)], tail * group)
     if found is None:
-        while len(law.p) > mesh.long:
+        short = mesh._replace(long=_LONGEST_DIRECT, points=50, least=20)
+        while len(law.p) > short.long:
             law = _coarsen(law)
-        return _squared(law, count, tail, mesh, direct=True)
+        return _squared(law, count, tail, short, direct=True)
     if groups > 1:
         found = _power(_settle(found, mesh), groups, tail * group, mesh)
     if rest:
@@ -288,7 +310,7 @@ def _leaf(step: PairStep, tail: float, mesh: Mesh, way: Direction) -> Law:
     """One step on a lattice that suits the standard deviation of its loss."""
     rough = step.points(way, COARSEST, tail)
     share = rough.p / rough.p.sum()
-    spread = math.sqrt(float(_dot(share, (rough.loss - _dot(share, rough.loss)) ** 2)))
+    spread = math.sqrt(float(dot(share, (rough.loss - dot(share, rough.loss)) ** 2)))
     size = min(dyadic(max(spread, 1e-30) / mesh.points), mesh.limit, COARSEST)
     length = float(np.ptp(rough.loss))
     while length / size > 2 * mesh.long and size < COARSEST:
@@ -297,10 +319,80 @@ def _leaf(step: PairStep, tail: float, mesh: Mesh, way: Direction) -> Law:
     return _split(points, size)
 
 
-def block(
-    steps: Sequence[tuple[PairStep, int]], tail: float, mesh: Mesh, direction: Direction
-) -> Law:
-    """The law of all these steps; their order does not matter.  Small ones are joined first."""
+class Frame(NamedTuple):
+    """What is roughly known of a composition at some δ, and how long its lattice is in nats."""
+
+    epsilon: float
+    order: float
+    std: float
+    length: float
+    count: int
+
+    def size(self, mesh: Mesh, spare: float) -> float | None:
+        """The step of one lattice for all; None if it would have too many points.
+
+        At order a the split of every loss adds about a/12 of the squared step to what it costs; so
+        the order at which the tail is described best says how much of ε the whole adds, which is to
+        be the share of the ``mesh`` and ``spare`` besides.
+        """
+        added = mesh.share * max(self.epsilon, self.std) + spare
+        wanted = math.sqrt(12 * added / (max(self.count, _FEW) * self.order))
+        size = min(max(wanted, self.length / _LONGEST), self.std / _LEAST_POINTS)
+        size = min(size, mesh.limit, COARSEST / 8)
+        if math.isfinite(mesh.limit):
+            size = dyadic(size)
+        enough = size <= _COARSER * wanted and self.length <= 1.01 * _LONGEST * size
+        return size if enough else None
+
+
+def frame(counts: Mapping[PairStep, int], tail: float, way: Direction) -> Frame:
+    """From moments of laws on a few points; nothing that is proved rests on it."""
+    total = sum(counts.values())
+    rises, falls = 2.0 ** np.arange(-6, 20, 0.5), 4.0 ** np.arange(-3, 8)
+    orders = np.concatenate((rises, -falls))
+    moments, variance, longest = np.zeros(len(orders)), 0.0, 0.0
+    for step, count in counts.items():
+        loss, p, _, _ = step.points(way, COARSEST, tail / total)
+        p = p / p.sum()
+        variance += count * dot(p, (loss - dot(p, loss)) ** 2)
+        longest = max(longest, float(np.ptp(loss)))
+        exponents = orders[:, None] * loss
+        top = exponents.max(axis=1)
+        moments += count * (top + np.log(np.einsum("ij,j->i", np.exp(exponents - top[:, None]), p)))
+    std = math.sqrt(variance)
+    log_delta = min(math.log(_ASKED * tail), -1.0)
+    reached = (moments[: len(rises)] - log_delta) / rises
+    at = int(np.argmin(reached))
+    room = (moments - math.log(tail)) / np.abs(orders)
+    # beyond some order it is the largest losses that count, which a finer lattice hardly changes
+    order = min(1 + float(rises[at]), 1 - 8 * log_delta / max(float(reached[at]), std))
+    width = float(room[: len(rises)].min() + room[len(rises) :].min())
+    length = max(width, longest * max(len(counts) / 4, 1))
+    return Frame(float(reached[at]), order, std, length, total)
+
+
+def _common(
+    counts: Mapping[PairStep, int], tail: float, mesh: Mesh, way: Direction, spare: float
+) -> Law | None:
+    """All steps on one lattice and by one FFT; None where that is long, or its rounding is seen."""
+    if len(counts) > _MOST_LAWS:
+        return None
+    share, size = tail / (4 * sum(counts.values())), frame(counts, tail, way).size(mesh, spare)
+    if size is None:
+        return None
+    most = max(step.largest() for step in counts)
+    if len(counts) == 1 and size < most < math.inf and mesh.limit == math.inf:
+        size = most / math.ceil(most / size)  # its largest losses lie on the lattice
+    laws = [(_split(step.points(way, size, share), size), n) for step, n in counts.items()]
+    most = _MOST_UNSEEN if sum(counts.values()) <= _MOST_LONG else _OF_MANY_UNSEEN
+    law = laws[0][0] if laws[0][1] == 1 and len(laws) == 1 else _spectral(laws, tail / 4, most)
+    while law is not None and law.step < mesh.limit < math.inf:
+        law = _coarsen(law)
+    return law
+
+
+def merged(steps: Sequence[tuple[PairStep, int]]) -> dict[PairStep, int]:
+    """Equal steps together, and all Gaussian mass in one."""
     counts: dict[PairStep, int] = {}
     mass = 0.0
     for step, count in steps:
@@ -310,8 +402,30 @@ def block(
             counts[step] = counts.get(step, 0) + count
     if mass:
         counts[GaussianStep(mass * (1 + (len(steps) + 4) * ULP))] = 1
+    return counts
+
+
+def block(
+    steps: Sequence[tuple[PairStep, int]],
+    tail: float,
+    mesh: Mesh,
+    direction: Direction,
+    spare: float = 0.0,
+) -> Law:
+    """The law of all these steps; their order does not matter.
+
+    On one lattice where that is possible; else small ones are joined first.  ``spare``: nats that ε
+    may be larger, as in a direction that is not the worse one.
+
+    Raises:
+        TooLong: no bound on work would be kept.
+    """
+    counts = merged(steps)
     total = sum(counts.values())
     share = tail / (4 * total)
+    common = _common(counts, tail, mesh, direction, spare)
+    if common is not None:
+        return common
     heap: list[tuple[float, int, Law]] = []
     for number, (step, count) in enumerate(counts.items()):
         law = _power(_leaf(step, share, mesh, direction), count, share, mesh)
@@ -342,7 +456,7 @@ def curve_of_law(law: Law) -> DeltaCurve:
 
     def upper(epsilon: float) -> float:
         start = int(np.searchsorted(points, epsilon))
-        total = float(-np.expm1(epsilon - points[start:]) @ law.p[start:])
+        total = dot(-np.expm1(epsilon - points[start:]), law.p[start:])
         return min(total * (1 + law.rounding + 1e-12) + law.lost, 1.0)
 
     after_p = np.append(np.cumsum(law.floor[::-1])[::-1], 0.0)
@@ -352,7 +466,7 @@ def curve_of_law(law: Law) -> DeltaCurve:
         best = 0.0
         for k in range(max(start - 2, 0), min(start + 3, len(points))):
             p = float(after_p[k]) * (1 - law.rounding - 1e-11)
-            q = float(law.q[k:] @ np.exp(epsilon - points[k:])) * (1 + law.rounding + 1e-11)
+            q = dot(law.q[k:], np.exp(epsilon - points[k:])) * (1 + law.rounding + 1e-11)
             best = max(best, p - q - law.spill)
         return best
 

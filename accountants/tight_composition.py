@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from privlearn.losses import ComposedLoss, Loss, is_bounded_range, parts_of, without_visits
 from privlearn.losses.conversion import RoundedNumber
 from privlearn.losses.steps import (
+    BoundedRangeStep,
     CurveStep,
     GaussianStep,
     Order,
-    PairStep,
     Step,
     check_step,
 )
@@ -33,11 +33,11 @@ THOROUGH = 1.2e7
 QUICK = 1e6
 """Effort for certificates, which are asked for often: about half a second."""
 
-_LARGEST_EPSILON = 100.0
+_LARGEST_EPSILON = 500.0  # Of a backward recursion
 _MOST_RANGED = 20_000
 _MOST_DISTINCT = 1000
 _MOST_LISTED = 10_000
-_SAMPLED_COST = 250  # A subsampled Gaussian takes about as long as so many other steps
+_SAMPLED_COST = 25  # What has no largest loss takes about as long as so many other steps
 
 
 def in_order(parts: Sequence[tuple[Loss, int]], order: Order) -> tuple[LossParts, Order]:
@@ -90,7 +90,7 @@ def steps_of(parts: LossParts) -> list[tuple[Step, int]]:
 
 def _worth(steps: Sequence[tuple[Step, int]], effort: float) -> bool:
     known = {step for step, _ in steps if not isinstance(step, GaussianStep | CurveStep)}
-    sampled = sum(isinstance(step, PairStep) and step.both_ways for step in known)
+    sampled = sum(step.largest() == math.inf for step in known)
     most = _MOST_DISTINCT * max(effort / QUICK, 1)
     return len(known) > 0 and len(known) + _SAMPLED_COST * sampled <= most
 
@@ -108,8 +108,9 @@ def _composition(
     from privlearn.accountants.composition import Composition
     from privlearn.accountants.step_curves import StepCurve
 
-    known = StepCurve([part for part in steps if not isinstance(part[0], CurveStep)])
-    if known.epsilon(resolution) > _LARGEST_EPSILON:
+    known = [part for part in steps if not isinstance(part[0], CurveStep)]
+    ranged = any(isinstance(step, BoundedRangeStep) for step, _ in known)
+    if ranged and StepCurve(known).epsilon(resolution) > _LARGEST_EPSILON:
         return None
     return Composition(steps, delta=resolution, order=order, effort=effort)
 
@@ -126,7 +127,7 @@ def epsilon(parts: LossParts, order: Order, delta: float, effort: float) -> Roun
 def delta(parts: LossParts, order: Order, epsilon: float, effort: float) -> RoundedNumber | None:
     """δ at ``epsilon``, or None."""
     steps = _steps(parts, effort)
-    if steps is None or epsilon > _LARGEST_EPSILON:
+    if steps is None:
         return None
     from privlearn.accountants.step_curves import StepCurve
 

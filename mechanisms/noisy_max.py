@@ -16,13 +16,10 @@ Gumbel noise
     the points left, chosen after the picks before: k losses of range η, composed adaptively.
 
 Laplace and exponential noise
-    v wins against the noise of all others if its own noise exceeds a threshold
-    t = max_w (⟨G, w⟩ + z_w) − ⟨G, v⟩, which moves by at most s.  For either law
-    P(z > t) <= e^{s/scale}·P(z > t + s).  So log P(v)/P′(v) lies in [−η, η]: `PureLoss` (η),
-    ρ = η·tanh(η/2) <= η²/2.  The sum of both ends is the range, and for exponential noise
-    (permute-and-flip) on two points it is 2·log(2e^{η/2} − 1), almost 2η: where picks are composed
-    Gumbel noise is four times cheaper.  Several picks are made one after the other with fresh
-    noise, since one draw for all is not k picks here: k losses, composed adaptively.
+    One pick is dominated by Laplace noise of ε = η, `LaplaceLoss` (η): ``docs/proofs.md#choices``
+    has the proof.  ρ = η + e^{−η} − 1 <= η²/2: where picks are composed Gumbel noise is four times
+    cheaper.  Several picks are made one after the other with fresh noise, since one draw for all
+    is not k picks here: k losses, composed adaptively.
 
 Scores and noise are exact, so that these are the prices of what runs.  G is a sum of integers, rows
 in steps of a public grid; points are the doubles that they are; noisy scores are compared as real
@@ -49,7 +46,7 @@ from privlearn.contract.receipts import Receipt, Released
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
 from privlearn.errors import BudgetError
-from privlearn.losses import BoundedRangeLoss, Loss, PureLoss
+from privlearn.losses import BoundedRangeLoss, LaplaceLoss, Loss
 from privlearn.losses.budgets import B, Currency, check_currency
 from privlearn.mechanisms.exact_choices import NoisyScores, Picks
 from privlearn.mechanisms.receipt_stream import check_adjacency
@@ -79,7 +76,7 @@ def choice_loss(family: ChoiceNoise, eta: Fraction, top: int, adjacency: Adjacen
     """
     if family not in _NOISES:
         raise ValueError(f"noise = {family!r}: must be 'gumbel', 'laplace' or 'exponential'")
-    kind = BoundedRangeLoss if family == "gumbel" else PureLoss
+    kind = BoundedRangeLoss if family == "gumbel" else LaplaceLoss
     return kind(eta, adjacency=adjacency) * count(top=top)
 
 

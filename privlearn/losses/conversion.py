@@ -653,7 +653,7 @@ def _bounded_exp(log_low: Decimal, log_high: Decimal) -> Bounded:
     if log_high < -750:  # below the smallest float
         return Bounded(_TINY, _TINY)
     slack = 10 * _unit()
-    low = log_low.exp() * (1 - slack) if log_low > -1000 else Decimal(0)
+    low = min(log_low, Decimal(1)).exp() * (1 - slack) if log_low > -1000 else Decimal(0)
     high = log_high.exp() * (1 + slack) if log_high < 0 else Decimal(1)
     return _bounded(min(low, Decimal(1)), min(high, Decimal(1)))
 

@@ -199,7 +199,7 @@ class _OfEpsilon(PairStep):
         return self.epsilon
 
     def in_range(self) -> bool:
-        return 1e-12 <= self.epsilon <= 200
+        return 1e-300 <= self.epsilon <= 700
 
 
 @dataclass(frozen=True, slots=True)

@@ -547,7 +547,7 @@ def test_curves_join_and_gaussians_stay_exact() -> None:
     assert with_gaussian.value - with_gaussian.error_bound <= mixed.value
     assert evaluate([(ZCDPLoss("1"), 1)]).epsilon(1e-6).method == "renyi"
     assert evaluate([(GaussianLoss("0.0025"), 1000)]).epsilon(1e-6).method == "gaussian"
-    assert evaluate([(PureLoss(200), 10)]).epsilon(1e-6).method in ("pure", "renyi")
+    assert 1999.99 < evaluate([(PureLoss(200), 10)]).epsilon(1e-6).value <= 2000
 
 
 def test_the_largest_over_users() -> None:
