@@ -271,9 +271,10 @@ def _sampled(found: _Found) -> Singles:
         return []
     mixture = found.event.event
     if type(mixture).__name__ == "MixtureOfGaussiansDpEvent":
-        (one,) = found.inside(mixture, "event") or [None]
-        if one is None:
+        mixtures = found.inside(mixture, "event")
+        if not mixtures:
             return []
+        (one,) = mixtures
         chances = [1 - chance, *(chance * p for p in one["probabilities"])]
         whole = {**one, "sensitivities": [0, *one["sensitivities"]], "probabilities": chances}
         return found.times([whole])

@@ -159,9 +159,9 @@ def _scale(event: dict[str, Any], factor: Fraction, where: str) -> None:
     fields = [name for name in _NOISE if name in event]
     if len(fields) + len(inner) != 1:
         raise DataError(f"{where}: states no noise to be scaled")
-    for name in inner:
-        for number, one in enumerate(event[name]):
-            _scale(one, factor, f"{where}.{name}[{number}]")
+    for part in inner:
+        for number, one in enumerate(event[part]):
+            _scale(one, factor, f"{where}.{part}[{number}]")
     for name in fields:
         event[name] = exact_text(Fraction(event[name]) * factor ** _NOISE[name])
 

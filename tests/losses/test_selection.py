@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +20,7 @@ from privlearn.losses import (
     DiscreteLaplace,
     GaussianLoss,
     LaplaceLoss,
+    Loss,
     PoissonSampled,
     PureLoss,
     RepeatAndSelect,
@@ -215,12 +217,13 @@ def test_selections_among_a_few_outputs_are_below_the_price(loss: Any, eta: Any)
 
 
 def test_a_profile_is_that_of_the_try() -> None:
-    for loss, truth in (
+    cases: list[tuple[Loss, Callable[[float], float]]] = [
         (LaplaceLoss(1), lambda e: -math.expm1((e - 1) / 2)),
         (PureLoss(1), lambda e: (math.e - math.exp(e)) / (1 + math.e)),
         (ApproxLoss(1, "0.01"), lambda e: 0.01 + 0.99 * (math.e - math.exp(e)) / (1 + math.e)),
         (GaussianLoss(1), lambda e: gaussian_delta(1, e).value),
-    ):
+    ]
+    for loss, truth in cases:
         profile = profile_of(loss)
         for epsilon in (0.0, 1e-9, 0.2, 0.9, 0.9999):
             assert truth(epsilon) <= profile(epsilon) <= truth(epsilon) + 2e-7
