@@ -36,6 +36,9 @@ LossFamily: TypeAlias = Callable[[Fraction], CountedLosses]
 DIGITS = 9
 """Significant decimals of a factor: at most a relative 1e-8 more noise than needed."""
 
+_NEAR = 1e-6  # Of the promise that a refined answer leaves
+_MOST_TRIES = 12
+
 _SMALLEST, _LARGEST = Fraction(1, 10**40), Fraction(10**40)
 
 
@@ -68,7 +71,7 @@ def least_noise(
         count: how often the whole list runs.
         order: whether it runs as listed.
         thorough: prices by tight composition as well, in seconds instead of milliseconds; within
-            about a relative 2e-4 of the least factor (and the error bound) that this allows.
+            about a relative 1e-6 of the least factor (and the error bound) that this allows.
 
     Returns:
         The factor, rounded up, and what is then spent.
@@ -107,17 +110,17 @@ def _refined(price: _Price, factor: Fraction) -> Fraction:
     if at_left is None or at_left > 0:
         return factor
     right = left + at_left
-    for _ in range(8):
-        tried = _ceil(Fraction(math.exp(right)), 6)
+    for _ in range(_MOST_TRIES):
+        tried = _ceil(Fraction(math.exp(right)))
         at_right = price(tried)
         if tried >= best or at_right is None:
             break
         if at_right <= 0:
             best = tried
-            if at_right > -2e-4:
+            if at_right > -_NEAR:
                 break
         slope = min((at_right - at_left) / (right - left), -0.1)
-        left, at_left, right = right, at_right, right - (at_right + 1e-4) / slope
+        left, at_left, right = right, at_right, right - (at_right + _NEAR / 2) / slope
     return best
 
 

@@ -407,7 +407,7 @@ def _invert(upper: Callable[[float], float], delta: float) -> float:
     low, high = 0.0, 1.0
     while upper(high) > delta:
         low, high = high, 2 * high
-        if high > 1e5:
+        if high > 1e9:
             return math.inf
     for _ in range(48):
         middle = (low + high) / 2

@@ -29,10 +29,11 @@ _SHORT = 2**16  # Points of a law that an FFT does not mind
 _ASKED = 4e5  # δ over the tail that is cut, about
 _LONGEST = 2**20  # Points of a common lattice
 _COARSER = 10  # How much larger the step of a common lattice may be than wanted
-_FEW = 500  # Steps for which a lattice is as fine as for so many
+_FEW = 2000  # Steps for which a lattice is as fine as for so many
 _LEAST_POINTS = 100  # Of it in a standard deviation
-_MOST_LONG = 10**5  # Copies of a long law that are convolved in groups
-_LONGEST_DIRECT = 8192  # Points of a law that is convolved directly
+_WIDEST = 64.0  # Step of a lattice; the ratios of neighbours overflow beyond
+_MOST_LONG = 10**5  # Copies of a law without a largest loss that are convolved in groups
+_LONGEST_DIRECT = 4096  # Points of a law that is convolved directly
 _MOST_LAWS = 256  # Different laws for which it pays to have one
 _UNSEEN = 1e-6  # Share of δ that the rounding of an FFT may make up before more is done about it
 _OF_MANY_UNSEEN = 0.03  # The same of so many steps that there is no time for anything else
@@ -51,7 +52,7 @@ class Mesh(NamedTuple):
     """Of ε, that one lattice for all may add."""
 
 
-FINE = Mesh(points=200, long=48_000, least=200, share=5e-6)
+FINE = Mesh(points=200, long=48_000, least=200, share=1e-5)
 
 
 class Law(NamedTuple):
@@ -252,6 +253,8 @@ def _settle(law: Law, mesh: Mesh) -> Law:
         wanted = mesh.points if len(law.p) < mesh.long else mesh.least
         if points <= 2 * wanted and (len(law.p) < 2 * mesh.long or law.step >= COARSEST):
             break
+        if law.step > _WIDEST:
+            raise TooLong
         law = _coarsen(law)
     return law
 
@@ -265,8 +268,6 @@ def _power(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
         return law
     if len(law.p) ** 2 <= _DIRECT:
         return _squared(law, count, tail, mesh if count <= _MOST_LONG else Mesh(mesh.limit))
-    if count > _MOST_LONG:
-        raise TooLong
     width = 3 * math.sqrt(-2 * math.log(tail)) * law.std / law.step
     room = max(len(law.p), _SHORT)
     group = count if width * math.sqrt(count) <= room else max(int((room / width) ** 2), 2)
@@ -426,6 +427,8 @@ def block(
     common = _common(counts, tail, mesh, direction, spare)
     if common is not None:
         return common
+    if any(n > _MOST_LONG and step.largest() == math.inf for step, n in counts.items()):
+        raise TooLong
     heap: list[tuple[float, int, Law]] = []
     for number, (step, count) in enumerate(counts.items()):
         law = _power(_leaf(step, share, mesh, direction), count, share, mesh)
@@ -466,7 +469,9 @@ def curve_of_law(law: Law) -> DeltaCurve:
         best = 0.0
         for k in range(max(start - 2, 0), min(start + 3, len(points))):
             p = float(after_p[k]) * (1 - law.rounding - 1e-11)
-            q = dot(law.q[k:], np.exp(epsilon - points[k:])) * (1 + law.rounding + 1e-11)
+            q = dot(law.q[k:], np.exp(np.minimum(epsilon - points[k:], 700.0))) * (
+                1 + law.rounding + 1e-11
+            )
             best = max(best, p - q - law.spill)
         return best
 

@@ -38,7 +38,7 @@ class StepCurve:
         for step, count in plan:
             if isinstance(step, GaussianStep):
                 parts.setdefault(GaussianStep, []).append((step.mu_squared, count))
-            elif isinstance(step, CurveStep) or step.largest() == math.inf:
+            elif isinstance(step, CurveStep | PairStep) and step.largest() == math.inf:
                 self._rest.append((step, count))
             else:
                 kind = type(step) if type(step) in _FORMULAS else PureStep

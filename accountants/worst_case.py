@@ -33,6 +33,7 @@ from privlearn.losses.steps import (
 )
 
 _WIDTH = 1 / 32  # Distance of neighbouring t near the maximum, as a share of the range
+_SHORT = 8192  # Terms of a product that BLAS does in one thread
 _RATIO = 0.5  # Growth of that distance away from the maximum
 
 
@@ -116,9 +117,9 @@ class Values:
         v, p, q = self._padded(below, above)
         begin, size = below + law.low, len(self.v) + len(law.p) - 1
         window = slice(begin, begin + size)
-        self.v = np.minimum(np.correlate(v[window], law.p) + law.lost, 1.0)
-        self.p = np.correlate(p[window], law.floor)
-        self.q = np.correlate(q[window], law.q)
+        self.v = np.minimum(_correlated(v[window], law.p) + law.lost, 1.0)
+        self.p = _correlated(p[window], law.floor)
+        self.q = _correlated(q[window], law.q)
         self.spill += law.spill
         added = law.rounding + (len(law.p) + 4) * ULP
         self.rounding += added
@@ -221,6 +222,16 @@ class Values:
             return max(chance * (1 - low) - cost * (1 + low) - self.spill, 0.0)
 
         return DeltaCurve(upper, lower)
+
+
+def _correlated(values: Array, weights: Array) -> Array:
+    """As `numpy.correlate`, in products so short that they wake no threads of BLAS."""
+    size = len(values) - len(weights) + 1
+    found: Array = np.zeros(size)
+    for start in range(0, len(weights), _SHORT):
+        piece = weights[start : start + _SHORT]
+        found += np.correlate(values[start : start + size + len(piece) - 1], piece)
+    return found
 
 
 def share_above(loss: float, step: float) -> tuple[int, float]:

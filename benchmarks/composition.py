@@ -1,6 +1,6 @@
 """(ε, δ) of compositions: ours and dp-accounting's, numbers and times.
 
-    OMP_NUM_THREADS=1 python benchmarks/composition.py
+    OMP_NUM_THREADS=1 PYTHONPATH=tests/helpers python benchmarks/composition.py
 
 δ = 1e-6.  Everything runs in one process, one after the other; times are CPU times of one
 thread, the least of a few tries, without imports, with our caches cleared before each.
@@ -19,6 +19,7 @@ from typing import Any
 
 import dp_accounting as dp
 import numpy as np
+from contour import delta_by_contour, mixture
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.common import DifferentialPrivacyParameters
@@ -27,8 +28,11 @@ from reporting import Table, parser, write
 
 from privlearn.accountants.calibration import least_noise
 from privlearn.accountants.epsilon_delta import Order, RoundedNumber, evaluate
+from privlearn.accountants.tight_composition import QUICK
 from privlearn.losses import (
+    ApproxLoss,
     BoundedRangeLoss,
+    DiscreteGaussian,
     GaussianLoss,
     LaplaceLoss,
     Loss,
@@ -247,10 +251,53 @@ def alone() -> tuple[list[Row], dict[str, Any]]:
     return rows, numbers
 
 
+def quick_and_thorough() -> tuple[list[Row], dict[str, Any]]:
+    """The two efforts on what used to fall to Rényi curves."""
+    phases: Parts = [
+        (SubsampledGaussian(Fraction(80 + 6 * i, 100), "0.01"), 100) for i in range(20)
+    ]
+    tasks: list[tuple[str, Parts]] = [
+        ("1000 x subsampled, σ .3, q .01", [(SubsampledGaussian("0.3", "0.01"), 1000)]),
+        ("twenty phases, σ .8 to 1.94, 100 steps each", phases),
+        ("1000 x discrete Gaussian, σ 20", [(DiscreteGaussian(1, 20), 1000)]),
+        ("discrete Gaussian, σ .7", [(DiscreteGaussian(1, "0.7"), 1)]),
+        ("100 x permute-and-flip, ε .1", [(LaplaceLoss("0.1"), 100)]),
+        (
+            "Gaussian and an (ε, δ) of (1e-90, 1e-7)",
+            [(ApproxLoss("1e-90", "1e-7"), 1), (GaussianLoss(1), 1)],
+        ),
+    ]
+    rows: list[Row] = []
+    numbers: dict[str, Any] = {}
+    for name, parts in tasks:
+        quick, short = timed(
+            lambda parts=parts: evaluate(parts, effort=QUICK).epsilon(DELTA),  # type: ignore[misc]
+            2,
+        )
+        best, long = ours(parts)
+        rows.append([name, f"{quick.value:.6g}", shown(short), f"{best.value:.6g}", shown(long)])
+        numbers[name] = {"quick": list(quick), "thorough": list(best), "seconds": [short, long]}
+    return rows, numbers
+
+
+def study(count: int = 300) -> tuple[Row, dict[str, float]]:
+    """Random mixtures: how many answers lie below a contour integral, and the widest interval."""
+    rng, below, gaps = np.random.default_rng(300), 0, []
+    for _ in range(count):
+        parts, delta = mixture(rng), float(10.0 ** rng.uniform(-9, -3))
+        answer = evaluate(parts).epsilon(delta)
+        below += delta_by_contour(parts, answer.value) > delta * (1 + 1e-8)
+        gaps.append(answer.error_bound / answer.value)
+    found = {"mixtures": count, "below": below, "median": float(np.median(gaps)), "most": max(gaps)}
+    return [str(count), str(below), f"{found['median']:.2g}", f"{found['most']:.2g}"], found
+
+
 def main() -> None:
     parser(__doc__).parse_args()
     peers, peer_numbers = against_peers()
     own, own_numbers = alone()
+    efforts, effort_numbers = quick_and_thorough()
+    mixtures, mixture_numbers = study()
     version = getattr(dp, "__version__", "0.6.0")
     tables = [
         Table(
@@ -262,6 +309,16 @@ def main() -> None:
             "The interval that holds the exact adaptive worst case, δ = 1e-6",
             ["task", "interval", "CPU", "method", "by Rényi curves"],
             own,
+        ),
+        Table(
+            "ε at δ = 1e-6 by the two efforts",
+            ["task", "quick", "CPU", "thorough", "CPU"],
+            efforts,
+        ),
+        Table(
+            "Random mixtures against contour integrals",
+            ["mixtures", "below the truth", "median interval over ε", "largest"],
+            [mixtures],
         ),
     ]
     notes = (
@@ -278,7 +335,17 @@ def main() -> None:
             )
         )
     )
-    write("composition", tables, {"peers": peer_numbers, "alone": own_numbers}, notes)
+    write(
+        "composition",
+        tables,
+        {
+            "peers": peer_numbers,
+            "alone": own_numbers,
+            "efforts": effort_numbers,
+            "mixtures": mixture_numbers,
+        },
+        notes,
+    )
 
 
 if __name__ == "__main__":

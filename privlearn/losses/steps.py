@@ -133,7 +133,7 @@ def _pieces(edges: Array, width: float) -> tuple[Array, Array]:
     w^(2n+1) (n!)^4/((2n+1) ((2n)!)^3) times a derivative of order 2n.
     """
     size = np.diff(edges)
-    nodes = np.where(size > width / 16, 6, np.where(size > width / 256, 3, 2))
+    nodes = np.where(size > width / 32, 6, np.where(size > width / 1024, 3, 2))
     z, weights = [], []
     for number, (node, weight) in _NODES.items():
         here = nodes == number

@@ -17,7 +17,7 @@ from privlearn.accountants.composition import Composition
 from privlearn.accountants.epsilon_delta import evaluate, largest_delta, largest_epsilon
 from privlearn.accountants.loss_grid import Mesh, block, curve_of_law
 from privlearn.accountants.step_curves import StepCurve
-from privlearn.accountants.tight_composition import in_order, step_of
+from privlearn.accountants.tight_composition import QUICK, in_order, step_of
 from privlearn.contract.protocols import Plan
 from privlearn.losses import (
     ApproxLoss,
@@ -495,10 +495,9 @@ def test_parameters_are_rounded_up_and_odd_losses_join_by_their_curves() -> None
     assert Fraction(sampled.sigma) <= Fraction("1.1")
     odd: list[Loss] = [
         ZCDPLoss("0.1"),
-        DiscreteGaussian(1, 3),
+        DiscreteGaussian(2, 3),
         RenyiCurve({2: "0.1"}),
         ApproxLoss("0.1", "1e-9"),
-        LaplaceLoss(300),
     ]
     assert all(isinstance(step_of(loss), CurveStep) for loss in odd)
 
@@ -585,3 +584,47 @@ def test_a_plan_is_certified_tightly_in_any_order() -> None:
     assert 0 <= found.error_bound < 0.05 * found.epsilon
     assert accountant.delta(found.epsilon) <= 1.05e-6
     assert accountant.epsilon(1e-6, of="spent") == 0
+
+
+@pytest.mark.parametrize(
+    ("parts", "delta", "low", "high"),
+    [  # the truth, by contour integrals, by sums over all integers or by hand
+        ([(SubsampledGaussian("0.3", "0.01"), 1000)], 1e-6, 78.1400, 78.1430),
+        ([(DiscreteGaussian(1, 20), 1000)], 1e-6, 8.30615, 8.3064),
+        ([(DiscreteGaussian(1, "0.7"), 1)], 1e-6, 7.12632, 7.12633),
+        ([(LaplaceLoss("0.1"), 100)], 1e-6, 4.69265, 4.6927),
+        ([(ApproxLoss("1e-90", "0.01"), 1), (GaussianLoss(1), 1)], 0.02, 2.31369, 2.31370),
+        ([(ApproxLoss(1, "0.1"), 1), (ApproxLoss(2, "0.2"), 1)], 0.28, 3, 3),
+    ],
+)
+def test_nothing_falls_to_curves_without_need(
+    parts: list[tuple[Loss, int]], delta: float, low: float, high: float
+) -> None:
+    assert low <= evaluate(parts).epsilon(delta).value <= high
+
+
+def test_failures_are_independent() -> None:
+    found = evaluate([(ApproxLoss("1e-100", "0.001"), 10)]).delta(0.0).value
+    exact = 1 - Fraction(999, 1000) ** 10
+    assert exact <= Fraction(found) <= exact * (1 + Fraction(1, 10**14))
+
+
+def test_two_integers_that_change_are_a_sum_over_the_plane() -> None:
+    std, epsilon = 0.9, 1.3
+    x = np.arange(-40, 41)
+    p = np.exp(-(x**2) / (2 * std**2))
+    p /= p.sum()
+    loss = np.add.outer(2 * x + 1, 2 * x + 1) / (2 * std**2)
+    exact = float((np.outer(p, p) * np.maximum(-np.expm1(epsilon - loss), 0)).sum())
+    answer = evaluate([(DiscreteGaussian("1.5", "0.9"), 1)]).delta(epsilon)
+    assert encloses(answer, exact, 1e-9)
+    assert answer.error_bound < 1e-4 * exact
+
+
+@pytest.mark.parametrize("count", [1, 65536, 10**12])
+@pytest.mark.parametrize("delta", [1e-6, 1e-300])
+@pytest.mark.parametrize(("sigma", "q"), [("0.1", "0.01"), ("1e6", "0.999999"), ("0.001", "1e-9")])
+def test_extremes_have_a_bound(sigma: str, q: str, delta: float, count: int) -> None:
+    total = evaluate([(SubsampledGaussian(sigma, q), count)], effort=QUICK)
+    assert total.epsilon(delta).value >= 0
+    assert 0 <= total.delta(1.0).value <= 1
