@@ -39,6 +39,7 @@ from privlearn.values.json_forms import LIST, TEXT, Form
 
 _MOST = 1000  # Multiples, more of which take too long
 _MOST_VISITS = 64
+_MOST_LISTED = 40  # Whose law is listed; more are priced by their curve
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class MixtureStep(PairStep):
         return min(1.0, 1 / max(self.shifts)) / 16
 
     def in_range(self) -> bool:
-        return 1e-6 <= max(self.shifts) <= 20
+        return 1e-6 <= max(self.shifts) <= 20 and len(self.shifts) <= _MOST_LISTED
 
     def renyi(self, order: float) -> float:
         return _renyi(self, order, 1)
