@@ -60,8 +60,7 @@ SAMPLED: tuple[type[Loss], ...] = (
 )
 """Kinds that may run on a sample: each has a pair with equal laws of the loss both ways."""
 _LARGEST_ORDER = 512
-_LEAST_MASS, _MOST_MASS = Fraction(1, 10**12), 10_000  # Of Gaussians whose law is listed
-_MOST_JOINED = 400  # That of one that joins
+_LEAST_MASS, _MOST_MASS = Fraction(1, 10**12), 400  # Of Gaussians whose law is listed
 _RARE = 1e-30  # Shares of ways to take part that count as lost, and need no law
 _MOST_RUNS = 8  # On one sample, whose product has a law of its own
 _MOST_PRODUCTS = 2**20
@@ -210,10 +209,6 @@ class JoinedStep(_SampledStep):
 
     def _normal(self, mu: float, way: Direction, step: float, tail: float) -> Points:
         return SubsampledGaussianStep(self.rate, 1 / mu).points(way, step, tail)
-
-    def in_range(self) -> bool:
-        joined = all((loss.gaussian() or 0) <= _MOST_JOINED for _, loss in self.groups)
-        return joined and _SampledStep.in_range(self)
 
     def _whole(self, found: Points, base: Points, way: Direction) -> Points:
         if way == "add":
