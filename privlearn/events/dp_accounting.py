@@ -9,6 +9,9 @@ under replace-one.)
 Randomized response replaces a record by its nature, and zCDP constants, (ε, δ) and the ε of an
 exponential mechanism carry no sensitivity: they are taken as they are.
 
+Of a Poisson sample the noise is relative to one record in every relation, as in both packages a
+record joins the sample; of a fixed batch it is relative to a replacement.
+
 (ε, δ), discrete Gaussian, exponential mechanism and permute-and-flip have events in dp-accounting
 after 0.6.0 only.
 """
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import partial
@@ -30,18 +33,24 @@ from privlearn.events.lists import (
     DiscreteLaplaceEvent,
     EventList,
     ExponentialEvent,
+    FixedBatchEvent,
     GaussianEvent,
+    GaussianMixtureEvent,
     LaplaceEvent,
     NonPrivateEvent,
     NoOpEvent,
+    PoissonSampledEvent,
     PureEvent,
     RandomizedResponseEvent,
+    SelectedEvent,
     SubsampledGaussianEvent,
     TreeAggregationEvent,
+    TruncatedPoissonEvent,
     ZCDPEvent,
     event_list,
 )
-from privlearn.values.exact import exact, float_down, float_up, round_up
+from privlearn.losses.declared import ORDERS
+from privlearn.values.exact import Exact, exact, float_down, float_up, round_up
 
 NeighbourRelation = Literal["replace-one", "add-remove", "zero-out"]
 
@@ -51,18 +60,19 @@ def from_dp_event(
     *,
     adjacency: NeighbourRelation,
     trust: Literal["central", "joint", "local"] = "central",
+    selection_delta: Exact | None = None,
 ) -> EventList:
     """Reads a `DpEvent`, and compositions of them in their order.
 
-    Gaussian, Laplace, discrete Gaussian, discrete Laplace, exponential mechanism, permute-and-flip
-    (as pure ε), randomized response, single-epoch trees, zCDP, (ε, δ), Gaussians on a Poisson
-    sample, no-op and non-private.
+    All of dp-accounting but `UnsupportedDpEvent`, and samples of what has no pair of its own.
 
     Args:
         event: of the package dp-accounting.
         adjacency: the neighbour relation, which a `DpEvent` leaves open; dp-accounting's
             ``REPLACE_SPECIAL`` is zero-out.
         trust: whom the users trust.
+        selection_delta: the probability of failing at which a `RepeatAndSelectDpEvent` is priced,
+            which adds to δ; a `DpEvent` does not name one.
 
     Raises:
         DataError: an event without a counterpart, named by its place; or one that is priced for
@@ -70,7 +80,8 @@ def from_dp_event(
     """
     if type(event).__module__.partition(".")[0] != "dp_accounting":
         raise DataError(f"event: {type(event).__name__} is not a DpEvent of dp-accounting")
-    listed = _flat(_Found(event, 1, "event", adjacency)) or [{"mechanism": "no-op"}]
+    found = _Found(event, 1, "event", adjacency, adjacency == "replace-one", selection_delta)
+    listed = _flat(found) or [{"mechanism": "no-op"}]
     return event_list({"adjacency": adjacency, "trust": trust, "order": "listed", "events": listed})
 
 
@@ -84,16 +95,50 @@ class _Found:
     count: int
     where: str
     adjacency: NeighbourRelation
+    doubles: bool
+    """Whether what is stated of one record is half of what a neighbour changes."""
+    selection_delta: Exact | None
 
     @property
     def reach(self) -> int:
-        return 2 if self.adjacency == "replace-one" else 1
+        return 2 if self.doubles else 1
 
     def one(self, mechanism: str, **numbers: object) -> Singles:
         return [{"mechanism": mechanism, "count": self.count, **numbers}]
 
-    def inside(self, event: Any, place: str, count: int = 1) -> Singles:
-        return _flat(_Found(event, count, f"{self.where}.{place}", self.adjacency))
+    def inside(
+        self, event: Any, place: str, count: int = 1, doubles: bool | None = None
+    ) -> Singles:
+        return _flat(
+            replace(
+                self,
+                event=event,
+                count=count,
+                where=f"{self.where}.{place}",
+                doubles=self.doubles if doubles is None else doubles,
+            )
+        )
+
+    def size(self, name: str) -> int:
+        value = getattr(self.event, name)
+        if isinstance(value, bool) or not hasattr(value, "__index__") or value < 0:
+            raise self.wrong(name, "must be an integer >= 0")
+        return int(value)
+
+    def sample(self, doubles: bool, kind: str) -> Singles:
+        """What runs on a sample."""
+        inner = self.inside(self.event.event, "event", doubles=doubles)
+        for part in inner:
+            if part["mechanism"] not in _ON_SAMPLES:
+                raise DataError(
+                    f"{self.where}.event: {part['mechanism']} on a {kind} is not known here; only "
+                    + ", ".join(_ON_SAMPLES)
+                )
+        return inner
+
+    def times(self, inner: Singles) -> Singles:
+        """All of ``inner`` each time."""
+        return [{**part, "count": part["count"] * self.count} for part in inner]
 
     def wrong(self, name: str, why: str) -> DataError:
         return DataError(f"{self.where}: {name} = {getattr(self.event, name)!r}: {why}")
@@ -189,9 +234,15 @@ def _repeated(found: _Found) -> Singles:
 
 
 def _zcdp(found: _Found) -> Singles:
-    if found.event.xi != 0:
-        raise found.wrong("xi", "only zCDP with xi = 0 is known here")
-    return found.one("zcdp", rho=found.positive("rho"))
+    xi, rho = found.number("xi"), found.number("rho")
+    if xi < 0:
+        raise found.wrong("xi", "must be >= 0")
+    if not xi:
+        return found.one("zcdp", rho=found.positive("rho"))
+    if rho < 0:
+        raise found.wrong("rho", "must be >= 0")
+    # (α−1)(ξ + ρα) is convex in α: chords between orders are above it
+    return found.one("renyi", curve=[[order, round_up(xi + rho * order)] for order in ORDERS])
 
 
 def _randomized_response(found: _Found) -> Singles:
@@ -205,20 +256,134 @@ def _randomized_response(found: _Found) -> Singles:
     return found.one("randomized-response", epsilon=_log_up(1 + k * (1 - p) / p), categories=k)
 
 
+def _chance(found: _Found) -> Fraction:
+    chance = found.number("sampling_probability")
+    if not 0 <= chance <= 1:
+        raise found.wrong("sampling_probability", "must lie in [0, 1]")
+    return chance
+
+
 def _sampled(found: _Found) -> Singles:
-    if found.adjacency == "replace-one":
-        raise DataError(
-            f"{found.where}: a Poisson sample is priced for add-remove and zero-out only"
+    chance = _chance(found)
+    if chance == 1:
+        return found.times(found.inside(found.event.event, "event"))
+    if not chance:
+        return []
+    mixture = found.event.event
+    if type(mixture).__name__ == "MixtureOfGaussiansDpEvent":
+        mixtures = found.inside(mixture, "event")
+        if not mixtures:
+            return []
+        (one,) = mixtures
+        chances = [1 - chance, *(chance * p for p in one["probabilities"])]
+        whole = {**one, "sensitivities": [0, *one["sensitivities"]], "probabilities": chances}
+        return found.times([whole])
+    inner = found.sample(False, "Poisson sample")
+    if not inner:
+        return []
+    if found.adjacency != "replace-one" and all(p["mechanism"] == "gaussian" for p in inner):
+        return found.one(
+            "subsampled-gaussian",
+            noise_multiplier=_together(inner),
+            sampling_probability=chance,
         )
-    inner = found.inside(found.event.event, "event")
-    if any(part["mechanism"] != "gaussian" for part in inner):
-        raise DataError(f"{found.where}.event: only Gaussians on a Poisson sample are known here")
+    return found.one("poisson-sampled", sampling_probability=chance, sample=inner)
+
+
+def _truncated(found: _Found) -> Singles:
+    chance = _chance(found)
+    size, batch = found.size("dataset_size"), found.size("truncated_batch_size")
+    if not (chance and size and batch):
+        return []
+    multiplier = found.positive("noise_multiplier")
+    one = {"mechanism": "gaussian", "count": 1, "noise_multiplier": multiplier}
+    if batch < size:
+        if chance == 1:
+            raise found.wrong("sampling_probability", "must be < 1 of a sample that is cut")
+        return found.one(
+            "truncated-poisson",
+            sampling_probability=chance,
+            dataset_size=size,
+            largest_batch=batch,
+            sample=[one],
+        )
+    if chance == 1:
+        return found.one("gaussian", noise_multiplier=multiplier / found.reach)
+    if found.adjacency == "replace-one":
+        return found.one("poisson-sampled", sampling_probability=chance, sample=[one])
+    return found.one(
+        "subsampled-gaussian", sampling_probability=chance, noise_multiplier=multiplier
+    )
+
+
+def _batch(replacement: bool, found: _Found) -> Singles:
+    population, batch = found.size("source_dataset_size"), found.size("sample_size")
+    if found.adjacency == "add-remove":
+        raise DataError(
+            f"{found.where}: a fixed batch is priced for replace-one and zero-out: without the "
+            "record another one is in the batch"
+        )
+    if batch > population:
+        raise found.wrong("sample_size", f"must be at most {population}, the population")
+    if not batch:
+        return []
+    if batch == population and not replacement:
+        return found.times(found.inside(found.event.event, "event"))
+    inner = found.sample(True, "fixed batch")
     if not inner:
         return []
     return found.one(
-        "subsampled-gaussian",
-        noise_multiplier=_together(inner),
-        sampling_probability=found.number("sampling_probability"),
+        "fixed-batch", population=population, batch=batch, replacement=replacement, sample=inner
+    )
+
+
+def _mixture(found: _Found) -> Singles:
+    try:
+        sizes = [exact("sensitivities", c) for c in found.event.sensitivities]
+        chances = [exact("sampling_probs", p) for p in found.event.sampling_probs]
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{found.where}: {error}") from None
+    if len(sizes) != len(chances) or any(c < 0 for c in sizes) or any(p < 0 for p in chances):
+        raise found.wrong("sensitivities", "must be >= 0, as many as probabilities >= 0")
+    missing = 1 - sum(chances, Fraction(0))
+    if abs(missing) > _ROUNDED:
+        raise found.wrong("sampling_probs", "must add up to 1")
+    if not any(c and p for c, p in zip(sizes, chances, strict=True)):
+        return []
+    parts = sorted(zip(sizes, chances, strict=True))
+    # what rounding left is moved to where it costs more
+    at = (
+        len(parts) - 1 if missing > 0 else next(i for i, (_, p) in enumerate(parts) if p > -missing)
+    )
+    parts[at] = parts[at][0], parts[at][1] + missing
+    parts = [(c, p) for c, p in parts if p]
+    return found.one(
+        "gaussian-mixture",
+        sensitivities=[c for c, _ in parts],
+        probabilities=[p for _, p in parts],
+        noise_std=found.positive("standard_deviation"),
+    )
+
+
+def _selected(found: _Found) -> Singles:
+    if found.selection_delta is None:
+        raise DataError(
+            f"{found.where}: RepeatAndSelectDpEvent is priced at a probability of failing: state "
+            "it as selection_delta"
+        )
+    tried = found.inside(found.event.event, "event")
+    if not tried:
+        return []
+    shape, mean = found.event.shape, found.event.mean
+    if not (isinstance(mean, int | float) and math.isfinite(mean)):
+        raise found.wrong("mean", "a number of tries with no bound on its mean has no price")
+    numbers: dict[str, object] = {} if shape == math.inf else {"eta": found.number("shape")}
+    return found.one(
+        "selected",
+        tried=tried,
+        tries=found.positive("mean"),
+        delta=exact("selection_delta", found.selection_delta),
+        **numbers,
     )
 
 
@@ -242,7 +407,17 @@ _READERS: dict[str, Callable[[_Found], Singles]] = {
     "ZCDpEvent": _zcdp,
     "RandomizedResponseDpEvent": _randomized_response,
     "PoissonSampledDpEvent": _sampled,
+    "SampledWithoutReplacementDpEvent": partial(_batch, False),
+    "SampledWithReplacementDpEvent": partial(_batch, True),
+    "TruncatedSubsampledGaussianDpEvent": _truncated,
+    "MixtureOfGaussiansDpEvent": _mixture,
+    "RepeatAndSelectDpEvent": _selected,
 }
+_ON_SAMPLES = (
+    *("gaussian", "laplace", "discrete-gaussian", "discrete-laplace"),
+    *("pure", "randomized-response"),
+)
+_ROUNDED = Fraction(1, 10**9)  # What float probabilities may miss of 1
 
 
 _LEAST = Fraction(1, 10**100)  # The least ε of a list
@@ -269,63 +444,131 @@ def to_dp_event(events: EventList) -> Any:
         DataError: an event without a counterpart.
         ImportError: dp-accounting is not installed.
     """
+    doubles = events.adjacency == "replace-one"
+    return _joined(
+        [
+            _Written(one, f"events[{position}]", events.adjacency, doubles).whole()
+            for position, one in enumerate(events.events)
+        ]
+    )
+
+
+def _joined(found: list[Any]) -> Any:
     from dp_accounting import dp_event
 
-    reach = 2 if events.adjacency == "replace-one" else 1
+    return found[0] if len(found) == 1 else dp_event.ComposedDpEvent(found)
 
-    def made(name: str, *numbers: float) -> Any:
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    event: Any
+    where: str
+    adjacency: NeighbourRelation
+    doubles: bool
+
+    def whole(self) -> Any:
+        one = self._one()
+        if self.event.count == 1:
+            return one
+        return self.made("SelfComposedDpEvent", one, self.event.count)
+
+    def made(self, name: str, *numbers: Any) -> Any:
+        from dp_accounting import dp_event
+
         if not hasattr(dp_event, name):
             raise DataError(
-                f"events[{position}]: {event.mechanism} needs {name}, which this version of "
+                f"{self.where}: {self.event.mechanism} needs {name}, which this version of "
                 "dp-accounting does not have"
             )
         return getattr(dp_event, name)(*numbers)
 
-    found: list[Any] = []
-    for position, event in enumerate(events.events):
-        one: Any
+    def inside(self, name: str, doubles: bool) -> Any:
+        parts = enumerate(getattr(self.event, name))
+        return _joined(
+            [
+                _Written(one, f"{self.where}.{name}[{i}]", self.adjacency, doubles).whole()
+                for i, one in parts
+            ]
+        )
+
+    def _one(self) -> Any:
+        event, reach = self.event, 2 if self.doubles else 1
+        found = self._of_sample(event)
+        if found is not None:
+            return found
         match event:
             case GaussianEvent():
-                one = dp_event.GaussianDpEvent(float_down(event.noise_multiplier * reach))
+                return self.made("GaussianDpEvent", float_down(event.noise_multiplier * reach))
             case LaplaceEvent():
-                one = dp_event.LaplaceDpEvent(float_down(event.scale * reach))
+                return self.made("LaplaceDpEvent", float_down(event.scale * reach))
             case DiscreteLaplaceEvent() if event.sensitivity % reach == 0:
                 rate = float_up(1 / (event.scale * event.sensitivity))
-                one = dp_event.DiscreteLaplaceDpEvent(rate, event.sensitivity // reach)
-            case SubsampledGaussianEvent():
-                one = dp_event.PoissonSampledDpEvent(
-                    float_up(event.sampling_probability),
-                    dp_event.GaussianDpEvent(float_down(event.noise_multiplier * reach)),
-                )
-            case RandomizedResponseEvent() if events.adjacency == "replace-one":
+                return self.made("DiscreteLaplaceDpEvent", rate, event.sensitivity // reach)
+            case RandomizedResponseEvent() if self.adjacency == "replace-one":
                 k = event.categories
                 share = k / (math.exp(event.epsilon) + k - 1) * (1 - 1e-14)
-                one = dp_event.RandomizedResponseDpEvent(share, k)
+                return self.made("RandomizedResponseDpEvent", share, k)
             case TreeAggregationEvent():
-                one = dp_event.SingleEpochTreeAggregationDpEvent(
-                    float_down(event.noise_multiplier * reach), list(event.steps)
-                )
+                multiplier = float_down(event.noise_multiplier * reach)
+                return self.made("SingleEpochTreeAggregationDpEvent", multiplier, list(event.steps))
             case DiscreteGaussianEvent():
-                one = made("DiscreteGaussianDpEvent", float_down(event.noise_multiplier * reach))
+                multiplier = float_down(event.noise_multiplier * reach)
+                return self.made("DiscreteGaussianDpEvent", multiplier)
             case ExponentialEvent():
-                one = made("ExponentialMechanismDpEvent", float_up(event.epsilon))
+                return self.made("ExponentialMechanismDpEvent", float_up(event.epsilon))
             case PureEvent():
-                one = made("EpsilonDeltaDpEvent", float_up(event.epsilon), 0.0)
+                return self.made("EpsilonDeltaDpEvent", float_up(event.epsilon), 0.0)
             case ApproxEvent():
-                one = made("EpsilonDeltaDpEvent", float_up(event.epsilon), float_up(event.delta))
+                numbers = float_up(event.epsilon), float_up(event.delta)
+                return self.made("EpsilonDeltaDpEvent", *numbers)
             case NoOpEvent():
-                one = dp_event.NoOpDpEvent()
+                return self.made("NoOpDpEvent")
             case NonPrivateEvent():
-                one = dp_event.NonPrivateDpEvent()
+                return self.made("NonPrivateDpEvent")
             case ZCDPEvent():
-                one = dp_event.ZCDpEvent(float_up(event.rho))
-            case _:
-                raise DataError(
-                    f"events[{position}]: {event.mechanism} has no counterpart in dp-accounting "
-                    f"under {events.adjacency}"
+                return self.made("ZCDpEvent", float_up(event.rho))
+        raise DataError(
+            f"{self.where}: {event.mechanism} has no counterpart in dp-accounting under "
+            f"{self.adjacency}"
+        )
+
+    def _of_sample(self, event: Any) -> Any:
+        """The event of a sample, a mixture or a selection; None of any other."""
+        match event:
+            case SubsampledGaussianEvent():
+                noise = float_down(event.noise_multiplier)
+                inside = self.made("GaussianDpEvent", noise)
+                return self.made(
+                    "PoissonSampledDpEvent", float_up(event.sampling_probability), inside
                 )
-        found.append(one if event.count == 1 else dp_event.SelfComposedDpEvent(one, event.count))
-    return found[0] if len(found) == 1 else dp_event.ComposedDpEvent(found)
+            case PoissonSampledEvent():
+                chance = float_up(event.sampling_probability)
+                return self.made("PoissonSampledDpEvent", chance, self.inside("sample", False))
+            case TruncatedPoissonEvent(sample=(GaussianEvent(count=1, noise_multiplier=noise),)):
+                return self.made(
+                    "TruncatedSubsampledGaussianDpEvent",
+                    event.dataset_size,
+                    float_up(event.sampling_probability),
+                    event.largest_batch,
+                    float_down(noise),
+                )
+            case FixedBatchEvent():
+                way = "With" if event.replacement else "Without"
+                sizes = event.population, event.batch
+                inside = self.inside("sample", True)
+                return self.made(f"Sampled{way}ReplacementDpEvent", *sizes, inside)
+            case GaussianMixtureEvent():
+                return self.made(
+                    "MixtureOfGaussiansDpEvent",
+                    float_down(event.noise_std),
+                    [float_up(c) for c in event.sensitivities],
+                    [float(p) for p in event.probabilities],
+                )
+            case SelectedEvent():
+                shape = math.inf if event.eta is None else float(event.eta)
+                inside = self.inside("tried", self.doubles)
+                return self.made("RepeatAndSelectDpEvent", inside, float_up(event.tries), shape)
+        return None
 
 
 def _log_up(value: Fraction) -> Fraction:

@@ -43,14 +43,19 @@ from privlearn.losses import (
     BoundedRangeLoss,
     DiscreteGaussian,
     DiscreteLaplace,
+    FixedBatch,
     GaussianLoss,
+    GaussianMixture,
     GeneralizedGaussian,
     LaplaceLoss,
     Loss,
     MinimizerLoss,
+    PoissonSampled,
     PureLoss,
     RandomizedResponse,
     RenyiCurve,
+    SelectedLoss,
+    TruncatedPoisson,
     ZCDPLoss,
     compose,
     sampled_gaussian_loss,
@@ -337,11 +342,143 @@ class RenyiEvent(_PricedEvent):
         return RenyiCurve(dict(self.curve), adjacency=adjacency)
 
 
+Sampled = Annotated[
+    GaussianEvent
+    | LaplaceEvent
+    | DiscreteGaussianEvent
+    | DiscreteLaplaceEvent
+    | PureEvent
+    | RandomizedResponseEvent,
+    Field(discriminator="mechanism"),
+]
+
+
+class _SampleEvent(_PricedEvent):
+    """What runs on one sample.
+
+    A ``noise_multiplier`` or ``scale`` in it is in units of what one record of the sample changes:
+    by joining a Poisson sample, by being replaced in a fixed batch.
+    """
+
+    sample: Annotated[tuple[Sampled, ...], Field(min_length=1)]
+
+    def inside(self, adjacency: Adjacency) -> Loss:
+        """All that runs on the sample."""
+        return compose([(event.loss(adjacency), event.count) for event in self.sample])
+
+
+class PoissonSampledEvent(_SampleEvent):
+    """Mechanisms on one Poisson sample."""
+
+    mechanism: Literal["poisson-sampled"]
+    sampling_probability: Annotated[Fraction, _within("1e-12", "1")]
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return PoissonSampled(
+            self.inside(_joining(adjacency)), self.sampling_probability, adjacency=adjacency
+        )
+
+
+class TruncatedPoissonEvent(_SampleEvent):
+    """Mechanisms on one Poisson sample of which at most ``largest_batch`` records are kept."""
+
+    mechanism: Literal["truncated-poisson"]
+    sampling_probability: Annotated[Fraction, _within("1e-12", "1")]
+    dataset_size: Whole
+    largest_batch: Whole
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return TruncatedPoisson(
+            self.inside(_joining(adjacency)),
+            self.sampling_probability,
+            self.dataset_size,
+            self.largest_batch,
+            adjacency=adjacency,
+        )
+
+
+class FixedBatchEvent(_SampleEvent):
+    """Mechanisms on a batch of a fixed size from a population; not under add-remove."""
+
+    mechanism: Literal["fixed-batch"]
+    population: Whole
+    batch: Whole
+    replacement: bool = False
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return FixedBatch(
+            self.inside(Adjacency.REPLACE_ONE),
+            self.population,
+            self.batch,
+            replacement=self.replacement,
+            adjacency=adjacency,
+        )
+
+
+class GaussianMixtureEvent(_PricedEvent):
+    """Gaussian noise on a sum to which a record contributes a random multiple."""
+
+    mechanism: Literal["gaussian-mixture"]
+    sensitivities: Annotated[tuple[Annotated[Fraction, BeforeValidator(_plain)], ...], Field()]
+    probabilities: Annotated[tuple[Annotated[Fraction, BeforeValidator(_plain)], ...], Field()]
+    noise_std: Size
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        return GaussianMixture(
+            self.sensitivities, self.probabilities, self.noise_std, adjacency=adjacency
+        )
+
+
+SampledOrSample = Annotated[
+    GaussianEvent
+    | LaplaceEvent
+    | DiscreteGaussianEvent
+    | DiscreteLaplaceEvent
+    | PureEvent
+    | RandomizedResponseEvent
+    | SubsampledGaussianEvent
+    | PoissonSampledEvent
+    | TruncatedPoissonEvent
+    | FixedBatchEvent
+    | GaussianMixtureEvent
+    | ZCDPEvent,
+    Field(discriminator="mechanism"),
+]
+
+
+class SelectedEvent(_PricedEvent):
+    """The best of a secret, random number of tries of all that is ``tried``, one time each.
+
+    ``eta`` is the shape of the law of the number of tries, of mean ``tries``; without it the
+    number is Poisson.  It is priced at a probability ``delta`` of failing.
+    """
+
+    mechanism: Literal["selected"]
+    tried: Annotated[tuple[SampledOrSample, ...], Field(min_length=1)]
+    delta: Probability
+    tries: Annotated[Fraction, BeforeValidator(_plain)]
+    eta: Annotated[Fraction | None, BeforeValidator(_plain)] = None
+
+    def loss(self, adjacency: Adjacency) -> Loss:
+        one = compose([(event.loss(adjacency), event.count) for event in self.tried])
+        return SelectedLoss(one, self.delta, self.tries, self.eta)
+
+
+def _joining(adjacency: Adjacency) -> Adjacency:
+    """The relation of what runs on a Poisson sample: a record joins it, whatever else is stated."""
+    return Adjacency.ADD_REMOVE if adjacency is Adjacency.REPLACE_ONE else adjacency
+
+
 Event = Annotated[
     GaussianEvent
     | DiscreteGaussianEvent
     | GeneralizedGaussianEvent
     | SubsampledGaussianEvent
+    | PoissonSampledEvent
+    | TruncatedPoissonEvent
+    | FixedBatchEvent
+    | GaussianMixtureEvent
+    | SelectedEvent
     | TreeAggregationEvent
     | LaplaceEvent
     | DiscreteLaplaceEvent
@@ -449,14 +586,19 @@ def event_list(data: Mapping[str, Any]) -> EventList:
         return _adapter().validate_python(dict(data))
     except ValidationError as error:
         found = error.errors(include_url=False)
+        places = [each["loc"] for each in found]
         # pydantic calls a list empty if none of its events is valid
-        within = any(each["loc"][:1] == ("events",) and len(each["loc"]) > 1 for each in found)
         lines = [
             _problem(list(each["loc"]), each)
             for each in found
-            if not (within and each["type"] == "too_short" and each["loc"] == ("events",))
+            if each["type"] != "too_short"
+            or not any(_is_within(one, each["loc"]) for one in places)
         ]
         raise DataError("\n".join(lines)) from None
+
+
+def _is_within(place: tuple[str | int, ...], whole: tuple[str | int, ...]) -> bool:
+    return len(place) > len(whole) and place[: len(whole)] == whole
 
 
 def event_list_from_text(text: str, *, form: Literal["json", "toml"] = "json") -> EventList:

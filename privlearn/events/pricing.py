@@ -150,11 +150,20 @@ def with_noise(events: EventList, factors: Sequence[Fraction]) -> EventList:
     """
     data = to_dict(events)
     for position, (event, factor) in enumerate(zip(data["events"], factors, strict=True)):
-        fields = [name for name in _NOISE if name in event]
-        if len(fields) != 1:
-            raise DataError(f"events[{position}]: states no noise to be scaled")
-        event[fields[0]] = exact_text(Fraction(event[fields[0]]) * factor ** _NOISE[fields[0]])
+        _scale(event, factor, f"events[{position}]")
     return event_list(data)
+
+
+def _scale(event: dict[str, Any], factor: Fraction, where: str) -> None:
+    inner = [name for name in ("sample", "tried") if name in event]
+    fields = [name for name in _NOISE if name in event]
+    if len(fields) + len(inner) != 1:
+        raise DataError(f"{where}: states no noise to be scaled")
+    for part in inner:
+        for number, one in enumerate(event[part]):
+            _scale(one, factor, f"{where}.{part}[{number}]")
+    for name in fields:
+        event[name] = exact_text(Fraction(event[name]) * factor ** _NOISE[name])
 
 
 def to_dict(events: EventList) -> dict[str, Any]:
@@ -170,21 +179,17 @@ def to_dict(events: EventList) -> dict[str, Any]:
         "adjacency": events.adjacency,
         "trust": events.trust.value,
         "order": events.order,
-        "events": [
-            {"mechanism": event.mechanism}
-            | {
-                name: _plain(value)
-                for name, value in event
-                if name != "mechanism" and value != type(event).model_fields[name].default
-            }
-            for event in events.events
-        ],
+        "events": [_plain(event) for event in events.events],
     }
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Fraction):
         return exact_text(value)
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        told = {name: _plain(one) for name, one in value if one != fields[name].default}
+        return {"mechanism": told.pop("mechanism"), **told}
     return [_plain(part) for part in value] if isinstance(value, tuple) else value
 
 

@@ -29,7 +29,7 @@ index is seen: its profile is at most the largest of theirs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -49,6 +49,8 @@ from privlearn.values.exact import Exact, exact, float_down, float_up
 _SLACK = 1 + 1e-12  # For logarithms, powers and a quotient in floating point
 _STANDARD = NormalDist()
 _LARGEST_EPSILON = 700.0
+_TINY_POWER = 1e-14
+_NEAR = 1e-7  # Share of a minimum's place; any ε₁ is valid
 
 
 @final
@@ -109,7 +111,7 @@ class RepeatAndSelect(Loss):
 
     def mean(self) -> float:
         """E[K], rounded up."""
-        return _mean(self.gamma, self.eta)
+        return mean_tries(self.gamma, self.eta)
 
     def renyi(self, order: float) -> float:
         valid_order(order)
@@ -179,6 +181,32 @@ def _generating(x: float, gamma: float, eta: float) -> float:
     return math.expm1(-eta * left) / math.expm1(-eta * math.log(gamma))
 
 
+def selection_shift(bound: Callable[[float], float], eta: Fraction, largest: float) -> float:
+    """c of the theorem: (η+1) times the least of ln(e^{ε₁} + (1−γ)/γ·δ(ε₁)) that a search finds.
+
+    Args:
+        bound: that logarithm at ε₁ >= 0, rounded up.
+        eta: the shape.
+        largest: no larger ε₁ is tried.
+    """
+    low, high = 0.0, largest
+    best = bound(low)
+    ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = bound(left), bound(right)
+    while high - low > _NEAR * (1 + high):
+        best = min(best, at_left, at_right)
+        if at_left <= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = bound(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = bound(right)
+    return float_up(eta + 1) * best
+
+
 @lru_cache(maxsize=4096)
 def _epsilon(mass: Fraction, delta: Fraction, gamma: Fraction, eta: Fraction) -> float:
     squared, mu = float_up(mass), math.sqrt(mass)
@@ -188,15 +216,18 @@ def _epsilon(mass: Fraction, delta: Fraction, gamma: Fraction, eta: Fraction) ->
         first = max(-mu * _STANDARD.inv_cdf(1 / odds) - squared / 2, 0.0)
     excess = math.expm1(first) + odds * gaussian_delta(squared, first).value
     shift = float_up(eta + 1) * math.log1p(excess * _SLACK)
-    target = float_down(delta) / (_mean(gamma, eta) * _SLACK)
+    target = float_down(delta) / (mean_tries(gamma, eta) * _SLACK)
     return (shift + gaussian_epsilon(squared, target).value) * _SLACK
 
 
 @lru_cache(maxsize=4096)
-def _mean(gamma: Fraction, eta: Fraction) -> float:
+def mean_tries(gamma: Fraction, eta: Fraction) -> float:
+    """E[K], rounded up."""
     log = math.log1p(-float(1 - gamma)) if gamma > Fraction(1, 2) else math.log(gamma)
     odds = float((1 - gamma) / gamma)
-    ratio = -1 / log if eta == 0 else float(eta) / -math.expm1(float(eta) * log)
+    power = -float(eta) * log
+    # x/(1 − e^−x) <= 1 + x, where x is too small to be told from its own rounding
+    ratio = -(1 + power) / log if power < _TINY_POWER else float(eta) / -math.expm1(-power)
     return max(odds * ratio, 1.0) * _SLACK
 
 
@@ -205,7 +236,7 @@ def _largest(mean: float, gamma: float, power: float) -> Density:
     from scipy.special import ndtr
 
     constant = math.log(2 * math.pi) / 2
-    tries = math.log(float(_mean(Fraction(gamma), Fraction(power - 1))))
+    tries = math.log(float(mean_tries(Fraction(gamma), Fraction(power - 1))))
 
     def log_density(points: Array) -> Array:
         x = points[:, 0] - mean

@@ -101,8 +101,7 @@ class SubsampledGaussian(Loss):
         noise_multiplier: z, std over the largest ℓ2 norm of one record's summand.
         sampling_probability: q in (0, 1); each record is in the sample with this probability,
             independently.  The sum must not be divided by the size of the sample.
-        adjacency: add-remove or zero-out.  Under replace-one two mixtures face each other, whose
-            worst pair is not known to us: refused.
+        adjacency: add-remove or zero-out; `PoissonSampled` prices it under replace-one.
 
     The larger direction is that of (1−q)N(0, z²) + qN(1, z²) from N(0, z²), for all α > 1 and in
     any dimension (Mironov, Talwar & Zhang 2019, Theorems 4 and 5).  With A = e^{(α−1)D_α}:
@@ -137,9 +136,8 @@ class SubsampledGaussian(Loss):
     ):
         if adjacency is Adjacency.REPLACE_ONE:
             raise AdjacencyError(
-                "a subsampled Gaussian is priced for add-remove or zero-out: under replace-one a "
-                "record that is sampled in both worlds moves between two mixtures, and no worst "
-                "pair is proved for that"
+                "a subsampled Gaussian is priced for add-remove or zero-out: state a "
+                "PoissonSampled loss of a Gaussian one, whose adjacency may be replace-one"
             )
         multiplier = valid_number("noise_multiplier", noise_multiplier, "1e-3", "1e6")
         probability = exact("sampling_probability", sampling_probability)

@@ -19,12 +19,14 @@ from privlearn.losses import (
     DeclaredLoss,
     DiscreteGaussian,
     DiscreteLaplace,
+    FixedBatch,
     GaussianLoss,
     GeneralizedGaussian,
     LaplaceLoss,
     LeastLoss,
     Loss,
     MinimizerLoss,
+    PoissonSampled,
     PureLoss,
     RandomizedResponse,
     RenyiCurve,
@@ -51,6 +53,12 @@ LOSSES: list[Loss] = [
     MinimizerLoss(difference=4, trace=1, rank=3, directions=3, ridge=20, noise_std=30),
     LeastLoss([PureLoss("0.1"), ZCDPLoss("0.003"), RenyiCurve({"2": "0.005", "8": "0.02"})]),
     DeclaredLoss({"kind": "else.where", "adjacency": "replace-one"}, PureLoss("0.1")),
+    PoissonSampled(
+        LaplaceLoss("0.5", adjacency=Adjacency.ADD_REMOVE),
+        "0.1",
+        adjacency=Adjacency.REPLACE_ONE,
+    ),
+    FixedBatch(GaussianLoss("0.04"), 100, 5),
 ]
 CAPS: list[Currency] = [
     ZCDP(1),

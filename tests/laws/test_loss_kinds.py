@@ -22,18 +22,23 @@ from privlearn.losses import (
     DiscreteGaussian,
     DiscreteLaplace,
     FailingLoss,
+    FixedBatch,
     GaussianLoss,
+    GaussianMixture,
     GeneralizedGaussian,
     LaplaceLoss,
     LeastLoss,
     Loss,
     MinimizerLoss,
     PerArrivalLoss,
+    PoissonSampled,
     PureLoss,
     RandomizedResponse,
     RenyiCurve,
     RepeatAndSelect,
+    SelectedLoss,
     SubsampledGaussian,
+    TruncatedPoisson,
     VisitsLoss,
     ZCDPLoss,
     loss_from_dict,
@@ -46,7 +51,10 @@ from privlearn.values.adjacency import Adjacency
 
 OUT = Adjacency.ZERO_OUT
 ORDERS = (1.5, 2.0, 8.0)
-_WITHOUT_LAWS = "renyi-curve", "objective-perturbation", "may-fail", "least", "declared"
+_WITHOUT_LAWS = (
+    *("renyi-curve", "objective-perturbation", "may-fail", "least", "declared"),
+    *("fixed-batch", "truncated-poisson", "selected"),
+)
 EXAMPLES: list[Loss] = [
     GaussianLoss("0.3", adjacency=OUT),
     GeneralizedGaussian(2, 1, 3, adjacency=OUT),
@@ -57,6 +65,11 @@ EXAMPLES: list[Loss] = [
     DiscreteLaplace("0.8", 3, adjacency=OUT),
     DiscreteGaussian(1, 3, adjacency=OUT),
     SubsampledGaussian("1.1", "0.05", adjacency=OUT),
+    PoissonSampled(GaussianLoss("0.3", adjacency=OUT), "0.05"),
+    TruncatedPoisson(LaplaceLoss("0.7", adjacency=OUT), "0.05", 100, 8),
+    FixedBatch(LaplaceLoss("0.7"), 100, 5, adjacency=OUT),
+    GaussianMixture([0, 1, "2.5"], ["0.7", "0.2", "0.1"], 2, adjacency=OUT),
+    SelectedLoss(GaussianLoss("0.04", adjacency=OUT), "1e-3", 8, "0.5"),
     ZCDPLoss("0.1", adjacency=OUT),
     RenyiCurve({"1.5": "0.1", "8": "0.5", "32": "2"}, adjacency=OUT),
     ApproxLoss("0.5", "1e-3", adjacency=OUT),
@@ -151,7 +164,7 @@ def test_more_noise_costs_less_and_undoes_less_noise(loss: Loss) -> None:
 
 @each
 def test_two_steps_are_for_replace_one_and_cost_at_least_twice(loss: Loss) -> None:
-    if loss.kind in ("subsampled-gaussian", "may-fail"):
+    if loss.kind in ("subsampled-gaussian", "may-fail", "fixed-batch"):
         with pytest.raises(AdjacencyError, match="no proved price"):
             loss.doubled()
         return
@@ -160,7 +173,9 @@ def test_two_steps_are_for_replace_one_and_cost_at_least_twice(loss: Loss) -> No
     orders = (1.5, 2.0, 4.0)  # of a list of bounds only the half of each order is left
     before, after = ([x.unless_failed().renyi(a) for a in orders] for x in (loss, twice))
     assert all(b >= 2 * a or math.isinf(b) for a, b in zip(before, after, strict=True))
-    more = 1 if loss.kind == "repeat-and-select" else 2  # which pays all in ε, at the same δ
+    more = (
+        1 if loss.kind in ("repeat-and-select", "selected") else 2
+    )  # which pays all in ε, at the same δ
     assert twice.failure() >= more * loss.failure()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -13,11 +15,24 @@ from scipy.special import ndtr
 
 from privlearn.accountants import CentralAccountant
 from privlearn.errors import InsufficientBudgetError
-from privlearn.losses import RepeatAndSelect
+from privlearn.losses import (
+    ApproxLoss,
+    DiscreteLaplace,
+    GaussianLoss,
+    LaplaceLoss,
+    Loss,
+    PoissonSampled,
+    PureLoss,
+    RepeatAndSelect,
+    SelectedLoss,
+    loss_from_dict,
+)
 from privlearn.losses.budgets import PureDP
 from privlearn.losses.conversion import gaussian_delta, gaussian_epsilon, renyi_epsilon
+from privlearn.losses.selected import profile_of
 from privlearn.losses.selection import chance_of_trying, largest_mass
 from privlearn.noise import NoiseSource
+from privlearn.values.adjacency import Adjacency
 
 DELTA = 1e-5
 Law = tuple[float, int]  # η and E[K]
@@ -153,3 +168,89 @@ def test_numbers_out_of_range_are_named(wrong: dict[str, Any], name: str) -> Non
         RepeatAndSelect(**{**given, **wrong})
     with pytest.raises(ValueError, match="no usable noise"):
         largest_mass("1e-5", "1e-12", "1e-9")
+
+
+def test_every_selection_has_one_price() -> None:
+    """A Gaussian try costs what `RepeatAndSelect` says, whatever states it."""
+    for eta, mean in ((0, 20), (1, 20), (Fraction("0.5"), 20)):
+        selected_loss = SelectedLoss(GaussianLoss("0.04"), DELTA, mean, eta)
+        known = RepeatAndSelect("0.04", DELTA, gamma_of(mean, float(eta)), eta)
+        assert selected_loss.epsilon() == pytest.approx(known.epsilon(), rel=1e-6)
+        assert loss_from_dict(selected_loss.to_dict()) == selected_loss
+    plain = SelectedLoss(GaussianLoss("0.04") + GaussianLoss("0.05"), DELTA, 7, 1)
+    assert plain.epsilon() == SelectedLoss(GaussianLoss("0.09"), DELTA, 7, 1).epsilon()
+    poisson = SelectedLoss(GaussianLoss("0.04"), DELTA, 3, None)
+    assert loss_from_dict(poisson.to_dict()) == poisson
+
+
+TRIES = (LaplaceLoss("0.3"), PureLoss("0.3"), DiscreteLaplace("0.4", 2))
+
+
+@pytest.mark.parametrize("loss", TRIES, ids=lambda loss: loss.kind)
+@pytest.mark.parametrize("eta", [0, 1, None])
+def test_selections_among_a_few_outputs_are_below_the_price(loss: Any, eta: Any) -> None:
+    """Every order of the outputs, and every event: the laws of the best of K tries, summed up."""
+    if isinstance(loss, LaplaceLoss):  # as rounded to few outputs
+        above = np.exp(-0.15 * np.arange(4)) * [1, 1, 1, 0]
+        p = np.append(0.5, -np.diff(above) / 2)
+    else:
+        ((one, _),) = loss.worst_pairs((2.0,))
+        p = np.exp(one.log_mass)
+    q, mean = p[::-1], 6.0
+    price = SelectedLoss(loss, "1e-3", 6, eta).epsilon()
+    gamma = None if eta is None else float(gamma_of(mean, eta))
+
+    def generating(x: Any) -> Any:
+        if gamma is None:
+            return np.exp(mean * (x - 1))
+        left = np.log1p(-(1 - gamma) * x)
+        return left / math.log(gamma) if eta == 0 else np.expm1(-left) / (1 / gamma - 1)
+
+    worst = 0.0
+    for order in itertools.permutations(range(len(p))):
+        laws = []
+        for law in (p, q):
+            below = np.append(0, np.cumsum(law[list(order)]))
+            laws.append(np.diff(generating(np.minimum(below, 1))))
+        worst = max(worst, float(np.maximum(laws[0] - math.exp(price) * laws[1], 0).sum()))
+    assert worst <= 1e-3
+
+
+def test_a_profile_is_that_of_the_try() -> None:
+    cases: list[tuple[Loss, Callable[[float], float]]] = [
+        (LaplaceLoss(1), lambda e: -math.expm1((e - 1) / 2)),
+        (PureLoss(1), lambda e: (math.e - math.exp(e)) / (1 + math.e)),
+        (ApproxLoss(1, "0.01"), lambda e: 0.01 + 0.99 * (math.e - math.exp(e)) / (1 + math.e)),
+        (GaussianLoss(1), lambda e: gaussian_delta(1, e).value),
+    ]
+    for loss, truth in cases:
+        profile = profile_of(loss)
+        for epsilon in (0.0, 1e-9, 0.2, 0.9, 0.9999):
+            assert truth(epsilon) <= profile(epsilon) <= truth(epsilon) + 2e-7
+    sampled = PoissonSampled(LaplaceLoss(1, adjacency=Adjacency.ADD_REMOVE), "0.1")
+    level = (math.exp(0.05) - 0.9) / 0.1
+    truth_there = 0.1 * -math.expm1((math.log(level) - 1) / 2)
+    assert truth_there <= profile_of(sampled)(0.05) <= truth_there + 1e-7
+
+
+@pytest.mark.parametrize(
+    ("tries", "eta", "words"),
+    [
+        (math.inf, 1, "no bound on its mean"),
+        (math.nan, 1, "no bound on its mean"),
+        (0.5, 1, "tries = 0.5"),
+        (10**10, 1, "tries = "),
+        (4, 5e-324, "eta = .*must be 0 or lie in"),
+        (4, -1, "eta = -1"),
+        (4, 101, "eta = 101"),
+        (0, None, "tries = 0"),
+    ],
+)
+def test_numbers_of_tries_without_a_price_are_named(tries: Any, eta: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        SelectedLoss(GaussianLoss("0.04"), DELTA, tries, eta)
+
+
+def test_a_shape_too_small_to_be_told_from_0_costs_as_0() -> None:
+    tiny, zero = (RepeatAndSelect("0.04", DELTA, "1/50", eta) for eta in ("1e-300", 0))
+    assert tiny.epsilon() == pytest.approx(zero.epsilon(), rel=1e-9)
