@@ -77,10 +77,11 @@ class Law(NamedTuple):
     @property
     def std(self) -> float:
         """Standard deviation of the loss under P."""
-        k = np.arange(len(self.p)) * self.step
+        k: Array = np.arange(len(self.p)) * self.step
         total = float(self.p.sum())
         mean = dot(self.p, k) / total
-        return math.sqrt(max(dot(self.p, (k - mean) ** 2) / total, 0.0))
+        away: Array = (k - mean) ** 2
+        return math.sqrt(max(dot(self.p, away) / total, 0.0))
 
 
 class TooLong(Exception):
@@ -327,7 +328,7 @@ class Frame(NamedTuple):
     order: float
     std: float
     length: float
-    count: int
+    runs: int
 
     def size(self, mesh: Mesh, spare: float) -> float | None:
         """The step of one lattice for all; None if it would have too many points.
@@ -337,7 +338,7 @@ class Frame(NamedTuple):
         be the share of the ``mesh`` and ``spare`` besides.
         """
         added = mesh.share * max(self.epsilon, self.std) + spare
-        wanted = math.sqrt(12 * added / (max(self.count, _FEW) * self.order))
+        wanted = math.sqrt(12 * added / (max(self.runs, _FEW) * self.order))
         size = min(max(wanted, self.length / _LONGEST), self.std / _LEAST_POINTS)
         size = min(size, mesh.limit, COARSEST / 8)
         if math.isfinite(mesh.limit):
