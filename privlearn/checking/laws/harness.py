@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.checking.isolation import OutputCapture
@@ -32,12 +31,6 @@ CAPS: tuple[Currency, ...] = (
 Book = CentralAccountant[Any] | LocalAccountant[Any]
 """Of a case: local where every user's report is the user's own."""
 USERS = 6
-ROUNDING = 1e-9
-
-
-def in_unit(spend: Spend, rows: NDArray[Any]) -> Array:
-    """Opened contributions in the unit of the data; those of a spend with a grid are integers."""
-    return np.array(rows) if spend.grid is None else spend.grid.values(rows)
 
 
 class RunObserver:
@@ -54,7 +47,8 @@ class RunObserver:
 
     def opened(self, token: Token[Any], spend: Spend, users: range, rows: Array) -> None:
         self.said.append("open")
-        self.rows.append(in_unit(spend, rows))
+        # Those of a spend with a grid are integers.
+        self.rows.append(np.array(rows) if spend.grid is None else spend.grid.values(rows))
 
     def released(self, token: Token[Any], value: Array) -> Array:
         self.said.append("release")
@@ -114,11 +108,6 @@ class Case:
 
     def example(self, place: int) -> Any:
         return record_at(self.examples, slice(place, place + 1))
-
-    def neighbouring(self, most: int) -> list[Rows[Any]]:
-        """The rows, the first of them null, and an example in its place, ``most`` in turn."""
-        others = [self.example(k) for k in range(min(most, length(self.examples)))]
-        return [self.rows, *(self.replaced(0, other) for other in (None, *others))]
 
     def account(
         self, users: range, cap: Currency | None = None, seed: int | None = None
