@@ -222,9 +222,8 @@ def checked(
         subject = subject or sampled_subject(case, claim)
     assert subject is not None, "of a function it was made above"
     looks = looks_at_claim(subject, case, claim, neighbours, how)
-    given = {"claim": claim, "neighbours": neighbours, "adjacency": adjacency}
-    again = _call(mechanism, given, how)
     for place in [k for k, look in enumerate(looks) if look.verdict == "violated"][-1:]:
+        again = _call(mechanism, claim, neighbours, adjacency, how)
         looks[place] = _with_line(looks[place], again, subject)
     if contained.forks:
         looks.append(Finding("process", "not done", f"it {FORKS}, {contained.forks} times"))
@@ -234,7 +233,7 @@ def checked(
 def _once(mechanism: Any, claim: Claimable | None, neighbours: Any, records: Any) -> None:
     if neighbours is None and is_mechanism(mechanism):
         case = case_of(mechanism, records=records)
-        case.on(case.block)
+        case.run(case.rows)
         return
     target = sampling_target(mechanism, claim, neighbours)
     for data in target.neighbours[0]:
@@ -318,48 +317,33 @@ def case_of(
     loss = _stated(mechanism)
     spend = stated_spend(mechanism, loss.adjacency)
     assert spend is not None
-    domain = spend.domain
     records = own_copy(records)
-    examples = example_records(domain, records, seed)
+    examples = example_records(spend.domain, records, seed)
     # Extreme records come in opposite pairs; a block must not add up to the null record's zero.
     n = _most_users(mechanism, loss)
     order = np.concatenate([[0, 0], 2 * np.arange(n)])[:n] % length(examples)
-    return Case(
-        mechanism=mechanism,
-        name=name or name_of(mechanism),
-        loss=loss,
-        domain=domain,
-        spend=spend,
-        block=record_at(examples, order),
-        seed=seed,
-        examples=examples,
-        records=records,
-        untouched=mechanism if untouched is None else untouched,
-    )
+    block, name = record_at(examples, order), name or name_of(mechanism)
+    before = mechanism if untouched is None else untouched
+    return Case(mechanism, name, loss, spend, block, seed, examples, records, before)
 
 
 def _most_users(mechanism: Any, loss: Loss) -> int:
     if (fixed := fixed_users(mechanism)) is not None:
         return fixed
     stub = StubAccountant(0, loss.adjacency)
-    for n in range(USERS, 1, -1):
+
+    def released(n: int) -> Any:
         users = range(n)
-        try:
-            released_by(mechanism, Rows.null(users), stub.issue(users))
-        except (HorizonError, UsersError):
-            continue
-        return _until_it_releases(mechanism, stub, n)
+        return released_by(mechanism, Rows.null(users), stub.issue(users))[1]
+
+    for n in range(USERS, 1, -1):
+        with contextlib.suppress(HorizonError, UsersError):
+            released(n)
+            # A stream may let nothing out of so few.
+            longest = declared_users(mechanism) or _LONGEST
+            more = range(n, longest + 1) if is_stream(mechanism) else ()
+            return next((k for k in more if np.size(released(k))), n)
     return 1
-
-
-def _until_it_releases(mechanism: Any, stub: StubAccountant, n: int) -> int:
-    """As many users, or more, if a stream lets nothing out of so few."""
-    longest = declared_users(mechanism) or _LONGEST
-    for more in range(n, longest + 1) if is_stream(mechanism) else ():
-        users = range(more)
-        if np.size(released_by(mechanism, Rows.null(users), stub.issue(users))[1]):
-            return more
-    return n
 
 
 def sampled_subject(case: Case, claim: Claimable | None) -> SamplingTarget[Any]:
@@ -375,7 +359,7 @@ def _exact_pairs(case: Case, neighbours: Any) -> Any:
         return neighbours
     if case.records is None:
         with contextlib.suppress(CheckError):  # a domain of somebody else's
-            informative_records(case.domain, seed=case.seed)
+            informative_records(case.spend.domain, seed=case.seed)
             return None
     pairs = _default_pairs(case)
     # Of choices the worst are looked for.
@@ -386,7 +370,7 @@ def _default_pairs(case: Case) -> list[tuple[Any, Any]]:
     records = case.records
     if records is None:
         try:
-            records = informative_records(case.domain, seed=case.seed)
+            records = informative_records(case.spend.domain, seed=case.seed)
         except CheckError:  # a domain of somebody else's
             records = case.examples
     return default_pairs(case.mechanism, adjacency=case.loss.adjacency, records=records)
@@ -394,7 +378,7 @@ def _default_pairs(case: Case) -> list[tuple[Any, Any]]:
 
 def _with_line(look: Finding, again: str, subject: SamplingTarget[Any]) -> Finding:
     """A refuted claim with the line of code that refutes it again."""
-    if look.verdict != "violated" or look.evidence is None:
+    if look.evidence is None:
         return look
     detail = f"{look.detail}\n  reproduce: {again}"
     if isinstance(look.evidence, Evidence):
@@ -403,18 +387,14 @@ def _with_line(look: Finding, again: str, subject: SamplingTarget[Any]) -> Findi
     return replace(look, detail=detail)
 
 
-def _call(mechanism: Any, given: dict[str, Any], how: Sampling) -> str:
+def _call(mechanism: Any, claim: Any, neighbours: Any, adjacency: Any, how: Sampling) -> str:
     shown = [str(getattr(mechanism, "__name__", None) or type(mechanism).__name__)]
-    for argument, value in given.items():
-        if value is None:
-            continue
-        if argument == "claim":
-            stated = isinstance(value, Loss)
-            shown.append(f"loss_from_dict({value.to_dict()!r})" if stated else repr(value))
-        else:
-            text = str(value) if argument == "adjacency" else getattr(value, "__name__", argument)
-            shown.append(f"{argument}={text}")
-    shown += [f"bits={how.bits}"] if how.bits is not None else []
-    shown += [f"samples={how.samples}"] if how.samples is not None else []
+    if isinstance(claim, Loss):
+        shown.append(f"loss_from_dict({claim.to_dict()!r})")
+    elif claim is not None:
+        shown.append(repr(claim))
+    shown += ["neighbours=neighbours"] if neighbours is not None else []
+    given = {"adjacency": adjacency, "bits": how.bits, "samples": how.samples}
+    shown += [f"{name}={value}" for name, value in given.items() if value is not None]
     shown += [f"confidence={how.confidence!r}, seed={how.seed}"]
     return f"check_mechanism({', '.join(shown)})"

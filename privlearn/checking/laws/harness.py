@@ -18,7 +18,7 @@ from privlearn.losses import Loss
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP, PureDP, Renyi
 from privlearn.noise import NoiseSource
 from privlearn.rows import Rows
-from privlearn.rows.domains import Array, Domain
+from privlearn.rows.domains import Array
 from privlearn.values.records import length, rebuilt, record_at
 
 CAPS: tuple[Currency, ...] = (
@@ -78,7 +78,6 @@ class Case:
     mechanism: Any
     name: str
     loss: Loss
-    domain: Domain[Any]
     spend: Spend
     block: Any
     seed: int
@@ -104,18 +103,13 @@ class Case:
 
     @property
     def rows(self) -> Rows[Any]:
-        return self.sealed(self.block)
+        return sealed(self.block)
 
-    def example(self, place: int) -> Any:
-        return record_at(self.examples, slice(place, place + 1))
-
-    def account(
-        self, users: range, cap: Currency | None = None, seed: int | None = None
-    ) -> tuple[Book, RunObserver]:
+    def account(self, users: range, seed: int | None = None) -> tuple[Book, RunObserver]:
         observer = RunObserver()
         kind = LocalAccountant if self.spend.arithmetic == "each" else CentralAccountant
         book: Book = kind(
-            self.cap if cap is None else cap,
+            self.cap,
             users=users,
             noise=NoiseSource.simulation(self.seed if seed is None else seed),
             adjacency=self.loss.adjacency,
@@ -124,27 +118,18 @@ class Case:
         )
         return book, observer
 
-    def run(
-        self, rows: Rows[Any], *, cap: Currency | None = None, seed: int | None = None
-    ) -> ObservedRun:
-        book, observer = self.account(rows.users, cap, seed)
+    def run(self, rows: Rows[Any], *, seed: int | None = None) -> ObservedRun:
+        book, observer = self.account(rows.users, seed)
         token = book.issue(self.loss, users=rows.users, label="law")
         capture = OutputCapture(lambda: 0)
         with capture.capturing():
             released, value = released_by(self.mechanism, rows, token)
         said = "".join(f"{where}: {text}" for _, text, where in capture.captured)
-        return ObservedRun(
-            released, np.asarray(value), observer, book, token, said.replace(book.id, "accountant")
-        )
-
-    def on(self, block: Any, *, seed: int | None = None) -> ObservedRun:
-        return self.run(self.sealed(block), seed=seed)
-
-    def sealed(self, block: Any) -> Rows[Any]:
-        return Rows.seal(block, users=range(length(block)))
+        said = said.replace(book.id, "accountant")
+        return ObservedRun(released, np.asarray(value), observer, book, token, said)
 
     def one_by_one(self, rows: Rows[Any], *, seed: int | None = None) -> Array:
-        book, _ = self.account(rows.users, seed=seed)
+        book, _ = self.account(rows.users, seed)
         token = book.issue(self.loss, users=rows.users, label="law")
         with self.mechanism.open(token) as stream:
             each = [stream.append(rows.slice(range(i, i + 1))) for i in rows.users]
@@ -159,6 +144,11 @@ class Case:
             behind = record_at(self.block, slice(at + 1, None))
             parts.append(Rows.seal(behind, users=range(at + 1, len(self.users))))
         return Rows.concat(parts)
+
+
+def sealed(block: Any) -> Rows[Any]:
+    """Rows of as many users as there are records."""
+    return Rows.seal(block, users=range(length(block)))
 
 
 def _sent(record: Any) -> Any:

@@ -18,7 +18,7 @@ import numpy as np
 from privlearn.checking.exact.foreign_noise import why_wrong
 from privlearn.checking.isolation import own_copy
 from privlearn.checking.laws.domains import DomainCase, domain_report, tried_records
-from privlearn.checking.laws.harness import CAPS, Case, ObservedRun, price_in
+from privlearn.checking.laws.harness import CAPS, Case, ObservedRun, price_in, sealed
 from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable
 from privlearn.checking.neighbours import each_float, with_leaf
 from privlearn.checking.reports import Axis, Coverage, Finding
@@ -60,7 +60,7 @@ def check_price(case: Case) -> LawFinding:
     """
     if case.mechanism.loss() != case.loss:
         raise Broken("loss() is not the same every time")
-    for spend in case.on(case.block).observer.spends:
+    for spend in case.run(case.rows).observer.spends:
         actual = spend.loss(case.loss.adjacency)
         if actual != case.loss:
             raise Broken(f"loss() says {case.loss}, the spend {actual}")
@@ -78,9 +78,11 @@ def check_price(case: Case) -> LawFinding:
                 )
     noise = case.spend.noise
     if case.spend.own_loss is None and not is_builtin(noise):
-        sensitivity = case.domain.sensitivity(case.loss.adjacency, noise.norm) * case.spend.gain
+        sensitivity = (
+            case.spend.domain.sensitivity(case.loss.adjacency, noise.norm) * case.spend.gain
+        )
         try:
-            wrong = why_wrong(noise, case.loss, sensitivity, case.domain.size)
+            wrong = why_wrong(noise, case.loss, sensitivity, case.spend.domain.size)
         except CheckError as error:
             axis = Axis("noise", f"{type(noise).__name__} was not compared with a law", False)
             return Finding("check_price", "weak", str(error), Coverage((axis,)))
@@ -118,11 +120,11 @@ def check_specification_is_fixed(case: Case) -> LawFinding:
             flags = f" ({name}.flags.writeable = False forbids it)" if written else ""
             raise Broken(f"{name}: {type(value).__name__} can be changed in place{flags}")
     before = hash(mechanism)
-    case.on(case.block)
+    case.run(case.rows)
     if hash(mechanism) != before or mechanism.loss() != case.loss:
         raise Broken("a release changes the mechanism")
     fresh = [replace(case, mechanism=own_copy(case.untouched)) for _ in range(2)]
-    fresh[0].on(case.block)
+    fresh[0].run(case.rows)
     fresh[1].run(Rows.null(case.users))
     first, second = (_inside(one.mechanism) for one in fresh)
     left = sorted(k for k in {*first, *second} if first.get(k) != second.get(k))
@@ -144,7 +146,7 @@ def _inside(mechanism: Any) -> dict[str, Any]:
 def check_spends_once_and_first(case: Case) -> LawFinding:
     """A token that holds enough is spent once, before rows are opened and noise is drawn."""
     state, seeds = np.random.get_state(), random.getstate()
-    seen = case.on(case.block)
+    seen = case.run(case.rows)
     after = np.random.get_state()
     if random.getstate() != seeds or not all(map(np.array_equal, state, after)):
         raise Broken(
@@ -187,14 +189,14 @@ def _data_sets(case: Case) -> dict[str, Rows[Any]]:
     """What must all look the same to whoever does not know what was released."""
     n = len(case.users)
     examples = {
-        f"example {k} first": case.replaced(0, case.example(k))
+        f"example {k} first": case.replaced(0, record_at(case.examples, slice(k, k + 1)))
         for k in range(min(_EXAMPLES, length(case.examples)))
     }
     return {
         "the examples": case.rows,
         "null records": Rows.null(case.users),
-        "zeros": case.sealed(blanked(case.block, np.ones(n, dtype=bool))),
-        "the examples backwards": case.sealed(record_at(case.block, slice(None, None, -1))),
+        "zeros": sealed(blanked(case.block, np.ones(n, dtype=bool))),
+        "the examples backwards": sealed(record_at(case.block, slice(None, None, -1))),
         **examples,
     }
 
@@ -237,7 +239,7 @@ def check_only_values_depend_on_data(case: Case) -> LawFinding:
         grids[name] = [spend.exact_form() for spend in run.observer.spends]
     if any(grids["the examples"]) and fixed_users(case.mechanism) is None:
         for n in range(1, len(case.users)):
-            part = case.on(record_at(case.block, slice(0, n)))
+            part = case.run(case.rows.slice(range(n)))
             grids[f"{n} of the examples"] = [spend.exact_form() for spend in part.observer.spends]
     _the_same("the output", form)
     _the_same("the ledger", ledger)
@@ -307,7 +309,7 @@ def check_report_has_noise_of_its_own(case: Case) -> LawFinding:
     ways = {"at once": lambda rows, seed: case.run(rows, seed=seed).value}
     if hasattr(case.mechanism, "open"):
         ways["one by one"] = lambda rows, seed: case.one_by_one(rows, seed=seed)
-    for (way, run), block in product(ways.items(), (None, case.example(0))):
+    for (way, run), block in product(ways.items(), (None, record_at(case.examples, slice(0, 1)))):
         try:
             twins = _same_noise(case, run, block, _TWINS)
         except HorizonError:
@@ -324,21 +326,20 @@ def _same_noise(
     users = range(n)
     rows: Rows[Any] = Rows.null(users)
     if block is not None:
-        rows = Rows.seal(record_at(block, np.zeros(n, dtype=int)), users=users)
-    seen: list[Array] = []
-    groups = np.zeros(n, dtype=np.intp)
+        rows = sealed(record_at(block, np.zeros(n, dtype=int)))
+    outputs: Array = np.zeros((n, 0))
     for seed in range(_SEEDS):
-        seen.append(run(rows, case.seed + seed).reshape(n, -1))
-        marked = np.column_stack([groups, seen[-1]])
-        groups = np.unique(marked, axis=0, return_inverse=True)[1].reshape(n)
-        if groups.max() == n - 1:
+        outputs = np.hstack([outputs, run(rows, case.seed + seed).reshape(n, -1)])
+        different = np.unique(
+            outputs, axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        if len(different[0]) == n:
             return None
-    firsts, counts = np.unique(groups, return_index=True, return_counts=True)[1:]
+    _, firsts, groups, counts = different
     for first in firsts[counts > 1]:
-        outputs = np.stack([output[first] for output in seen])
-        usual = np.unique(outputs, axis=0, return_counts=True)[1].max()
+        usual = np.unique(outputs[first].reshape(_SEEDS, -1), axis=0, return_counts=True)[1].max()
         if usual <= 3 * _SEEDS / 4:  # rarer noise may agree by chance
-            return int(first), int(np.flatnonzero(groups == groups[first])[1])
+            return int(first), int(np.flatnonzero(groups.ravel() == groups.ravel()[first])[1])
     return None
 
 
@@ -456,8 +457,8 @@ def check_domain_laws(case: Case) -> LawFinding:
     norms = tuple(dict.fromkeys([case.spend.noise.norm, "l2"]))
     if case.spend.own_loss is not None:
         norms = (case.spend.noise.norm,)
-    block = tried_records(case.domain, case.examples, case.seed)
-    report = domain_report(DomainCase(case.domain, block, case.loss.adjacency, norms))
+    block = tried_records(case.spend.domain, case.examples, case.seed)
+    report = domain_report(DomainCase(case.spend.domain, block, case.loss.adjacency, norms))
     if not report.passed:
         bad = report.violated or report.undone
         raise Broken("; ".join(f"{law.check}: {law.detail}" for law in bad))
