@@ -52,6 +52,7 @@ from privlearn.checking.stream_runs import (
 )
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.targets import Claimable, SamplingTarget, name_of, sampling_target
+from privlearn.contract.protocols import Mechanism, Streaming
 from privlearn.errors import CheckError, HorizonError, UsersError
 from privlearn.losses import Loss
 from privlearn.noise import GumbelNoise
@@ -78,22 +79,6 @@ _PAIRS = 3
 
 class _NamedGenerator(Protocol[D_contra]):
     def __call__(self, data: D_contra, /, *, rng: RandomGenerator) -> object: ...
-
-
-class _Releasing(Protocol[X]):
-    def loss(self) -> Loss: ...
-    def release(self, rows: Rows[X], token: Any, /) -> Any: ...
-
-
-class _Appending(Protocol[X]):
-    def append(self, rows: Rows[X], /) -> Any: ...
-    def __enter__(self) -> Any: ...
-    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> None: ...
-
-
-class _Streaming(Protocol[X]):
-    def loss(self) -> Loss: ...
-    def open(self, token: Any, /) -> _Appending[X]: ...
 
 
 Pairs = tuple[D, D] | Iterable[tuple[D, D]]
@@ -123,7 +108,7 @@ def check_mechanism(
 ) -> CheckReport: ...
 @overload
 def check_mechanism(
-    mechanism: _Releasing[X] | _Streaming[X] | SamplingTarget[X],
+    mechanism: Mechanism[X] | Streaming[Any] | SamplingTarget[X],
     claim: Claimable | None = ...,
     *,
     neighbours: Pairs[X] | None = ...,

@@ -356,8 +356,8 @@ DOMAINS: list[tuple[type[Upper], str]] = [
     (BoundsFromData, "check_clip"),
     (WritesToRecords, "check_clip"),
     (WrongSize, "check_clip"),
-    (NoJSON, "check_form"),
-    (OddDecode, "check_form"),
+    (NoJSON, "check_clip"),
+    (OddDecode, "check_clip"),
     (RandomNull, "check_clip"),
 ]
 
