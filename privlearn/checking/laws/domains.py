@@ -183,7 +183,7 @@ def _check_rows(case: DomainCase, made: Callable[[Any], Any], null: Any, what: s
 
 
 def check_clip(case: DomainCase) -> LawFinding:
-    """A contribution is finite, and follows from its record alone; null, sums and JSON have form."""
+    """A contribution is finite and follows from its record alone; null, sums, JSON have form."""
     domain, clipped = case.domain, _contributions(case.domain, case.block)
     bad = np.flatnonzero(~np.isfinite(clipped).all(axis=1))
     if bad.size:
