@@ -207,9 +207,14 @@ def checked(
         subject = subject or sampled_subject(case, claim)
     assert subject is not None, "of a function it was made above"
     looks = looks_at_claim(subject, case, claim, neighbours, how)
-    for place in [k for k, look in enumerate(looks) if look.verdict == "violated"][-1:]:
-        again = _call(mechanism, claim, neighbours, adjacency, how)
-        looks[place] = _with_line(looks[place], again, subject)
+    refuted = [look for look in looks if look.verdict == "violated" and look.evidence is not None]
+    if refuted:
+        last = refuted[-1]
+        told = f"{last.detail}\n  reproduce: {_call(mechanism, claim, neighbours, adjacency, how)}"
+        if isinstance(last.evidence, Evidence):
+            pair, pairs = last.evidence.pair, len(subject.neighbours)
+            told += f"\n  where: pair {pair} of {pairs} (counted from 0)"
+        looks[looks.index(last)] = replace(last, detail=told)
     if contained.forks:
         looks.append(Finding("process", "not done", f"it {FORKS}, {contained.forks} times"))
     return CheckReport(subject.name, (*laws, *looks), UNSEEN if case is None else UNSEEN[1:])
@@ -247,18 +252,17 @@ def looks_at_claim(
     def samples(subject: SamplingTarget[Any]) -> Finding:
         return by_samples(subject, how, known)
 
-    looks = []
+    looks, known = list[Finding](), False
     if case is not None or subject.function is not None:
-        looks = [perform(exact, case, 2 * how.seconds)]
-        if looks[0].verdict == "not done":  # samples would not be independent
+        first = perform(exact, case, 2 * how.seconds)
+        looks = [first]
+        if first.verdict == "not done":  # samples would not be independent
             return looks
-    unlike = [x.evidence for x in looks if isinstance(x.evidence, UnpredictedError)]
-    # In a window, too, numbers were computed: samples are for what is no number.
-    enough = COMPUTED if case is None else {*COMPUTED, "window"}
-    known = not unlike and any(x.verdict in enough and x.evidence is not None for x in looks)
-    found = [pair for error in unlike for pair in error.pairs]
-    if found:  # neighbours on which outputs were not as predicted
-        subject = replace(subject, neighbours=[*found, *subject.neighbours])
+        if isinstance(first.evidence, UnpredictedError):  # outputs were not as predicted
+            subject = replace(subject, neighbours=[*first.evidence.pairs, *subject.neighbours])
+        elif first.evidence is not None:
+            # In a window, too, numbers were computed: samples are for what is no number.
+            known = first.verdict in (COMPUTED if case is None else {*COMPUTED, "window"})
     sampled = perform(samples, subject, how.seconds)
     if all(x.verdict == "not applicable" for x in looks) and sampled.coverage.missing:
         sampled = replace(sampled, verdict=max(sampled.verdict, "weak", key=ORDER.index))
@@ -359,17 +363,6 @@ def _default_pairs(case: Case) -> list[tuple[Any, Any]]:
         except CheckError:  # a domain of somebody else's
             records = case.examples
     return default_pairs(case.mechanism, adjacency=case.loss.adjacency, records=records)
-
-
-def _with_line(look: Finding, again: str, subject: SamplingTarget[Any]) -> Finding:
-    """A refuted claim with the line of code that refutes it again."""
-    if look.evidence is None:
-        return look
-    detail = f"{look.detail}\n  reproduce: {again}"
-    if isinstance(look.evidence, Evidence):
-        pair, pairs = look.evidence.pair, len(subject.neighbours)
-        detail += f"\n  where: pair {pair} of {pairs} (counted from 0)"
-    return replace(look, detail=detail)
 
 
 def _call(mechanism: Any, claim: Any, neighbours: Any, adjacency: Any, how: Sampling) -> str:

@@ -75,18 +75,12 @@ def check_domain(
         PrivacyViolation: a law does not hold.
         CheckError: no records are known for this domain.
     """
-    report = domain_report(
-        DomainCase(domain, tried_records(domain, records, seed), adjacency, norms)
-    )
+    case = DomainCase(domain, tried_records(domain, records, seed), adjacency, norms)
+    report = perform_all(type(domain).__name__, DOMAIN_CHECKS, case)
     note(report.summary())
     if raise_error:
         report.raise_if_bad()
     return report
-
-
-def domain_report(case: DomainCase) -> CheckReport:
-    """Only the results."""
-    return perform_all(type(case.domain).__name__, DOMAIN_CHECKS, case)
 
 
 def example_records(domain: Domain[Any], records: Any, seed: int) -> Any:

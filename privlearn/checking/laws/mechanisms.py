@@ -16,9 +16,9 @@ import numpy as np
 
 from privlearn.checking.exact.foreign_noise import why_wrong
 from privlearn.checking.isolation import own_copy
-from privlearn.checking.laws.domains import DomainCase, domain_report, tried_records
+from privlearn.checking.laws.domains import DOMAIN_CHECKS, DomainCase, tried_records
 from privlearn.checking.laws.harness import CAPS, Case, ObservedRun, price_in, sealed
-from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable
+from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable, perform_all
 from privlearn.checking.neighbours import each_float, with_leaf
 from privlearn.checking.reports import Axis, Coverage, Finding
 from privlearn.checking.stream_runs import (
@@ -436,9 +436,9 @@ def check_domain_laws(case: Case) -> LawFinding:
     if case.spend.own_loss is not None:
         norms = (case.spend.noise.norm,)
     block = tried_records(case.spend.domain, case.examples, case.seed)
-    report = domain_report(DomainCase(case.spend.domain, block, case.loss.adjacency, norms))
-    if not report.passed:
-        bad = report.violated or report.undone
+    tried = DomainCase(case.spend.domain, block, case.loss.adjacency, norms)
+    report = perform_all("domain", DOMAIN_CHECKS, tried)
+    if bad := report.violated or report.undone:
         raise Broken("; ".join(f"{law.check}: {law.detail}" for law in bad))
     return report["check_sensitivity"].detail
 
