@@ -373,7 +373,7 @@ def _loaded(where: str) -> Iterator[Any]:
     path, _, attribute = where.rpartition(":")
     if not Path(path).is_file():
         raise CheckError(f"{path}: no such file")
-    name = _free_name(Path(path).resolve())
+    name = f"checked {Path(path).stem.replace('.', ' ')}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None, "a name that ends in .py has a loader"
     assert spec.loader is not None
@@ -394,15 +394,6 @@ def _loaded(where: str) -> Iterator[Any]:
         sys.modules.pop(name, None)
         for added in beside:
             sys.path.remove(added)
-
-
-def _free_name(path: Path) -> str:
-    name = path.stem
-    if "." not in name and name not in sys.modules:
-        found = importlib.util.find_spec(name)
-        if found is None or found.origin == str(path):
-            return name
-    return f"checked {name.replace('.', ' ')}"
 
 
 def _called(where: str, made: Any) -> Any:
