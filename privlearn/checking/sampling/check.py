@@ -40,7 +40,6 @@ from privlearn.checking.sampling.encoding import (
 from privlearn.checking.sampling.event_bounds import PRUDENCE, best_cut, event_bound
 from privlearn.checking.targets import Claimable, SamplingTarget, alike, sampling_target
 from privlearn.errors import CheckError
-from privlearn.values.adjacency import Adjacency
 from privlearn.values.validate import count, positive
 
 Drawn = tuple[list[Any], list[Any]]  # Outputs of either data set
@@ -74,9 +73,7 @@ def black_box(
     confidence: float = 0.95,
     seed: int = 0,
     seconds: float = 60.0,
-    adjacency: Adjacency | None = None,
     bits: bool | None = None,
-    name: str | None = None,
 ) -> Evidence:
     """Bounds the loss of a mechanism from below by sampling.
 
@@ -93,7 +90,7 @@ def black_box(
             cannot be looked into, or the mechanism changed its data.
     """
     began = time.perf_counter()
-    subject = sampling_target(mechanism, claim, neighbours, name=name, adjacency=adjacency)
+    subject = sampling_target(mechanism, claim, neighbours)
     limit = TimeLimit(positive(seconds=seconds), f"{subject.name}: the check")
     look = subject.exact if bits is None else bits
     start = count(at_least=0, seed=seed)
