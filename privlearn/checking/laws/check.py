@@ -38,8 +38,7 @@ from privlearn.checking.isolation import (
     tried_apart,
 )
 from privlearn.checking.laws.domains import check_domain, example_records
-from privlearn.checking.laws.harness import USERS, Case
-from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS
+from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, USERS, Case
 from privlearn.checking.laws.report import Broken, LawFinding, perform, perform_all
 from privlearn.checking.looks import Sampling, by_samples, exactly, level_of, time_of
 from privlearn.checking.reports import COMPUTED, ORDER, CheckReport, Finding
