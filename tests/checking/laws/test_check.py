@@ -54,6 +54,7 @@ from privlearn.values.grid import Grid
 
 GUIDE = Path(__file__).parents[3] / "CONTRIBUTING.md"
 LOOKS = ["exact", "samples"]
+NOISE, BALL = GaussianNoise(1.0), Ball(1.0, 2)
 NAMES = [*(law.__name__ for law in MECHANISM_CHECKS), *LOOKS]
 
 
@@ -113,8 +114,6 @@ def test_a_sound_mechanism_passes(name: str, make: Callable[[], Any]) -> None:
     made_apart = hasattr(make(), "release_partial") and make().spend().grid is not None
     assert (report["check_partial_sums"].verdict == "holds") is made_apart
 
-
-NOISE, BALL = GaussianNoise(1.0), Ball(1.0, 2)
 
 # Mechanisms that break one law -----------------------------------------------------------------
 
