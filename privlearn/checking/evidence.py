@@ -63,10 +63,7 @@ class Evidence:
 
     def __str__(self) -> str:
         verdict = "VIOLATED" if self.violated else "not refuted"
-        return "\n  note: ".join([self._found(verdict), *self.notes])
-
-    def _found(self, verdict: str) -> str:
-        return (
+        found = (
             f"{self.subject}: {verdict}. Claimed {self.claim}; {self.unit} is at least "
             f"{self.bound:.4g} with confidence {self.confidence:g} "
             f"({self.samples} samples, {self.seconds:.2f} s)\n"
@@ -74,3 +71,4 @@ class Evidence:
             f"  happens with frequency {self.p:.4g} on the first data set of pair {self.pair}, "
             f"{self.q:.4g} on the second; seed {self.seed}"
         )
+        return "\n  note: ".join([found, *self.notes])

@@ -10,7 +10,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, Unpack, overload
 
 import pytest
 
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from privlearn.losses.budgets import ApproxDP, B, Currency
     from privlearn.noise import NoiseSource
     from privlearn.values.adjacency import Adjacency
+
+    class _Options(TypedDict, Generic[B], total=False):
+        users: range
+        adjacency: Adjacency | None
+        currency: type[B] | None
+
 
 _PROPERTY = "privacy"
 _MOST_LINES = 40
@@ -66,30 +72,16 @@ class AccountantFactory:
         self,
         budget: B | ApproxDP,
         *,
-        users: range = ...,
         trust: Literal["central"] = ...,
-        adjacency: Adjacency | None = ...,
-        currency: type[B] | None = ...,
+        **options: Unpack[_Options[B]],
     ) -> CentralAccountant[B]: ...
     @overload
     def __call__(
-        self,
-        budget: B | ApproxDP,
-        *,
-        users: range = ...,
-        trust: Literal["joint"],
-        adjacency: Adjacency | None = ...,
-        currency: type[B] | None = ...,
+        self, budget: B | ApproxDP, *, trust: Literal["joint"], **options: Unpack[_Options[B]]
     ) -> JointAccountant[B]: ...
     @overload
     def __call__(
-        self,
-        budget: B | ApproxDP,
-        *,
-        users: range = ...,
-        trust: Literal["local"],
-        adjacency: Adjacency | None = ...,
-        currency: type[B] | None = ...,
+        self, budget: B | ApproxDP, *, trust: Literal["local"], **options: Unpack[_Options[B]]
     ) -> LocalAccountant[B]: ...
     def __call__(
         self,

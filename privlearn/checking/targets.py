@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -219,13 +218,13 @@ def _check_adjacent(
     adjacency: Adjacency,
     visits: tuple[int, int] | None = None,
 ) -> None:
+    said = f"neighbours[{i}]: {len(first)} and {len(second)} records"
     if adjacency is Adjacency.ADD_REMOVE:
         longer, shorter = sorted((first, second), key=len, reverse=True)
-        gaps = [longer[:k] + longer[k + 1 :] for k in range(len(longer))]
+        gaps = (longer[:k] + longer[k + 1 :] for k in range(len(longer)))
         if len(longer) != len(shorter) + 1 or not any(alike(gap, shorter) for gap in gaps):
             raise CheckError(
-                f"neighbours[{i}]: {len(first)} and {len(second)} records; under add-remove one "
-                "must be the other with one record taken out"
+                f"{said}; under add-remove one must be the other with one record taken out"
             )
         return
     changed = [k for k, (x, y) in enumerate(zip(first, second, strict=False)) if not alike(x, y)]
@@ -234,8 +233,7 @@ def _check_adjacent(
     if len(first) != len(second) or not allowed:
         may = "exactly one record" if visits is None else f"{most} records {apart} or more apart"
         raise CheckError(
-            f"neighbours[{i}]: {len(first)} and {len(second)} records that differ at "
-            f"{changed[:5]}; under {adjacency.value} {may} may differ"
+            f"{said} that differ at {changed[:5]}; under {adjacency.value} {may} may differ"
         )
 
 
@@ -272,8 +270,6 @@ def _used_up(data: Any, depth: int = 8) -> bool:
     """Whether there is an iterator in it, which the first run would exhaust."""
     if isinstance(data, Iterator):
         return True
-    if depth == 0:
-        return False
     parts: Iterable[Any] = ()
     if isinstance(data, list | tuple):
         parts = data[:1000]
@@ -281,7 +277,7 @@ def _used_up(data: Any, depth: int = 8) -> bool:
         parts = data.values()
     elif hasattr(data, "__dict__") and not isinstance(data, type):
         parts = vars(data).values()
-    return any(_used_up(part, depth - 1) for part in parts)
+    return depth > 0 and any(_used_up(part, depth - 1) for part in parts)
 
 
 def _of_mechanism(
@@ -291,18 +287,14 @@ def _of_mechanism(
     promise = _checked(own if claim is None else claim)
     relation = adjacency or (own.adjacency if isinstance(own, Loss) else Adjacency.REPLACE_ONE)
 
-    def on(stub: StubAccountant, block: Any) -> Callable[[], Any]:
-        rows: Rows[Any] = Rows.seal(block, users=range(length(block)))
-        return lambda: run_once(mechanism, rows, stub)
-
-    def start(block: Any, seed: int) -> Callable[[], Any]:
-        return on(StubAccountant(seed, relation), block)
+    def start(block: Any, seed: int) -> partial[Any]:
+        stub = StubAccountant(seed, relation)
+        return partial(run_once, mechanism, Rows.seal(block, users=range(length(block))), stub)
 
     def spent(block: Any) -> Any:
-        stub = StubAccountant(0, relation)
-        with contextlib.suppress(Exception):  # an output like any other, when it is run in earnest
-            on(stub, block)()
-        return stub.last_spend
+        run = start(block, 0)
+        attempted(run)  # an output like any other, when it is run in earnest
+        return run.args[-1].last_spend
 
     default = neighbours is None
     pairs = default_pairs(mechanism, adjacency=relation) if default else _pairs(neighbours)

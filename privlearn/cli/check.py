@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -48,10 +48,10 @@ def check(
         if list_names:
             typer.echo("\n".join(suite.catalogue()))
             return
-        settings = suite.Settings(confidence, samples, seed)
+        how = suite.settings(confidence, samples, seed)
         checks = suite.chosen(names or ["all"])
         workers = min(jobs or os.cpu_count() or 1, len(checks))
-        reports = suite.run(checks, settings, _progress(len(checks)), jobs=workers)
+        reports = list(_shown(suite.run(checks, how, jobs=workers), len(checks)))
     if json:
         sys.stdout.write(as_json(reports, seed=seed) + "\n")
     else:
@@ -62,23 +62,15 @@ def check(
         raise typer.Exit(POWERLESS)
 
 
-def _progress(length: int) -> Callable[[CheckReport], None]:
-    """A bar on a terminal; else one line for each subject."""
+def _shown(reports: Iterable[CheckReport], length: int) -> Iterator[CheckReport]:
+    """Shows a bar on a terminal; else one line for each subject."""
     from tqdm import tqdm
 
-    bar = tqdm(total=length, unit=" checks", disable=None, leave=False)
-    done = 0
-
-    def advance(report: CheckReport) -> None:
-        nonlocal done
-        done += 1
-        if bar.disable:
-            print(
-                f"{done}/{length} {report.subject}: {report.verdict}", file=sys.stderr, flush=True
-            )
-        bar.set_description(f"{report.subject[:40]:40}")
-        bar.update()
-        if done == length:
-            bar.close()
-
-    return advance
+    with tqdm(total=length, unit=" checks", disable=None, leave=False) as bar:
+        for done, report in enumerate(reports, 1):
+            if bar.disable:
+                line = f"{done}/{length} {report.subject}: {report.verdict}"
+                print(line, file=sys.stderr, flush=True)
+            bar.set_description(f"{report.subject[:40]:40}")
+            bar.update()
+            yield report

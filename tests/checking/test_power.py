@@ -38,10 +38,6 @@ def noisy_sum(data: Any, rng: Generator) -> float:
     return float(data.sum() + rng.laplace(0.0, 1.0))
 
 
-def settings(samples: int = 1_000) -> suite.Settings:
-    return suite.Settings(0.99, samples, 0)
-
-
 @dataclass(frozen=True)
 class Sum:
     """Sums with noise of one's own; the same statement for every release."""
@@ -183,7 +179,7 @@ def test_what_a_learners_check_raises_is_its_verdict(
         raise error("nothing that was paid for moved")
 
     monkeypatch.setattr(suite, "check_learner", raising)
-    found = suite.chosen(["learner/DPHDB"])["learner/DPHDB"](suite.Settings())
+    found = suite.chosen(["learner/DPHDB"])["learner/DPHDB"](suite.settings())
     assert found.verdict == verdict
     assert found["replay"].detail == "nothing that was paid for moved"
 

@@ -12,8 +12,7 @@ from privlearn.checking.laws.check import (
     looks_at_claim,
     sampled_subject,
 )
-from privlearn.checking.laws.harness import Case
-from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS
+from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, Case
 from privlearn.checking.laws.report import LawFinding, perform
 from privlearn.checking.looks import SAMPLES, Sampling
 from privlearn.checking.reports import CheckReport, Finding

@@ -38,8 +38,7 @@ from privlearn.checking.isolation import (
     tried_apart,
 )
 from privlearn.checking.laws.domains import check_domain, example_records
-from privlearn.checking.laws.harness import USERS, Case
-from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS
+from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, USERS, Case
 from privlearn.checking.laws.report import Broken, LawFinding, perform, perform_all
 from privlearn.checking.looks import Sampling, by_samples, exactly, level_of, time_of
 from privlearn.checking.reports import COMPUTED, ORDER, CheckReport, Finding
@@ -52,6 +51,7 @@ from privlearn.checking.stream_runs import (
 )
 from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.targets import Claimable, SamplingTarget, name_of, sampling_target
+from privlearn.contract.protocols import Mechanism, Streaming
 from privlearn.errors import CheckError, HorizonError, UsersError
 from privlearn.losses import Loss
 from privlearn.noise import GumbelNoise
@@ -78,22 +78,6 @@ _PAIRS = 3
 
 class _NamedGenerator(Protocol[D_contra]):
     def __call__(self, data: D_contra, /, *, rng: RandomGenerator) -> object: ...
-
-
-class _Releasing(Protocol[X]):
-    def loss(self) -> Loss: ...
-    def release(self, rows: Rows[X], token: Any, /) -> Any: ...
-
-
-class _Appending(Protocol[X]):
-    def append(self, rows: Rows[X], /) -> Any: ...
-    def __enter__(self) -> Any: ...
-    def __exit__(self, kind: Any, error: Any, trace: Any, /) -> None: ...
-
-
-class _Streaming(Protocol[X]):
-    def loss(self) -> Loss: ...
-    def open(self, token: Any, /) -> _Appending[X]: ...
 
 
 Pairs = tuple[D, D] | Iterable[tuple[D, D]]
@@ -123,7 +107,7 @@ def check_mechanism(
 ) -> CheckReport: ...
 @overload
 def check_mechanism(
-    mechanism: _Releasing[X] | _Streaming[X] | SamplingTarget[X],
+    mechanism: Mechanism[X] | Streaming[Any] | SamplingTarget[X],
     claim: Claimable | None = ...,
     *,
     neighbours: Pairs[X] | None = ...,
@@ -222,10 +206,14 @@ def checked(
         subject = subject or sampled_subject(case, claim)
     assert subject is not None, "of a function it was made above"
     looks = looks_at_claim(subject, case, claim, neighbours, how)
-    given = {"claim": claim, "neighbours": neighbours, "adjacency": adjacency}
-    again = _call(mechanism, given, how)
-    for place in [k for k, look in enumerate(looks) if look.verdict == "violated"][-1:]:
-        looks[place] = _with_line(looks[place], again, subject)
+    refuted = [look for look in looks if look.verdict == "violated" and look.evidence is not None]
+    if refuted:
+        last = refuted[-1]
+        told = f"{last.detail}\n  reproduce: {_call(mechanism, claim, neighbours, adjacency, how)}"
+        if isinstance(last.evidence, Evidence):
+            pair, pairs = last.evidence.pair, len(subject.neighbours)
+            told += f"\n  where: pair {pair} of {pairs} (counted from 0)"
+        looks[looks.index(last)] = replace(last, detail=told)
     if contained.forks:
         looks.append(Finding("process", "not done", f"it {FORKS}, {contained.forks} times"))
     return CheckReport(subject.name, (*laws, *looks), UNSEEN if case is None else UNSEEN[1:])
@@ -234,7 +222,7 @@ def checked(
 def _once(mechanism: Any, claim: Claimable | None, neighbours: Any, records: Any) -> None:
     if neighbours is None and is_mechanism(mechanism):
         case = case_of(mechanism, records=records)
-        case.on(case.block)
+        case.run(case.rows)
         return
     target = sampling_target(mechanism, claim, neighbours)
     for data in target.neighbours[0]:
@@ -263,18 +251,17 @@ def looks_at_claim(
     def samples(subject: SamplingTarget[Any]) -> Finding:
         return by_samples(subject, how, known)
 
-    looks = []
+    looks, known = list[Finding](), False
     if case is not None or subject.function is not None:
-        looks = [perform(exact, case, 2 * how.seconds)]
-        if looks[0].verdict == "not done":  # samples would not be independent
+        first = perform(exact, case, 2 * how.seconds)
+        looks = [first]
+        if first.verdict == "not done":  # samples would not be independent
             return looks
-    unlike = [x.evidence for x in looks if isinstance(x.evidence, UnpredictedError)]
-    # In a window, too, numbers were computed: samples are for what is no number.
-    enough = COMPUTED if case is None else {*COMPUTED, "window"}
-    known = not unlike and any(x.verdict in enough and x.evidence is not None for x in looks)
-    found = [pair for error in unlike for pair in error.pairs]
-    if found:  # neighbours on which outputs were not as predicted
-        subject = replace(subject, neighbours=[*found, *subject.neighbours])
+        if isinstance(first.evidence, UnpredictedError):  # outputs were not as predicted
+            subject = replace(subject, neighbours=[*first.evidence.pairs, *subject.neighbours])
+        elif first.evidence is not None:
+            # In a window, too, numbers were computed: samples are for what is no number.
+            known = first.verdict in (COMPUTED if case is None else {*COMPUTED, "window"})
     sampled = perform(samples, subject, how.seconds)
     if all(x.verdict == "not applicable" for x in looks) and sampled.coverage.missing:
         sampled = replace(sampled, verdict=max(sampled.verdict, "weak", key=ORDER.index))
@@ -318,48 +305,33 @@ def case_of(
     loss = _stated(mechanism)
     spend = stated_spend(mechanism, loss.adjacency)
     assert spend is not None
-    domain = spend.domain
     records = own_copy(records)
-    examples = example_records(domain, records, seed)
+    examples = example_records(spend.domain, records, seed)
     # Extreme records come in opposite pairs; a block must not add up to the null record's zero.
     n = _most_users(mechanism, loss)
     order = np.concatenate([[0, 0], 2 * np.arange(n)])[:n] % length(examples)
-    return Case(
-        mechanism=mechanism,
-        name=name or name_of(mechanism),
-        loss=loss,
-        domain=domain,
-        spend=spend,
-        block=record_at(examples, order),
-        seed=seed,
-        examples=examples,
-        records=records,
-        untouched=mechanism if untouched is None else untouched,
-    )
+    block, name = record_at(examples, order), name or name_of(mechanism)
+    before = mechanism if untouched is None else untouched
+    return Case(mechanism, name, loss, spend, block, seed, examples, records, before)
 
 
 def _most_users(mechanism: Any, loss: Loss) -> int:
     if (fixed := fixed_users(mechanism)) is not None:
         return fixed
     stub = StubAccountant(0, loss.adjacency)
-    for n in range(USERS, 1, -1):
+
+    def released(n: int) -> Any:
         users = range(n)
-        try:
-            released_by(mechanism, Rows.null(users), stub.issue(users))
-        except (HorizonError, UsersError):
-            continue
-        return _until_it_releases(mechanism, stub, n)
+        return released_by(mechanism, Rows.null(users), stub.issue(users))[1]
+
+    for n in range(USERS, 1, -1):
+        with contextlib.suppress(HorizonError, UsersError):
+            released(n)
+            # A stream may let nothing out of so few.
+            longest = declared_users(mechanism) or _LONGEST
+            more = range(n, longest + 1) if is_stream(mechanism) else ()
+            return next((k for k in more if np.size(released(k))), n)
     return 1
-
-
-def _until_it_releases(mechanism: Any, stub: StubAccountant, n: int) -> int:
-    """As many users, or more, if a stream lets nothing out of so few."""
-    longest = declared_users(mechanism) or _LONGEST
-    for more in range(n, longest + 1) if is_stream(mechanism) else ():
-        users = range(more)
-        if np.size(released_by(mechanism, Rows.null(users), stub.issue(users))[1]):
-            return more
-    return n
 
 
 def sampled_subject(case: Case, claim: Claimable | None) -> SamplingTarget[Any]:
@@ -375,7 +347,7 @@ def _exact_pairs(case: Case, neighbours: Any) -> Any:
         return neighbours
     if case.records is None:
         with contextlib.suppress(CheckError):  # a domain of somebody else's
-            informative_records(case.domain, seed=case.seed)
+            informative_records(case.spend.domain, seed=case.seed)
             return None
     pairs = _default_pairs(case)
     # Of choices the worst are looked for.
@@ -386,35 +358,20 @@ def _default_pairs(case: Case) -> list[tuple[Any, Any]]:
     records = case.records
     if records is None:
         try:
-            records = informative_records(case.domain, seed=case.seed)
+            records = informative_records(case.spend.domain, seed=case.seed)
         except CheckError:  # a domain of somebody else's
             records = case.examples
     return default_pairs(case.mechanism, adjacency=case.loss.adjacency, records=records)
 
 
-def _with_line(look: Finding, again: str, subject: SamplingTarget[Any]) -> Finding:
-    """A refuted claim with the line of code that refutes it again."""
-    if look.verdict != "violated" or look.evidence is None:
-        return look
-    detail = f"{look.detail}\n  reproduce: {again}"
-    if isinstance(look.evidence, Evidence):
-        pair, pairs = look.evidence.pair, len(subject.neighbours)
-        detail += f"\n  where: pair {pair} of {pairs} (counted from 0)"
-    return replace(look, detail=detail)
-
-
-def _call(mechanism: Any, given: dict[str, Any], how: Sampling) -> str:
+def _call(mechanism: Any, claim: Any, neighbours: Any, adjacency: Any, how: Sampling) -> str:
     shown = [str(getattr(mechanism, "__name__", None) or type(mechanism).__name__)]
-    for argument, value in given.items():
-        if value is None:
-            continue
-        if argument == "claim":
-            stated = isinstance(value, Loss)
-            shown.append(f"loss_from_dict({value.to_dict()!r})" if stated else repr(value))
-        else:
-            text = str(value) if argument == "adjacency" else getattr(value, "__name__", argument)
-            shown.append(f"{argument}={text}")
-    shown += [f"bits={how.bits}"] if how.bits is not None else []
-    shown += [f"samples={how.samples}"] if how.samples is not None else []
+    if isinstance(claim, Loss):
+        shown.append(f"loss_from_dict({claim.to_dict()!r})")
+    elif claim is not None:
+        shown.append(repr(claim))
+    shown += ["neighbours=neighbours"] if neighbours is not None else []
+    given = {"adjacency": adjacency, "bits": how.bits, "samples": how.samples}
+    shown += [f"{name}={value}" for name, value in given.items() if value is not None]
     shown += [f"confidence={how.confidence!r}, seed={how.seed}"]
     return f"check_mechanism({', '.join(shown)})"

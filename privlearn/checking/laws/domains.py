@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,11 +23,9 @@ from privlearn.rows.domains import (
     Domain,
     IntegerDomain,
     Norm,
-    domain_from_dict,
     exponent_of,
     fitting_grid,
     has_integers,
-    is_shipped,
     largest_number,
 )
 from privlearn.values.adjacency import Adjacency
@@ -76,18 +75,12 @@ def check_domain(
         PrivacyViolation: a law does not hold.
         CheckError: no records are known for this domain.
     """
-    report = domain_report(
-        DomainCase(domain, tried_records(domain, records, seed), adjacency, norms)
-    )
+    case = DomainCase(domain, tried_records(domain, records, seed), adjacency, norms)
+    report = perform_all(type(domain).__name__, DOMAIN_CHECKS, case)
     note(report.summary())
     if raise_error:
         report.raise_if_bad()
     return report
-
-
-def domain_report(case: DomainCase) -> CheckReport:
-    """Only the results."""
-    return perform_all(type(case.domain).__name__, DOMAIN_CHECKS, case)
 
 
 def example_records(domain: Domain[Any], records: Any, seed: int) -> Any:
@@ -147,50 +140,81 @@ def _with_one(leaf: Array, special: float, rng: np.random.Generator) -> Array:
     return flat.reshape(leaf.shape)
 
 
-def _copied(block: Any) -> Any:
-    return record_at(block, np.arange(length(block)))
+def _lost(block: Any) -> Any:
+    """One record of only NaN; None where records hold no floating-point numbers."""
+    if not any(leaf.dtype.kind == "f" for leaf in leaves(block)):
+        return None
+    return each_float(record_at(block, slice(0, 1)), lambda leaf: leaf * np.nan)
 
 
-def contributions(domain: Domain[Any], block: Any) -> Array:
-    """What `clip` makes of a block; raises `Broken` for another form than promised."""
+def _contributions(domain: Domain[Any], block: Any) -> Array:
+    """What `clip` makes of a block; raises `Broken` for another form, and if it writes to it."""
     n = length(block)
+    copy = record_at(block, np.arange(n))
     with np.errstate(all="ignore"):
-        clipped = np.asarray(domain.clip(_copied(block)), dtype=np.float64)
+        clipped = np.asarray(domain.clip(copy), dtype=np.float64)
     if clipped.shape != (n, domain.size):
         raise Broken(f"clip returns shape {clipped.shape} for {n} records of size {domain.size}")
+    for before, after in zip(leaves(block), leaves(copy), strict=True):
+        if not np.array_equal(before, after, equal_nan=before.dtype.kind == "f"):
+            raise Broken("clip writes to the records it is given")
     return clipped
 
 
-def apart(clipped: Array, null: Array, adjacency: Adjacency, norm: Norm) -> float:
-    """The largest distance of neighbours among contributions."""
-    order, most = exponent_of(norm), 0.0
-    clipped = np.clip(clipped, -_HUGE, _HUGE)  # far enough, without overflow
-    if adjacency is Adjacency.ADD_REMOVE:
-        return float(np.linalg.norm(clipped, ord=order, axis=1).max())
-    if adjacency is Adjacency.ZERO_OUT:
-        return float(np.linalg.norm(clipped - null, ord=order, axis=1).max())
-    for row in clipped:
-        most = max(most, float(np.linalg.norm(clipped - row, ord=order, axis=1).max()))
-    return most
+def _check_rows(case: DomainCase, made: Callable[[Any], Any], null: Any, what: str) -> Any:
+    """What is made of all records, each of which is the same alone, and null if it is lost."""
+    whole = made(case.block)
+    n, exact = len(whole), whole.dtype == np.int64
+    for i in sorted({*range(min(n, 16)), *range(0, n, max(n // 64, 1))}):
+        alone = made(record_at(case.block, slice(i, i + 1)))[0]
+        near = 0.0 if exact else 1e-12 * (1 + np.abs(alone).max())
+        if not np.allclose(alone, whole[i], rtol=0 if exact else _ROUNDING, atol=near):
+            raise Broken(f"the {what} of record {i} depends on the records beside it")
+    lost = _lost(case.block)
+    if lost is not None and not np.array_equal(made(lost)[0], null):
+        raise Broken(f"a record of only NaN does not become the null {what}")
+    return whole
 
 
-def check_clip_is_finite(case: DomainCase) -> LawFinding:
-    """Whatever comes in, the contribution is finite and of the stated size."""
-    clipped = contributions(case.domain, case.block)
+def check_clip(case: DomainCase) -> LawFinding:
+    """A contribution is finite and follows from its record alone; null, sums, JSON have form."""
+    domain, clipped = case.domain, _contributions(case.domain, case.block)
     bad = np.flatnonzero(~np.isfinite(clipped).all(axis=1))
     if bad.size:
         raise Broken(f"clip lets NaN or infinity through, at record {bad[0]} of those tried")
-    return f"{len(clipped)} records"
+    null = np.asarray(domain.null(), dtype=np.float64)
+    if null.shape != (domain.size,) or not np.isfinite(null).all():
+        raise Broken(f"null() must be finite and of shape ({domain.size},)")
+    if not np.array_equal(null, domain.null()):
+        raise Broken("null() is not the same every time")
+    again = _check_rows(case, partial(_contributions, domain), null, "contribution")
+    if not np.array_equal(clipped, again):
+        raise Broken("clip gives another result the second time")
+    many, form = np.zeros((3, domain.size)), domain.to_dict()
+    if np.shape(domain.decode(many)) != (3, *np.shape(domain.decode(many[0]))):
+        raise Broken("decode gives three sums another shape than one")
+    if json.loads(json.dumps(form, allow_nan=False)) != form:
+        raise Broken(f"to_dict() = {form!r} does not survive JSON")
+    return f"{len(clipped)} records, alone and together"
 
 
-def check_sensitivity_holds(case: DomainCase) -> LawFinding:
+def _others(case: DomainCase, rows: NDArray[Any], null: NDArray[Any]) -> NDArray[Any]:
+    """What may stand in the place of one of these contributions."""
+    null = null[None]
+    others = {Adjacency.ZERO_OUT: null, Adjacency.ADD_REMOVE: 0 * null}
+    return others.get(case.adjacency, rows)
+
+
+def check_sensitivity(case: DomainCase) -> LawFinding:
     """No two contributions are further apart than `sensitivity` says."""
-    clipped, null = contributions(case.domain, case.block), np.asarray(case.domain.null())
-    distinct = np.unique(np.concatenate([clipped, null[None]]), axis=0)
-    said = []
+    domain, said = case.domain, []
+    null = np.asarray(domain.null(), dtype=np.float64)
+    clipped = np.concatenate([_contributions(domain, case.block), null[None]])
+    clipped = np.unique(np.clip(clipped, -_HUGE, _HUGE), axis=0)  # far enough, without overflow
     for norm in case.norms:
-        limit = float(case.domain.sensitivity(case.adjacency, norm))
-        far = apart(distinct, null, case.adjacency, norm)
+        limit, order = float(domain.sensitivity(case.adjacency, norm)), exponent_of(norm)
+        others = _others(case, clipped, null)
+        far = max(np.linalg.norm(clipped - one, ord=order, axis=1).max() for one in others)
         if not far <= limit * (1 + _ROUNDING):
             raise Broken(
                 f"two contributions are {far:.9g} apart in {norm}; sensitivity says {limit:.9g}"
@@ -200,89 +224,41 @@ def check_sensitivity_holds(case: DomainCase) -> LawFinding:
     return "; ".join(said)
 
 
-def check_null_is_a_member(case: DomainCase) -> LawFinding:
-    """The null contribution is fixed, finite, and what an unusable record becomes."""
-    null = np.asarray(case.domain.null(), dtype=np.float64)
-    if null.shape != (case.domain.size,) or not np.isfinite(null).all():
-        raise Broken(f"null() must be finite and of shape ({case.domain.size},)")
-    if not np.array_equal(null, case.domain.null()):
-        raise Broken("null() is not the same every time")
-    if not any(leaf.dtype.kind == "f" for leaf in leaves(case.block)):
-        raise NotApplicable("records hold no floating-point numbers")
-    lost = each_float(record_at(case.block, slice(0, 2)), lambda leaf: leaf * np.nan)
-    if not np.array_equal(contributions(case.domain, lost), np.stack([null, null])):
-        raise Broken("a record of only NaN does not become null()")
-    return "a record of NaN becomes null()"
-
-
-def check_clip_is_row_local(case: DomainCase) -> LawFinding:
-    """A contribution follows only from its own record."""
-    whole = contributions(case.domain, case.block)
-    for i in _some(len(whole)):
-        alone = contributions(case.domain, record_at(case.block, slice(i, i + 1)))[0]
-        if not np.allclose(alone, whole[i], rtol=1e-9, atol=1e-12 * (1 + np.abs(alone).max())):
-            raise Broken(f"the contribution of record {i} depends on the records beside it")
-    return f"{len(whole)} records alone and together"
-
-
-def check_clip_changes_nothing(case: DomainCase) -> LawFinding:
-    """Clipping twice gives the same, and the records stay as they are."""
-    first, second = contributions(case.domain, case.block), contributions(case.domain, case.block)
-    if not np.array_equal(first, second):
-        raise Broken("clip gives another result the second time")
-    block = _copied(case.block)
-    with np.errstate(all="ignore"):
-        case.domain.clip(block)
-    before, after = list(leaves(case.block)), list(leaves(block))
-    if not all(
-        np.array_equal(x, y, equal_nan=x.dtype.kind == "f")
-        for x, y in zip(before, after, strict=True)
-    ):
-        raise Broken("clip writes to the records it is given")
-    return "deterministic"
-
-
-def _grids(case: DomainCase) -> tuple[IntegerDomain[Any], list[Grid]]:
-    if not has_integers(case.domain):
+def check_integers(case: DomainCase) -> LawFinding:
+    """Integers follow from the record alone, and keep the same sensitivity to the last step."""
+    domain = case.domain
+    if not has_integers(domain):
         raise NotApplicable("the domain does not clip to integers")
-    domain, size = case.domain, largest_number(case.domain) or 1.0
-    return domain, [fitting_grid(domain, size * scale) for scale in (1.0, _SMALL)]
+    size, found = largest_number(domain) or 1.0, []
+    for grid in (fitting_grid(domain, size * scale) for scale in (1.0, _SMALL)):
+        null = domain.null_integers(grid)
+        steps = _check_rows(case, partial(_integers, domain, grid), null, "integers")
+        turned = each_float(case.block, np.asfortranarray)
+        if not np.array_equal(_integers(domain, grid, turned), steps):
+            raise Broken("integers depend on how the block lies in memory")
+        steps = np.unique(np.concatenate([steps, null[None]]), axis=0)
+        largest = domain.integer_bound(grid)["largest"]
+        if steps.min() < -largest or steps.max() > largest:
+            raise Broken(f"an integer beyond {largest}, which integer_bound() calls the largest")
+        for norm in case.norms:
+            limit, order = float(domain.sensitivity(case.adjacency, norm)), exponent_of(norm)
+            for other in _others(case, steps, null):
+                far = np.linalg.norm((steps - other).astype(float), ord=order, axis=1)
+                change = [int(x) for x in steps[far.argmax()] - other]
+                if _longer(change, order, Fraction(limit) / Fraction(grid.step)):
+                    raise Broken(
+                        f"two integer contributions are more than {limit:.9g} apart in {norm}"
+                    )
+        found.append(f"{len(steps)} different ones on {grid}")
+    return "; ".join(found)
 
 
-def _integers(domain: IntegerDomain[Any], block: Any, grid: Grid) -> NDArray[np.int64]:
+def _integers(domain: IntegerDomain[Any], grid: Grid, block: Any) -> NDArray[np.int64]:
     with np.errstate(all="ignore"):
-        steps = domain.integers(_copied(block), grid)
+        steps = domain.integers(block, grid)
     if steps.dtype != np.int64 or steps.shape != (length(block), domain.size):
         raise Broken(f"integers returns {steps.dtype} of shape {steps.shape}")
     return steps
-
-
-def check_integers_are_members(case: DomainCase) -> LawFinding:
-    """Contributions in steps are as close together as `sensitivity` says, exactly."""
-    domain, grids = _grids(case)
-    found = [_members_on(case, domain, grid) for grid in grids]
-    return "; ".join(f"{n} different ones on {grid}" for n, grid in zip(found, grids, strict=True))
-
-
-def _members_on(case: DomainCase, domain: IntegerDomain[Any], grid: Grid) -> int:
-    null = domain.null_integers(grid)
-    steps = np.unique(np.concatenate([_integers(domain, case.block, grid), null[None]]), axis=0)
-    largest = domain.integer_bound(grid)["largest"]
-    if steps.min() < -largest or steps.max() > largest:
-        raise Broken(f"an integer beyond {largest}, which integer_bound() calls the largest")
-    others = {
-        Adjacency.REPLACE_ONE: steps,
-        Adjacency.ZERO_OUT: null[None],
-        Adjacency.ADD_REMOVE: 0 * null[None],
-    }[case.adjacency]
-    for norm in case.norms:
-        limit = float(domain.sensitivity(case.adjacency, norm))
-        for other in others:
-            far = np.linalg.norm((steps - other).astype(float), ord=exponent_of(norm), axis=1)
-            change = [int(x) for x in steps[far.argmax()] - other]
-            if _longer(change, exponent_of(norm), Fraction(limit) / Fraction(grid.step)):
-                raise Broken(f"two integer contributions are more than {limit:.9g} apart in {norm}")
-    return len(steps)
 
 
 def _longer(change: list[int], p: float, limit: Fraction) -> bool:
@@ -295,60 +271,4 @@ def _longer(change: list[int], p: float, limit: Fraction) -> bool:
     return float(np.linalg.norm(np.array(sizes, dtype=float), ord=p)) > limit * (1 + _ROUNDING)
 
 
-def check_integers_are_row_local(case: DomainCase) -> LawFinding:
-    """Integers follow from the record alone, bit for bit, and from no layout in memory."""
-    domain, (grid, _) = _grids(case)
-    whole = _integers(domain, case.block, grid)
-    for i in _some(len(whole)):
-        if not np.array_equal(
-            _integers(domain, record_at(case.block, slice(i, i + 1)), grid)[0], whole[i]
-        ):
-            raise Broken(f"the integers of record {i} depend on the records beside it")
-    turned = each_float(case.block, np.asfortranarray)
-    with np.errstate(all="ignore"):
-        if not np.array_equal(domain.integers(turned, grid), whole):
-            raise Broken("integers depend on how the block lies in memory")
-    lost = each_float(record_at(case.block, slice(0, 1)), lambda leaf: leaf * np.nan)
-    floats = any(leaf.dtype.kind == "f" for leaf in leaves(case.block))
-    if floats and not np.array_equal(_integers(domain, lost, grid)[0], domain.null_integers(grid)):
-        raise Broken("a record of only NaN does not become null_integers()")
-    return f"{len(whole)} records alone, together and in another layout"
-
-
-def check_decode_keeps_size(case: DomainCase) -> LawFinding:
-    """`decode` gives one and many sums their shape."""
-    size = case.domain.size
-    one, many = np.shape(case.domain.decode(np.zeros(size))), np.zeros((3, size))
-    if np.shape(case.domain.decode(many)) != (3, *one):
-        raise Broken(f"decode gives shape {one} to one sum and not (3, ...) to three")
-    return f"shape {one}"
-
-
-def check_domain_is_written_down(case: DomainCase) -> LawFinding:
-    """Its JSON form names it fully."""
-    form = case.domain.to_dict()
-    if json.loads(json.dumps(form, allow_nan=False)) != form:
-        raise Broken(f"to_dict() = {form!r} does not survive JSON")
-    rebuilt = domain_from_dict(form)
-    if rebuilt is None:
-        return "its kind is not of this package, so an audit lists it as trusted code"
-    if not is_shipped(case.domain):
-        raise Broken(f"to_dict() says {form!r}, which is another domain")
-    return "an audit can rebuild it"
-
-
-def _some(n: int) -> Iterator[int]:
-    yield from sorted({*range(min(n, 16)), *range(0, n, max(n // 64, 1))})
-
-
-DOMAIN_CHECKS = (
-    check_clip_is_finite,
-    check_sensitivity_holds,
-    check_null_is_a_member,
-    check_clip_is_row_local,
-    check_clip_changes_nothing,
-    check_integers_are_members,
-    check_integers_are_row_local,
-    check_decode_keeps_size,
-    check_domain_is_written_down,
-)
+DOMAIN_CHECKS = (check_clip, check_sensitivity, check_integers)

@@ -11,7 +11,7 @@ import copy
 import itertools
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Iterator, Sized
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,7 +40,6 @@ from privlearn.checking.sampling.encoding import (
 from privlearn.checking.sampling.event_bounds import PRUDENCE, best_cut, event_bound
 from privlearn.checking.targets import Claimable, SamplingTarget, alike, sampling_target
 from privlearn.errors import CheckError
-from privlearn.values.adjacency import Adjacency
 from privlearn.values.validate import count, positive
 
 Drawn = tuple[list[Any], list[Any]]  # Outputs of either data set
@@ -74,72 +73,31 @@ def black_box(
     confidence: float = 0.95,
     seed: int = 0,
     seconds: float = 60.0,
-    adjacency: Adjacency | None = None,
     bits: bool | None = None,
-    name: str | None = None,
 ) -> Evidence:
     """Bounds the loss of a mechanism from below by sampling.
 
     Outputs may be of any kind: numbers, arrays, text, containers, None; NaN, infinities,
     exceptions, warnings and changes of shape are outputs like any other.
 
-    Args:
-        mechanism: see `sampling_target`.
-        claim: what it promises: a loss, a currency or ``ApproxDP``; default: its own loss.
-        neighbours: a pair of data sets, or several, of which the most informative is chosen first.
-        samples: the most outputs to draw, for both data sets together.
-        confidence: of the bound.
-        seed: of the mechanism's generator (a mechanism with randomness of its own ignores it).
-        seconds: the most time to take; a hanging run is interrupted in the main thread, elsewhere
-            the clock is read between runs.
-        adjacency: see `sampling_target`.
-        bits: look at the last bits of floating-point numbers too.  They give away the data behind
-            nearly all noise that is sampled in floating point, and nothing behind exact noise.
-            Default: where the mechanism's spend says that its noise is exact, as those of this
-            package do; elsewhere a note tells whether they would.
-        name: for reports.
+    Args: as of `check_mechanism`.  Of several pairs the most informative is chosen first; a hanging
+    run is interrupted in the main thread, elsewhere the clock is read between runs.  The last bits
+    of numbers give away the data behind nearly all noise that is sampled in floating point, and
+    nothing behind exact noise; where they are not looked at, a note tells whether they would.
 
     Raises:
         CheckError: bad arguments, the time is up, every run on both data sets fails, an output
             cannot be looked into, or the mechanism changed its data.
     """
     began = time.perf_counter()
-    subject = sampling_target(mechanism, claim, neighbours, name=name, adjacency=adjacency)
+    subject = sampling_target(mechanism, claim, neighbours)
     limit = TimeLimit(positive(seconds=seconds), f"{subject.name}: the check")
-    start = count(at_least=0, seed=seed)
-    promise = claim_of(subject.claim)
     look = subject.exact if bits is None else bits
-    check = _Check(subject, promise, samples, confidence, start, look, limit)
+    start = count(at_least=0, seed=seed)
+    check = _Check(subject, claim_of(subject.claim), samples, confidence, start, look, limit)
     with limit:
-        pair, used, known = check.choose_pair()
-        result = check.split(pair, used, known)
-    return Evidence(
-        subject.name,
-        check.claim.text,
-        check.claim.unit,
-        check.claim.value,
-        result.bound,
-        confidence,
-        result.samples,
-        result.event,
-        result.p,
-        result.q,
-        pair,
-        seed,
-        time.perf_counter() - began,
-        result.notes,
-        check.tried(),
-    )
-
-
-@dataclass(frozen=True)
-class _Result:
-    bound: float
-    samples: int
-    event: str
-    p: float
-    q: float
-    notes: tuple[str, ...]
+        found = check.split(*check.choose_pair())
+    return replace(found, seconds=time.perf_counter() - began, coverage=check.tried())
 
 
 @dataclass
@@ -154,16 +112,10 @@ class _Check:
     usual: list[str] = field(default_factory=list)
     """How the first output of all lies in memory; others are compared with it."""
 
-    # Runs -----------------------------------------------------------------------------------------
-
     def _samplers(self, pair: int, stage: int) -> tuple[_Sampler, _Sampler]:
         first, second = self.subject.neighbours[pair]
         seeds = np.random.SeedSequence([self.seed, pair, stage]).generate_state(2, np.uint64)
-        start, name = self.subject.start, self.subject.name
-        return (
-            _Sampler(start, first, int(seeds[0]), name, self.limit, self.usual),
-            _Sampler(start, second, int(seeds[1]), name, self.limit, self.usual),
-        )
+        return _Sampler(self, first, int(seeds[0])), _Sampler(self, second, int(seeds[1]))
 
     def choose_pair(self) -> tuple[int, int, Drawn]:
         """The most informative pair of neighbours, the outputs spent on all, and its own.
@@ -204,8 +156,8 @@ class _Check:
     def tried(self) -> Coverage:
         """Pairs, sizes of data sets, and how rare an event may be to be seen."""
         pairs, looked = len(self.subject.neighbours), self._pairs_looked_at()
-        sizes = {size for pair in self.subject.neighbours[:looked] for size in map(_size, pair)}
-        known = sorted(size for size in sizes if size is not None)
+        shown = self.subject.neighbours[:looked]
+        known = sorted({len(data) for pair in shown for data in pair if isinstance(data, Sized)})
         axes = [
             Axis("records", f"{looked} of {pairs} pairs of neighbours", looked == pairs > 1),
             Axis("outputs", f"events of more than {RARE} in {self.samples // 4}", False),
@@ -236,14 +188,36 @@ class _Check:
         i = int(np.argmax(promises))
         return promises[i], scores[i]
 
-    @np.errstate(all="ignore")
-    def _notes(
-        self, p: OutputTable, q: OutputTable, first: list[Any], second: list[Any]
-    ) -> tuple[str, ...]:
-        notes = []
+    def split(self, pair: int, used: int, known: Drawn) -> Evidence:
+        """Learns from a part of the outputs, and concludes from the other part."""
+        name, each = self.subject.name, (self.samples - used) // 2
+        train = min(int(LEARNING * (each + len(known[0]))), ENOUGH)
+        more = max(train - len(known[0]), 0)
+        samplers = self._samplers(pair, 2)
+        first, second = (a + b for a, b in zip(known, _drawn(*samplers, more), strict=True))
         failures = [x for x in (*first, *second) if isinstance(x, Raised)]
-        if len(failures) > (len(first) + len(second)) / 10:
-            share = len(failures) / (len(first) + len(second))
+        if len(failures) == len(first) + len(second):
+            raise CheckError(
+                f"{name}: every run fails on both data sets, so nothing was checked; the first "
+                f"with {failures[0].kind}: {failures[0].message}"
+            )
+        table_p, table_q, like = self._tables(first, second)
+        data_p, data_q = self.subject.neighbours[pair]
+        rare = repeats(table_p, table_q, (numbers_in(data_p), numbers_in(data_q)))
+        scores = [self._scores(table_p, table_q, each - more)[1], *([rare] if rare else [])]
+        fresh = _drawn(*samplers, each - more)
+        if any(sampler.changed for sampler in samplers):
+            raise CheckError(f"{name} changes its data, so that its runs are not on the same data")
+        # each of two tests may err with half of the probability
+        sure = 1 - (1 - self.confidence) / len(scores)
+        found = [self._concluded(score, like, fresh, sure, pair) for score in scores]
+        notes = self._notes(table_p, table_q, failures)
+        return replace(max(found, key=lambda f: f.bound), samples=used + 2 * each, notes=notes)
+
+    @np.errstate(all="ignore")
+    def _notes(self, p: OutputTable, q: OutputTable, failures: list[Raised]) -> tuple[str, ...]:
+        notes, share = [], len(failures) / (len(p) + len(q))
+        if share > 0.1:
             notes.append(
                 f"{share:.1%} of the runs fail, the first with {failures[0].kind}: "
                 f"{failures[0].message}"
@@ -255,62 +229,34 @@ class _Check:
             )
         return tuple(notes)
 
-    def split(self, pair: int, used: int, known: Drawn) -> _Result:
-        each = (self.samples - used) // 2
-        train = min(int(LEARNING * (each + len(known[0]))), ENOUGH)
-        more = max(train - len(known[0]), 0)
-        test = each - more
-        sampler_p, sampler_q = samplers = self._samplers(pair, 2)
-        first, second = (
-            a + b for a, b in zip(known, _drawn(sampler_p, sampler_q, more), strict=True)
-        )
-        _not_all_failed(self.subject.name, first, second)
-        table_p, table_q, like = self._tables(first, second)
-        data_p, data_q = self.subject.neighbours[pair]
-        rare = repeats(table_p, table_q, (numbers_in(data_p), numbers_in(data_q)))
-        scores = [self._scores(table_p, table_q, test)[1], *([rare] if rare else [])]
-        fresh = _drawn(sampler_p, sampler_q, test)
-        _data_unchanged(self.subject.name, samplers)
-        # each of two tests may err with half of the probability
-        sure = 1 - (1 - self.confidence) / len(scores)
-        notes = self._notes(table_p, table_q, first, second)
-        result = [self._concluded(score, like, fresh, sure) for score in scores]
-        return replace(max(result, key=lambda f: f.bound), samples=used + 2 * each, notes=notes)
-
     @np.errstate(all="ignore")
     def _concluded(
-        self, score: Score, like: OutputTable, fresh: Drawn, confidence: float
-    ) -> _Result:
-        test = len(fresh[0])
-        cut = best_cut(self.claim, score.first, score.second, test)
+        self, score: Score, like: OutputTable, fresh: Drawn, confidence: float, pair: int
+    ) -> Evidence:
+        n, claim = len(fresh[0]), self.claim
+        cut = best_cut(claim, score.first, score.second, n)
         p, q = (cut.holds(score.of(tabulate(outputs, like))) for outputs in fresh)
-        text = f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}"
         k, low = (p.sum(), q.sum()) if cut.above else (q.sum(), p.sum())
-        bound = event_bound(self.claim, int(k), test, int(low), test, confidence)
-        return _Result(bound, 2 * test, text, float(p.mean()), float(q.mean()), ())
-
-
-def _size(data: Any) -> int | None:
-    return len(data) if isinstance(data, Sized) else None
-
-
-def _not_all_failed(name: str, first: list[Any], second: list[Any]) -> None:
-    failures = [x for x in (*first, *second) if isinstance(x, Raised)]
-    if len(failures) == len(first) + len(second):
-        raise CheckError(
-            f"{name}: every run fails on both data sets, so nothing was checked; the first with "
-            f"{failures[0].kind}: {failures[0].message}"
+        return Evidence(
+            subject=self.subject.name,
+            claim=claim.text,
+            unit=claim.unit,
+            claimed=claim.value,
+            bound=event_bound(claim, int(k), n, int(low), n, confidence),
+            confidence=self.confidence,
+            samples=2 * n,
+            event=f"{score.text} {'>=' if cut.above else '<='} {cut.threshold:.6g}",
+            p=float(p.mean()),
+            q=float(q.mean()),
+            pair=pair,
+            seed=self.seed,
+            seconds=0.0,
         )
 
 
-def _data_unchanged(name: str, samplers: tuple[_Sampler, _Sampler]) -> None:
-    if any(sampler.changed for sampler in samplers):
-        raise CheckError(f"{name} changes its data, so that its runs are not on the same data")
-
-
-def _drawn(first: _Sampler, second: _Sampler, n: int) -> tuple[list[Any], list[Any]]:
+def _drawn(first: _Sampler, second: _Sampler, n: int) -> Drawn:
     """So many outputs of either data set, in turns, so that drift over time hits both alike."""
-    outputs: tuple[list[Any], list[Any]] = [], []
+    outputs: Drawn = [], []
     turns = (first, outputs[0]), (second, outputs[1])
     for begin in range(0, n, TURN):
         for sampler, drawn in turns:
@@ -320,24 +266,15 @@ def _drawn(first: _Sampler, second: _Sampler, n: int) -> tuple[list[Any], list[A
 
 
 class _Sampler:
-    def __init__(
-        self,
-        start: Callable[[Any, int], Callable[[], Any]],
-        data: Any,
-        seed: int,
-        name: str,
-        limit: TimeLimit,
-        usual: list[str],
-    ) -> None:
-        self._data, self._before, self._limit = data, _copied(data), limit
-        self._usual = usual
+    def __init__(self, check: _Check, data: Any, seed: int) -> None:
+        self._data, self._before = data, _copied(data)
+        self._limit, self._usual = check.limit, check.usual
         self._comparable = alike(data, self._before)
         try:
-            self._draw = start(data, seed)
+            self._draw = check.subject.start(data, seed)
         except Exception as error:
-            raise CheckError(
-                f"{name} cannot be started: {type(error).__name__}: {error}"
-            ) from error
+            told = f"{check.subject.name} cannot be started: {type(error).__name__}: {error}"
+            raise CheckError(told) from error
 
     @property
     def changed(self) -> bool:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -208,29 +209,22 @@ class _Features:
         both = np.vstack([first.numbers[:LOOK], second.numbers[:LOOK]])
         return cls(np.median(second.numbers, axis=0), bits | _on_a_grid(both))
 
-    def names(self, table: OutputTable) -> list[str]:
-        names = [f"output{n}" for n in table.names]
-        if len(table.names) <= 64:
-            middles = zip(table.names, self.middle, strict=True)
-            names += [f"|output{n} − {m:.4g}|" for n, m in middles]
-            fine = zip(table.names, self.fine, strict=True)
-            names += [f"lowest set bit of output{n}" for n, look in fine if look]
-        if len(table.names) > 1:
-            names += [f"{what} of the output" for what in OF_ALL]
-        return names
-
-    def of(self, table: OutputTable) -> Array:
-        """Shape (n, features)."""
+    def of(self, table: OutputTable) -> tuple[list[str], Array]:
+        """Their names, and their values, shape (n, features)."""
         x = table.numbers
-        columns = [x]
+        names, columns = [f"output{name}" for name in table.names], [x]
         if x.shape[1] <= 64:
+            plain = tuple(names)
+            names += [f"|{name} − {m:.4g}|" for name, m in zip(plain, self.middle, strict=True)]
+            names += [f"lowest set bit of {name}" for name in compress(plain, self.fine)]
             columns += [np.abs(x - self.middle), lowest_bit(x[:, self.fine])]
         if x.shape[1] > 1:
+            names += [f"{what} of the output" for what in OF_ALL]
             jumps, gaps = np.abs(np.diff(x, axis=1)), np.diff(np.sort(x, axis=1), axis=1)
             of_all = [x.argmax(axis=1), x.argmin(axis=1), x.max(axis=1), x.min(axis=1)]
             of_all += [x.sum(axis=1), (x**2).sum(axis=1), jumps.max(axis=1), gaps.min(axis=1)]
             columns.append(np.stack(of_all, axis=1).astype(np.float64))
-        return np.hstack(columns)
+        return names, np.hstack(columns)
 
 
 def _on_a_grid(values: Array) -> NDArray[np.bool_]:
@@ -243,21 +237,20 @@ def _on_a_grid(values: Array) -> NDArray[np.bool_]:
 def _fit_single(first: OutputTable, second: OutputTable, bits: bool) -> list[Fitted]:
     """The two features with the largest difference of ranks, either way round."""
     features = _Features.fitted(first, second, bits)
-    x = features.of(first.take(slice(0, LOOK)))
-    y = features.of(second.take(slice(0, LOOK)))
+    names, x = features.of(first.take(slice(0, LOOK)))
+    y = features.of(second.take(slice(0, LOOK)))[1]
     both = np.vstack([x, y])
     order = np.argsort(both, axis=0, kind="stable")
     ahead = np.where(order < len(x), 1 / len(x), -1 / len(y)).cumsum(axis=0)
     ranked = np.take_along_axis(both, order, axis=0)
     last = np.vstack([ranked[1:] > ranked[:-1], np.ones((1, both.shape[1]), dtype=bool)])
     gaps = np.abs(np.where(last, ahead, 0.0)).max(axis=0)
-    names = features.names(first)
     best = [int(i) for i in np.argsort(-gaps)[:2]]
     return [_one(i, sign, names[i], features) for i in best for sign in (1.0, -1.0)]
 
 
 def _one(i: int, sign: float, name: str, features: _Features) -> Fitted:
-    return name if sign > 0 else f"−({name})", lambda table: sign * features.of(table)[:, i]
+    return name if sign > 0 else f"−({name})", lambda table: sign * features.of(table)[1][:, i]
 
 
 DIGITS = 53  # Binary digits of a float
@@ -325,16 +318,16 @@ def _fit_trees(first: OutputTable, second: OutputTable, bits: bool) -> list[Scor
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     features = _Features.fitted(first, second, bits)
-    x, y = (features.of(table.take(slice(0, LOOK))) for table in (first, second))
+    x, y = (features.of(table.take(slice(0, LOOK)))[1] for table in (first, second))
     cut_p, cut_q = len(x) * 3 // 5, len(y) * 3 // 5
     model = HistGradientBoostingClassifier(
         max_iter=15, max_leaf_nodes=8, learning_rate=0.4, early_stopping=False, random_state=0
     )
     model.fit(np.vstack([x[:cut_p], y[:cut_q]]), np.repeat([1, 0], [cut_p, cut_q]))
 
-    def score(table: OutputTable) -> Array:
-        return np.asarray(model.decision_function(features.of(table)), dtype=np.float64)
+    def decided(numbers: Array) -> Array:
+        return np.asarray(model.decision_function(numbers), dtype=np.float64)
 
-    outside_p = np.asarray(model.decision_function(x[cut_p:]), dtype=np.float64)
-    outside_q = np.asarray(model.decision_function(y[cut_q:]), dtype=np.float64)
-    return [Score("boosted trees over the output's features", score, outside_p, outside_q)]
+    scorer: Scorer = lambda table: decided(features.of(table)[1])  # noqa: E731
+    text = "boosted trees over the output's features"
+    return [Score(text, scorer, decided(x[cut_p:]), decided(y[cut_q:]))]

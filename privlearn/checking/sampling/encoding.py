@@ -261,15 +261,13 @@ def _fields(item: Any, path: str) -> list[tuple[str, Any]] | None:
 def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
     if isinstance(item, np.datetime64 | np.timedelta64):
         item = str(item) if np.isnat(item) else int(item.astype(np.int64))
-    elif isinstance(item, np.floating):
-        item = float(item)
     elif isinstance(item, np.generic):
-        item = item.item()
+        item = float(item) if isinstance(item, np.floating) else item.item()
     if isinstance(item, complex | tuple):
         yield from _leaves(item, path)
-    elif isinstance(item, Enum):
-        yield path, item.name
-    elif isinstance(item, bool):
+    elif isinstance(item, Enum | type):
+        yield path, item.name if isinstance(item, Enum) else item.__qualname__
+    elif isinstance(item, bool | None):
         yield path, item
     elif isinstance(item, int):
         yield path, int(item)
@@ -277,22 +275,17 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield f"{path}.digits", hex(item)
     elif isinstance(item, float):
         yield path, float(item)
-    elif isinstance(item, str):
-        yield path, str(item)
-        if not isinstance(item, _Note):
-            yield from _numbers_in(item, path)
-    elif item is None:
-        yield path, item
-    elif isinstance(item, type):
-        yield path, item.__qualname__
-    elif callable(item) or isawaitable(item) or " at 0x" in repr(item):
-        raise CheckError(
-            f"output{path}: a {type(item).__name__} cannot be looked into; return numbers, text, "
-            "arrays, containers or dataclasses, or give a distinguisher"
-        )
     else:
-        yield path, repr(item)
-        yield from _numbers_in(repr(item), path)
+        shown = isinstance(item, str)
+        text = str(item) if shown else repr(item)
+        if not shown and (callable(item) or isawaitable(item) or " at 0x" in text):
+            raise CheckError(
+                f"output{path}: a {type(item).__name__} cannot be looked into; return numbers, "
+                "text, arrays, containers or dataclasses, or give a distinguisher"
+            )
+        yield path, text
+        if not isinstance(item, _Note):
+            yield from _numbers_in(text, path)
 
 
 def _numbers_in(text: str, path: str) -> Iterator[tuple[str, Any]]:
@@ -343,20 +336,15 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> OutputTable:
     for row in rows:
         for path, leaf in row.items():
             counts.setdefault(path, Counter())[_symbol(leaf)] += 1
-    numeric = [path for path, seen in counts.items() if seen.keys() & {NUMBER, WHOLE, MINUS_ZERO}]
-    names = tuple(numeric[:MAX_NUMBERS])
-    paths, values = [], []
-    for path, seen in counts.items():
-        missing = len(rows) - seen.total()
-        if missing:
+    for seen in counts.values():
+        if missing := len(rows) - seen.total():
             seen[ABSENT] += missing
-        if len(seen) > 1:
-            paths.append(path)
-            values.append(tuple(value for value, _ in seen.most_common(MAX_SYMBOLS)))
-    empty = np.zeros((0, len(names)))
-    return OutputTable(
-        empty, names, np.zeros((0, len(paths)), dtype=np.int64), tuple(paths), tuple(values)
-    )
+    numeric = [path for path, seen in counts.items() if seen.keys() & {NUMBER, WHOLE, MINUS_ZERO}]
+    varied = {path: seen.most_common(MAX_SYMBOLS) for path, seen in counts.items() if len(seen) > 1}
+    names, paths = tuple(numeric[:MAX_NUMBERS]), tuple(varied)
+    values = tuple(tuple(value for value, _ in seen) for seen in varied.values())
+    empty = np.zeros((0, len(paths)), dtype=np.int64)
+    return OutputTable(np.zeros((0, len(names))), names, empty, paths, values)
 
 
 def _filled(rows: Sequence[Mapping[str, Any]], like: OutputTable) -> OutputTable:

@@ -54,6 +54,7 @@ from privlearn.values.grid import Grid
 
 GUIDE = Path(__file__).parents[3] / "CONTRIBUTING.md"
 LOOKS = ["exact", "samples"]
+NOISE, BALL = GaussianNoise(1.0), Ball(1.0, 2)
 NAMES = [*(law.__name__ for law in MECHANISM_CHECKS), *LOOKS]
 
 
@@ -87,6 +88,9 @@ SOUND: list[tuple[str, Callable[[], Any]]] = [
         ),
     ),
     ("a domain of one's own", lambda: Sum(Upper(3), LaplaceNoise(6.0))),
+    ("arithmetic of one's own", lambda: Own(BALL)),
+    ("a loss of one's own", lambda: Stating(BALL, stated=GaussianLoss(4))),
+    ("a plain class", lambda: Plain()),
     ("reports", lambda: BallReport.best(2, 1.0, 1)),
     ("reports of few answers", lambda: CategoryReport.calibrated(3, 3)),
 ]
@@ -102,21 +106,14 @@ def test_a_sound_mechanism_passes(name: str, make: Callable[[], Any]) -> None:
     assert evidence.samples <= 600
     skipped = {law.check for law in report if law.verdict == "not applicable"}
     assert skipped <= {
-        "check_phases_end_where_declared",
         "check_stream_takes_users_in_order",
-        "check_grid_is_public",
-        "check_noise_is_as_priced",
         "check_report_has_noise_of_its_own",
         "exact",
-        "check_partials_tell_nothing",
-        "check_partials_add_up",
+        "check_partial_sums",
     }
     made_apart = hasattr(make(), "release_partial") and make().spend().grid is not None
-    for law in ("check_partials_tell_nothing", "check_partials_add_up"):
-        assert (report[law].verdict == "holds") is made_apart
+    assert (report["check_partial_sums"].verdict == "holds") is made_apart
 
-
-NOISE = GaussianNoise(1.0)
 
 # Mechanisms that break one law -----------------------------------------------------------------
 
@@ -349,21 +346,21 @@ class NullIntegersAreOne(WholeUpper):
 
 
 DOMAINS: list[tuple[type[Upper], str]] = [
-    (AStepTooFar, "check_integers_are_members"),
-    (LargestIsMore, "check_integers_are_members"),
-    (DoublesOfSteps, "check_integers_are_members"),
-    (IntegersFromTheBlock, "check_integers_are_row_local"),
-    (IntegersByLayout, "check_integers_are_row_local"),
-    (NullIntegersAreOne, "check_integers_are_row_local"),
-    (HalfSensitivity, "check_sensitivity_holds"),
-    (LetsNaNThrough, "check_clip_is_finite"),
-    (NaNIsOne, "check_null_is_a_member"),
-    (BoundsFromData, "check_clip_is_row_local"),
-    (WritesToRecords, "check_clip_changes_nothing"),
-    (WrongSize, "check_clip_is_finite"),
-    (NoJSON, "check_domain_is_written_down"),
-    (OddDecode, "check_decode_keeps_size"),
-    (RandomNull, "check_null_is_a_member"),
+    (AStepTooFar, "check_integers"),
+    (LargestIsMore, "check_integers"),
+    (DoublesOfSteps, "check_integers"),
+    (IntegersFromTheBlock, "check_integers"),
+    (IntegersByLayout, "check_integers"),
+    (NullIntegersAreOne, "check_integers"),
+    (HalfSensitivity, "check_sensitivity"),
+    (LetsNaNThrough, "check_clip"),
+    (NaNIsOne, "check_clip"),
+    (BoundsFromData, "check_clip"),
+    (WritesToRecords, "check_clip"),
+    (WrongSize, "check_clip"),
+    (NoJSON, "check_clip"),
+    (OddDecode, "check_clip"),
+    (RandomNull, "check_clip"),
 ]
 
 
@@ -371,11 +368,10 @@ def test_a_sound_domain_passes() -> None:
     assert check_domain(Upper(2)).passed
     assert check_domain(Box(0, 1, 3), adjacency=Adjacency.ADD_REMOVE, norms=("linf",)).passed
     report = check_domain(Ball(1.0, 2))
-    assert "l2: 2 of 2 (attained)" in report["check_sensitivity_holds"].detail
+    assert "l2: 2 of 2 (attained)" in report["check_sensitivity"].detail
     assert check_domain(WholeUpper(2)).passed
-    for law in ("check_integers_are_members", "check_integers_are_row_local"):
-        assert check_domain(WholeUpper(2))[law].verdict == "holds"
-        assert check_domain(Upper(2))[law].verdict == "not applicable"
+    assert check_domain(WholeUpper(2))["check_integers"].verdict == "holds"
+    assert check_domain(Upper(2))["check_integers"].verdict == "not applicable"
 
 
 @pytest.mark.parametrize(("broken", "law"), DOMAINS)
@@ -399,7 +395,7 @@ def test_records_of_an_unknown_form_have_to_be_given() -> None:
         check_mechanism(Sum(Upper(2)), records=(np.zeros((3, 2)), np.zeros(4)))
     assert (
         check_domain(Texts(2), np.array(["a", "bb", "ccc"]), raise_error=False)[
-            "check_sensitivity_holds"
+            "check_sensitivity"
         ].verdict
         == "holds"
     )
@@ -456,12 +452,6 @@ class Listed(Sum):
         return 1
 
 
-@dataclass(frozen=True)
-class Understates(Sum):
-    def loss(self) -> Loss:
-        return GaussianLoss("0.01")
-
-
 class Unwritten(Loss):
     """A loss that no ledger can rebuild."""
 
@@ -494,14 +484,6 @@ class Stating(Own):
 
 
 @dataclass(frozen=True)
-class HalfNoise(Own):
-    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
-        with token.spend(self._spend()) as receipt:
-            total = receipt.open(rows).sum(axis=0)
-            return receipt.release(total + 0.5 * receipt.draw(total.shape))
-
-
-@dataclass(frozen=True)
 class RawBesideNoisy(Own):
     def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
         with token.spend(self._spend()) as receipt:
@@ -526,15 +508,6 @@ class GlobalRandomness(Own):
             total = receipt.open(rows).sum(axis=0)
             receipt.draw(total.shape)
             return receipt.release(total + np.random.normal(0, 4, total.shape))
-
-
-@dataclass(frozen=True)
-class NoNoise(Own):
-    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
-        with token.spend(self._spend()) as receipt:
-            total = receipt.open(rows).sum(axis=0)
-            receipt.draw(total.shape)
-            return receipt.release(total)
 
 
 @dataclass(frozen=True)
@@ -563,20 +536,6 @@ class ShapeTellsTheCount(Own):
             opened = receipt.open(rows)
             kept = np.concatenate([np.zeros((1, 2)), opened[np.abs(opened).sum(axis=1) > 0]])
             return receipt.release(kept + receipt.draw(kept.shape))
-
-
-@dataclass(frozen=True)
-class WritesDataDown(Own):
-    """A parameter in the ledger that depends on the rows; the trick needs a look inside."""
-
-    def release(self, rows: Rows[Any], token: Token[Any]) -> Any:
-        inside = Rows._unseal(rows)
-        spend = Spend(
-            "own-sum", self.domain, self.noise, parameters={"rows": str(inside[0].block)[:40]}
-        )
-        with token.spend(spend) as receipt:
-            total = receipt.open(rows).sum(axis=0)
-            return receipt.release(total + receipt.draw(total.shape))
 
 
 @dataclass(frozen=True)
@@ -631,34 +590,28 @@ class FailsOnNull(Sum):
         raise ZeroDivisionError("no rows")
 
 
-BALL = Ball(1.0, 2)
 BROKEN: list[tuple[Any, list[str]]] = [
     (Comparable(), ["specification_is_fixed"]),
     (StatesItsLoss(), ["specification_is_fixed"]),
     (Listed(BALL, history=[]), ["specification_is_fixed"]),
     (Listed(BALL, history=np.zeros(2)), ["specification_is_fixed"]),
-    (Understates(BALL), ["loss_is_what_it_spends", "spends_once_and_first"]),
-    (Stating(BALL, stated=Unwritten()), ["loss_is_data"]),
-    (Stating(BALL, stated=Contradicts()), ["prices_agree"]),
+    (Stating(BALL, stated=Unwritten()), ["price"]),
+    (Stating(BALL, stated=Contradicts()), ["price"]),
     (Stating(BALL, stated=GaussianLoss("3.95")), ["exact"]),
     (Stating(BALL, stated=GaussianLoss("0.25")), ["exact", "samples"]),
-    (HalfNoise(BALL), ["exact", "samples"]),
     (RawBesideNoisy(BALL), ["exact", "samples"]),
-    (NoNoise(BALL), ["samples"]),
     (GlobalRandomness(BALL), ["spends_once_and_first"]),
     (ReturnsPlain(BALL), ["spends_once_and_first"]),
-    (GoesOnWhenRefused(BALL), ["small_token_is_refused"]),
-    (ShapeTellsTheCount(BALL), ["output_has_one_form"]),
-    (WritesDataDown(BALL), ["ledger_is_blind"]),
+    (GoesOnWhenRefused(BALL), ["spends_once_and_first"]),
+    (ShapeTellsTheCount(BALL), ["only_values_depend_on_data"]),
     (KeepsTheTotal(BALL), ["specification_is_fixed"]),
     (Fitted(), ["specification_is_fixed"]),
-    (Talks(BALL), ["says_the_same_of_everybody"]),
-    (Talks(BALL, how=warnings.warn), ["says_the_same_of_everybody"]),
-    (Talks(BALL, how=logging.getLogger("talks").info), ["says_the_same_of_everybody"]),
+    (Talks(BALL), ["only_values_depend_on_data"]),
+    (Talks(BALL, how=warnings.warn), ["only_values_depend_on_data"]),
+    (Talks(BALL, how=logging.getLogger("talks").info), ["only_values_depend_on_data"]),
     (Sum(BoundsFromData(2)), ["domain_laws"]),
     (Sum(NaNIsOne(2)), ["bad_record_counts_as_null", "domain_laws"]),
     (Sum(LetsNaNThrough(2)), ["bad_record_counts_as_null", "domain_laws"]),
-    (Sum(HalfSensitivity(2)), ["domain_laws"]),
     (NeverSpends(BALL), ["runs_on_null_records"]),
     (FailsOnNull(BALL), ["runs_on_null_records"]),
 ]
@@ -679,12 +632,6 @@ def test_a_broken_mechanism_is_named(broken: Any, laws: list[str]) -> None:
     with pytest.raises(PrivacyViolation, match=laws[0]) as caught:
         report.raise_if_bad()
     assert caught.value.evidence is not None
-
-
-def test_the_sound_twins_of_the_broken_ones_pass() -> None:
-    stating = Stating(BALL, stated=GaussianLoss(4))
-    for twin in (Sum(BALL), Own(BALL), stating, Sum(Upper(2)), Plain()):
-        assert check_mechanism(twin, samples=400).passed
 
 
 def test_own_randomness_is_not_accused_and_not_called_fine() -> None:
@@ -859,7 +806,7 @@ def test_the_report_reads_well() -> None:
     assert len(report.findings) == len(NAMES)
     assert str(report).count("\n") >= len(NAMES)
     assert re.fullmatch(
-        r"Sum: 14 of 14 checks passed; exact: tight; samples: not refuted, mu >= [\d.]+ of 2 at "
+        r"Sum: 8 of 8 checks passed; exact: tight; samples: not refuted, mu >= [\d.]+ of 2 at "
         r"confidence 0.99 \(800 samples\)",
         report.summary(),
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,29 +12,23 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from privlearn.checking.sampling.claims import (
-    ORDERS,
-    ApproxClaim,
-    Claim,
-    FailingClaim,
-    GaussianClaim,
-    RenyiClaim,
-    claim_of,
-)
+from privlearn.checking.sampling.claims import ORDERS, Claim, claim_of, least_multiple
 from privlearn.errors import CheckError
 from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss
-from privlearn.losses.budgets import ApproxDP, GaussianDP, PureDP, Renyi
+from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.rows.domains import Array
 
-RHO = RenyiClaim(0.5, "zCDP", "rho", tuple(ORDERS), tuple(ORDERS))
+RHO = claim_of(ZCDP("0.5"))
+CAPPED = partial(least_multiple, known=(2.0, 8.0), curve=(0.4, 0.9), worst=1.5)
+FAILING = claim_of(ApproxLoss(1, "0.05"))
 CLAIMS = [
-    ApproxClaim(1.0, 0.0, "pure"),
-    ApproxClaim(0.5, 0.05, "approx"),
-    GaussianClaim(1.0, "mu"),
+    claim_of(PureDP(1)),
+    claim_of(ApproxDP("0.5", "0.05")),
+    claim_of(GaussianDP(1)),
     RHO,
-    RenyiClaim(1.0, "capped", "", (2.0, 8.0), (0.4, 0.9), 1.5),
-    FailingClaim(ApproxClaim(1.0, 0.0, "pure"), 0.05),
-    FailingClaim(RHO, 0.05),
+    Claim("", 1.0, "capped", CAPPED),
+    FAILING,
+    replace(RHO, failure=0.05, text="failing zCDP"),
 ]
 inner = st.floats(0.001, 0.999)
 
@@ -53,7 +50,7 @@ def test_strength_grows_with_the_gap_and_does_not_care_which_world_is_first(
     value = one(claim, p, q)
     assert one(claim, p + step * (1 - p), q) >= value - 1e-9
     assert one(claim, p, q * (1 - step)) >= value - 1e-9
-    if not isinstance(claim, FailingClaim):
+    if not claim.failure:
         assert one(claim, 1 - q, 1 - p) == pytest.approx(value, abs=1e-9)
     if p <= q:
         assert value == 0
@@ -88,7 +85,7 @@ def test_renyi_strength_is_the_worst_order_of_either_direction(p: float, q: floa
 
 
 def test_a_failure_of_small_probability_is_allowed_and_no_more() -> None:
-    claim = FailingClaim(ApproxClaim(1.0, 0.0, "pure"), 0.05)
+    claim = replace(claim_of(PureDP(1)), failure=0.05)
     p0 = np.exp(1) / (1 + np.exp(1))
     p, q = 0.95 * p0 + 0.05, 0.95 * (1 - p0)  # fails into the event, and out of it
     assert one(claim, p, q) == pytest.approx(1.0)
@@ -97,11 +94,10 @@ def test_a_failure_of_small_probability_is_allowed_and_no_more() -> None:
 
 
 def test_losses_and_budgets_become_claims_of_their_best_kind() -> None:
-    assert isinstance(claim_of(GaussianLoss(1)), GaussianClaim)
-    laplace = claim_of(LaplaceLoss(1))
-    assert isinstance(laplace, RenyiClaim)
-    assert laplace.worst == 1
-    assert isinstance(claim_of(ApproxLoss(1, "0.01")), FailingClaim)
+    assert claim_of(GaussianLoss(1)).unit == "mu"
+    assert claim_of(LaplaceLoss(1)).unit == "times the claimed curve"
+    assert one(claim_of(LaplaceLoss(1)), 0.3, 0.01) >= np.log(30)  # as its pure ε is 1
+    assert FAILING.failure == 0.05
     assert claim_of(PureDP(1)).unit == "epsilon"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from faults.cases import Fault, LawCase
 from faults.third_party import ExactSum
-from privlearn.checking.laws.partials import check_partials_add_up, check_partials_tell_nothing
+from privlearn.checking.laws.mechanisms import check_partial_sums
 from privlearn.contract.partial_sums import partial_sum
 from privlearn.contract.receipts import Receipt, Released
 from privlearn.contract.spends import Spend
@@ -104,19 +103,14 @@ _SOURCE = "sums of several machines as they are usually collected; docs/how-to/p
 _RECORDS = np.array([[1.0, 0.0], [0.0, 0.0], [0.0, -0.5], [9.0, 0.1], [-1.0, 0.0], [0.2, 0.3]])
 
 
-def _fault(kind: type[MadeApart], law: Callable[[Any], Any]) -> Fault:
+def _fault(kind: type[MadeApart]) -> Fault:
     return Fault(
         f"partial sums: {kind.__name__}",
         kind.__doc__ or "",
         _SOURCE,
-        LawCase(kind, _RECORDS, only=law),
-        LawCase(MadeApart, _RECORDS, only=law),
+        LawCase(kind, _RECORDS, only=check_partial_sums),
+        LawCase(MadeApart, _RECORDS, only=check_partial_sums),
     )
 
 
-FAULTS = (
-    _fault(ShowsItsPartials, check_partials_tell_nothing),
-    _fault(NamesItsLargest, check_partials_tell_nothing),
-    _fault(LeavesOutTheFirst, check_partials_add_up),
-    _fault(ReleasesUnpaid, check_partials_add_up),
-)
+FAULTS = tuple(map(_fault, (ShowsItsPartials, NamesItsLargest, LeavesOutTheFirst, ReleasesUnpaid)))

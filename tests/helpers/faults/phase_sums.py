@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from faults.cases import ExactCase, Fault, LawCase
-from privlearn.checking.laws.mechanisms import check_phases_end_where_declared
+from privlearn.checking.laws.mechanisms import check_stream_takes_users_in_order
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
 from privlearn.errors import UsersError
@@ -142,7 +142,7 @@ FAULTS = (
         f"phases: {EndsWithItsRows.__name__}",
         EndsWithItsRows.__doc__ or "",
         _SOURCE,
-        LawCase(lambda: OwnPhases(EndsWithItsRows), only=check_phases_end_where_declared),
-        LawCase(OwnPhases, only=check_phases_end_where_declared),
+        LawCase(lambda: OwnPhases(EndsWithItsRows), only=check_stream_takes_users_in_order),
+        LawCase(OwnPhases, only=check_stream_takes_users_in_order),
     ),
 )

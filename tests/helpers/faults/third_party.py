@@ -11,7 +11,7 @@ import numpy as np
 
 from faults.cases import ExactCase, Fault, LawCase
 from faults.learners_learning import LyingBall
-from privlearn.checking.laws.mechanisms import check_grid_is_public
+from privlearn.checking.laws.mechanisms import check_only_values_depend_on_data
 from privlearn.contract.receipts import Receipt, Released
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
@@ -181,7 +181,7 @@ _GRIDS = "exact noise is private on a grid that is public, for a function of noi
 
 def _of_grid(kind: type[ExactSum]) -> LawCase:
     made = partial(kind, adjacency=Adjacency.ADD_REMOVE)
-    return LawCase(made, _RECORDS, only=check_grid_is_public)
+    return LawCase(made, _RECORDS, only=check_only_values_depend_on_data)
 
 
 def _fault(name: str, fault: str, broken: Callable[[], HonestSum]) -> Fault:
