@@ -307,7 +307,7 @@ class _Search:
         if base is None or matrix is None:
             return True
         value = self.out(numbers, z)
-        if value is None or value.shape != base.shape:
+        if value is None or value.shape != base.shape or len(matrix) != base.size:
             return False
         if self.near(value, base + matrix @ z, matrix @ z, base):
             return True

@@ -388,7 +388,10 @@ def _form(run: ObservedRun) -> tuple[tuple[int, ...], str]:
 
 def _form_follows_noise(case: Case) -> bool:
     """Whether neighbours have forms in common, or noise changes the form of each of them."""
-    rows = case.neighbouring(3)
+    others = [
+        record_at(case.examples, slice(k, k + 1)) for k in range(min(3, length(case.examples)))
+    ]
+    rows = [case.rows, *(case.replaced(0, other) for other in (None, *others))]
     seen = [{_form(case.run(one, seed=case.seed + k)) for k in range(_FORMS)} for one in rows]
     return all(
         one & other or min(len(one), len(other)) > 1 for one, other in combinations(seen, 2)
