@@ -117,12 +117,14 @@ _RELATIONS = {
 def verdict(fact: Json) -> tuple[str, str]:
     """Equal, tighter, looser or unsupported; and the figures, or why not."""
     from privlearn.errors import PrivlearnError
-    from privlearn.events import from_dp_event
+    from privlearn.events.dp_accounting import from_dp_event
     from privlearn.events.pricing import delta_price, epsilon_price
 
     try:
         relation: Any = _RELATIONS[fact["relation"]]
-        events = from_dp_event(event(fact["ledger"]), adjacency=relation)
+        # a selection has a price at one δ: that of the question, or 1e-6 where δ is asked
+        chosen = fact["at"] if fact["asked"] == "epsilon" else 1e-6
+        events = from_dp_event(event(fact["ledger"]), adjacency=relation, selection_delta=chosen)
         if fact["asked"] == "epsilon":
             ours = epsilon_price(events, fact["at"]).epsilon
         else:

@@ -46,19 +46,21 @@ Law = Callable[[Any], Any]
 
 def stick(p: Law, q: Law, epsilon: float, bends: Sequence[float]) -> float:
     """∫(p − e^ε·q)₊ on the line, by mpmath between the given points and the zeros."""
-    mp.dps = 20
-    level = mp.exp(mpf(epsilon))
-    gap: Law = lambda x: p(x) - level * q(x)  # noqa: E731
-    grid = sorted({float(x) for x in [-45, -22, -11, *np.linspace(-6, 6, 9), 11, 22, 45, *bends]})
-    values = [gap(mpf(x)) for x in grid]
-    total = mpf(0)
-    for a, b, u, v in zip(grid, grid[1:], values, values[1:], strict=False):
-        ends = [a, b]
-        if u * v < 0:
-            root = mp.findroot(gap, (a, b), solver="anderson", tol=1e-30, verify=False)
-            ends = [a, root] if u > 0 else [root, b]
-        if u > 0 or v > 0:
-            total += mp.quad(gap, ends, maxdegree=4)
+    with mp.workdps(20):
+        level = mp.exp(mpf(epsilon))
+        gap: Law = lambda x: p(x) - level * q(x)  # noqa: E731
+        grid = sorted(
+            {float(x) for x in [-45, -22, -11, *np.linspace(-6, 6, 9), 11, 22, 45, *bends]}
+        )
+        values = [gap(mpf(x)) for x in grid]
+        total = mpf(0)
+        for a, b, u, v in zip(grid, grid[1:], values, values[1:], strict=False):
+            ends = [a, b]
+            if u * v < 0:
+                root = mp.findroot(gap, (a, b), solver="anderson", tol=1e-30, verify=False)
+                ends = [a, root] if u > 0 else [root, b]
+            if u > 0 or v > 0:
+                total += mp.quad(gap, ends, maxdegree=4)
     return float(total)
 
 
