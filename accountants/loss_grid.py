@@ -77,10 +77,9 @@ class Law(NamedTuple):
     @property
     def std(self) -> float:
         """Standard deviation of the loss under P."""
-        k: Array = np.arange(len(self.p)) * self.step
+        k = np.asarray(np.arange(len(self.p)) * self.step, dtype=np.float64)
         total = float(self.p.sum())
-        mean = dot(self.p, k) / total
-        away: Array = (k - mean) ** 2
+        away = np.square(k - dot(self.p, k) / total)
         return math.sqrt(max(dot(self.p, away) / total, 0.0))
 
 

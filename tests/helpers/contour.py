@@ -55,7 +55,8 @@ def _delta(parts: Sequence[tuple[Loss, int]], epsilon: float, way: str) -> float
         width *= 1.25
     step = min(width / _NODES, c / 8)
     t = np.arange(0, math.ceil(width / step) + 1) * step
-    values = np.exp(exponent(c + 1j * t) - peak).real
+    line = np.asarray(c + 1j * t, dtype=np.complex128)
+    values = np.exp(exponent(line) - peak).real
     values[0] /= 2
     return float(values.sum()) * step / math.pi * math.exp(peak)
 

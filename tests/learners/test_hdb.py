@@ -27,7 +27,6 @@ from privlearn.checking.replay.populations import replaced
 from privlearn.checking.replay.protocols import InteractionProtocol
 from privlearn.errors import (
     BudgetError,
-    CurrencyError,
     HorizonError,
     InterferenceError,
     ProvenanceError,
@@ -609,13 +608,13 @@ def test_any_gaussian_budget_is_filled(budget: Any) -> None:
         assert accountant.epsilon(1e-4) <= 1 + 1e-9
 
 
-def test_a_choice_has_no_price_in_gaussian_privacy_and_nothing_is_committed() -> None:
+def test_choices_are_planned_in_gaussian_privacy_too() -> None:
     accountant = JointAccountant(
         GaussianDP(1), users=range(HORIZON), noise=NoiseSource.simulation(0)
     )
-    with pytest.raises(CurrencyError):
-        unstarted(method=NoisyMaxEpochs()).start(accountant)
-    assert len(accountant.ledger.entries) == 1
+    learner = unstarted(method=NoisyMaxEpochs()).start(accountant)
+    (plan,) = (entry for entry in accountant.ledger.entries if isinstance(entry, PlanEntry))
+    assert len(plan.items) == len(learner_epochs(learner)) > 0
 
 
 def test_the_plan_names_every_epoch_and_nothing_else() -> None:

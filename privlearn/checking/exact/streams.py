@@ -594,7 +594,8 @@ def _unlike_calls(look: _Look) -> tuple[list[_Look], Axis]:
             if not _close(got, together):
                 unlike.append(replace(other, users=min(users, _MOST_ALONE)))
                 break
-    told = f"rows at once, {', '.join(str(calls[0]) for calls in tried[:-1])} at a time, and in "
+    lengths = sorted(calls[0] for calls in tried[:-1])
+    told = f"rows at once, {', '.join(map(str, lengths))} at a time, and in "
     told += f"calls of {', '.join(map(str, tried[-1]))} in turn"
     told += f"; refused: {', '.join(refused)} at a time" if refused else ""
     told += f"; {len(unlike)} give other outputs" if unlike else ""

@@ -99,7 +99,7 @@ def test_the_price_of_the_tree_counts_the_nodes_of_one_user(horizon: int) -> Non
 
 def test_the_tree_of_exponent_2_is_a_gaussian_mechanism_and_no_dearer_than_it_says() -> None:
     tree = tree_of(Ball(1.0, 2), 6, 3.0)
-    assert white_box(tree).demand().tight
+    assert white_box(tree).tight
     # ≤ 3 nodes, distance 2, σ = 3
     assert float(GaussianDP(1).price(tree.loss()).mu_squared) == pytest.approx(3 * 4 / 9)
 

@@ -431,7 +431,7 @@ def test_which_rows_come_at_once_does_not_matter(fault: str) -> None:
     found = white_box(InCalls(fault=fault, rows=48), orders=ORDERS)
     assert found.violated == bool(fault)
     assert found.tight == (not fault)
-    assert "1, 2, 3, 7 at a time" in str(found.coverage)
+    assert "calls of 1, 2, 3, 5, 8, 13 in turn" in str(found.coverage)
 
 
 def test_of_a_long_stream_of_another_make_a_window_is_looked_at() -> None:
