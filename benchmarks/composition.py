@@ -30,7 +30,7 @@ from composition_workloads import (
     random_variables,
 )
 
-SECONDS = 120
+SECONDS = 40
 """After which an answer is not waited for."""
 CLOSE = 5e-5
 """Share of ε by which a sound peer may be below ours."""

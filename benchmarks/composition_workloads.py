@@ -213,6 +213,10 @@ def losses(relation: Relation) -> dict[str, Say]:
     from privlearn.values.adjacency import Adjacency
 
     to = {"adjacency": Adjacency.REPLACE_ONE if relation == "replace-one" else Adjacency.ADD_REMOVE}
+
+    def gaussian(std: float) -> ls.GaussianLoss:
+        return ls.GaussianLoss(1 / F(std) ** 2, adjacency=Adjacency.ADD_REMOVE)
+
     return {
         "Gaussian": lambda s: ls.GaussianLoss(1 / F(s) ** 2, **to),
         "Laplace": lambda b: ls.LaplaceLoss(1 / F(b), **to),
@@ -224,7 +228,18 @@ def losses(relation: Relation) -> dict[str, Say]:
         "discrete Gaussian": lambda s: ls.DiscreteGaussian(1, F(s), **to),
         "permute-and-flip": lambda e: ls.LaplaceLoss(F(e), **to),
         "bounded range": lambda e: ls.BoundedRangeLoss(F(e), **to),
-        "sampled Gaussian": lambda q, s: ls.SubsampledGaussian(F(s), F(q), **to),
+        "sampled Gaussian": lambda q, s: (
+            ls.SubsampledGaussian(F(s), F(q), **to)
+            if relation == "add-remove"
+            # two records differ by twice the norm of one
+            else ls.PoissonSampled(gaussian(s), F(q), **to)
+        ),
+        "sampled Laplace": lambda q, b: ls.PoissonSampled(ls.LaplaceLoss(1 / F(b), **to), F(q)),
+        "batch Gaussian": lambda n, m, s: ls.FixedBatch(ls.GaussianLoss(1 / F(s) ** 2), n, m),
+        "truncated Gaussian": lambda n, q, m, s: ls.TruncatedPoisson(gaussian(s), F(q), n, m, **to),
+        "mixture": lambda s, sizes, shares: ls.GaussianMixture(
+            [F(x) for x in sizes], [F(str(x)) for x in shares], F(s), **to
+        ),
     }
 
 

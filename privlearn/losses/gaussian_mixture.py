@@ -198,7 +198,8 @@ class GaussianMixture(Loss):
         total = sum(chances, Fraction(0))
         if any(p <= 0 for p in chances) or total != 1:
             raise ValueError(
-                f"probabilities: must be > 0 and add up to 1, not {exact_text(abs(total))}"
+                f"probabilities: must be > 0 and add up to exactly 1, not {exact_text(abs(total))} "
+                '(floats are taken as they are: write them as texts, "0.8")'
             )
         merged: dict[Fraction, Fraction] = {}
         for c, p in zip(shifts, chances, strict=True):
