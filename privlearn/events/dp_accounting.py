@@ -182,11 +182,13 @@ def _approx(found: _Found) -> Singles:
     return found.one("pure", epsilon=worst) if worst else []
 
 
-def _choice(kind: str, found: _Found) -> Singles:
+def _choice(found: _Found) -> Singles:
     worst = found.epsilon()
     if worst is None:
         return found.one("non-private")
-    return found.one(kind, epsilon=worst) if worst else []
+    if type(found.event).__name__ == "PermuteAndFlipDpEvent":  # docs/proofs.md#choices
+        return found.one("laplace", scale=1 / worst) if worst else []
+    return found.one("exponential", epsilon=worst) if worst else []
 
 
 def _discrete_gaussian(found: _Found) -> Singles:
@@ -395,8 +397,8 @@ _READERS: dict[str, Callable[[_Found], Singles]] = {
     "NoOpDpEvent": lambda found: [],
     "NonPrivateDpEvent": lambda found: found.one("non-private"),
     "EpsilonDeltaDpEvent": _approx,
-    "ExponentialMechanismDpEvent": partial(_choice, "exponential"),
-    "PermuteAndFlipDpEvent": partial(_choice, "pure"),
+    "ExponentialMechanismDpEvent": _choice,
+    "PermuteAndFlipDpEvent": _choice,
     "DiscreteGaussianDpEvent": _discrete_gaussian,
     "SingleEpochTreeAggregationDpEvent": _tree,
     "ComposedDpEvent": _composed,

@@ -481,7 +481,7 @@ def test_exponential_mechanism_events() -> None:
         < 0.75 * black_box.get_epsilon_for_delta(1e-6)
     )
     flipped = newer("PermuteAndFlipDpEvent", epsilon=0.5)
-    assert from_dp_event(flipped, adjacency="replace-one").losses() == [(PureLoss("0.5"), 1)]
+    assert from_dp_event(flipped, adjacency="replace-one").losses() == [(LaplaceLoss("0.5"), 1)]
 
 
 def test_events_that_this_version_does_not_have_are_named() -> None:
