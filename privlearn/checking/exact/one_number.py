@@ -28,6 +28,8 @@ _MOST_RUNS = 30_000
 _TAIL = 1e-12
 _RARE = 1e-9
 """Outcomes that are rarer, and that the end of the grid cuts off, prove nothing."""
+_OPEN = FAR[-1] / 2
+"""Scales from which on a piece may go on as another one beyond the grid."""
 _LEVELS = np.concatenate([np.geomspace(_TAIL, 0.01, 31), np.linspace(0.01, 0.5, 50)[1:]])
 _SAME = 2e-14  # Numbers nearer than this are not told apart; of uniform ones all digits are
 
@@ -93,13 +95,23 @@ class Pieces:
         """The laws of the outcomes of two data sets.
 
         What has too few digits is one outcome, and so is what is rare and may be there, or more
-        likely, beyond the grid.
+        likely, beyond the grid.  A piece that begins near is none of these: what noise far out all
+        gives, where it is cut off, is an atom however rare it is.
         """
         one, two = self.masses(), other.masses()
         ends = {cut.outcomes[k] for cut in (self, other) for k in (0, -1)}
         open_ = ends | {o for o in {**one, **two} if not (one.get(o) and two.get(o))}
+        open_ -= self._begin_near() | other._begin_near()
         rare = {o for o in open_ if max(one.get(o, 0.0), two.get(o, 0.0)) < _RARE}
         return lumped(one, two, self._rough() | other._rough() | rare)
+
+    def _begin_near(self) -> set[Hashable]:
+        """Outcomes with a piece whose end nearer to 0 is no farther out than `_OPEN`."""
+        if self.kind == "uniform":
+            return set()
+        ends = (*self.starts[1:], math.inf)
+        cut = zip(self.starts, ends, self.outcomes, strict=True)
+        return {outcome for a, b, outcome in cut if a < _OPEN and b > -_OPEN}
 
     def middles(self) -> dict[Hashable, float]:
         """A number for each outcome, in the middle of its likeliest piece."""
