@@ -430,7 +430,7 @@ def _lawful(mechanism: Callable[[bool], Any]) -> Callable[[bool], object]:
 
 def _replayed(learner: Callable[[bool, Any], Any]) -> Callable[[bool], object]:
     def check(broken: bool) -> None:
-        for data, neighbour in generated_pairs(3):
+        for data, neighbour in generated_pairs(8):
             assert_noninterference(lambda accountant: learner(broken, accountant), data, neighbour)
 
     return check

@@ -76,7 +76,7 @@ def share_of(way: LearnerCase) -> int:
     """How many pairs of its learner's a way of running it gets."""
     ways = sum(other.learner == way.learner for other in (*LEARNER_CASES, *DPMNL_CASES))
     if way.learner in DECIDING:
-        return max(OTHER_PAIRS // 3 * USERS // way.users // ways, 5)
+        return max(OTHER_PAIRS // 3 * USERS // way.users // ways, FEW.get(way.learner, 5))
     return (PAIRS if way.learner in ASSORTING else OTHER_PAIRS) // ways
 
 
