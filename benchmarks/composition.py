@@ -184,7 +184,7 @@ def _best(answers: dict[str, Answer]) -> tuple[float, float]:
     close = [
         answer["cpu"]
         for answer in sound
-        if answer.get("epsilon", math.inf) <= ours.get("epsilon", math.inf) * 1.001
+        if "epsilon" in answer and answer["epsilon"] <= ours.get("epsilon", math.inf) * 1.001
     ]
     return best, min(close, default=math.inf)
 

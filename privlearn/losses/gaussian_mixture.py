@@ -39,6 +39,7 @@ from privlearn.values.json_forms import LIST, TEXT, Form
 
 _MOST = 1000  # Multiples, more of which take too long
 _MOST_VISITS = 64
+_LEAST_CHANCE = Fraction(1, 10**290)  # Of a multiple, whose logarithm is taken as that of a double
 _MOST_LISTED = 40  # Whose law is listed; more are priced by their curve
 
 
@@ -196,10 +197,10 @@ class GaussianMixture(Loss):
         if any(c < 0 for c in shifts) or not 0 < max(shifts) <= 10**75:
             raise ValueError("sensitivities: must be >= 0, one of them > 0, none above 1e75")
         total = sum(chances, Fraction(0))
-        if any(p <= 0 for p in chances) or total != 1:
+        if any(p < _LEAST_CHANCE for p in chances) or total != 1:
             raise ValueError(
-                f"probabilities: must be > 0 and add up to exactly 1, not {exact_text(abs(total))} "
-                '(floats are taken as they are: write them as texts, "0.8")'
+                "probabilities: must be at least 1e-290 and add up to exactly 1, not "
+                f'{exact_text(abs(total))} (floats are taken as they are: write them as texts, "0.8")'
             )
         merged: dict[Fraction, Fraction] = {}
         for c, p in zip(shifts, chances, strict=True):

@@ -51,6 +51,8 @@ class _OnSample(Loss):
             )
         if relation is Adjacency.ADD_REMOVE and loss.adjacency is not relation:
             raise AdjacencyError("loss: for zero-out says nothing about add-remove")
+        if relation is not loss.adjacency:
+            _check_doubled(loss)
         self._set(loss=loss, rate=valid_rate("rate", rate), adjacency=relation)
 
     @property
@@ -88,6 +90,15 @@ class _OnSample(Loss):
 
     def _numbers(self) -> dict[str, Any]:
         return {"sample": self.loss.to_dict(), "rate": exact_text(self.rate)}
+
+
+def _check_doubled(loss: Loss) -> None:
+    """Raises ValueError where a record in the place of another one has no price."""
+    try:
+        if loss.gaussian() is None:
+            loss.doubled()
+    except ValueError as error:
+        raise ValueError(f"loss: one record for another costs twice of it: {error}") from None
 
 
 def _root(mass: Fraction) -> float:
@@ -200,6 +211,7 @@ class TruncatedPoisson(_OnSample):
         adjacency: Adjacency | None = None,
     ):
         self._start(loss, rate, adjacency)
+        _check_doubled(loss)
         size = valid_count(_MOST_RECORDS, at_least=1, dataset_size=dataset_size)
         batch = valid_count(_MOST_RECORDS, at_least=1, largest_batch=largest_batch)
         if batch >= size:

@@ -200,8 +200,7 @@ def _stick(step: PairStep, epsilon: float) -> float:
     """
     size, laws = _laws(step)
     low = math.floor(epsilon / size) * size
-    level = math.exp(low)
-    share = (math.exp(epsilon) - level) / (math.exp(low + size) - level)
+    share = math.expm1(epsilon - low) / math.expm1(size)
     best = 0.0
     for law in laws:
         ends = []

@@ -14,9 +14,11 @@ from mpmath import mp, mpf
 from scipy.stats import binom
 
 from privlearn.accountants.composition import Composition
+from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.tight_composition import step_of
 from privlearn.errors import AdjacencyError
 from privlearn.losses import (
+    ApproxLoss,
     BoundedRangeLoss,
     DiscreteGaussian,
     DiscreteLaplace,
@@ -28,6 +30,7 @@ from privlearn.losses import (
     PoissonSampled,
     PureLoss,
     RandomizedResponse,
+    SelectedLoss,
     SubsampledGaussian,
     TruncatedPoisson,
     as_replace_one,
@@ -449,7 +452,7 @@ def test_relations_of_samples() -> None:
         (lambda: FixedBatch(GaussianLoss(1), 10, 0), "batch = 0"),
         (lambda: TruncatedPoisson(GAUSS, "0.1", 10, 10), "largest_batch = 10: must be below"),
         (lambda: TruncatedPoisson(GAUSS, "0.1", 10, 0), "largest_batch = 0"),
-        (lambda: GaussianMixture([0, 1], ["0.5", "0.4"], 1), "add up to 1, not 0.9"),
+        (lambda: GaussianMixture([0, 1], ["0.5", "0.4"], 1), "add up to exactly 1, not 0.9"),
         (lambda: GaussianMixture([0], [1], 1), "sensitivities: must be >= 0, one of them > 0"),
         (lambda: GaussianMixture([1], [1, 0], 1), "1 and 2 of them"),
         (lambda: GaussianMixture([1, -1], ["0.5", "0.5"], 1), "sensitivities: must be >= 0"),
@@ -465,3 +468,15 @@ def test_what_has_no_listed_law_is_priced_by_its_curve() -> None:
     assert 0 < Composition([(step_of(loss), 10)]).delta(0.01).value < 1
     wide = PoissonSampled(GaussianLoss(10**6, adjacency=ADD), "0.1")
     assert wide.renyi(2.0) > 1e5
+
+
+def test_what_is_too_large_or_too_small_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="loss: one record for another costs twice of it"):
+        PoissonSampled(PureLoss(700, adjacency=ADD), "0.5", adjacency=ONE)
+    with pytest.raises(ValueError, match="loss: one record for another costs twice of it"):
+        TruncatedPoisson(PureLoss(400, adjacency=ADD), "0.5", 10, 3)
+    tiny = Fraction(1, 10**400)
+    with pytest.raises(ValueError, match="probabilities: must be at least 1e-290"):
+        GaussianMixture([0, 1], [tiny, 1 - tiny], 1)
+    chosen = SelectedLoss(ApproxLoss(1, "1e-3"), "0.05", 3, 1)
+    assert 1 <= evaluate([(chosen, 1)]).epsilon(0.06).value < 10
