@@ -222,7 +222,7 @@ def losses(relation: Relation) -> dict[str, Say]:
         "Laplace": lambda b: ls.LaplaceLoss(1 / F(b), **to),
         "pure": lambda e: ls.PureLoss(F(e), **to),
         "response": lambda e, k: ls.RandomizedResponse(F(e), k, **to),
-        "approx": lambda e, d: ls.ApproxLoss(max(F(e), F(1, 10**90)), F(d), **to),
+        "approx": lambda e, d: ls.ApproxLoss(max(F(e), F(1, 10**90)), F(str(d)), **to),
         "zCDP": lambda r: ls.ZCDPLoss(F(r), **to),
         "discrete Laplace": lambda e, s: ls.DiscreteLaplace(F(e) * s, s, **to),
         "discrete Gaussian": lambda s: ls.DiscreteGaussian(1, F(s), **to),
