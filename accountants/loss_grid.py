@@ -52,7 +52,7 @@ class Mesh(NamedTuple):
     """Of ε, that one lattice for all may add."""
 
 
-FINE = Mesh(points=200, long=48_000, least=200, share=1e-5)
+FINE = Mesh(points=200, long=48_000, least=200, share=9e-6)
 
 
 class Law(NamedTuple):

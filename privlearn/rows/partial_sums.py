@@ -82,8 +82,9 @@ class PartialSum(Sealed):
     def to_bytes(self, key: bytes) -> bytes:
         """Encrypts it (AES-256-GCM), for another machine that has the key.
 
-        The length depends on users, terms and functions, and on nothing in the rows.  That a
-        function failed its spot check, which may depend on the rows, is told on release only.
+        The length depends on users, terms and functions, and on whether the rows were sealed or are
+        `Rows.null` as a whole, which the caller decided; on nothing in the rows.  That a function
+        failed its spot check, which may depend on the rows, is told on release only.
 
         Of rows that a registry of persons admitted its name goes with them, and nothing of whom
         they are: it counted every visit when it was admitted, whichever process did so, so that

@@ -349,4 +349,4 @@ def test_the_interval_meets_that_of_dp_accounting_and_is_narrower() -> None:
     least = ours.value - ours.error_bound
     assert peer(1e-3, False) <= ours.value < peer(1e-3, True)
     assert least <= peer(1e-4, True) < ours.value + ours.error_bound
-    assert ours.error_bound < 3e-6
+    assert ours.error_bound < 1e-6

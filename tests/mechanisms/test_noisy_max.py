@@ -440,8 +440,9 @@ def test_gumbel_noise_is_the_least_for_a_zcdp_budget() -> None:
         ).scale
         for family in FAMILIES
     }
-    assert scale["laplace"] == pytest.approx(2 * scale["gumbel"], rel=0.02)
-    assert scale["exponential"] == pytest.approx(2 * scale["gumbel"], rel=0.02)
+    # as ε²/2 is to ε²/8, and a Laplace pick costs a little less than ε²/2
+    for family in ("laplace", "exponential"):
+        assert 0.98 * 2 * scale["gumbel"] < scale[family] < 2 * scale["gumbel"]
     simple = 4 * math.sqrt(3 / (8 * 0.01))  # rho = 3·η²/8
     assert scale["gumbel"] == pytest.approx(simple, rel=0.01)
 

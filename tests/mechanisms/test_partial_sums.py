@@ -208,6 +208,7 @@ def test_between_machines_it_is_encrypted() -> None:
     parts = [mechanism.partial(rows_of(0, 150)), mechanism.partial(rows_of(150, USERS))]
     sent = [part.to_bytes(key) for part in parts]
     assert b"users" not in sent[0]
+    assert parts[0].to_bytes(key) != sent[0]  # or equal sums could be told
     total = merge(*(PartialSum.from_bytes(data, key) for data in sent))
     merged = mechanism.release_partial(total, token_for(mechanism, account())).value
     whole = mechanism.release(rows_of(0, USERS), token_for(mechanism, account())).value
