@@ -222,7 +222,7 @@ def losses(relation: Relation) -> dict[str, Say]:
         "Laplace": lambda b: ls.LaplaceLoss(1 / F(b), **to),
         "pure": lambda e: ls.PureLoss(F(e), **to),
         "response": lambda e, k: ls.RandomizedResponse(F(e), k, **to),
-        "approx": lambda e, d: ls.ApproxLoss(max(F(e), F(1, 10**90)), F(str(d)), **to),
+        "approx": lambda e, d: ls.ApproxLoss(max(F(e), F(1, 10**90)), d, **to),
         "zCDP": lambda r: ls.ZCDPLoss(F(r), **to),
         "discrete Laplace": lambda e, s: ls.DiscreteLaplace(F(e) * s, s, **to),
         "discrete Gaussian": lambda s: ls.DiscreteGaussian(1, F(s), **to),
@@ -237,9 +237,7 @@ def losses(relation: Relation) -> dict[str, Say]:
         "sampled Laplace": lambda q, b: ls.PoissonSampled(ls.LaplaceLoss(1 / F(b), **to), F(q)),
         "batch Gaussian": lambda n, m, s: ls.FixedBatch(ls.GaussianLoss(1 / F(s) ** 2), n, m),
         "truncated Gaussian": lambda n, q, m, s: ls.TruncatedPoisson(gaussian(s), F(q), n, m, **to),
-        "mixture": lambda s, sizes, shares: ls.GaussianMixture(
-            [F(x) for x in sizes], [F(str(x)) for x in shares], F(s), **to
-        ),
+        "mixture": lambda s, sizes, shares: ls.GaussianMixture(sizes, shares, F(s), **to),
     }
 
 

@@ -200,7 +200,7 @@ class GaussianMixture(Loss):
         if any(p < _LEAST_CHANCE for p in chances) or total != 1:
             raise ValueError(
                 "probabilities: must be at least 1e-290 and add up to exactly 1, not "
-                f'{exact_text(abs(total))} (floats are taken as they are: write texts, "0.8")'
+                f"{exact_text(abs(total))}"
             )
         merged: dict[Fraction, Fraction] = {}
         for c, p in zip(shifts, chances, strict=True):
