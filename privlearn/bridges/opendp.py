@@ -178,14 +178,16 @@ def _constructors(made: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     if isinstance(made, list | tuple):
         for part in made:
             yield from _constructors(part)
-    form = getattr(made, "__opendp_dict__", None)
-    if not form or "__function__" not in form:
-        return
-    given = form["__kwargs__"]
-    if str(form["__module__"]) in ("combinators", "measurements", "transformations"):
+    form = getattr(made, "__opendp_dict__", {})
+    if form.get("__module__") in _MADE:  # a domain may say from what other measurement it is
+        given = form["__kwargs__"]
         yield str(form["__function__"]), given
-    for part in given.values():
-        yield from _constructors(part)
+        for part in given.values():
+            yield from _constructors(part)
+
+
+_MADE = ("combinators", "measurements", "transformations")
+"""Modules of what measurements are made of."""
 
 
 def _paid(

@@ -29,9 +29,7 @@ _INTERACTIVE = (
 _UNSPENT = "; nothing was spent"
 
 
-def check_frames(
-    measurement: Any, d_in: Any, made: Sequence[tuple[str, dict[str, Any]]]
-) -> None:
+def check_frames(measurement: Any, d_in: Any, made: Sequence[tuple[str, dict[str, Any]]]) -> None:
     """Refuses a measurement, or the compositor of a context, of frames with a known fault.
 
     Args:

@@ -40,8 +40,8 @@ def price_of(
         stated = measurement.map(d_in)
     except (opendp.mod.OpenDPException, TypeError, ValueError) as error:
         raise BudgetError(
-            f"opendp: the map has no price at d_in = {d_in}, so none is paid, and nothing ran: "
-            f"{_first_line(error)}"
+            f"opendp: the map has no price at d_in = {d_in}: {_first_line(error)}; nothing was "
+            "spent"
         ) from None
     match measure:
         case "MaxDivergence":
