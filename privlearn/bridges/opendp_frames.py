@@ -1,8 +1,8 @@
 """Queries of polars frames for which maps of OpenDP 0.16.0 are known to say too little.
 
 The issues are open upstream, and each is rebuilt in the tests: counts of columns behind an
-invariant (2938, 2939, 2940), a group's ``max_length`` below the rows that a person has in it (2945),
-and columns that are defined anew after the truncation that bounds a person (2949).
+invariant (2938, 2939, 2940), a group's ``max_length`` below the rows that a person has in it
+(2945), and columns that are defined anew after the truncation that bounds a person (2949).
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _margins(domain: Any) -> Iterator[tuple[list[str], Any]]:
 def _most_rows(d_in: Any) -> int:
     """Of one person in a group."""
     if isinstance(d_in, Sequence):
-        return max(bound.per_group for bound in d_in if bound.per_group is not None)
+        return max(int(bound.per_group) for bound in d_in if bound.per_group is not None)
     return int(d_in)
 
 

@@ -1,9 +1,10 @@
-"""OpenDP under our accounts: what it says it costs is paid before it runs, in the account's units."""
+"""OpenDP under our accounts: its maps are paid before anything runs, in the account's units."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
+from contextlib import suppress
 from fractions import Fraction
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -196,11 +197,8 @@ def test_distances_are_those_of_neighbours(rows: int) -> None:
         for relation in Adjacency:
             accepted = []
             for d_in in range(1, 8):
-                try:
+                with suppress(AdjacencyError):
                     check_units(metric, d_in, rows, account(adjacency=relation))
-                except AdjacencyError as refused:
-                    assert "nothing was spent" in str(refused)
-                else:
                     accepted.append(d_in)
             assert accepted == ([wanted[relation]] if relation in wanted else [])
 
@@ -340,7 +338,7 @@ def test_a_filter_pays_query_by_query_and_keeps_its_own_cap() -> None:
     (answered,) = losses(accountant)
     assert float(answered.zcdp() or 0) == pytest.approx(0.25)
     assert asked.remaining_privacy_loss() == pytest.approx(0.25)
-    with pytest.raises(dp.OpenDPException, match="insufficient|budget"):
+    with pytest.raises(dp.OpenDPException, match="would exceed privacy budget"):
         asked.query(rho=0.5).count().gaussian().release()
     assert len(losses(accountant)) == 2  # charged before it was refused
 

@@ -45,20 +45,31 @@ def context(loss: Any, **unit: Any) -> Any:
     )
 
 
-def counted(asked: Any, scale: float = 2.5) -> Any:
-    """Of a stated scale, as the library takes seconds to find one."""
-    return asked.query().select(dp.len(scale=scale, signed=True))
+def ask(asked: Any, scale: float = 2.5, *, truncated: int | None = None) -> Any:
+    """A count with stated noise: `release` takes seconds to find a scale."""
+    query, (domain, metric) = asked.query(), asked.accountant.input_space
+    if truncated is not None:
+        query = query.truncate_per_group(truncated)
+    plan = query.select(dp.len(scale=scale, signed=True))
+    return asked(
+        dp.m.make_private_lazyframe(
+            domain,
+            metric,
+            asked.accountant.output_measure,
+            object.__getattribute__(plan, "polars_plan"),
+        )
+    )
 
 
 def test_a_query_pays_and_its_frame_is_drawn_once() -> None:
     accountant, asked = account(PureDP("0.7")), context(dp.loss_of(epsilon=1.0))
     meter_context(accountant, asked)
-    released = counted(asked).release()
+    released = ask(asked)
     assert float(accountant.spent().epsilon) == pytest.approx(0.4)
     drawn = [released.collect().item() for _ in range(20)]
     assert len(set(drawn)) == 1  # the library's own frame refuses to be collected twice
     with pytest.raises(InsufficientBudgetError):
-        counted(asked).release()
+        ask(asked)
     assert len(asked.current_privacy_loss()) == 1
 
 
@@ -78,7 +89,7 @@ def test_a_measurement_of_a_frame_pays() -> None:
 def test_identifiers_bound_a_person_whose_rows_are_truncated() -> None:
     accountant, asked = account(PureDP("0.7")), context(dp.loss_of(epsilon=1.0), identifier="id")
     meter_context(accountant, asked)
-    asked.query().truncate_per_group(2).select(dp.len(scale=5.0, signed=True)).release()
+    ask(asked, 5.0, truncated=2)
     assert float(accountant.spent().epsilon) == pytest.approx(0.4)
     with pytest.raises(ValueError, match="counts identifiers"):
         meter_context(account(), context(dp.loss_of(epsilon=1.0), identifier="id"), rows_each=2)
@@ -97,7 +108,7 @@ def test_bounds_by_group_are_those_of_a_person_who_joins() -> None:
 
     accountant, metered = account(), asked()
     meter_context(accountant, metered, rows_each=3)
-    counted(metered, 7.5).release()
+    ask(metered, 7.5)
     assert float(accountant.spent().rho) == pytest.approx(0.4 * math.tanh(0.2))  # of ε = 0.4
     with pytest.raises(AdjacencyError, match="per_group=1"):
         meter_context(account(), asked())
