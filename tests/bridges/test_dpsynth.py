@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from pages import run_page
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.bridges.dpsynth import meter_mechanism
@@ -19,6 +20,7 @@ from privlearn.losses.budgets import ZCDP
 from privlearn.values.adjacency import Adjacency
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+DOCS = Path(__file__).parents[2] / "docs" / "how-to"
 ADD, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
 PEOPLE = pd.DataFrame({"a": ["x", "y"] * 50, "b": ["u", "v", "w", "u"] * 25})
 
@@ -145,3 +147,9 @@ def test_an_event_that_dp_accounting_lacks_is_refused() -> None:
     mechanism = dpsynth.TabularConfig(domains={"n": number}).configure(zcdp_rho=0.5)
     with pytest.raises(BudgetError, match=r"after 0.6.0; nothing was spent"):
         meter_mechanism(account(), mechanism)
+
+
+def test_the_program_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library()
+    page = (DOCS / "dpsynth.md").read_text(encoding="utf-8").replace("```py\n", "```python\n")
+    assert run_page(page, "dpsynth.md", tmp_path, monkeypatch) == 1
