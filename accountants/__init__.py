@@ -11,6 +11,7 @@ from privlearn.accountants.delegated import Delegated
 from privlearn.accountants.filters import Filter, Odometer, RunningBound
 from privlearn.accountants.guarantee import in_gaussian, in_zcdp
 from privlearn.accountants.local import LocalAccountant
+from privlearn.contract.metering import Meter, TrustedCode
 from privlearn.values.calls import explained
 
 __all__ = [
@@ -22,8 +23,10 @@ __all__ = [
     "Guarantee",
     "JointAccountant",
     "LocalAccountant",
+    "Meter",
     "Odometer",
     "RunningBound",
+    "TrustedCode",
     "audit",
     "in_gaussian",
     "in_zcdp",

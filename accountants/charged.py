@@ -21,8 +21,8 @@ from fractions import Fraction
 from operator import add
 from typing import Generic, NamedTuple, TypeVar, final
 
+from privlearn.accountants.capped import Allowances, CappedSums
 from privlearn.accountants.loss_structure import over
-from privlearn.accountants.meter import Allowances, Meter
 from privlearn.accountants.per_user_charge import Amounts
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.prices import LossPrice, Prices
@@ -380,7 +380,7 @@ class Charged:
         runs_committed: the same of the plan.
     """
 
-    def __init__(self, meter: Meter, prices: Prices, visits: Visits | None) -> None:
+    def __init__(self, meter: CappedSums, prices: Prices, visits: Visits | None) -> None:
         self._meter, self._prices, self._visits = meter, prices, visits
         self.allowances = Allowances(meter)
         self.planned = False
@@ -456,7 +456,9 @@ class Charged:
                 self.charge(meter, [(users, part)], off=True)
                 self.charge(meter, [(kept, part)] if kept else [])
 
-    def charge(self, meter: Meter, pieces: Pieces, count: int = 1, *, off: bool = False) -> None:
+    def charge(
+        self, meter: CappedSums, pieces: Pieces, count: int = 1, *, off: bool = False
+    ) -> None:
         """Charges ``count`` runs of what each of the users pays, or takes them off."""
         for users, loss in pieces:
             shared, price = self._shares(loss), self._prices.of_person(loss, users)

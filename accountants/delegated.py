@@ -13,9 +13,10 @@ from fractions import Fraction
 from typing import Any, Generic, Never, Protocol, Self, cast, final
 
 from privlearn.accountants.account_log import AccountLog
+from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.charged import CommittedPlan, Planned
 from privlearn.accountants.loss_structure import over
-from privlearn.accountants.meter import Meter
+from privlearn.accountants.metering import Metering
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.contract.protocols import Plan
@@ -39,7 +40,7 @@ class _Parent(Protocol[B]):
 
 
 @final
-class Delegated(Generic[B]):
+class Delegated(Metering, Generic[B]):
     """What a component is handed: it issues tokens up to its budget and gives back the rest.
 
     Made by `CentralAccountant.delegate`.  Its tokens are the accountant's own, so they open the
@@ -232,7 +233,7 @@ class Delegated(Generic[B]):
         self._check_new("a plan")
         committed = CommittedPlan()
         with self._parent._log.lock:
-            trial = Meter(self._users, self._budget, self.failure)
+            trial = CappedSums(self._users, self._budget, self.failure)
             for item in items:
                 pieces = over(item.loss, item.users)
                 self._state.charged.charge(trial, pieces, item.count)

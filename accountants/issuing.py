@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.continuing import Continuing
 from privlearn.accountants.delegated import Delegated
+from privlearn.accountants.metering import Metering
 from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.retries import (
@@ -52,7 +53,7 @@ T = TypeVar("T")
 _NO = Fraction(0)
 
 
-class Issuing(Continuing, Generic[B]):
+class Issuing(Continuing, Metering, Generic[B]):
     """The side of an accountant that spends."""
 
     def _start(self, log: AccountLog, issuer: TokenEntries) -> None:

@@ -28,7 +28,8 @@ heads:elsewhere ; batches starts:[int ; functions token names:[name ; delegate a
 users:users budget:budget failure:chance? ; return allowance ; attest by:name mechanism:name label
 users:users adjacency:relation loss:loss most_messages:count count:count planned:int?~ unseen:[name?
 ; sums label number:index upto:index heard:index rejected:object step:real digest:hash ; lease
-runs:count ; budget.zcdp kind rho:exact ; budget.pure kind epsilon:exact ; budget.gdp kind
+runs:count ; metered package:name version:name parameters:object ; domain.metered kind ;
+noise.metered family ; budget.zcdp kind rho:exact ; budget.pure kind epsilon:exact ; budget.gdp kind
 mu_squared:exact ; budget.renyi kind curve:[list ; budget.approx kind epsilon:exact delta:exact ;
 loss.gaussian mu_squared:exact ; loss.zcdp rho:exact ; loss.pure epsilon:exact ; loss.laplace
 epsilon:exact ; loss.bounded-range epsilon:exact ; loss.renyi-curve curve:[list ; loss.approx
@@ -286,6 +287,7 @@ class Account:
             form = fits("object", lease := body["parameters"]["lease"]) and fits("lease", lease)
             need(form and not body.get("interactive"), "lease")
             self.leave("that leases pay for all of their runs")
+        self.metered(body, own=(body["domain"].get("kind"), body["noise"].get("family")))
         phased = "phases" in body["parameters"] and self.in_phases(token, body)
         price, row = self.price(body["loss"], body["users"]), self.stated(body["loss"])
         need(None in (price, token["rho"]) or price <= token["rho"], "more than was reserved")
@@ -295,6 +297,13 @@ class Account:
         early = self.early and (self.once or phased) and body.get("interactive") and not fails
         token["reach"] = body["users"][not early]
         self.draws(body, drawn, row)
+    def metered(self, body, own):  # a spend of code that is not the package's
+        told = body["parameters"].get("metered", None if "metered" in own else False)
+        if told is False: return
+        code = told == {} or (fits("object", told) and fits("metered", told))
+        plain = [body.get(n) for n in ("arithmetic", "gain", "derived", "drawn")]
+        plain = plain == ["own", 1, False, None] and own == ("metered", "metered")
+        need(code and plain and not body.get("interactive") and not body.get("profile"), "metered")
     def in_phases(self, token, body):  # each user is in one release, whose price is that of all
         told, (start, stop) = body["parameters"]["phases"], body["users"]
         form = fits("object", told) and fits("phases", told) and stop - start <= told["horizon"]

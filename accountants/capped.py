@@ -16,7 +16,7 @@ from privlearn.values.exact import exact_text
 
 
 @final
-class Meter:
+class CappedSums:
     """What is charged to each arrival index, or person, and how likely it is to fail.
 
     Args:
@@ -135,7 +135,7 @@ class Meter:
     def check_within(self) -> None:
         """Raises InsufficientBudgetError unless a whole plan is charged under the cap."""
         if self.persons is None:
-            none = Meter(self.users, self.cap, self.failure)
+            none = CappedSums(self.users, self.cap, self.failure)
             for users, total in self.pieces():
                 none.check(users, total, Fraction(0))
             for users, failure in self.failures():
@@ -157,10 +157,10 @@ class Meter:
 
 @dataclass(slots=True)
 class Allowance:
-    """A reserved part of the cap: a meter of its own for the tokens that come out of it."""
+    """A reserved part of the cap: sums of its own for the tokens that come out of it."""
 
     entry: DelegateEntry
-    meter: Meter
+    meter: CappedSums
     returned: bool = False
 
 
@@ -172,7 +172,7 @@ class Allowances(dict[str, Allowance]):
         meter: of the account, which is charged for each part until it is returned.
     """
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: CappedSums) -> None:
         self._whole = meter
 
     def at(self, name: str) -> Allowance:
@@ -188,15 +188,15 @@ class Allowances(dict[str, Allowance]):
             raise BudgetError(f"allowance {name} was returned before")
         return allowance
 
-    def paying(self, name: str | None) -> Meter:
-        """The meter that carries a token: its allowance's until that is returned."""
+    def paying(self, name: str | None) -> CappedSums:
+        """The sums that carry a token: its allowance's until that is returned."""
         allowance = None if name is None else self.get(name)
         return self._whole if allowance is None or allowance.returned else allowance.meter
 
     def reserve(self, entry: DelegateEntry, budget: Currency, failure: Fraction) -> None:
         """Takes a part off the cap; a second one of a name is only in what an audit reads."""
         users = range(*entry.users)
-        self.setdefault(entry.allowance, Allowance(entry, Meter(users, budget, failure)))
+        self.setdefault(entry.allowance, Allowance(entry, CappedSums(users, budget, failure)))
         self._whole.charge(users, budget, failure)
 
     def take_back(self, name: str) -> None:
