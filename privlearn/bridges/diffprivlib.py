@@ -234,7 +234,7 @@ def _budget_accountant() -> type[Any]:
         def __deepcopy__(self, memo: object) -> Any:
             return self  # scikit-learn's clone copies parameters, and a copy has no budget
 
-        __copy__ = __deepcopy__  # type: ignore[assignment]
+        __copy__ = __deepcopy__
 
         def __reduce__(self) -> Never:
             raise TokenCopyError(

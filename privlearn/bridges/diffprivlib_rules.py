@@ -90,11 +90,11 @@ class Rule:
         return self.added
 
 
-def _bounds(call: Call, bounds: Any, data: Any) -> tuple[float, float]:
+def _bounds(call: Call, bounds: Any) -> tuple[float, float]:
     """The smallest and the largest bound.
 
     Raises:
-        BudgetError: they were not given, or come from the data.
+        BudgetError: they were not given.
         ValueError: they are no finite numbers.
     """
     if bounds is None:
@@ -107,17 +107,6 @@ def _bounds(call: Call, bounds: Any, data: Any) -> tuple[float, float]:
     low, high = (np.asarray(bound, dtype=float) for bound in bounds)
     if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
         raise ValueError(call.refused(f"bounds = {bounds!r}: must be finite, and lower < upper"))
-    if (
-        data is not None
-        and all(isinstance(bound, np.generic) for bound in bounds)
-        and (low, high) == (np.min(data), np.max(data))
-    ):  # as the library itself takes them, before it asks for its budget
-        raise BudgetError(
-            call.refused(
-                "bounds are the smallest and the largest number of the data: give bounds that are "
-                "known without the data, as Python numbers"
-            )
-        )
     return float(low.min()), float(high.max())
 
 
@@ -167,6 +156,8 @@ def _coarse(call: Call, bounds: tuple[float, float], rows: int) -> None:
 
 _FINEST = 2.0**32
 """What a sum may be in units of the sensitivity: 2^−53 of it, often added, is then small."""
+_APART = 1.1e-5
+"""Bounds that are nearer to each other are moved apart by it, almost."""
 _WHOLE = (None, int, float, np.float64, np.intp, "float", "float64", "int")
 """Types of sums that do not overflow or round; ``dtype=np.int8`` does."""
 
@@ -178,12 +169,12 @@ def _statistic(call: Call) -> int:
         raise DataError(
             call.refused(f"dtype = {call.given['dtype']!r}: sums of it overflow: leave it out")
         )
-    _coarse(call, _bounds(call, call.given["bounds"], found), rows)
+    _coarse(call, _bounds(call, call.given["bounds"]), rows)
     return rows
 
 
 def _nansum(call: Call) -> int:
-    low, high = _bounds(call, call.given["bounds"], None)
+    low, high = _bounds(call, call.given["bounds"])
     if not low <= 0 <= high:
         raise BudgetError(
             call.refused(
@@ -201,7 +192,17 @@ def _count(call: Call) -> int:
 
 def _quantile(call: Call) -> int:
     found = _numbers(call, call.given["array"])
-    _bounds(call, call.given["bounds"], found)
+    low, high = _bounds(call, call.given["bounds"])
+    taken = (low, high) == (found.min(initial=high), found.max(initial=low))
+    if call.name == "quantile" and (taken or high - low <= _APART):
+        # it puts bounds of the data in place of none before it asks for its budget
+        raise BudgetError(
+            call.refused(
+                "bounds are the smallest and the largest number of the data: "
+                "give wider ones, known without the data, or use percentile or median, which tell "
+                "bounds of yours from those"
+            )
+        )
     return _rows(call, found)
 
 
@@ -241,7 +242,7 @@ def _histogram(call: Call) -> int:
 def _histogramdd(call: Call) -> int:
     _binned(call)
     sample = call.given["sample"]
-    shape = getattr(sample, "shape", ())
+    shape: tuple[int, ...] = getattr(sample, "shape", ())
     return int(shape[0] if len(shape) == 2 else np.atleast_2d(sample).shape[1])
 
 
@@ -253,7 +254,7 @@ def _histogram2d(call: Call) -> int:
 def _scaler(call: Call) -> int:
     found = np.asarray(call.given["X"], dtype=float)
     rows = int(_numbers(call, found).shape[0])
-    _coarse(call, _bounds(call, call.model.bounds, None), rows)
+    _coarse(call, _bounds(call, call.model.bounds), rows)
     return rows
 
 
@@ -264,7 +265,7 @@ def _forest(call: Call) -> int:
         )
     if call.model.n_jobs not in (None, 1):
         raise BudgetError(call.refused(f"n_jobs = {call.model.n_jobs}: must be 1"))
-    _bounds(call, call.model.bounds, None)
+    _bounds(call, call.model.bounds)
     return int(_numbers(call, np.asarray(call.given["X"], dtype=float)).shape[0])
 
 
