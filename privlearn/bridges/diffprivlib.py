@@ -26,10 +26,10 @@ from typing import Any, Never, Protocol
 
 from privlearn.bridges.diffprivlib_rules import REFUSED, RULES, Call, epsilon_of_call
 from privlearn.bridges.installed import installed
+from privlearn.bridges.meters import Meters
 from privlearn.contract.metering import Meter, MeteredBlock, TrustedCode
 from privlearn.errors import BudgetError, TokenCopyError, TokenError, UsersError
-from privlearn.losses import Loss, PureLoss
-from privlearn.values.adjacency import Adjacency
+from privlearn.losses import PureLoss
 from privlearn.values.validate import count, text
 
 KNOWN = ("0.6.6",)
@@ -37,20 +37,15 @@ KNOWN = ("0.6.6",)
 LABEL = "diffprivlib"
 
 
-class Meters(Protocol):
-    """An account of ours, or a part of one."""
+class Population(Meters, Protocol):
+    """An account that says whom it protects."""
 
     @property
     def users(self) -> range: ...
-    @property
-    def adjacency(self) -> Adjacency: ...
-    def meter(
-        self, price: Loss, *, label: str, users: range | None, code: TrustedCode | None
-    ) -> Meter: ...
 
 
 def diffprivlib_accountant(
-    accountant: Meters, *, users: range | None = None, rows_each: int = 1, label: str = LABEL
+    accountant: Population, *, users: range | None = None, rows_each: int = 1, label: str = LABEL
 ) -> Any:
     """A `BudgetAccountant` for ``accountant=`` of diffprivlib's tools and models.
 
@@ -87,7 +82,7 @@ class _Paid:
 class _Payer:
     """Prices calls, pays for them, and keeps those that have not ended."""
 
-    def __init__(self, accountant: Meters, users: range, rows_each: int, label: str) -> None:
+    def __init__(self, accountant: Population, users: range, rows_each: int, label: str) -> None:
         self._accountant, self._users = accountant, users
         self._rows_each, self._label = rows_each, label
         self._running = threading.local()

@@ -23,12 +23,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from privlearn.bridges.installed import installed
+from privlearn.bridges.meters import Meters
 from privlearn.contract.metering import Meter, TrustedCode
 from privlearn.errors import AdjacencyError, DataError, PackageError
 from privlearn.events.dp_accounting import from_dp_event
 from privlearn.events.pricing import to_dict
 from privlearn.ledger.canonical_json import canonical
-from privlearn.losses import GaussianLoss, Loss
+from privlearn.losses import GaussianLoss
 from privlearn.values.adjacency import Adjacency, Trust
 from privlearn.values.exact import Exact, exact, exact_text, round_up
 from privlearn.values.validate import count, finite
@@ -38,22 +39,15 @@ KNOWN = ("2.0.0",)
 LABEL = "training"
 
 
-class Meters(Protocol):
-    """An account of ours, or a part of one."""
+class Trusting(Meters, Protocol):
+    """An account that says whom its users trust."""
 
     @property
-    def users(self) -> range: ...
-    @property
-    def adjacency(self) -> Adjacency: ...
-    @property
     def trust(self) -> Trust: ...
-    def meter(
-        self, price: Loss, *, label: str, users: range | None, code: TrustedCode | None
-    ) -> Meter: ...
 
 
 def meter_event(
-    accountant: Meters,
+    accountant: Trusting,
     event: Any,
     *,
     label: str = LABEL,
@@ -133,9 +127,7 @@ def meter_factorization(
         raise ValueError(f"noise_multiplier = {noise_multiplier!r}: must be > 0")
     moves = 2 if accountant.adjacency is Adjacency.REPLACE_ONE else 1
     square = participation_square(coefficients, rounds=rounds, most=most, apart=apart)
-    loss = GaussianLoss(
-        round_up(square * moves**2 / multiplier**2), adjacency=accountant.adjacency
-    )
+    loss = GaussianLoss(round_up(square * moves**2 / multiplier**2), adjacency=accountant.adjacency)
     parameters = {
         "coefficients": len(coefficients),
         "noise_multiplier": exact_text(multiplier),
