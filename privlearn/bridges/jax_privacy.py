@@ -162,16 +162,16 @@ def participation_square(
             f"most rounds = {rounds}, the first > 0"
         )
     sizes = [_up(abs(one)) for one in found]
-    if apart >= len(sizes):
-        return Fraction(visits * sum(one * one for one in sizes), _ONE * _ONE)
-    for i in reversed(range(len(sizes) - 1)):
+    apart_sum = visits * sum(one * one for one in sizes)
+    bands = len(sizes)
+    for i in reversed(range(bands - 1)):
         sizes[i] = max(sizes[i], sizes[i + 1])
-    sizes += [0] * (rounds - len(sizes))
+    sizes += [0] * (rounds - bands)
     total = 0
     for row in range(rounds):
         lags = range(row, max(-1, row - visits * apart), -apart)
         total += sum(sizes[lag] for lag in lags) ** 2
-    return Fraction(total, _ONE * _ONE)
+    return Fraction(min(total, apart_sum) if apart >= bands else total, _ONE * _ONE)
 
 
 _ONE = 1 << 128
