@@ -158,16 +158,21 @@ _FINEST = 2.0**32
 """What a sum may be in units of the sensitivity: 2^−53 of it, often added, is then small."""
 _APART = 1.1e-5
 """Bounds that are nearer to each other are moved apart by it, almost."""
-_WHOLE = (None, int, float, np.float64, np.intp, "float", "float64", "int")
-"""Types of sums that do not overflow or round; ``dtype=np.int8`` does."""
+_FLOATS = (None, float, np.float64)
+_INTEGERS = (int, np.intp)
+"""Types of sums that do not overflow, as of ``np.int8``; a mean would be cut to an integer."""
 
 
 def _statistic(call: Call) -> int:
     found = _numbers(call, call.given["array"])
     rows = _rows(call, found)
-    if not any(call.given["dtype"] is one or call.given["dtype"] == one for one in _WHOLE):
+    fine = (*_FLOATS, *_INTEGERS) if call.name in ("sum", "nansum") else _FLOATS
+    if not any(call.given["dtype"] is one for one in fine):
         raise DataError(
-            call.refused(f"dtype = {call.given['dtype']!r}: sums of it overflow: leave it out")
+            call.refused(
+                f"dtype = {call.given['dtype']!r}: what is rounded or overflows in it moves by "
+                "more than the noise is for: leave dtype out"
+            )
         )
     _coarse(call, _bounds(call, call.given["bounds"]), rows)
     return rows

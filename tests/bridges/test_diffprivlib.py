@@ -301,6 +301,11 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], type[Exception], str]] = {
         DataError,
         "dtype",
     ),
+    "means that are cut to integers": (
+        lambda d, a: d.tools.mean(X, bounds=(0, 10), dtype=int, accountant=a),
+        DataError,
+        "dtype",
+    ),
     "sums that are rounded": (
         lambda d, a: d.tools.sum(X.astype(np.float16), bounds=(0, 10), accountant=a),
         DataError,
