@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from diffprivlib_here import use_diffprivlib
+from pages import run_page
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.bridges import installed
@@ -36,6 +37,7 @@ from privlearn.values.adjacency import Adjacency
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # it warns of what is refused
 
+DOCS = Path(__file__).parents[2] / "docs" / "how-to"
 N = 60
 X = np.random.default_rng(0).uniform(0, 10, N)
 TABLE = np.random.default_rng(1).uniform(0, 10, (N, 3))
@@ -403,6 +405,14 @@ def test_a_library_that_was_not_read_is_refused(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(installed, "version", missing)
     with pytest.raises(PackageError, match="not installed, nothing was spent: pip install"):
         diffprivlib_accountant(account())
+
+
+def test_the_program_of_the_page_runs(
+    dpl: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (DOCS / "diffprivlib.md").read_text(encoding="utf-8").replace("```py\n", "```python\n")
+    assert run_page(page, "diffprivlib.md", tmp_path, monkeypatch) == 1
+    assert audit(tmp_path / "ages.db", delta=0).spent[0].epsilon == 1.5
 
 
 # Prices: how often the library's own noise lets out what tells two neighbours apart ---------------

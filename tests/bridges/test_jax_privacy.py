@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pages import run_page
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.bridges import installed
@@ -35,6 +36,7 @@ from privlearn.mechanisms import BufferedToeplitz
 from privlearn.noise import NoiseSource
 from privlearn.values.adjacency import Adjacency
 
+DOCS = Path(__file__).parents[2] / "docs" / "how-to"
 N = 40
 
 
@@ -321,3 +323,11 @@ def test_a_plan_of_jax_privacy_trains_the_same_and_is_paid_before(tmp_path: Path
     theirs = float(minsep_sensitivity_squared(toeplitz, min_sep=2, max_participations=3, n=9))
     ours = participation_square([1.0, 0.5, 0.25], rounds=9, most=3, apart=2)
     assert theirs == pytest.approx(float(ours), rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_program_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("jax_privacy", reason="pip install jax-privacy==2.0.0")
+    page = (DOCS / "jax-privacy.md").read_text(encoding="utf-8").replace("```py\n", "```python\n")
+    assert run_page(page, "jax-privacy.md", tmp_path, monkeypatch) == 1
+    assert audit(tmp_path / "training.db", delta=1e-5).spends == 1
