@@ -218,6 +218,15 @@ def _budget_accountant() -> type[Any]:
             payer = getattr(self, "_payer", None)  # none yet while it is made
             return [] if payer is None else [(float(one), 0.0) for one in payer.spent]
 
+        @property
+        def slack(self) -> float:
+            return 0.0
+
+        @slack.setter
+        def slack(self, slack: float) -> None:
+            if slack:
+                raise BudgetError(f"slack = {slack!r}: the account composes what calls cost")
+
         def remaining(self, k: int = 1) -> Never:
             raise BudgetError(
                 "remaining: what is left is the account's to say: accountant.remaining"

@@ -21,6 +21,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from privlearn.bridges.installed import installed
 from privlearn.bridges.meters import Meters
@@ -86,7 +87,7 @@ def meter_event(
 
 def meter_factorization(
     accountant: Meters,
-    coefficients: Sequence[float],
+    coefficients: Sequence[float] | NDArray[Any],
     noise_multiplier: Exact,
     *,
     rounds: int,
@@ -141,7 +142,7 @@ def meter_factorization(
 
 
 def participation_square(
-    coefficients: Sequence[float], *, rounds: int, most: int, apart: int
+    coefficients: Sequence[float] | NDArray[Any], *, rounds: int, most: int, apart: int
 ) -> Fraction:
     """S²: how far one person moves C x in all, squared, if each row moves by 1; rounded up.
 

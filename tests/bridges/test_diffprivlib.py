@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ N = 60
 X = np.random.default_rng(0).uniform(0, 10, N)
 TABLE = np.random.default_rng(1).uniform(0, 10, (N, 3))
 LABELS = (TABLE[:, 0] > 5).astype(int)
-SMALL = {"epsilon": 0.5, "random_state": 7}
+SMALL: Any = {"epsilon": 0.5, "random_state": 7}
 HOLED = np.where(X > 9, np.nan, X)
 
 
@@ -171,12 +173,12 @@ def test_the_same_program_pays_before_and_finds_the_same(
 def test_an_overspend_is_refused_before_the_library_draws(dpl: Any) -> None:
     accountant = account(1)
     ours, seed = diffprivlib_accountant(accountant), np.random.RandomState(3)
-    state = seed.get_state()[1].tolist()
+    state = seed.get_state(legacy=False)["state"]["key"].tolist()
     with pytest.raises(InsufficientBudgetError):
         dpl.tools.mean(
             TABLE, epsilon=1.5, bounds=(0, 10), axis=0, accountant=ours, random_state=seed
         )
-    assert seed.get_state()[1].tolist() == state
+    assert seed.get_state(legacy=False)["state"]["key"].tolist() == state
     assert not spends(accountant)
     dpl.tools.mean(TABLE, epsilon=1, bounds=(0, 10), axis=0, accountant=ours)  # 3 parts of 1/3
     assert accountant.remaining() == PureDP(0)
@@ -384,6 +386,8 @@ def test_a_default_pays_once_for_a_forest_and_copies_are_the_account_itself(dpl:
         pickle.dumps(ours)
     with pytest.raises(BudgetError, match="account"):
         ours.remaining()
+    with pytest.raises(BudgetError, match="composes"):
+        ours.slack = 1e-6
     with pytest.raises(TokenError, match="without asking"):
         dpl.tools.mean(X, bounds=(0, 10), accountant=Unasked(ours))
 
@@ -394,13 +398,31 @@ def Unasked(ours: Any) -> Any:
     return ours
 
 
+def test_threads_pay_for_their_own_calls(dpl: Any) -> None:
+    accountant = account()
+    ours = diffprivlib_accountant(accountant)
+
+    def many(seed: int) -> list[float]:
+        one: list[float] = dpl.tools.mean(
+            TABLE, epsilon=0.25, bounds=(0, 10), axis=0, accountant=ours, random_state=seed
+        ).tolist()
+        return one
+
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(many, [0] * 12))
+    assert found == [found[0]] * 12
+    assert accountant.spent() == PureDP(3)
+    outcomes = {e.outcome for e in accountant.ledger.entries if isinstance(e, RetireEntry)}
+    assert outcomes == {"released"}
+
+
 def test_a_library_that_was_not_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed, "version", lambda name: "0.7.0")
     with pytest.raises(PackageError, match=r"0\.7\.0.*0\.6\.6 only, nothing was spent"):
         diffprivlib_accountant(account())
 
     def missing(name: str) -> str:
-        raise installed.PackageNotFoundError(name)
+        raise PackageNotFoundError(name)
 
     monkeypatch.setattr(installed, "version", missing)
     with pytest.raises(PackageError, match="not installed, nothing was spent: pip install"):

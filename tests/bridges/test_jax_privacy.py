@@ -283,10 +283,11 @@ def test_a_factorization_without_a_price_is_refused() -> None:
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_plan_of_jax_privacy_trains_the_same_and_is_paid_before(tmp_path: Path) -> None:
-    pytest.importorskip("jax_privacy", reason="pip install jax-privacy==2.0.0")
-    import jax
+    execution_plan = pytest.importorskip(
+        "jax_privacy.experimental.execution_plan", reason="pip install jax-privacy==2.0.0"
+    )
+    toeplitz = pytest.importorskip("jax_privacy.matrix_factorization.toeplitz")
     import jax.numpy as jnp
-    from jax_privacy.experimental import execution_plan
 
     x = jnp.linspace(0, 1, N)
     config = execution_plan.BandMFExecutionPlanConfig(
@@ -317,10 +318,8 @@ def test_a_plan_of_jax_privacy_trains_the_same_and_is_paid_before(tmp_path: Path
     assert not found.problems
     assert any("jax_privacy, version 2.0.0" in each for each in found.trusted_code)
     assert loss.renyi(8) > 0
-    toeplitz = jax.numpy.asarray([1.0, 0.5, 0.25])
-    from jax_privacy.matrix_factorization.toeplitz import minsep_sensitivity_squared
-
-    theirs = float(minsep_sensitivity_squared(toeplitz, min_sep=2, max_participations=3, n=9))
+    coefficients = jnp.asarray([1.0, 0.5, 0.25])
+    theirs = float(toeplitz.minsep_sensitivity_squared(coefficients, 2, 3, n=9))
     ours = participation_square([1.0, 0.5, 0.25], rounds=9, most=3, apart=2)
     assert theirs == pytest.approx(float(ours), rel=1e-6)
 
