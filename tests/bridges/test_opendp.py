@@ -6,11 +6,14 @@ import math
 from collections import Counter
 from contextlib import suppress
 from fractions import Fraction
+from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import run_page
 from scipy.stats import norm
 
 from privlearn.accountants import CentralAccountant, audit
@@ -34,6 +37,7 @@ dp.enable_features("contrib", "honest-but-curious")
 
 ADD, REPLACE = Adjacency.ADD_REMOVE, Adjacency.REPLACE_ONE
 PEOPLE = list(range(50))
+DOCS = Path(__file__).parents[2] / "docs" / "how-to"
 
 
 def account(
@@ -195,12 +199,23 @@ def test_distances_are_those_of_neighbours(rows: int) -> None:
         (dp.hamming_distance(), {REPLACE: changed}),
     ):
         for relation in Adjacency:
-            accepted = []
-            for d_in in range(1, 8):
-                with suppress(AdjacencyError):
-                    check_units(metric, d_in, rows, account(adjacency=relation))
-                    accepted.append(d_in)
-            assert accepted == ([wanted[relation]] if relation in wanted else [])
+            found = accepted(check_units, metric, rows, relation)
+            assert found == ([wanted[relation]] if relation in wanted else [])
+    as_joined = partial(_as_if, ADD)  # a replaced person for one who joins
+    assert accepted(as_joined, dp.symmetric_distance(), rows, REPLACE) != [replaced]
+
+
+def accepted(check: Any, metric: Any, rows: int, relation: Adjacency) -> list[int]:
+    found = []
+    for d_in in range(1, 8):
+        with suppress(AdjacencyError):
+            check(metric, d_in, rows, account(adjacency=relation))
+            found.append(d_in)
+    return found
+
+
+def _as_if(relation: Adjacency, metric: Any, d_in: Any, rows: int, _: Any) -> None:
+    check_units(metric, d_in, rows, account(adjacency=relation))
 
 
 def test_a_replaced_person_costs_a_distance_of_two() -> None:
@@ -369,3 +384,12 @@ def test_a_context_that_answered_or_is_metered_is_refused() -> None:
         meter_context(account(), counted())
     with pytest.raises(AdjacencyError, match="d_in"):
         meter_context(account(adjacency=REPLACE), context(dp.loss_of(rho=1.0)))
+
+
+def test_the_program_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pl = pytest.importorskip("polars", reason="polars is not installed")
+    wanted = import_module("opendp.mod")._EXPECTED_POLARS_VERSION
+    if pl.__version__ != wanted:
+        pytest.skip(f"OpenDP computes frames of polars {wanted} only")
+    page = (DOCS / "opendp.md").read_text(encoding="utf-8").replace("```py\n", "```python\n")
+    assert run_page(page, "opendp.md", tmp_path, monkeypatch) == 1

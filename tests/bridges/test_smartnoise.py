@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import run_page
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.bridges.smartnoise import meter_reader
@@ -24,6 +25,7 @@ from privlearn.losses import Loss, leaves_of, loss_from_dict
 from privlearn.losses.budgets import ZCDP, Currency, PureDP
 from privlearn.values.adjacency import Adjacency
 
+DOCS = Path(__file__).parents[2] / "docs" / "how-to"
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
@@ -207,3 +209,9 @@ def test_a_reader_that_answered_or_is_metered_is_refused() -> None:
         meter_reader(account(), fresh)
     with pytest.raises(TypeError, match="must be a PrivateReader"):
         meter_reader(account(), fresh.reader)
+
+
+def test_the_program_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library()
+    page = (DOCS / "smartnoise.md").read_text(encoding="utf-8").replace("```py\n", "```python\n")
+    assert run_page(page, "smartnoise.md", tmp_path, monkeypatch) == 1
