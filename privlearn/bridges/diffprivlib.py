@@ -30,6 +30,7 @@ from privlearn.bridges.meters import Meters
 from privlearn.contract.metering import Meter, MeteredBlock, TrustedCode
 from privlearn.errors import BudgetError, TokenCopyError, TokenError, UsersError
 from privlearn.losses import PureLoss
+from privlearn.values.exact import exact
 from privlearn.values.validate import count, text
 
 KNOWN = ("0.6.6",)
@@ -122,7 +123,9 @@ class _Payer:
                     f"{self._rows_each}: state rows_each, or whose rows they are in users"
                 )
             )
-        price = Fraction(whole) * times
+        price = (
+            exact("epsilon", whole) * times
+        )  # a float is its shortest decimal, as everywhere here
         code = TrustedCode(
             "diffprivlib",
             KNOWN[0],

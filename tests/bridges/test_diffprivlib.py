@@ -184,6 +184,16 @@ def test_an_overspend_is_refused_before_the_library_draws(dpl: Any) -> None:
     assert accountant.remaining() == PureDP(0)
 
 
+def test_ten_calls_of_a_tenth_cost_one(dpl: Any) -> None:
+    accountant = account(1)
+    ours = diffprivlib_accountant(accountant)
+    for _ in range(10):
+        dpl.tools.median(X, epsilon=0.1, bounds=(0, 10), accountant=ours)
+    assert accountant.remaining() == PureDP(0)
+    with pytest.raises(InsufficientBudgetError):
+        dpl.tools.median(X, epsilon=1e-9, bounds=(0, 10), accountant=ours)
+
+
 def linear(d: Any, a: Any) -> Any:
     bounds = {"bounds_X": (0, 10), "bounds_y": (0, 1)}
     return d.models.LinearRegression(accountant=a, **bounds).fit(TABLE, LABELS)
