@@ -76,7 +76,6 @@ class _Paid:
     frame: FrameType
     meter: Meter
     block: MeteredBlock
-    epsilon: float
     parts: int
 
 
@@ -123,19 +122,11 @@ class _Payer:
                     f"{self._rows_each}: state rows_each, or whose rows they are in users"
                 )
             )
-        price = (
-            exact("epsilon", whole) * times
-        )  # a float is its shortest decimal, as everywhere here
+        price = exact("epsilon", whole) * times  # of a float, the shortest decimal
         code = TrustedCode(
             "diffprivlib",
             KNOWN[0],
-            {
-                "call": key[1],
-                "epsilon": whole,
-                "times": times,
-                "rows": rows,
-                "seeded": call.seeded,
-            },
+            {"call": key[1], "epsilon": whole, "times": times, "rows": rows, "seeded": call.seeded},
         )
         meter = self._accountant.meter(
             PureLoss(price, adjacency=relation), label=self._label, users=self._users, code=code
@@ -143,7 +134,7 @@ class _Payer:
         block = meter.__enter__()
         self.spent.append(price)
         parts = max(1, round(whole / epsilon))
-        self._paid().append(_Paid(called, meter, block, whole, parts))
+        self._paid().append(_Paid(called, meter, block, parts))
 
     def told(self, frame: FrameType) -> None:
         """Ends a call after its last part.
