@@ -110,8 +110,17 @@ def _bounds(call: Call, bounds: Any) -> tuple[float, float]:
     return float(low.min()), float(high.max())
 
 
+def _plain(call: Call, data: Any) -> Any:
+    """As an array; a masked one is of fewer records than it says."""
+    if isinstance(data, np.ndarray) and type(data) is not np.ndarray:
+        raise DataError(
+            call.refused(f"data in a {type(data).__name__}: hand over a plain array, filled")
+        )
+    return np.asarray(data)
+
+
 def _numbers(call: Call, data: Any) -> Any:
-    found = np.asarray(data)
+    found = _plain(call, data)
     if found.dtype.kind not in "bui" and found.dtype != np.float64:
         raise DataError(
             call.refused(
@@ -187,12 +196,12 @@ def _nansum(call: Call) -> int:
                 "sum by more than the noise is for: fill missing values and use sum"
             )
         )
-    filled = np.nan_to_num(np.asarray(call.given["array"], dtype=float), nan=0.0)
+    filled = np.nan_to_num(_plain(call, call.given["array"]).astype(float), nan=0.0)
     return _statistic(Call(call.name, {**call.given, "array": filled}))
 
 
 def _count(call: Call) -> int:
-    return _rows(call, np.asanyarray(call.given["array"]))
+    return _rows(call, _plain(call, call.given["array"]))
 
 
 def _quantile(call: Call) -> int:
@@ -241,7 +250,7 @@ def _binned(call: Call) -> None:
 
 def _histogram(call: Call) -> int:
     _binned(call)
-    return _rows(call, np.asarray(call.given["sample"]))
+    return _rows(call, _plain(call, call.given["sample"]))
 
 
 def _histogramdd(call: Call) -> int:
@@ -257,8 +266,7 @@ def _histogram2d(call: Call) -> int:
 
 
 def _scaler(call: Call) -> int:
-    found = np.asarray(call.given["X"], dtype=float)
-    rows = int(_numbers(call, found).shape[0])
+    rows = int(_numbers(call, _plain(call, call.given["X"]).astype(float)).shape[0])
     _coarse(call, _bounds(call, call.model.bounds), rows)
     return rows
 
@@ -271,7 +279,7 @@ def _forest(call: Call) -> int:
     if call.model.n_jobs not in (None, 1):
         raise BudgetError(call.refused(f"n_jobs = {call.model.n_jobs}: must be 1"))
     _bounds(call, call.model.bounds)
-    return int(_numbers(call, np.asarray(call.given["X"], dtype=float)).shape[0])
+    return int(_numbers(call, _plain(call, call.given["X"]).astype(float)).shape[0])
 
 
 _UTILS, _HISTOGRAMS = "diffprivlib.tools.utils", "diffprivlib.tools.histograms"

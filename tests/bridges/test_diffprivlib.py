@@ -264,6 +264,11 @@ REFUSED: dict[str, tuple[Callable[[Any, Any], Any], type[Exception], str]] = {
         DataError,
         "issue 80",
     ),
+    "masked ones in n": (
+        lambda d, a: d.tools.mean(np.ma.masked_greater(X, 9), bounds=(0, 10), accountant=a),
+        DataError,
+        "MaskedArray",
+    ),
     "missing ones in n": (
         lambda d, a: d.tools.nanmean(HOLED, bounds=(0, 10), accountant=a),
         BudgetError,
