@@ -253,6 +253,11 @@ class Allowances(dict[str, Allowance]):
                 return Levels(meters)
         return Levels([*meters, self._whole])
 
+    def paid_before(self, name: str | None) -> bool:
+        """Whether a token is charged to a reserved part, for which the account was charged."""
+        part = None if name is None else self.get(name)
+        return part is not None and any(one.reserved and not one.returned for one in part.out())
+
     def check(
         self,
         name: str,
