@@ -449,6 +449,16 @@ def test_a_delegated_part_pays_from_its_own_cap() -> None:
     assert accountant.spent(0) == PureDP("0.75")
 
 
+def test_a_cap_inside_the_account_holds_for_its_blocks() -> None:
+    accountant = in_memory()
+    team = accountant.nested(PureDP(1), label="team")
+    with team.meter(PureDP("0.75"), label="x") as spend:
+        spend.release(0)
+    with pytest.raises(InsufficientBudgetError), team.meter(PureDP("0.75"), label="x"):
+        pass
+    assert team.spent() == accountant.spent() == PureDP("0.75")
+
+
 def test_runs_are_paid_for_at_once_and_shared_by_threads() -> None:
     accountant = in_memory()
     meter = accountant.meter(PureDP("0.01"), label="often", code=CODE, runs=100)

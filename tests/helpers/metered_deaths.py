@@ -144,7 +144,7 @@ def campaign(
     found.begun, found.unpaid = len(begun), sum(token not in spent for token in begun)
     account = connected(address)
     charged = account.spent()
-    found.freed = len(spent) - int(charged.epsilon / PRICE.epsilon)
+    found.freed = max(0, len(spent) - int(charged.epsilon / PRICE.epsilon))  # more is reserved
     account.ledger.close()
     looked = audit(shown)
     found.problems, found.lost = list(looked.problems), looked.lost
