@@ -300,8 +300,11 @@ class AccountState:
     def _check_spend(self, entry: SpendEntry) -> Checked[SpendEntry]:
         account = self._account(entry.token)
         account.check_unspent(entry)
-        if account.epochs is not None:
-            self.allowances[account.allowance or ""].check_epochs(account.epochs, self._minute)
+        if account.allowance is not None and account.allowance in self.allowances:
+            part = self.allowances[account.allowance]
+            part.check_until(self._minute)
+            if account.epochs is not None:
+                part.check_epochs(account.epochs, self._minute)
         statement = stated(entry, self.opened, self.visits)
         loss = statement.loss
         price = self.prices.of_person(loss, range(*account.users))

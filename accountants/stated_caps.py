@@ -72,6 +72,8 @@ def _stated(
         every=entry.every,
         since=entry.since,
         epochs=entry.epochs,
+        to=entry.to,
+        until=entry.until,
         closed=part.returned or state.closed,
         delta=delta,
         epsilon=epsilon(meter, cap=True),

@@ -21,7 +21,8 @@ simulated:bool side_information:[text durable:bool failure:chance? odometer:chan
 population:name?~ features:features? ; close ; plan items:[item ; item label users:users loss:loss
 count:count? ; issue token label users:users budget:budget planned:int?~ failure:chance?
 allowance:text?~ epochs:[index?~ ; cap allowance label:name users:users budget:budget
-failure:chance? within:text?~ every:count?~ since:minute?~ epochs:users?~ ; spend token mechanism
+failure:chance? within:text?~ every:count?~ since:minute?~ epochs:users?~
+to:name?~ until:minute?~ ; spend token mechanism
 users:users trust:trust adjacency:relation domain:domain noise:noise simulated:bool gain:real
 loss:loss arithmetic:sum/own/each derived:bool parameters:object calibration:proved/published interactive:bool? profile:[list? ; retire token
 outcome:released/unused/lost/uncovered digest:text?~ ; kept digest:hash upto:index ; learner
@@ -286,6 +287,7 @@ class Account:
         numbers, levels, alike = iter(told or []), [None], set()
         need(told != [], "epochs of nothing")
         for cap in path:
+            need(not cap.get("until") or minute(at) < minute(cap["until"]), "a grant that ended")
             number = next(numbers, -1) if cap.get("every") or cap.get("epochs") else None
             if cap.get("every"):
                 now = (minute(at) - minute(cap["since"])) // cap["every"]

@@ -125,9 +125,11 @@ def cap_words(cap: InnerCap) -> tuple[str, str, str, str, str, str]:
         renews = f"epochs {indices(cap.epochs)}"
     if cap.epochs_charged:
         renews += f"; {cap.epochs_charged:,} charged, {indices_of(cap.charged_in)}"
+    granted = f", granted to {cap.to}" if cap.to else ""
+    granted += f", until {cap.until}" if cap.until else ""
     share = "unknown" if cap.share is None else part_of_one(cap.share)
     return (
-        cap.name + ", closed" * cap.closed,
+        cap.name + granted + ", closed" * cap.closed,
         indices(cap.users),
         renews,
         "none" if cap.epsilon is None else up(cap.epsilon),
