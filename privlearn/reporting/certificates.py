@@ -250,6 +250,21 @@ def print_caps(certificate: Certificate, guarantee: Guarantee, page: Page) -> No
     page.table(CAP_HEADS, [cap_words(cap) for cap in _of(certificate.caps, guarantee)])
 
 
+def print_grants(certificate: Certificate, page: Page) -> None:
+    """Caps that were granted to somebody, and what was spent of each."""
+    heads = ["grant", "account", "to", "until", "allows", "charged", ""]
+    rows = []
+    for cap in certificate.caps:
+        if cap.to is not None:
+            share = "unknown" if cap.share is None else part_of_one(cap.share)
+            allows = "none" if cap.epsilon is None else f"ε = {up(cap.epsilon)}"
+            ends = [cap.to, cap.until or "no end", f"{allows} at δ = {cap.delta:g}", share]
+            rows.append([cap.name, str(cap.accountant), *ends, "ended" * cap.closed])
+    page.table(heads, rows)
+    if not rows:
+        page.line("nothing was granted")
+
+
 def print_sums(certificate: Certificate, page: Page, sentences: Sequence[str] = ()) -> None:
     """What several accountants add up to, in plain words, too, and remarks."""
     sums = zip(certificate.sums, certificate.sums_spent, strict=False)
