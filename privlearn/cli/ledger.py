@@ -62,6 +62,23 @@ def postgres_schema(
         typer.echo(script(writers=writer or (), readers=reader or ()), nl=False)
 
 
+@ledger_app.command("postgres-teams")
+def postgres_teams(
+    roles: Annotated[list[str], typer.Argument(metavar="ROLE...", help="One of each team.")],
+) -> None:
+    """Print the SQL that lets roles write what was granted to them, and no more.
+
+    For `psql`, in a database with the tables of `postgres-schema`; may be run
+    again. Exit codes: 0 printed; 2 the extra `postgres` is not installed.
+    """
+    from privlearn.ledger.addresses import extra_needed
+
+    with clear_errors(), extra_needed():
+        from privlearn.ledger.postgres_teams import script
+
+        typer.echo(script(roles), nl=False)
+
+
 @ledger_app.command("export")
 def export(
     ledger: Annotated[
@@ -199,7 +216,7 @@ def grant(
     """Let somebody spend part of an account, which they find by accountant.granted(LABEL).
 
     Nothing is reserved for it. With the owner's process (`serve --group`), or in
-    PostgreSQL (`postgres-schema --team`), they can spend nothing else.
+    PostgreSQL (`postgres-teams`), they can spend nothing else.
 
     Exit codes: 0 granted; 2 wrong use, or the cap is larger than the account's.
     """

@@ -60,6 +60,7 @@ class SocketStore:
 
     Attributes:
         heads_elsewhere: whether the owner hands each head to somebody who keeps it.
+        grantee: this process's user, if the owner lets it write only what was granted to them.
 
     Raises:
         LedgerError: nobody serves there.
@@ -67,6 +68,7 @@ class SocketStore:
 
     def __init__(self, socket: str | os.PathLike[str], of: int | None = None) -> None:
         self._socket, self._of, self.heads_elsewhere = socket, of, False
+        self.grantee: str | None = None
         self._session: str | None = None
         self._joining = threading.Lock()
         self._asked = self._unsettled = False
@@ -91,6 +93,7 @@ class SocketStore:
             raise
         self._session, self._ledger = str(told["session"]), str(told["path"])
         self.heads_elsewhere = bool(told["heads_elsewhere"])
+        self.grantee = None if told["grantee"] is None else str(told["grantee"])
         self.epoch, self.writer = int(told["epoch"]), str(told["writer"])
         return client
 
