@@ -6,7 +6,7 @@
 Each release is an issue, a spend that is on disk before any noise is drawn, and a retire: three
 turns.  There are a tenth more attempts than the cap allows.  Afterwards the ledger is audited: a
 spend above the cap is a problem there.  With ``--postgres`` the same is done in that database.
-With ``--nested`` eight processes spend from twelve caps, up to three deep, by number and by day,
+With ``--nested`` eight processes spend from eight caps, two deep, some by number or by day,
 which together are larger than what they are inside of; overspends are counted at every level.
 """
 

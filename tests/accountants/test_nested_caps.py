@@ -379,7 +379,7 @@ REFUSED: dict[str, tuple[Asked, type[Exception], str]] = {
     "no time": (lambda a, _: a.nested(PRICE, label="x", every="7 days"), ValueError, "every ="),
     "no label": (lambda a, _: a.nested(PRICE, label=""), ValueError, "label"),
     "other terms": (
-        lambda a, _: a.nested(PRICE * 9, label="week", every="7d"), BudgetError, "stands with budget"
+        lambda a, _: a.nested(PRICE * 9, label="week", every="7d"), BudgetError, "with budget"
     ),
     "other epochs": (
         lambda a, _: a.nested(PRICE * 10, label="week", every="1d"), BudgetError, "with every"

@@ -67,16 +67,16 @@ def begin(address: str, spends: int) -> None:
 
 
 def inside(account: Account, spends: int) -> list[Any]:
-    """What processes spend from: an account for so many spends, and caps inside it."""
+    """What processes spend from: caps inside an account for so many spends, then the account."""
     one = account.nested(PRICE * (spends // 2), label="one")
-    other = account.nested(PRICE * (spends * 5 // 8), label="other")
-    numbered = other.nested(PRICE * (spends // 8), label="numbered", epochs=range(6))
+    other = account.nested(PRICE * (spends * 5 // 12), label="other")
+    numbered = other.nested(PRICE * (spends // 8), label="numbered", epochs=range(4))
     return [
-        account,
-        one,
         *(one.nested(PRICE * (spends // 4), label=f"project {n}") for n in range(3)),
-        *(numbered.epoch(n) for n in range(6)),
+        *(numbered.epoch(n) for n in range(4)),
         other.nested(PRICE * (spends // 4), label="daily", every="1d"),
+        one,
+        account,
     ]
 
 
