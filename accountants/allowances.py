@@ -102,7 +102,7 @@ class Allowance:
         entry: that made it.
         meter: what is charged; of a cap that renews, over all epochs together.
         outer: what it is inside of; None for the account itself.
-        returned: whether no further token comes out of it.
+        returned: whether it was closed itself.
         renewing: those of its path that renew, from the outermost in.
         until: the minute from which on nothing more comes out of it; None for no end.
         epochs: of a cap that renews, what is charged in each epoch.
@@ -128,6 +128,11 @@ class Allowance:
     @property
     def reserved(self) -> bool:
         return isinstance(self.entry, DelegateEntry)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing further comes out of it, or of something that it is inside of."""
+        return any(part.returned for part in self.out())
 
     @property
     def path(self) -> list[str]:
@@ -244,9 +249,8 @@ class Allowances(dict[str, Allowance]):
         allowance = self.get(name)
         if allowance is None:
             raise BudgetError(f"allowance {name} was never delegated here")
-        for part in allowance.out():
-            if part.returned:
-                raise BudgetError(f"allowance {part.entry.allowance} was returned before")
+        if allowance.over:
+            raise BudgetError(f"{allowance.words(None)}: it was returned before, or what it is in")
         return allowance
 
     def granted(self, name: str | None, to: str) -> bool:
@@ -343,9 +347,9 @@ class Allowances(dict[str, Allowance]):
             number: of the epoch, where these are told by number.
 
         Raises:
-            BudgetError: it was returned, or ``number`` is missing, or for nothing.
+            BudgetError: ``number`` is missing, or for nothing.
         """
-        part = self.at(name)
+        part = self[name]
         numbered = [one for one in part.renewing if one.renewal and one.renewal.every is None]
         if (number is None) is bool(numbered):
             what = "name the one that is spent in, .epoch(number)" if numbered else "there are none"

@@ -8,6 +8,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 from secrets import token_hex
@@ -264,11 +265,14 @@ for attempt in range(3):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
-def test_a_process_of_another_user_spends_its_grant_over_the_socket(tmp_path: Path) -> None:
-    for folder in (tmp_path, *tmp_path.parents):
-        if folder.stat().st_uid == 0 and not folder.stat().st_mode & 1:
-            folder.chmod(folder.stat().st_mode | 0o11)
-    group, path = grp.getgrgid(65534), tmp_path / "ledger.db"
+def test_a_process_of_another_user_spends_its_grant_over_the_socket() -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        os.chmod(folder, 0o711)  # pytest's are closed to others
+        spends_over_a_socket(Path(folder) / "ledger.db")
+
+
+def spends_over_a_socket(path: Path) -> None:
+    group = grp.getgrgid(65534)
     with owning_ledger(path, new=True, group=group.gr_name) as socket:
         assert socket.stat().st_mode & 0o777 == 0o660
         with Ledger.connect(socket) as ledger:
