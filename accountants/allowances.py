@@ -265,9 +265,9 @@ class Allowances(dict[str, Allowance]):
 
     # Tokens ---------------------------------------------------------------------------------------
 
-    def paying(self, name: str | None, epochs: Epochs = None) -> CappedSums | Levels:
+    def paying(self, name: str, epochs: Epochs) -> CappedSums | Levels:
         """What carries a token: a reserved part until it is returned, else all levels."""
-        part = None if name is None else self.get(name)
+        part = self.get(name)
         if part is None:
             return self._whole
         numbers = dict(zip(part.renewing, epochs or (), strict=False))  # of as many, once checked

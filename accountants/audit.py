@@ -19,7 +19,7 @@ from privlearn.accountants.guarantee import promised, spent
 from privlearn.accountants.multiple_accountants import promised_pieces, remarks, spent_pieces
 from privlearn.accountants.recorded_visits import Restate
 from privlearn.accountants.state import AccountState
-from privlearn.accountants.stated_caps import stated_caps, told_by_clocks
+from privlearn.accountants.stated_caps import RENEWED_BY_CLOCKS, stated_caps
 from privlearn.accountants.stated_guarantees import (
     Asked,
     broken_promise,
@@ -323,7 +323,9 @@ class _Audit:
             sums_spent=expended_together,
             remarks=list(dict.fromkeys(notes)),
             attestations=_attestations(states),
-            caps=list(stated_caps(books, guarantees, asked, work)),
+            caps=stated_caps(books, guarantees, asked, work)
+            if any(state.allowances for state in states)
+            else [],
             mechanisms=shares,
             entries=self.chain.tree.size,
             spends=sum(sum(each.spends.values()) for each in totals),
@@ -364,7 +366,9 @@ class _Audit:
 
     def _remarks(self, books: Sequence[AuditedAccount]) -> list[str]:
         states = [book.state for book in books]
-        notes = [*remarks(states), *told_by_clocks(states), *self.times.remarks()]
+        notes = [*remarks(states), *self.times.remarks()]
+        if any(state.allowances.timed for state in states):
+            notes.append(RENEWED_BY_CLOCKS)
         for book in books:
             notes += [*book.totals.declarations.remarks(), *book.totals.foreign.remarks]
         return notes

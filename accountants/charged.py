@@ -404,15 +404,19 @@ class Charged:
     def reserve(self, account: Account) -> None:
         """Charges what a new token holds."""
         if not self.planned:
-            self.allowances.paying(account.allowance, account.epochs).charge(
+            self._paying(account).charge(
                 range(*account.users), account.budget, account.failure, shared=account.shared
             )
+
+    def _paying(self, account: Account) -> CappedSums | Levels:
+        name = account.allowance
+        return self._meter if name is None else self.allowances.paying(name, account.epochs)
 
     def hand_back(self, account: Account) -> None:
         """Takes off what a token held."""
         if account.held and not self.planned:
             account.held = False
-            self.allowances.paying(account.allowance, account.epochs).release(
+            self._paying(account).release(
                 range(*account.users), account.budget, account.failure, shared=account.shared
             )
 
@@ -446,11 +450,11 @@ class Charged:
                 account.held = False
                 return
         self.hand_back(account)  # it may have held more than its one loss; the rest is free again
-        self.charge(self.allowances.paying(account.allowance, account.epochs), pieces)
+        self.charge(self._paying(account), pieces)
 
     def end_early(self, account: Account, stream: Stream) -> None:
         """Takes a stream's charges off the users whose rows it never took."""
-        meter = self.allowances.paying(account.allowance, account.epochs)
+        meter = self._paying(account)
         for users, kept, part in stream.freed:
             self._add(users, part, -1)
             if kept:

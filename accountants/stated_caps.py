@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from fractions import Fraction
+from typing import Final
 
 from privlearn.accountants.allowances import Allowance
 from privlearn.accountants.audited_accounts import AuditedAccount
@@ -12,13 +13,12 @@ from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.certificate import Guarantee, InnerCap
 from privlearn.accountants.epsilon_delta import Work, largest_epsilon
 from privlearn.accountants.guarantee import bound
-from privlearn.accountants.state import AccountState
 from privlearn.accountants.stated_guarantees import Asked
 from privlearn.ledger.entries import CapEntry
 from privlearn.losses.budgets import Currency
 from privlearn.values.exact import exact_text, float_up
 
-RENEWED_BY_CLOCKS = (
+RENEWED_BY_CLOCKS: Final = (
     "Of a cap that renews by the clock, the epoch of a spend follows from the minute that its "
     "entry tells: its writer's word, behind which no later entry goes."
 )
@@ -26,15 +26,17 @@ RENEWED_BY_CLOCKS = (
 
 def stated_caps(
     books: Sequence[AuditedAccount], guarantees: Sequence[Guarantee], asked: Asked, work: Work
-) -> Iterator[InnerCap]:
+) -> list[InnerCap]:
     """Every cap inside an account whose guarantee is stated, in the order of the ledger."""
+    found: list[InnerCap] = []
     stated = {one.accountants[0]: one for one in guarantees}
     for book in books:
         guarantee = stated.get(book.state.number)
         for part in book.state.allowances.values():
             concerns = asked.users is None or asked.users.start in part.meter.users
             if guarantee is not None and concerns and isinstance(part.entry, CapEntry):
-                yield _stated(book, part, part.entry, guarantee.delta, asked, work)
+                found.append(_stated(book, part, part.entry, guarantee.delta, asked, work))
+    return found
 
 
 def _stated(
@@ -95,8 +97,3 @@ def _stated(
 
 def _most(meter: CappedSums, users: range | None) -> tuple[Currency, Fraction]:
     return meter.largest(users), meter.largest_failure(users)
-
-
-def told_by_clocks(states: Sequence[AccountState]) -> list[str]:
-    """What is to be said of caps that renew by the clock."""
-    return [RENEWED_BY_CLOCKS] if any(state.allowances.timed for state in states) else []

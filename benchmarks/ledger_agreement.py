@@ -6,11 +6,11 @@ Ledgers are written by central accountants, with plans, allowances, caps inside 
 of one account or several: of streams that say how far they come, end early and go on, of phases,
 and of persons who come back under a rule.  Some are changed as somebody changes a file (bytes,
 lines), some as somebody who rewrites the whole chain: lies, the same tokens again, values of other
-JSON types, unknown names.  All must say the same of each: unreadable, an unknown extension, problems or
-none; and the same head and root.  Where a verifier finds no problem and we do, it must have listed
-the matter as one that it did not check (`UNCHECKED`).  Nobody may say yes to a ledger whose real
-spends, which are added up here by all patterns of visits, exceed a cap, and nobody may accuse an
-honest one.
+JSON types, unknown names.  All must say the same of each: unreadable, an unknown extension,
+problems or none; and the same head and root.  Where a verifier finds no problem and we do, it must
+have listed the matter as one that it did not check (`UNCHECKED`).  Nobody may say yes to a ledger
+whose real spends, which are added up here by all patterns of visits, exceed a cap, and nobody may
+accuse an honest one.
 """
 
 from __future__ import annotations

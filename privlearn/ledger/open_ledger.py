@@ -59,6 +59,7 @@ class OpenLedger:
     Attributes:
         path: absolute; None for a ledger in memory, and one that others write to.
         shared: whether other processes may write to it.
+        grantee: who this process writes for, if only what was granted to them; None if for anybody.
         unknown_head: whether it was opened without a head to compare it with.
         log: its entries and where they stand; for who holds all of it, as its owner does.
     """
@@ -74,6 +75,7 @@ class OpenLedger:
         self._lock = Exclusive("a ledger")
         self._turn_lock = Exclusive("a turn of a ledger")
         self._shared = shared
+        self.grantee = None if shared is None else shared.grantee
         self.log = EntryLog(path, shared, tip)
         self._heads = KeptHeads(self.name, path, keep_head)
         self._listeners: list[Queue] = []
@@ -177,11 +179,6 @@ class OpenLedger:
                 queue.put(entry)
             if log.durable and not log.waits:
                 self._tell_head()
-
-    @property
-    def grantee(self) -> str | None:
-        """Who this process writes for, if only what was granted to them; None if for anybody."""
-        return None if self._shared is None else self._shared.grantee
 
     def next_minute(self) -> int:
         """The minute, since 1970, that the next entry would tell; 0 where the clock is behind.

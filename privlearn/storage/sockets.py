@@ -352,7 +352,7 @@ async def _next_frame(
         return number, found, await reader.readexactly(others)
 
 
-def _connected(path: Path, seconds: float, of: int | None) -> socket.socket:
+def _connected(path: Path, seconds: float, of: int | None = None) -> socket.socket:
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         end.settimeout(seconds)
