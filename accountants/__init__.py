@@ -7,7 +7,7 @@ from privlearn.accountants.accountant import CentralAccountant, JointAccountant
 from privlearn.accountants.arrivals import ArrivalSpend
 from privlearn.accountants.audit import audit
 from privlearn.accountants.certificate import Certificate, Guarantee
-from privlearn.accountants.delegated import Delegated
+from privlearn.accountants.delegated import Delegated, Nested
 from privlearn.accountants.filters import Filter, Odometer, RunningBound
 from privlearn.accountants.guarantee import in_gaussian, in_zcdp
 from privlearn.accountants.local import LocalAccountant
@@ -24,6 +24,7 @@ __all__ = [
     "JointAccountant",
     "LocalAccountant",
     "Meter",
+    "Nested",
     "Odometer",
     "RunningBound",
     "TrustedCode",
