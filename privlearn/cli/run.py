@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
+from privlearn.cli.commands import announcing_group
 from privlearn.cli.output import (
     BAD_INPUT,
     FORESEEN,
@@ -30,7 +31,11 @@ from privlearn.runs.glm_configs import GLMConfig
 from privlearn.runs.persons import PersonConfig, VisitConfig
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
 
-run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
+run_app = typer.Typer(
+    cls=announcing_group("run "),
+    help="Run a learner on data within a budget.",
+    no_args_is_help=True,
+)
 
 _NAMES = {"schema_file": "--schema"}  # Options that are not named as their setting
 _FILE_ONLY = {"learner", "side_information"}  # Settings that are no options
