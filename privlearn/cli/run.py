@@ -264,6 +264,7 @@ def _detail(form: Any, item: Any) -> str:
 def show_outcome(outcome: Any) -> None:
     """Prints what a run leaves behind, and where."""
     from privlearn.reporting.certificates import print_certificate
+    from privlearn.reporting.figures import NEEDED, can_draw
     from privlearn.reporting.terminal_page import Page
 
     screen, folders = console(), outcome.folders
@@ -277,6 +278,8 @@ def show_outcome(outcome: Any) -> None:
         Page(screen).hanging("  ", line, "")
     screen.print(f"\npublic   {folders.public}   ({outcome.published})")
     screen.print(f"private  {folders.private}   (what only the operator may see)")
+    if not can_draw():
+        screen.print(f"nothing is drawn: {NEEDED}", markup=False, highlight=False)
 
 
 @contextmanager
