@@ -7,10 +7,11 @@ from privlearn.accountants.accountant import CentralAccountant, JointAccountant
 from privlearn.accountants.arrivals import ArrivalSpend
 from privlearn.accountants.audit import audit
 from privlearn.accountants.certificate import Certificate, Guarantee
-from privlearn.accountants.delegated import Delegated
+from privlearn.accountants.delegated import Delegated, Nested
 from privlearn.accountants.filters import Filter, Odometer, RunningBound
 from privlearn.accountants.guarantee import in_gaussian, in_zcdp
 from privlearn.accountants.local import LocalAccountant
+from privlearn.contract.metering import Meter, TrustedCode
 from privlearn.values.calls import explained
 
 __all__ = [
@@ -22,8 +23,11 @@ __all__ = [
     "Guarantee",
     "JointAccountant",
     "LocalAccountant",
+    "Meter",
+    "Nested",
     "Odometer",
     "RunningBound",
+    "TrustedCode",
     "audit",
     "in_gaussian",
     "in_zcdp",

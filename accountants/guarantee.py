@@ -107,10 +107,11 @@ def in_renyi(promise: ApproxDP, loss: Loss | None = None) -> Renyi:
 
 def cap_of(state: AccountState) -> Loss | Currency:
     """The cap, with the probability of failing that was set aside."""
-    return _bound(state, state.cap, state.failure)
+    return bound(state, state.cap, state.failure)
 
 
-def _bound(state: AccountState, cap: Currency, failure: Fraction) -> Loss | Currency:
+def bound(state: AccountState, cap: Currency, failure: Fraction) -> Loss | Currency:
+    """Amounts of the account's currency, with a probability of failing."""
     return FailingLoss(as_loss(cap, state.opened.adjacency), failure) if failure else cap
 
 
@@ -195,7 +196,7 @@ def _totals(state: AccountState, tallies: Tallies[Loss], users: range | None) ->
     rest = [prices[i] for i in order[kept:]]
     if rest:
         *amounts, failure = (max(column) for column in zip(*rest, strict=True))
-        parts.append(_bound(state, state.cap._of(tuple(amounts)), failure))
+        parts.append(bound(state, state.cap._of(tuple(amounts)), failure))
     return Totals(parts, len(rest))
 
 
