@@ -10,7 +10,7 @@ from privlearn.accountants.audited_accounts import AuditedAccount
 from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.certificate import Guarantee, InnerCap
 from privlearn.accountants.epsilon_delta import Work, largest_epsilon
-from privlearn.accountants.guarantee import bound
+from privlearn.accountants.account_totals import bound
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.stated_guarantees import Asked
 from privlearn.errors import PrivlearnError
