@@ -6,7 +6,7 @@ from .delegated import Delegated, Nested
 from .filters import Filter, Odometer, RunningBound
 from .guarantee import in_gaussian, in_zcdp
 from .local import LocalAccountant
-from ..contract.metering import Meter, TrustedCode
+from .metering import Meter, TrustedCode
 
 __all__ = [
     "ArrivalSpend",
