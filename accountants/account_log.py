@@ -124,17 +124,26 @@ class AccountLog:
         self.ledger.check_own()
 
     def append(
-        self, entry: Entry, value: ReleasedValue | None = None, nonce: str | None = None
+        self,
+        entry: Entry,
+        value: ReleasedValue | None = None,
+        nonce: str | None = None,
+        minute: int | None = None,
     ) -> None:
-        """Checks, writes and records, with the lock held: nobody comes in between."""
+        """Checks, writes and records, with the lock held: nobody comes in between.
+
+        ``minute``: that it tells, of `Ledger.next_minute`; default, by the clock.
+        """
         if self._interrupted:
             raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
-        checked = self.state.check(entry)
+        if minute is None and self.state.allowances.timed:
+            minute = self.ledger.next_minute()
+        checked = self.state.check(entry, minute)
         self._interrupted = True
         self._news.own = entry
         try:
             kept = None if value is None else (value.digest, packed(value.value))
-            self.ledger.append(entry, after=self._seen, value=kept, nonce=nonce)
+            self.ledger.append(entry, after=self._seen, value=kept, nonce=nonce, minute=minute)
         except LedgerHeadError:  # it stands
             self._seen += 1
             self.state.record(checked)
@@ -177,7 +186,7 @@ class AccountLog:
                 self.take_back(name)
 
     def take_back(self, allowance: str) -> None:
-        """Ends a reserved part of the cap, with the lock held."""
+        """Ends a reserved part, or a cap, with the lock held."""
         self.append(ReturnEntry(accountant=self.id, allowance=allowance))
 
     def end_outstanding(self) -> None:

@@ -53,7 +53,7 @@ class Accounts:
     def _open(self) -> Iterator[AccountState]:
         return (state for state in self._states.values() if not state.closed)
 
-    def check(self, entry: Entry) -> None:
+    def check(self, entry: Entry, minute: int | None = None) -> None:
         """Raises what `AccountState.check` does if an entry may not stand behind the others.
 
         Raises:
@@ -65,7 +65,7 @@ class Accounts:
                 raise LedgerError(f"accountant {entry.accountant!r} was not opened")
             if state.closed:
                 raise LedgerClosedError(f"accountant {entry.accountant!r} was closed")
-            self._checked = state.check(entry)
+            self._checked = state.check(entry, minute)
         elif state is not None:
             raise LedgerError(f"accountant {entry.accountant!r} was opened before")
         else:

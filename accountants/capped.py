@@ -1,16 +1,14 @@
-"""Sums of what is charged to users, under a cap: of an account, and of parts of it."""
+"""Sums of what is charged to users, under a cap."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
 from privlearn.accountants.per_user_charge import Charges
 from privlearn.accountants.persons import PersonCharges, Visits
 from privlearn.errors import BudgetError, InsufficientBudgetError
-from privlearn.ledger.entries import DelegateEntry
 from privlearn.losses.budgets import Currency
 from privlearn.values.exact import exact_text
 
@@ -153,59 +151,3 @@ class CappedSums:
 
     def failures(self) -> Iterator[tuple[range, Fraction]]:
         return ((users, failure) for users, (failure,) in self.failing.pieces())
-
-
-@dataclass(slots=True)
-class Allowance:
-    """A reserved part of the cap: sums of its own for the tokens that come out of it."""
-
-    entry: DelegateEntry
-    meter: CappedSums
-    returned: bool = False
-
-
-@final
-class Allowances(dict[str, Allowance]):
-    """The reserved parts of an account, by their names.
-
-    Args:
-        meter: of the account, which is charged for each part until it is returned.
-    """
-
-    def __init__(self, meter: CappedSums) -> None:
-        self._whole = meter
-
-    def at(self, name: str) -> Allowance:
-        """One that was not returned.
-
-        Raises:
-            BudgetError: there is none of that name.
-        """
-        allowance = self.get(name)
-        if allowance is None:
-            raise BudgetError(f"allowance {name} was never delegated here")
-        if allowance.returned:
-            raise BudgetError(f"allowance {name} was returned before")
-        return allowance
-
-    def paying(self, name: str | None) -> CappedSums:
-        """The sums that carry a token: its allowance's until that is returned."""
-        allowance = None if name is None else self.get(name)
-        return self._whole if allowance is None or allowance.returned else allowance.meter
-
-    def reserve(self, entry: DelegateEntry, budget: Currency, failure: Fraction) -> None:
-        """Takes a part off the cap; a second one of a name is only in what an audit reads."""
-        users = range(*entry.users)
-        self.setdefault(entry.allowance, Allowance(entry, CappedSums(users, budget, failure)))
-        self._whole.charge(users, budget, failure)
-
-    def take_back(self, name: str) -> None:
-        """What the component's tokens hold stays charged, now to the account itself."""
-        allowance, whole = self.at(name), self._whole
-        allowance.returned = True
-        inner = allowance.meter
-        whole.release(inner.users, inner.cap, inner.failure)
-        for piece, value in inner.pieces():
-            whole.charge(piece, value, Fraction(0))
-        for piece, failed in inner.failures():
-            whole.charge(piece, whole.cap.zero(), failed)

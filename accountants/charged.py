@@ -21,7 +21,8 @@ from fractions import Fraction
 from operator import add
 from typing import Generic, NamedTuple, TypeVar, final
 
-from privlearn.accountants.capped import Allowances, CappedSums
+from privlearn.accountants.allowances import Allowances, Epochs, Levels
+from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.loss_structure import over
 from privlearn.accountants.per_user_charge import Amounts
 from privlearn.accountants.persons import Visits
@@ -87,6 +88,8 @@ class Account:
     """Whether an entry of it did not check, so that nothing of what it is charged becomes free."""
     running: bool = False
     """Whether it was spent and has not ended; not of a lease."""
+    epochs: Epochs = None
+    """Of the caps that renew among those that it is charged to, from the outermost in."""
     past: None = None
     """Nothing that it released in another process leaves again."""
 
@@ -382,7 +385,7 @@ class Charged:
 
     def __init__(self, meter: CappedSums, prices: Prices, visits: Visits | None) -> None:
         self._meter, self._prices, self._visits = meter, prices, visits
-        self.allowances = Allowances(meter)
+        self.allowances = Allowances(meter, visits)
         self.planned = False
         self.spent: Tallies[Loss] = Tallies(meter.users)
         self.committed: Tallies[Loss] = Tallies(meter.users)
@@ -401,7 +404,7 @@ class Charged:
     def reserve(self, account: Account) -> None:
         """Charges what a new token holds."""
         if not self.planned:
-            self.allowances.paying(account.allowance).charge(
+            self.allowances.paying(account.allowance, account.epochs).charge(
                 range(*account.users), account.budget, account.failure, shared=account.shared
             )
 
@@ -409,7 +412,7 @@ class Charged:
         """Takes off what a token held."""
         if account.held and not self.planned:
             account.held = False
-            self.allowances.paying(account.allowance).release(
+            self.allowances.paying(account.allowance, account.epochs).release(
                 range(*account.users), account.budget, account.failure, shared=account.shared
             )
 
@@ -443,11 +446,11 @@ class Charged:
                 account.held = False
                 return
         self.hand_back(account)  # it may have held more than its one loss; the rest is free again
-        self.charge(self.allowances.paying(account.allowance), pieces)
+        self.charge(self.allowances.paying(account.allowance, account.epochs), pieces)
 
     def end_early(self, account: Account, stream: Stream) -> None:
         """Takes a stream's charges off the users whose rows it never took."""
-        meter = self.allowances.paying(account.allowance)
+        meter = self.allowances.paying(account.allowance, account.epochs)
         for users, kept, part in stream.freed:
             self._add(users, part, -1)
             if kept:
@@ -457,7 +460,7 @@ class Charged:
                 self.charge(meter, [(kept, part)] if kept else [])
 
     def charge(
-        self, meter: CappedSums, pieces: Pieces, count: int = 1, *, off: bool = False
+        self, meter: CappedSums | Levels, pieces: Pieces, count: int = 1, *, off: bool = False
     ) -> None:
         """Charges ``count`` runs of what each of the users pays, or takes them off."""
         for users, loss in pieces:

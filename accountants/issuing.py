@@ -10,8 +10,9 @@ from typing import Any, Generic, TypeVar, cast
 
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.continuing import Continuing
-from privlearn.accountants.delegated import Delegated
+from privlearn.accountants.delegated import Delegated, Nested, Renews
 from privlearn.accountants.metering import Metering
+from privlearn.accountants.nested_caps import as_asked, cap_entry
 from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.retries import (
@@ -43,7 +44,7 @@ from privlearn.ledger.entries import (
 )
 from privlearn.losses import Loss
 from privlearn.losses.base import is_foreign
-from privlearn.losses.budgets import B
+from privlearn.losses.budgets import ApproxDP, B
 from privlearn.rows.domains import Array
 from privlearn.values.exact import Exact, exact, exact_text
 from privlearn.values.validate import user_range
@@ -331,6 +332,8 @@ class Issuing(Continuing, Metering, Generic[B]):
         failure: Fraction,
         allowance: str | None,
         nonce: str | None = None,
+        *,
+        epoch: int | None = None,
     ) -> Token[B]:
         with self._lock:
             if self.issuer.past is not None and (past := self._past) is not None:
@@ -351,6 +354,11 @@ class Issuing(Continuing, Metering, Generic[B]):
                 if stands is None:
                     raise BudgetError("under a committed plan, issue tokens for its losses")
                 planned = plan.position_for(label, index, stands, self._state.prices)
+            epochs, minute = None, None
+            if allowance is not None:
+                allowances = self._state.allowances
+                minute = self.ledger.next_minute() if allowances.timed else None
+                epochs = allowances.epochs_at(allowance, minute or 0, epoch)
             token = f"{self.issuer.id}/{len(self._state.accounts) + 1}"
             fields: dict[str, Any] = {
                 "accountant": self.issuer.id,
@@ -362,12 +370,13 @@ class Issuing(Continuing, Metering, Generic[B]):
                 "planned": planned,
                 "failure": exact_text(failure) if failure else "0",
                 "allowance": allowance,
+                "epochs": epochs,
                 "shared": None if self.issuer.people is None else self._shared(stands),
             }
             # all but the label is ours
             plain = label.__class__ is str
             entry = made(IssueEntry, fields) if plain else IssueEntry(**fields)
-            self._log.append(entry, nonce=nonce)
+            self._log.append(entry, nonce=nonce, minute=minute)
             return mint_token(self.issuer, token, budget, index, label, failure, priced)
 
     def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:
@@ -417,6 +426,66 @@ class Issuing(Continuing, Metering, Generic[B]):
                 )
             )
             return Delegated(self, self._state, name, budget, index)
+
+    def nested(
+        self,
+        cap: B | ApproxDP,
+        *,
+        label: str,
+        users: range | None = None,
+        failure: Exact = 0,
+        every: str | None = None,
+        epochs: range | None = None,
+    ) -> Nested[B]:
+        """A cap of its own inside this account: a team within a company, a site within all.
+
+        Nothing is reserved: each token is charged to the cap and to all that it is inside of, or,
+        if one of these has no room, to none.  The same call in another process, or after a restart,
+        finds it again::
+
+            team = accountant.nested(ZCDP("0.1"), label="team a", every="7d")
+            team.nested(ZCDP("0.05"), label="project").issue(loss, users=users, label="report")
+
+        Args:
+            cap: in the currency of the account; for ZCDP and GaussianDP also as (ε, δ).
+            label: by which it is found again, told in the ledger.
+            users: whom it is for; default, all that what it is inside of is for.
+            failure: the probability of failing that its losses may use.
+            every: after how long it renews: ``"7d"``, ``"12h"``, ``"30m"``.  Epochs follow each
+                other, from the beginning of the day (of the hour, of the minute) in UTC in which it
+                is made, or with those of what it is inside of.  A token is of the epoch that it is
+                issued in, by the minute that its entry tells, and must be spent in it.
+            epochs: numbers of its epochs, each with the whole cap: ``nested(...).epoch(3)``.
+
+        Raises:
+            BudgetError: the label stands with other terms, or is closed; the cap is larger than
+                that of what it is inside of; its epochs overlap several of that; a plan.
+            CurrencyError: a cap in another currency.
+            LedgerError: the clock is behind what entries tell.
+            ValueError: ``every`` is no time.  UsersError: others than those.
+        """
+        return self._nested(cap, label, users, failure, Renews(every, epochs), None)
+
+    def _nested(
+        self,
+        cap: B | ApproxDP,
+        label: str,
+        users: range | None,
+        failure: Exact,
+        renews: Renews,
+        within: str | None,
+    ) -> Nested[B]:
+        with self._lock:
+            state, minute = self._state, self.ledger.next_minute()
+            entry = cap_entry(state, cap, label, users, failure, renews, within, minute)
+            stands = state.allowances.cap(within, label)
+            if stands is None:
+                self._log.append(entry, minute=minute)
+                stands = state.allowances[entry.allowance]
+            else:
+                as_asked(stands, entry)
+            budget, index = cast(B, stands.meter.cap), stands.meter.users
+            return Nested(self, state, stands.entry.allowance, budget, index)
 
 
 def _check_mechanism(name: str, each: object) -> None:

@@ -266,7 +266,7 @@ def _is_code(said: dict[str, object]) -> bool:
         check_form(METERED, said, _CODE)
     except (KeyError, ValueError):
         return False
-    return True
+    return bool(said["package"] and said["version"])
 
 
 def _check_binding(entry: SpendEntry, loss: Loss, runs: int) -> None:

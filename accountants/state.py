@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
-from privlearn.accountants.capped import Allowance, CappedSums
+from privlearn.accountants.allowances import Allowance
+from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.charged import (
     Account,
     Charged,
@@ -48,6 +49,7 @@ from privlearn.ledger.entries import (
     RESUME,
     AttestEntry,
     BatchesEntry,
+    CapEntry,
     CloseEntry,
     DelegateEntry,
     Entry,
@@ -121,6 +123,8 @@ class AccountState:
         self.resumable = is_resumable(opened)
         """Whether streams say how far they come, and are charged no further."""
         self.learner: LearnerEntry | None = None
+        self._minute: int | None = None
+        """Of the entry that is being checked."""
         self.unknown_heads = 0
         """How often it was gone on with without a head to compare the ledger with."""
         self.closed = False
@@ -140,8 +144,9 @@ class AccountState:
         return [account for account in self.accounts.values() if account.outcome is None]
 
     def delegated(self) -> list[Allowance]:
-        """Allowances that were not given back."""
-        return [allowance for allowance in self.allowances.values() if not allowance.returned]
+        """Reserved parts that were not given back."""
+        found = self.allowances.values()
+        return [part for part in found if part.reserved and not part.returned]
 
     @property
     def begun(self) -> bool:
@@ -165,10 +170,14 @@ class AccountState:
 
     # Checks: nothing is changed, and what is wrong is raised --------------------------------------
 
-    def check(self, entry: Entry) -> Checked[Any]:
-        """Raises what is wrong with ``entry`` as the next one; changes nothing."""
+    def check(self, entry: Entry, minute: int | None = None) -> Checked[Any]:
+        """Raises what is wrong with ``entry`` as the next one; changes nothing.
+
+        ``minute``: that it tells, as of `Ledger.next_minute`; None where that is not known.
+        """
         if self.closed:
             raise LedgerClosedError("the accountant is closed: no entry may follow")
+        self._minute = minute
         before = self.prices.denominator
         try:
             if self.visits is not None or entry.__dict__.get("admitted") is not None:
@@ -234,11 +243,15 @@ class AccountState:
             return Checked(entry, price=price)
         if entry.planned is not None:
             raise BudgetError(f"token {entry.token} names a plan, but none was committed")
-        meter = self.meter
+        shared, holds = entry.shared is not None, (price.budget, price.failure)
         if entry.allowance is not None:
-            meter = self.allowances.at(entry.allowance).meter
-            meter.charged.check(users)
-        meter.check(users, price.budget, price.failure, shared=entry.shared is not None)
+            self.allowances.check(
+                entry.allowance, entry.epochs, self._minute, users, *holds, shared=shared
+            )
+        elif entry.epochs is not None:
+            raise BudgetError(f"token {entry.token}: epochs are those of caps, and it has none")
+        else:
+            self.meter.check(users, *holds, shared=shared)
         return Checked(entry, price=price)
 
     def _check_shared(self, entry: IssueEntry) -> None:
@@ -272,9 +285,23 @@ class AccountState:
         self.meter.check(users, price.budget, price.failure)
         return Checked(entry, price=price)
 
+    def _check_cap(self, entry: CapEntry) -> Checked[CapEntry]:
+        if self.opened.attested:
+            raise BudgetError("an accountant of attestations issues no tokens: no cap is inside it")
+        if self.plan is not None:
+            raise BudgetError("a plan is exhaustive: no cap can stand beside it")
+        users = self._whole_ranges(range(*entry.users))
+        price = self.prices.of_entry(entry.budget, entry.failure)
+        if price.budget.is_zero:
+            raise BudgetError(f"cap {entry.label!r}: {price.budget} can pay for nothing")
+        self.allowances.check_cap(entry, users, price.budget, price.failure, self._minute)
+        return Checked(entry, price=price)
+
     def _check_spend(self, entry: SpendEntry) -> Checked[SpendEntry]:
         account = self._account(entry.token)
         account.check_unspent(entry)
+        if account.epochs is not None:
+            self.allowances[account.allowance or ""].check_epochs(account.epochs, self._minute)
         statement = stated(entry, self.opened, self.visits)
         loss = statement.loss
         price = self.prices.of_person(loss, range(*account.users))
@@ -440,6 +467,7 @@ class AccountState:
             price.budget,
             price.failure,
             shared=entry.shared is not None,
+            epochs=entry.epochs,
         )
         item = self._item(account)
         self.accounts[entry.token] = account
@@ -451,6 +479,11 @@ class AccountState:
         entry = checked.entry
         price = checked.price or self.prices.of_entry(entry.budget, entry.failure, probable=False)
         self.allowances.reserve(entry, price.budget, price.failure)
+
+    def _record_cap(self, checked: Checked[CapEntry]) -> None:
+        entry = checked.entry
+        price = checked.price or self.prices.of_entry(entry.budget, entry.failure, probable=False)
+        self.allowances.begin(entry, price.budget, price.failure)
 
     def _record_spend(self, checked: Checked[SpendEntry]) -> None:
         entry = checked.entry
@@ -548,6 +581,7 @@ _CHECKS: dict[type[Any], Callable[[AccountState, Any], Checked[Any] | None]] = {
     PublishEntry: AccountState._check_publish,
     PlanEntry: AccountState._check_plan,
     DelegateEntry: AccountState._check_delegate,
+    CapEntry: AccountState._check_cap,
     ReturnEntry: AccountState._check_return,
     IssueEntry: AccountState._check_issue,
     SpendEntry: AccountState._check_spend,
@@ -567,7 +601,8 @@ _RECORDS: dict[type[Any], Callable[[AccountState, Checked[Any]], None]] = {
     PublishEntry: AccountState._record_publish,
     PlanEntry: AccountState._record_plan,
     DelegateEntry: AccountState._record_delegate,
-    ReturnEntry: lambda state, checked: state.allowances.take_back(checked.entry.allowance),
+    CapEntry: AccountState._record_cap,
+    ReturnEntry: lambda state, checked: state.allowances.end(checked.entry.allowance),
     IssueEntry: AccountState._record_issue,
     SpendEntry: AccountState._record_spend,
     FunctionsEntry: AccountState._record_functions,

@@ -182,10 +182,10 @@ def _counted(state: AccountState, basis: Basis) -> Tallies[_Item]:
     for allowance in allowances:
         inner = _holding(state, allowance.meter.cap, allowance.meter.failure)
         add(range(*allowance.entry.users), (allowance.entry.label, "delegated", inner), 1)
-    in_allowances = {allowance.entry.allowance for allowance in allowances}
     for account in state.accounts.values():
         users = range(*account.users)
-        if account.allowance in in_allowances or account.outcome == "unused":
+        apart = reserved and state.allowances.paid_before(account.allowance)
+        if apart or account.outcome == "unused":
             continue
         if account.spend is None or account.loss is None:
             if reserved:

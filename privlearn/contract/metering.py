@@ -136,7 +136,7 @@ def loss_of(price: Loss | Budget, adjacency: Adjacency) -> Loss:
         case GaussianDP():
             return GaussianLoss(price.mu_squared, adjacency=adjacency)
         case Renyi():
-            curve: dict[Exact, Exact] = {**price.curve}
+            curve: dict[Exact, Exact] = dict(price.curve.items())
             return RenyiCurve(curve, adjacency=adjacency)
         case ApproxDP():
             return ApproxLoss(price.epsilon, price.delta, adjacency=adjacency)

@@ -20,6 +20,8 @@ Users = tuple[Annotated[StrictInt, Field(ge=0)], AtLeastOne]
 """First arrival index and one past the last."""
 
 SHA256 = r"^[0-9a-f]{64}$"
+MINUTE = r"^[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z$"
+"""How entries tell a minute, in UTC."""
 FEATURE = r"^[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}$"
 """How an extension is named: ``values/1``."""
 EXACT = "exact/1"
@@ -51,6 +53,11 @@ class _Entry(BaseModel):
     def ext(self) -> dict[str, Any]:
         """Data of extensions, by their names, which are hashed and stored beside the body."""
         return {}
+
+
+def _without(body: dict[str, Any], *names: str) -> dict[str, Any]:
+    """A body without those of the names of which it says nothing."""
+    return {name: value for name, value in body.items() if value is not None or name not in names}
 
 
 class OpenEntry(_Entry):
@@ -150,10 +157,15 @@ class IssueEntry(_Entry):
     failure: str = "0"
     """Probability of failing that the token may use."""
     allowance: str | None = None
-    """The sub-budget it is taken from; None for the accountant's own."""
+    """The reserved part, or the cap, it is taken from; None for the accountant's own."""
+    epochs: tuple[Annotated[StrictInt, Field(ge=0)], ...] | None = None
+    """Of each cap that renews and that it is charged to, from the outermost in; None for none."""
     shared: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
     """Data of `PARTICIPATION`: that the budget is for a loss which grows with a person's visits at
     least as fast as their number; None where it is charged whole to whoever has one."""
+
+    def body(self) -> dict[str, Any]:
+        return _without(super().body(), "epochs")
 
     def ext(self) -> dict[str, Any]:
         return {} if self.shared is None else {PARTICIPATION: self.shared}
@@ -170,8 +182,36 @@ class DelegateEntry(_Entry):
     failure: str = "0"
 
 
+class CapEntry(_Entry):
+    """A cap inside the account, or inside another cap: nothing is reserved for it.
+
+    What comes out of it is charged to it and to all that it is inside of.
+    """
+
+    entry: Literal["cap"] = "cap"
+    allowance: str
+    """Its name, by which tokens are issued out of it, and which no reserved part has."""
+    label: Annotated[str, Field(min_length=1)]
+    """By which processes find it again; no two caps have one inside the same."""
+    users: Users
+    budget: dict[str, Any]
+    """The cap; of one that renews, that of each epoch."""
+    failure: str = "0"
+    within: str | None = None
+    """What it is inside of; None for the account itself."""
+    every: AtLeastOne | None = None
+    """Minutes after which it renews; an entry is in the epoch that its own time is in."""
+    since: Annotated[str, Field(pattern=MINUTE)] | None = None
+    """When epoch 0 of those began."""
+    epochs: Users | None = None
+    """Numbers of its epochs, if these are told by number."""
+
+    def body(self) -> dict[str, Any]:
+        return _without(super().body(), "within", "every", "since", "epochs")
+
+
 class ReturnEntry(_Entry):
-    """A component gives back what it did not use; no further token comes out of its allowance."""
+    """No further token comes out of a reserved part, or a cap; what a part did not use is free."""
 
     entry: Literal["return"] = "return"
     allowance: str
@@ -343,6 +383,7 @@ Entry = (
     | ResumeEntry
     | PlanEntry
     | DelegateEntry
+    | CapEntry
     | ReturnEntry
     | IssueEntry
     | SpendEntry

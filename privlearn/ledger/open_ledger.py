@@ -146,6 +146,7 @@ class OpenLedger:
         value: Value | None = None,
         nonce: str | None = None,
         later: bool = False,
+        minute: int | None = None,
     ) -> None:
         """Adds an entry; returns when what it protects is durable (at once for a memory ledger).
 
@@ -156,7 +157,7 @@ class OpenLedger:
         in memory keeps none.  ``nonce`` is for an ``issue``: 32 lower-case hexadecimal digits by
         which `since` finds it, and that no other entry has; default, random ones.
         ``later``: an entry in a file is durable once `settled` returns, and nothing is to be
-        released for it before.
+        released for it before.  ``minute``: that it tells, of `next_minute`; default, by the clock.
 
         Raises:
             LedgerClosedError: closed.
@@ -171,11 +172,19 @@ class OpenLedger:
         with self._lock:
             log = self.log
             log.check_next(entry, after=after, first=first, beside=beside, nonce=nonce)
-            log.add(entry, value, nonce, later)
+            log.add(entry, value, nonce, later, minute)
             for queue in self._listeners:
                 queue.put(entry)
             if log.durable and not log.waits:
                 self._tell_head()
+
+    def next_minute(self) -> int:
+        """The minute, since 1970, that the next entry would tell; 0 where the clock is behind.
+
+        Of a shared ledger, as far as this process knows: ask in a `turn`.
+        """
+        with self._lock:
+            return self.log.next_minute()
 
     def since(self, nonce: str) -> Iterator[Entry]:
         """The entry that a token was issued with under a nonce, and all that follow it.

@@ -67,8 +67,8 @@ _LOG = logging.getLogger("privlearn.ledger.owner")
 class Checker(Protocol):
     """The accounts of a ledger, which say whether an entry may stand."""
 
-    def check(self, entry: Entry) -> None:
-        """Raises PrivlearnError or ValueError if it may not."""
+    def check(self, entry: Entry, minute: int | None = None) -> None:
+        """Raises PrivlearnError or ValueError if it may not, in that minute."""
 
     def record(self, entry: Entry) -> None:
         """It stands."""
@@ -407,13 +407,14 @@ class LedgerOwner:
     def _append(self, entry: Entry, value: Value | None, nonce: str | None) -> bytes:
         """Writes an entry, if it may stand; its line."""
         try:
-            self._accounts.check(entry)
+            minute = self._ledger.next_minute()
+            self._accounts.check(entry, minute)
         except ValueError as error:
             if isinstance(error, PrivlearnError):
                 raise
             raise LedgerError(f"{error}: nothing was recorded") from None
         try:
-            self._ledger.append(entry, value=value, nonce=nonce, later=True)
+            self._ledger.append(entry, value=value, nonce=nonce, later=True, minute=minute)
         except BaseException as error:
             if self._ledger.may_hold(entry) or isinstance(error, LedgerBusyError):
                 raise self._fail(error) from error

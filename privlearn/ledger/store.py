@@ -37,7 +37,7 @@ from privlearn.ledger.addresses import extra_needed
 from privlearn.ledger.chain import GENESIS, SCHEMA, Chain, minute_of, text_of_minute
 from privlearn.ledger.disk import located
 from privlearn.ledger.entries import Entry, OpenEntry, parse_entry
-from privlearn.ledger.entry_log import this_minute
+from privlearn.ledger.entry_log import CLOCK_MAY_BE_OFF, this_minute
 from privlearn.ledger.file_store import unwritable
 from privlearn.ledger.file_systems import check_on_this_host
 from privlearn.ledger.heads import Claimed, check_form_of_head, kept_elsewhere
@@ -110,16 +110,13 @@ def read_to_continue(
 def warn_of_clock(path: str | os.PathLike[str], chain: Chain) -> None:
     """Warns the caller's caller of a clock that is behind the last entry."""
     now = this_minute()
-    if minute_of(chain.minute) > now + _CLOCK_MAY_BE_OFF:
+    if minute_of(chain.minute) > now + CLOCK_MAY_BE_OFF:
         warnings.warn(
             f"{path}: the last entry was written at {chain.minute}, and the clock says "
             f"{text_of_minute(now)}: until it is past that, entries tell "
             "the former; look after the clock",
             stacklevel=3,
         )
-
-
-_CLOCK_MAY_BE_OFF = 2  # minutes
 
 
 @final
