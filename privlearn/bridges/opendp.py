@@ -19,7 +19,8 @@ which maps of this version are known to say too little.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from typing import Any
 
 from privlearn.bridges.installed import installed
@@ -129,10 +130,11 @@ def meter_context(
     vars(context.queryable).update(vars(answer))
 
 
+@cache
 def _library() -> Any:
     opendp = installed("opendp", "opendp", KNOWN, "'privlearn[opendp]'")
     for part in ("context", "mod", "extras.polars"):
-        installed("opendp", f"opendp.{part}", KNOWN, "'privlearn[opendp]'")
+        import_module(f"opendp.{part}")
     return opendp
 
 
@@ -159,15 +161,16 @@ def _priced(
 ) -> tuple[Loss, TrustedCode]:
     """What one run costs, and what is said of where that comes from."""
     rows = count(rows_each=rows_each)
-    check_units(measurement.input_metric, d_in, rows, accountant)
+    metric = check_units(measurement.input_metric, d_in, rows, accountant)
     made = list(_constructors(measurement))
     check_frames(measurement, d_in, made)
-    price = price_of(opendp, measurement, d_in, accountant.adjacency, delta)
+    measure = str(measurement.output_measure.type)
+    price = price_of(opendp, measurement, measure, d_in, accountant.adjacency, delta)
     parameters = {
-        "metric": str(measurement.input_metric.type),
+        "metric": metric,
         "d_in": distance_text(d_in),
         "rows_each": rows,
-        "measure": str(measurement.output_measure.type),
+        "measure": measure,
         "made_by": sorted({name for name, _ in made}),
     }
     return price, TrustedCode("opendp", opendp.mod.__version__, parameters)

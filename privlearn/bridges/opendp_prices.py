@@ -18,15 +18,19 @@ _DIGITS = 12
 
 
 def price_of(
-    opendp: Any, measurement: Any, d_in: Any, adjacency: Adjacency, delta: Exact | None
+    opendp: Any,
+    measurement: Any,
+    measure: str,
+    d_in: Any,
+    adjacency: Adjacency,
+    delta: Exact | None,
 ) -> Loss:
-    """What one run costs neighbours at distance ``d_in``.
+    """What one run costs neighbours at distance ``d_in``, in the output measure that is named.
 
     Raises:
         BudgetError: the map refuses the distance, states no finite price, or none at all.
         ValueError: a ``delta`` without a use, or none where it is needed.
     """
-    measure = str(measurement.output_measure.type)
     if (delta is None) is (measure == "SmoothedMaxDivergence"):
         raise ValueError(
             f"delta = {delta!r}: {measure} "

@@ -33,8 +33,8 @@ OF_PEOPLE = (*_PEOPLE, *_CHANGED_PEOPLE)
 """Metrics that count identifiers, each with any number of rows."""
 
 
-def check_units(metric: Any, d_in: Any, rows_each: int, accountant: Meters) -> None:
-    """Refuses a distance that is not that of neighbours.
+def check_units(metric: Any, d_in: Any, rows_each: int, accountant: Meters) -> str:
+    """The metric's name; refuses a distance that is not that of neighbours.
 
     Raises:
         AdjacencyError: it is that of others, or the metric has none of the account's.
@@ -43,7 +43,7 @@ def check_units(metric: Any, d_in: Any, rows_each: int, accountant: Meters) -> N
     name, relation = str(metric.type), accountant.adjacency
     if name.startswith("FrameDistance"):
         _check_bounds(str(metric.inner_metric.type), d_in, rows_each, relation)
-        return
+        return name
     wanted = _distance(name, rows_each, relation)
     if count(d_in=d_in) != wanted:
         raise AdjacencyError(
@@ -51,6 +51,7 @@ def check_units(metric: Any, d_in: Any, rows_each: int, accountant: Meters) -> N
             f"rows_each = {rows_each}, differ by {wanted}: say d_in={wanted}, or how many rows a "
             "person has; nothing was spent"
         )
+    return name
 
 
 def distance_text(d_in: Any) -> Any:

@@ -17,7 +17,7 @@ from pages import run_page
 from scipy.stats import norm
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.bridges.opendp import meter_context, meter_measurement
+from privlearn.bridges.opendp import _library, meter_context, meter_measurement
 from privlearn.bridges.opendp_units import check_units
 from privlearn.errors import (
     AdjacencyError,
@@ -284,6 +284,7 @@ def test_an_error_inside_stays_charged_and_says_nothing(tmp_path: Path) -> None:
 def test_another_version_is_refused(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as 0.15.1, whose noisy max costs four times what its map says (opendp issue 2911)."""
     monkeypatch.setattr("privlearn.bridges.installed.version", lambda _: version)
+    _library.cache_clear()
     with pytest.raises(PackageError, match=rf"opendp {version}: .*nothing was spent.*pip install"):
         meter_measurement(account(), counted(), 1)
 
@@ -293,6 +294,7 @@ def test_not_installed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         raise PackageNotFoundError(name)
 
     monkeypatch.setattr("privlearn.bridges.installed.version", missing)
+    _library.cache_clear()
     with pytest.raises(PackageError, match="opendp is not installed, nothing was spent"):
         meter_context(account(), None)
 
