@@ -126,7 +126,7 @@ class _Payer:
         code = TrustedCode(
             "diffprivlib",
             KNOWN[0],
-            {"call": key[1], "epsilon": whole, "times": times, "rows": rows, "seeded": call.seeded},
+            {"call": key[1], "epsilon": whole, "times": times, "rows": rows, "noise": call.noise},
         )
         meter = self._accountant.meter(
             PureLoss(price, adjacency=relation), label=self._label, users=self._users, code=code

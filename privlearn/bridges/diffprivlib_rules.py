@@ -51,11 +51,12 @@ class Call:
         return self.model.epsilon if "self" in self.given else self.given["epsilon"]
 
     @property
-    def seeded(self) -> bool:
-        """Whether its noise is that of a seed."""
+    def noise(self) -> str:
+        """How it is drawn, for those who read a certificate."""
         holder = self.model if "self" in self.given else None
         seed = self.given.get("random_state") if holder is None else holder.random_state
-        return seed is not None and seed is not np.random.mtrand._rand
+        seeded = seed is not None and seed is not np.random.mtrand._rand
+        return "in doubles, from a seed" if seeded else "in doubles"
 
     def refused(self, why: str) -> str:
         return f"diffprivlib {self.name}: {why}; nothing was spent"

@@ -81,7 +81,8 @@ def meter_event(
         selection_delta=selection_delta,
     )
     loss = events.loss()
-    code = TrustedCode(package, code_version, _told(to_dict(events)["events"]))
+    told = _told(to_dict(events)["events"]) | _noise_of(package)
+    code = TrustedCode(package, code_version, told)
     return accountant.meter(loss, label=label, users=users, code=code)
 
 
@@ -136,6 +137,7 @@ def meter_factorization(
         "rounds": rounds,
         "most": most,
         "apart": apart,
+        **_noise_of(package),
     }
     code = TrustedCode(package, code_version, parameters)
     return accountant.meter(loss, label=label, users=users, code=code)
@@ -194,8 +196,17 @@ _LONGEST = 3000
 """Bytes; a ledger keeps somewhat more of what is said of trusted code."""
 
 
+def _is_jax_privacy(package: str) -> bool:
+    return package.replace("-", "_") == "jax_privacy"
+
+
+def _noise_of(package: str) -> dict[str, str]:
+    """How it is drawn, where that is known."""
+    return {"noise": "in floating point, from a key"} if _is_jax_privacy(package) else {}
+
+
 def _version(package: str) -> str:
-    if package.replace("-", "_") == "jax_privacy":
+    if _is_jax_privacy(package):
         found = installed(package, "jax_privacy", KNOWN, f"jax-privacy=={KNOWN[-1]}")
         return str(found.__version__)
     try:
