@@ -23,6 +23,7 @@ from privlearn.ledger.entries import (
     ReturnEntry,
     SpendEntry,
 )
+from privlearn.ledger.rights import check_right
 from privlearn.ledger.values import packed
 from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded
 from privlearn.storage.exclusive import Exclusive
@@ -136,6 +137,8 @@ class AccountLog:
         """
         if self._interrupted:
             raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
+        if (who := self.ledger.grantee) is not None:
+            check_right(entry, who, self._granted, lambda token: self._paid_by(token, who))
         if minute is None and self.state.allowances.timed:
             minute = self.ledger.next_minute()
         checked = self.state.check(entry, minute)
@@ -155,6 +158,14 @@ class AccountLog:
         self._seen += 1
         self.state.record(checked)
         self._interrupted = False
+
+    def _granted(self, accountant: str, name: str | None, to: str) -> bool:
+        return accountant == self.id and self.state.allowances.granted(name, to)
+
+    def _paid_by(self, token: str, who: str) -> bool:
+        """Whether a token is of what was granted to somebody."""
+        account = self.state.accounts.get(token)
+        return account is not None and self._granted(self.id, account.allowance, who)
 
     def catch_up(self, orphans: Sequence[str]) -> None:
         """Records what others wrote, and ends tokens and parts of processes that are gone."""
@@ -176,6 +187,8 @@ class AccountLog:
             self.others.note(self.state, entry)
             self._seen += 1
         self._behind = False
+        if (who := self.ledger.grantee) is not None:  # the others' are left to others
+            orphans = [name for name in orphans if self._paid_by(name, who)]
         for name in orphans:
             account = self.state.accounts.get(name)
             if account is not None and account.outcome is None:

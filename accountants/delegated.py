@@ -59,10 +59,12 @@ class _Parent(Protocol[B]):
 
 
 class Renews(NamedTuple):
-    """When a cap renews, as it was asked for."""
+    """When a cap renews and ends, and to whom it is granted, as it was asked for."""
 
     every: str | None
     epochs: range | None
+    to: str | None = None
+    until: str | None = None
 
 
 class Part(Metering, Generic[B]):
@@ -180,8 +182,8 @@ class Part(Metering, Generic[B]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was given back, or its account closed."""
-        return self._allowance.returned or self._state.closed
+        """Whether it was closed, or what it is inside of."""
+        return self._allowance.over or self._state.closed
 
     def spent(self, user: int | None = None) -> B:
         """What its tokens hold or have spent for one user (default: amount by amount, the most)."""
@@ -294,10 +296,14 @@ class Part(Metering, Generic[B]):
         failure: Exact = 0,
         every: str | None = None,
         epochs: range | None = None,
+        to: str | None = None,
+        until: str | None = None,
     ) -> Nested[B]:
         """A cap inside this one; as `CentralAccountant.nested`."""
-        renews = Renews(every, epochs)
-        return self._parent._nested(cap, label, users, failure, renews, self._name)
+        renews = Renews(every, epochs, to, until)
+        made = self._parent._nested(cap, label, users, failure, renews, self._name)
+        made._epoch = self._epoch
+        return made
 
     def close(self) -> None:
         """Ends it, and gives back what was reserved and not used; may be called twice."""
@@ -344,14 +350,15 @@ class Nested(Part[B]):
     """
 
     def epoch(self, number: int) -> Nested[B]:
-        """The same cap, to spend in an epoch that is told by number.
+        """The same cap, to spend in an epoch that is told by number, here or outside.
 
         Raises:
             BudgetError: there are no epochs, or not this one.
         """
-        renewal = self._allowance.renewal
-        if renewal is None or number not in renewal.numbers:
-            told = "none by number" if renewal is None else renewal.numbers
+        renewals = [one.renewal for one in self._allowance.renewing if one.renewal]
+        numbered = [renewal.numbers for renewal in renewals if renewal.every is None]
+        if not numbered or number not in numbered[-1]:
+            told = numbered[-1] if numbered else "told by the clock, or there are none"
             raise BudgetError(f"epoch = {number!r:.80}: the epochs of {self._name} are {told}")
         found = Nested(self._parent, self._state, self._name, self._budget, self._users)
         found._epoch = number
@@ -377,6 +384,8 @@ class Nested(Part[B]):
         """What can still be issued now, here and in all that it is inside of; as `spent`."""
         with self._parent._log.lock:
             users = self._range(user)
+            if self.closed:
+                return self._budget.zero()
             return cast(B, self._state.allowances.room(self._name, self._epochs(), users))
 
     def _epochs(self) -> Epochs:

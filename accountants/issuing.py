@@ -436,6 +436,8 @@ class Issuing(Continuing, Metering, Generic[B]):
         failure: Exact = 0,
         every: str | None = None,
         epochs: range | None = None,
+        to: str | None = None,
+        until: str | None = None,
     ) -> Nested[B]:
         """A cap of its own inside this account: a team within a company, a site within all.
 
@@ -456,15 +458,35 @@ class Issuing(Continuing, Metering, Generic[B]):
                 is made, or with those of what it is inside of.  A token is of the epoch that it is
                 issued in, by the minute that its entry tells, and must be spent in it.
             epochs: numbers of its epochs, each with the whole cap: ``nested(...).epoch(3)``.
+            to: to whom it is granted, who finds it by `granted`: a user of the owner's host, or a
+                role of PostgreSQL; see docs/how-to/several-teams.md.
+            until: when the grant ends, in UTC: ``"2027-01-31"``, ``"2027-01-31T12:00Z"``.
 
         Raises:
             BudgetError: the label stands with other terms, or is closed; the cap is larger than
                 that of what it is inside of; its epochs overlap several of that; a plan.
             CurrencyError: a cap in another currency.
             LedgerError: the clock is behind what entries tell.
-            ValueError: ``every`` is no time.  UsersError: others than those.
+            ValueError: ``every`` or ``until`` is no time.  UsersError: others than those.
         """
-        return self._nested(cap, label, users, failure, Renews(every, epochs), None)
+        return self._nested(cap, label, users, failure, Renews(every, epochs, to, until), None)
+
+    def granted(self, label: str) -> Nested[B]:
+        """A cap inside this account that was made before, such as a grant, by its label.
+
+        Args:
+            label: of one inside another, all from the outermost in, as in ``"team/project"``.
+
+        Raises:
+            BudgetError: there is none, or it was closed.
+        """
+        with self._lock:
+            found = self._state.allowances.items()
+            names = [n for n, one in found if not one.reserved and "/".join(one.path) == label]
+            if not names:
+                raise BudgetError(f"no cap {label!r} was made or granted inside this account")
+            part = self._state.allowances.at(names[-1])
+            return Nested(self, self._state, names[-1], cast(B, part.meter.cap), part.meter.users)
 
     def _nested(
         self,

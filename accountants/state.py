@@ -226,6 +226,8 @@ class AccountState:
             raise TokenError(f"token {entry.token} was issued before")
         if self.opened.attested:
             raise BudgetError("an accountant of attestations issues no tokens: open a second one")
+        if entry.epochs is not None and entry.allowance is None:
+            raise BudgetError(f"token {entry.token}: epochs are those of caps, and it has none")
         users = self._whole_ranges(range(*entry.users))
         item = None if self.plan is None else self.plan.item_of(entry, users)
         price = self.prices.of_entry(entry.budget, entry.failure)
@@ -248,8 +250,6 @@ class AccountState:
             self.allowances.check(
                 entry.allowance, entry.epochs, self._minute, users, *holds, shared=shared
             )
-        elif entry.epochs is not None:
-            raise BudgetError(f"token {entry.token}: epochs are those of caps, and it has none")
         else:
             self.meter.check(users, *holds, shared=shared)
         return Checked(entry, price=price)
@@ -300,8 +300,11 @@ class AccountState:
     def _check_spend(self, entry: SpendEntry) -> Checked[SpendEntry]:
         account = self._account(entry.token)
         account.check_unspent(entry)
-        if account.epochs is not None:
-            self.allowances[account.allowance or ""].check_epochs(account.epochs, self._minute)
+        if account.allowance is not None and account.allowance in self.allowances:
+            part = self.allowances[account.allowance]
+            part.check_until(self._minute)
+            if account.epochs is not None:
+                part.check_epochs(account.epochs, self._minute)
         statement = stated(entry, self.opened, self.visits)
         loss = statement.loss
         price = self.prices.of_person(loss, range(*account.users))

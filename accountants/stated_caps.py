@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from fractions import Fraction
 
 from privlearn.accountants.allowances import Allowance
@@ -13,8 +14,8 @@ from privlearn.accountants.epsilon_delta import Work, largest_epsilon
 from privlearn.accountants.account_totals import bound
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.stated_guarantees import Asked
-from privlearn.errors import PrivlearnError
 from privlearn.ledger.entries import CapEntry
+from privlearn.losses.budgets import Currency
 from privlearn.values.exact import exact_text, float_up
 
 RENEWED_BY_CLOCKS = (
@@ -44,54 +45,56 @@ def _stated(
     asked: Asked,
     work: Work,
 ) -> InnerCap:
-    state, meter, users = book.state, part.meter, asked.users
-    numbers = sorted(n for n, inside in part.epochs.items() if _charged(inside, users))
-    each = [part.epochs[number] for number in numbers] if part.renewal else [meter]
+    state, cap, failure = book.state, part.meter.cap, part.meter.failure
 
-    def epsilon(of: CappedSums, *, cap: bool = False) -> float | None:
-        amount, failure = meter.cap, meter.failure
-        if not cap:
-            amount, failure = of.largest(users), of.largest_failure(users)
-        if not any(amount.amounts) and not failure:
+    def epsilon(amount: Currency, failing: Fraction) -> float:
+        if not any(amount.amounts) and not failing:
             return 0.0
-        try:
-            whole = bound(state, amount, failure)
-            return largest_epsilon([whole], delta, asked.rounds, work).value
-        except (PrivlearnError, ValueError, ArithmeticError):  # whatever a file holds
-            return None
+        return largest_epsilon([bound(state, amount, failing)], delta, asked.rounds, work).value
 
-    shares = [share for one in each for share in _shares(one, users)]
-    known = not book.unpriced
+    numbers: list[int] = []
+    share = most = in_all = allowed = None
+    with suppress(Exception):  # whatever a file holds, an audit ends
+        allowed = epsilon(cap, failure)
+        if not book.unpriced:
+            each = {n: _most(meter, asked.users) for n, meter in part.epochs.items()}
+            numbers = sorted(
+                n for n, (spent, failed) in each.items() if any(spent.amounts) or failed
+            )
+            whole = _most(part.meter, asked.users)
+            peaks = [each[number] for number in numbers] if part.renewal else [whole]
+            most = max((epsilon(*peak) for peak in peaks), default=0.0)
+            parts = [
+                spent / of
+                for peak, _ in peaks
+                for spent, of in zip(peak.amounts, cap.amounts, strict=True)
+            ]
+            share, in_all = float_up(max(parts, default=Fraction(0))), epsilon(*whole)
     return InnerCap(
         accountant=state.number,
         allowance=entry.allowance,
         path=tuple(part.path),
         users=entry.users,
-        budget=meter.cap.to_dict(),
-        failure=exact_text(meter.failure),
+        budget=cap.to_dict(),
+        failure=exact_text(failure),
         every=entry.every,
         since=entry.since,
         epochs=entry.epochs,
-        closed=part.returned or state.closed,
+        to=entry.to,
+        until=entry.until,
+        closed=part.returned,
         delta=delta,
-        epsilon=epsilon(meter, cap=True),
+        epsilon=allowed,
         charged_in=(numbers[0], numbers[-1]) if numbers else (),
         epochs_charged=len(numbers),
-        share=float_up(max(shares, default=Fraction(0))) if known else None,
-        most=max((epsilon(one) or 0.0 for one in each), default=0.0) if known else None,
-        in_all=epsilon(meter) if known else None,
+        share=share,
+        most=most,
+        in_all=in_all,
     )
 
 
-def _charged(meter: CappedSums, users: range | None) -> bool:
-    return any(meter.largest(users).amounts) or bool(meter.largest_failure(users))
-
-
-def _shares(meter: CappedSums, users: range | None) -> list[Fraction]:
-    return [
-        spent / cap
-        for spent, cap in zip(meter.largest(users).amounts, meter.cap.amounts, strict=True)
-    ]
+def _most(meter: CappedSums, users: range | None) -> tuple[Currency, Fraction]:
+    return meter.largest(users), meter.largest_failure(users)
 
 
 def told_by_clocks(states: Sequence[AccountState]) -> list[str]:

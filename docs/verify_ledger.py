@@ -21,9 +21,10 @@ simulated:bool side_information:[text durable:bool failure:chance? odometer:chan
 population:name?~ features:features? ; close ; plan items:[item ; item label users:users loss:loss
 count:count? ; issue token label users:users budget:budget planned:int?~ failure:chance?
 allowance:text?~ epochs:[index?~ ; cap allowance label:name users:users budget:budget
-failure:chance? within:text?~ every:count?~ since:minute?~ epochs:users?~ ; spend token mechanism
-users:users trust:trust adjacency:relation domain:domain noise:noise simulated:bool gain:real
-loss:loss arithmetic:sum/own/each derived:bool parameters:object calibration:proved/published interactive:bool? profile:[list? ; retire token
+failure:chance? within:text?~ every:count?~ since:minute?~ epochs:users?~ to:name?~ until:minute?~ ;
+spend token mechanism users:users trust:trust adjacency:relation domain:domain noise:noise
+simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool parameters:object
+calibration:proved/published interactive:bool? profile:[list? ; retire token
 outcome:released/unused/lost/uncovered digest:text?~ ; kept digest:hash upto:index ; learner
 name:name parameters:object made:object ; reach token stop:count ; phase token stop:count ; phases
 horizon:count outputs:count ; publish token digest:hash upto:index ; resume head:unknown ; heads
@@ -286,6 +287,7 @@ class Account:
         numbers, levels, alike = iter(told or []), [None], set()
         need(told != [], "epochs of nothing")
         for cap in path:
+            need(not cap.get("until") or minute(at) < minute(cap["until"]), "a grant that ended")
             number = next(numbers, -1) if cap.get("every") or cap.get("epochs") else None
             if cap.get("every"):
                 now = (minute(at) - minute(cap["since"])) // cap["every"]
@@ -320,6 +322,8 @@ class Account:
             self.leave("tokens that may fail, or are of an allowance")
         token |= {"path": self.path(name) if name in self.caps else [], "epochs": told}
         token["levels"] = self.levels(token["path"], told, body["at"])
+        for low, high in (cap["users"] for cap in token["path"]):
+            need(low <= users[0] and users[1] <= high, "not users of the cap")
         need(body["token"] not in self.tokens and not self.body.get("attested"), "issued twice")
         need((number is None) == (self.items is None), "planned without a plan, or not planned")
         self.within(users)

@@ -107,7 +107,7 @@ def meter_context(
         raise TypeError(f"context: a {type(context).__name__}: must be an OpenDP Context")
     kind, d_in = type(context.queryable), context.d_in
     check_units(context.accountant.input_metric, d_in, count(rows_each=rows_each), accountant)
-    check_frames(context.accountant, d_in, [])
+    check_frames(context.accountant, d_in, None)
     odometer = opendp.mod.OdometerQueryable
     answered = bool(context.d_mids_consumed)
     if issubclass(kind, odometer) and not answered:

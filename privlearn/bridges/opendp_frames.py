@@ -19,23 +19,33 @@ _COLUMN = re.compile(r'col\("([^"\\]*)"\)')
 _TRUNCATES = ".over("
 _KEEPS = re.compile(r"< \((\d+)\)")
 _PLANNED = "make_private_lazyframe"
-_INTERACTIVE = (
-    "make_adaptive_composition",
-    "make_sequential_composition",
-    "make_fully_adaptive_composition",
-    "make_privacy_filter",
+_TRANSPARENT = frozenset(
+    {
+        _PLANNED,
+        "make_approximate",
+        "make_basic_composition",
+        "make_chain_pm",
+        "make_composition",
+        "make_fix_delta",
+        "make_fixed_approxDP_to_approxDP",
+        "make_pureDP_to_zCDP",
+        "make_zCDP_to_approxDP",
+    }
 )
-"""Whose queries come later, when nobody looks at their plans."""
+"""What a measurement of frames may be made of, so that all its plans are seen."""
 _UNSPENT = "; nothing was spent"
 
 
-def check_frames(measurement: Any, d_in: Any, made: Sequence[tuple[str, dict[str, Any]]]) -> None:
+Made = Sequence[tuple[str, dict[str, Any]]]
+
+
+def check_frames(measurement: Any, d_in: Any, made: Made | None) -> None:
     """Refuses a measurement, or the compositor of a context, of frames with a known fault.
 
     Args:
         measurement: whose input may be a frame; of others nothing is looked at.
         d_in: between neighbours.
-        made: the constructors of a measurement, with what they were given; nothing of a context,
+        made: the constructors of a measurement, with what they were given; None of a context,
             whose queries are looked at one by one.
 
     Raises:
@@ -52,11 +62,12 @@ def check_frames(measurement: Any, d_in: Any, made: Sequence[tuple[str, dict[str
                 "account's, and counts behind it come without noise (opendp issues 2938, 2939, "
                 "2940): leave it out, and give public keys by with_keys" + _UNSPENT
             )
-    metric = measurement.input_metric
-    inner = getattr(metric, "inner_metric", metric)
-    most = _most_rows(d_in)
-    if str(inner.type) in OF_PEOPLE and made:
-        most = max(_truncated(made), default=0)
+    metric, most = measurement.input_metric, _most_rows(d_in)
+    inner = str(getattr(metric, "inner_metric", metric).type)
+    grouped = isinstance(d_in, Sequence) and any(len(bound.by) for bound in d_in)
+    if made is not None and (grouped or inner in OF_PEOPLE):
+        kept = _truncated(made, whole=grouped)
+        most = max(kept, default=0) if inner in OF_PEOPLE else most
     for by, margin in margins:
         if by and margin.max_length is not None and margin.max_length < most:
             raise BudgetError(
@@ -87,43 +98,62 @@ def _most_rows(d_in: Any) -> int:
     return int(d_in)
 
 
-def _truncated(made: Sequence[tuple[str, dict[str, Any]]]) -> list[int]:
+def _truncated(made: Made, *, whole: bool) -> list[int]:
     """How many rows, or groups, the truncations of the plans leave a person.
 
+    Args:
+        made: the constructors.
+        whole: whether bounds by group are stated, so that no column may be defined anew at all.
+
     Raises:
-        BudgetError: a plan that cannot be seen, or defines columns after its truncation.
+        BudgetError: a plan that cannot be seen, or defines columns after its bounds hold.
     """
-    plans = [given["lazyframe"] for name, given in made if name == _PLANNED]
-    later = [name for name, _ in made if name in _INTERACTIVE]
-    if later or not plans:
+    unseen = sorted({name for name, _ in made} - _TRANSPARENT)
+    if unseen or not made:
         raise BudgetError(
-            f"opendp: the plan of {later[0] if later else 'the query'} is not to be seen, and a "
-            "plan may define columns after its truncation, which is priced too low (opendp issue "
-            "2949): meter each query, as meter_context does" + _UNSPENT
+            f"opendp: the plan of {unseen[0] if unseen else 'the measurement'} is not to be seen, "
+            "and a plan may define columns after a person was bounded by them, which is priced too "
+            "low (opendp issue 2949): meter each query, as meter_context does, with one plan"
+            + _UNSPENT
         )
     kept: list[int] = []
-    for plan in plans:
-        kept += _kept(plan.explain(optimized=False))
+    for name, given in made:
+        if name == _PLANNED:
+            kept += _kept(given["lazyframe"].explain(optimized=False), whole)
     return kept
 
 
-def _kept(explained: str) -> list[int]:
+def _kept(explained: str, whole: bool) -> list[int]:
     """The last step of a plan is written first."""
     lines = [line.strip() for line in explained.splitlines()]
     found = [i for i, line in enumerate(lines) if line.startswith("FILTER") and _TRUNCATES in line]
-    if not found:
-        return []
-    for line in reversed(lines[: found[0]]):
-        if line.startswith("FROM") or line.startswith("FILTER"):
-            continue
-        if "] BY [" in line or (line.startswith("SELECT") and "opendp" in line):
-            break
-        raise BudgetError(
-            f"opendp: after its truncation the plan goes on with {line[:80]!r}: columns that are "
-            "defined anew there may undo it, and the map does not see that (opendp issue 2949): "
-            "define them before the truncation" + _UNSPENT
-        )
+    sources = [i for i, line in enumerate(lines) if line.startswith("DF ")]
+    for start in sources if whole else found[:1]:
+        _check_after(lines[:start])
     kept = [_KEEPS.findall(lines[i]) for i in found]
-    if not all(kept):
-        raise BudgetError("opendp: a truncation of the plan is not understood" + _UNSPENT)
+    if not all(kept) or not sources:
+        raise BudgetError("opendp: a plan is not understood" + _UNSPENT)
     return [int(number) for numbers in kept for number in numbers]
+
+
+def _check_after(lines: Sequence[str]) -> None:
+    """From a line of a plan upwards to where it aggregates, rows are only left out."""
+    for line in reversed(lines):
+        if line.startswith(("FROM", "FILTER")):
+            continue
+        if (
+            line.startswith(_ENDS)
+            or "] BY [" in line
+            or (line.startswith("SELECT") and "opendp" in line)
+        ):
+            return
+        raise BudgetError(
+            f"opendp: after a person is bounded the plan goes on with {line[:80]!r}: columns that "
+            "are defined anew may undo the bounds, and the map does not see that (opendp issue "
+            "2949): define them before the truncation, or before the data are handed over"
+            + _UNSPENT
+        )
+
+
+_ENDS = ("LEFT PLAN", "RIGHT PLAN")
+"""A frame of keys, which is joined to what was aggregated."""

@@ -205,9 +205,13 @@ class CapEntry(_Entry):
     """When epoch 0 of those began."""
     epochs: Users | None = None
     """Numbers of its epochs, if these are told by number."""
+    to: Annotated[str, Field(min_length=1)] | None = None
+    """To whom it is granted: a user of the owner's host, or a role of PostgreSQL."""
+    until: Annotated[str, Field(pattern=MINUTE)] | None = None
+    """From when on nothing more is issued or spent out of it."""
 
     def body(self) -> dict[str, Any]:
-        return _without(super().body(), "within", "every", "since", "epochs")
+        return _without(super().body(), "within", "every", "since", "epochs", "to", "until")
 
 
 class ReturnEntry(_Entry):

@@ -178,6 +178,11 @@ class OpenLedger:
             if log.durable and not log.waits:
                 self._tell_head()
 
+    @property
+    def grantee(self) -> str | None:
+        """Who this process writes for, if only what was granted to them; None if for anybody."""
+        return None if self._shared is None else self._shared.grantee
+
     def next_minute(self) -> int:
         """The minute, since 1970, that the next entry would tell; 0 where the clock is behind.
 

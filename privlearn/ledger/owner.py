@@ -10,6 +10,9 @@ others wait.  Entries that others are to rely on are brought to disk with one sy
 until it began: the turn goes on meanwhile, and the end of a turn is answered when its own entries
 are durable.
 
+A process of another user than the owner's, where these may connect, writes only what was granted
+to that user (`privlearn.ledger.rights`), as the kernel tells whose it is.
+
 A process that is gone, by its connection, has ``grace`` seconds to come back; then the owner ends
 its tokens: unspent ones are free again, spent ones stay charged.
 """
@@ -26,6 +29,7 @@ from secrets import token_hex
 from typing import Any, Protocol, final
 
 from privlearn.errors import (
+    BudgetError,
     LedgerBusyError,
     LedgerError,
     LedgerFencedError,
@@ -47,11 +51,13 @@ from privlearn.ledger.entries import (
 from privlearn.ledger.file_store import needs_no_sync
 from privlearn.ledger.open_ledger import Settling
 from privlearn.ledger.records import record_of
+from privlearn.ledger.rights import check_right
 from privlearn.ledger.store import Ledger
 from privlearn.ledger.stores import Value
 from privlearn.ledger.values import unpacked
 from privlearn.storage.frames import Message
 from privlearn.storage.sockets import Peer
+from privlearn.storage.users import user_named
 
 TURN = 10.0
 """Seconds after which a process loses its turn, if others wait; public."""
@@ -79,6 +85,12 @@ class Checker(Protocol):
     def ending(self, accountant: str, name: str) -> Entry | None:
         """What ends one of them; None if nothing is to end."""
 
+    def granted(self, accountant: str, name: str | None, to: str) -> bool:
+        """Whether a cap of an accountant, or one that it is inside of, was granted to somebody."""
+
+    def has_grant(self, to: str) -> bool:
+        """Whether something was granted to them that was not revoked."""
+
 
 @final
 class _Session:
@@ -86,7 +98,9 @@ class _Session:
 
     def __init__(self, peer: Peer) -> None:
         self.peer: Peer | None = peer
-        self.id = token_hex(16)
+        self.who = None if peer.other is None else user_named(peer.other)
+        """Who writes only what was granted to them; None for whoever is the owner's own user."""
+        self.other, self.id = peer.other, token_hex(16)
         self.held: dict[str, str] = {}
         """Tokens and reserved parts that are to be ended with it, and their accountants."""
         self.accountants: set[str] = set()
@@ -202,6 +216,9 @@ class LedgerOwner:
             raise LedgerError("the owner knows this connection already: use one version")
         if epoch is not None:
             self._check_epoch(epoch)
+        who = None if peer.other is None else user_named(peer.other)
+        if who is not None and not self._accounts.has_grant(who):
+            raise LedgerError(f"{self._ledger.name}: nothing is granted to user {who!r}")
         if known is None:
             session = _Session(peer)
             self._sessions[session.id] = session
@@ -215,13 +232,14 @@ class LedgerOwner:
                 "epoch": self._ledger.log.tip.epoch,
                 "writer": self._ledger.log.tip.writer,
                 "heads_elsewhere": self._ledger.keeps_heads_elsewhere,
+                "grantee": session.who,
             }
         )
 
     def _back(self, peer: Peer, known: str) -> _Session:
         """A process that lost its connection, and whose tokens were not ended yet."""
         session = self._sessions.get(known)
-        if session is None:
+        if session is None or peer.other != session.other:
             raise LedgerFencedError(
                 f"{self._ledger.name}: the connection of this process was cut for more than "
                 f"{self._grace:g} seconds, and its tokens were ended; connect again, and join"
@@ -274,6 +292,8 @@ class LedgerOwner:
     def _enter(self, session: _Session, fields: _Fields) -> Message:
         accountant = fields.text("accountant")
         if fields.truth("alone"):
+            if session.who is not None:
+                raise BudgetError(f"{session.who!r} joins the account for what was granted")
             for other in list(self._sessions.values()):
                 if other is session or accountant not in other.accountants:
                     continue
@@ -376,6 +396,9 @@ class LedgerOwner:
         line = self._stands(nonce, body)
         if line is None:
             self._check_turn(session, fields)
+            if session.who is not None:
+                own = lambda token: self._holder.get(token) is session  # noqa: E731
+                check_right(entry, session.who, self._accounts.granted, own)
             value = _value_in(entry, fields.optional_text("digest"), attached[len(stored) :])
             line = self._append(entry, value, nonce)
             self._written[nonce] = body, line

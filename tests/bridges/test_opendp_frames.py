@@ -185,22 +185,26 @@ def test_a_short_group_is_taken_for_the_most_that_changes() -> None:
     meter_measurement(accountant, short, 3, rows_each=3)  # as many as one person has
 
 
-def truncated(*, again: bool) -> Any:
-    columns = [dp.series_domain(name, dp.atom_domain(T="i64")) for name in ("id", "g")]
-    plan = (
-        pl.LazyFrame(schema={"id": pl.Int64, "g": pl.Int64})
-        .filter(pl.int_range(pl.len()).over("id", "g") < 1)
-        .filter(pl.struct("g").rank("dense").over("id") < 101)
+def domain_of_rows() -> Any:
+    return dp.lazyframe_domain(
+        [dp.series_domain(name, dp.atom_domain(T="i64")) for name in ("id", "g")]
     )
+
+
+def truncated(*, again: bool, before: bool = True, space: Any = None) -> Any:
+    plan = pl.LazyFrame(schema={"id": pl.Int64, "g": pl.Int64})
+    if before:
+        plan = plan.filter(pl.int_range(pl.len()).over("id", "g") < 1)
+        plan = plan.filter(pl.struct("g").rank("dense").over("id") < 101)
+        metric = dp.symmetric_id_distance(identifier=pl.col("id"))
+    else:
+        metric = dp.frame_distance(dp.symmetric_distance())
     if again:
         plan = plan.with_columns(g=pl.lit(0, dtype=pl.Int64))
     counts = plan.group_by("g").agg(dp.len(scale=1.0, signed=True))
-    return of_frame(
-        dp.lazyframe_domain(columns),
-        dp.zero_concentrated_divergence(),
-        pl.LazyFrame({"g": [0]}).join(counts, on="g", how="left", nulls_equal=True),
-        dp.symmetric_id_distance(identifier=pl.col("id")),
-    )
+    domain, metric = space or (domain_of_rows(), metric)
+    keyed = pl.LazyFrame({"g": [0]}).join(counts, on="g", how="left", nulls_equal=True)
+    return of_frame(domain, dp.zero_concentrated_divergence(), keyed, metric)
 
 
 def test_columns_that_are_defined_after_a_truncation_undo_it() -> None:
@@ -211,6 +215,36 @@ def test_columns_that_are_defined_after_a_truncation_undo_it() -> None:
     meter_measurement(accountant, truncated(again=False), 1)
     both = dp.c.make_composition([truncated(again=False), undone])
     refused(both, 1, "2949")
+
+
+def test_columns_that_are_defined_anew_undo_bounds_by_group() -> None:
+    bounds = [
+        dp.polars.Bound(per_group=100),
+        dp.polars.Bound(by=["g"], per_group=1, num_groups=100),
+    ]
+    for again, true in ((False, 1 / 2), (True, 100**2 / 2)):
+        measurement = truncated(again=again, before=False)
+        assert measurement.map(bounds) == 1 / 2
+        if true == 1 / 2:
+            meter_measurement(account(), measurement, bounds, rows_each=100)
+        else:
+            refused(measurement, bounds, "2949", rows_each=100)
+
+
+def test_a_plan_behind_another_is_not_seen() -> None:
+    metric = dp.symmetric_id_distance(identifier=pl.col("id"))
+    plan = pl.LazyFrame(schema={"id": pl.Int64, "g": pl.Int64})
+    plan = plan.filter(pl.int_range(pl.len()).over("id", "g") < 1)
+    first = dp.t.make_stable_lazyframe(
+        domain_of_rows(),
+        metric,
+        plan.filter(pl.struct("g").rank("dense").over("id") < 101),
+        MO="FrameDistance<SymmetricDistance>",
+    )
+    space = first.output_domain, first.output_metric
+    undone = first >> truncated(again=True, before=False, space=space)
+    assert undone.map(1) < 100**2 / 2
+    refused(undone, 1, "is not to be seen")
 
 
 def test_a_map_that_fails_is_no_price() -> None:
@@ -228,9 +262,8 @@ def test_a_map_that_fails_is_no_price() -> None:
 
 
 def test_plans_that_nobody_sees_are_refused() -> None:
-    columns = [dp.series_domain(name, dp.atom_domain(T="i64")) for name in ("id", "g")]
     later = dp.c.make_adaptive_composition(
-        dp.lazyframe_domain(columns),
+        domain_of_rows(),
         dp.symmetric_id_distance(identifier=pl.col("id")),
         dp.max_divergence(),
         d_in=1,

@@ -110,6 +110,18 @@ def test_a_record_is_valid_and_says_what_the_audit_says(budget: Budget, tmp_path
     assert found.head in record["deployment"]["administrative"]["notes"]
 
 
+def test_caps_inside_the_account_stand_in_the_record(tmp_path: Path, about: dict[str, Any]) -> None:
+    with CentralAccountant(ZCDP("1"), users=range(4), ledger=tmp_path / "l.db") as whole:
+        site = whole.nested(ZCDP("0.2"), label="company").nested(
+            ZCDP("0.1"), label="site", epochs=range(3)
+        )
+        SUM.release(Rows.seal(np.zeros((4, 3)), users=range(4)),
+                    site.epoch(1).issue(SUM.loss(), users=range(4), label="week"))  # fmt: skip
+    record = deployment_record(report(tmp_path / "l.db"), about)["deployment"]
+    told = record["accounting"]["composition"]
+    assert "- company/site (users 0..3; renews: epochs 0..2; 1 charged, 1): ε = " in told
+
+
 def test_a_joint_guarantee_is_not_called_by_the_name_of_a_central_one(
     tmp_path: Path, about: dict[str, Any]
 ) -> None:
