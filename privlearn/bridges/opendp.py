@@ -26,7 +26,7 @@ from typing import Any
 from privlearn.bridges.installed import installed
 from privlearn.bridges.meters import Meters
 from privlearn.bridges.opendp_faults import check_constructors
-from privlearn.bridges.opendp_frames import check_frames
+from privlearn.bridges.opendp_frames import check_frames, is_of_frames
 from privlearn.bridges.opendp_prices import price_of
 from privlearn.bridges.opendp_units import check_units, distance_text
 from privlearn.contract.metering import TrustedCode
@@ -74,7 +74,8 @@ def meter_measurement(
     """
     opendp = _library()
     _check_measurement(opendp, measurement)
-    price, code = _priced(opendp, accountant, measurement, d_in, rows_each, delta)
+    framed = is_of_frames(measurement)
+    price, code = _priced(opendp, accountant, measurement, d_in, rows_each, delta, framed)
     run = partial(_drawn, opendp, measurement)
     return partial(_paid, accountant, text(label=label), users, price, code, run)
 
@@ -108,7 +109,9 @@ def meter_context(
         raise TypeError(f"context: a {type(context).__name__}: must be an OpenDP Context")
     kind, d_in = type(context.queryable), context.d_in
     check_units(context.accountant.input_metric, d_in, count(rows_each=rows_each), accountant)
-    check_frames(context.accountant, d_in, None)
+    framed = is_of_frames(context.accountant)  # and no query of it takes anything else
+    if framed:
+        check_frames(context.accountant, d_in, None)
     odometer = opendp.mod.OdometerQueryable
     answered = bool(context.d_mids_consumed)
     if issubclass(kind, odometer) and not answered:
@@ -122,7 +125,7 @@ def meter_context(
 
     def ask(_: Any, query: Any) -> Any:
         _check_measurement(opendp, query)
-        price, code = _priced(opendp, accountant, query, d_in, rows_each, None)
+        price, code = _priced(opendp, accountant, query, d_in, rows_each, None, framed)
         run = partial(_drawn, opendp, answer)
         return _paid(accountant, named, users, price, code, run, query)
 
@@ -159,13 +162,15 @@ def _priced(
     d_in: Any,
     rows_each: int,
     delta: Exact | None,
+    framed: bool,
 ) -> tuple[Loss, TrustedCode]:
     """What one run costs, and what is said of where that comes from."""
     rows = count(rows_each=rows_each)
     metric = check_units(measurement.input_metric, d_in, rows, accountant)
     made = list(_constructors(measurement))
     check_constructors(made)
-    check_frames(measurement, d_in, made)
+    if framed:
+        check_frames(measurement, d_in, made)
     measure = str(measurement.output_measure.type)
     price = price_of(opendp, measurement, measure, d_in, accountant.adjacency, delta)
     parameters = {
