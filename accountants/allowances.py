@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Self, final
 
-from privlearn.accountants.meter import Meter
+from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.persons import Visits
 from privlearn.errors import BudgetError, InsufficientBudgetError, LedgerError
 from privlearn.ledger.chain import minute_of, text_of_minute
@@ -109,13 +109,13 @@ class Allowance:
     """
 
     entry: DelegateEntry | CapEntry
-    meter: Meter
+    meter: CappedSums
     outer: Allowance | None = None
     returned: bool = False
     visits: Visits | None = None
     renewal: Renewal | None = None
     renewing: tuple[Allowance, ...] = ()
-    epochs: dict[int, Meter] = field(default_factory=dict)
+    epochs: dict[int, CappedSums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         above = () if self.outer is None or self.reserved else self.outer.renewing
@@ -152,10 +152,10 @@ class Allowance:
             yield part
             part = part.outer
 
-    def in_epoch(self, number: int) -> Meter:
+    def in_epoch(self, number: int) -> CappedSums:
         """The sums of one epoch; new ones, which are in no book, if nothing was charged in it."""
         found, meter = self.epochs.get(number), self.meter
-        return found or Meter(meter.users, meter.cap, meter.failure, self.visits)
+        return found or CappedSums(meter.users, meter.cap, meter.failure, self.visits)
 
     def check_epochs(self, epochs: Epochs, minute: int | None) -> None:
         """Raises unless an entry of that minute can be in these epochs, of which none is over.
@@ -200,7 +200,7 @@ class Levels:
 
     __slots__ = ("_meters",)
 
-    def __init__(self, meters: Sequence[Meter]) -> None:
+    def __init__(self, meters: Sequence[CappedSums]) -> None:
         self._meters = meters
 
     def charge(
@@ -228,7 +228,7 @@ class Allowances(dict[str, Allowance]):
         timed: whether one renews by the clock, so that entries are looked at with their time.
     """
 
-    def __init__(self, meter: Meter, visits: Visits | None = None) -> None:
+    def __init__(self, meter: CappedSums, visits: Visits | None = None) -> None:
         self._whole, self._visits = meter, visits
         self.timed = False
         self._labels: dict[tuple[str | None, str], Allowance] = {}
@@ -263,13 +263,13 @@ class Allowances(dict[str, Allowance]):
 
     # Tokens ---------------------------------------------------------------------------------------
 
-    def paying(self, name: str, epochs: Epochs) -> Meter | Levels:
+    def paying(self, name: str, epochs: Epochs) -> CappedSums | Levels:
         """What carries a token: a reserved part until it is returned, else all levels."""
         part = self.get(name)
         if part is None:
             return self._whole
         numbers = dict(zip(part.renewing, epochs or (), strict=False))  # of as many, once checked
-        meters: list[Meter] = []
+        meters: list[CappedSums] = []
         for level in part.out():
             if level.reserved and level.returned:  # what it held is charged to what it was inside
                 numbers.update(level.reserved_in())
@@ -321,7 +321,7 @@ class Allowances(dict[str, Allowance]):
             left.append(tuple(max(cap - spent, _NEVER) for cap, spent in pairs))
         return self._whole.cap._of(tuple(map(min, *left)) if len(left) > 1 else left[0])
 
-    def _limits(self, name: str, epochs: Epochs) -> Iterator[tuple[str, Meter]]:
+    def _limits(self, name: str, epochs: Epochs) -> Iterator[tuple[str, CappedSums]]:
         """The sums that a token is to stay within, from the inside out, and how errors call them.
 
         Of a cap that renews those of the epoch.
@@ -400,7 +400,7 @@ class Allowances(dict[str, Allowance]):
         """A cap stands; a second one of a name is only in what an audit reads."""
         if entry.allowance not in self:
             outer = None if entry.within is None else self.get(entry.within)
-            meter = Meter(range(*entry.users), cap, failure, self._visits)
+            meter = CappedSums(range(*entry.users), cap, failure, self._visits)
             made = Allowance(entry, meter, outer, visits=self._visits)
             self[entry.allowance] = made
             self._labels.setdefault((entry.within, entry.label), made)
@@ -409,11 +409,11 @@ class Allowances(dict[str, Allowance]):
     def reserve(self, entry: DelegateEntry, budget: Currency, failure: Fraction) -> None:
         """Takes a part off the cap; a second one of a name is only in what an audit reads."""
         users, outer = range(*entry.users), self.get(entry.within or "")
-        made = Allowance(entry, Meter(users, budget, failure), outer)
+        made = Allowance(entry, CappedSums(users, budget, failure), outer)
         self.setdefault(entry.allowance, made)
         self._around(made).charge(users, budget, failure)
 
-    def _around(self, part: Allowance) -> Meter | Levels:
+    def _around(self, part: Allowance) -> CappedSums | Levels:
         """What a reserved part is charged to."""
         entry = part.entry
         epochs = entry.epochs if isinstance(entry, DelegateEntry) else None

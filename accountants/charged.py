@@ -22,8 +22,8 @@ from operator import add
 from typing import Generic, NamedTuple, TypeVar, final
 
 from privlearn.accountants.allowances import Allowances, Epochs, Levels
+from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.loss_structure import over
-from privlearn.accountants.meter import Meter
 from privlearn.accountants.per_user_charge import Amounts
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.prices import LossPrice, Prices
@@ -383,7 +383,7 @@ class Charged:
         runs_committed: the same of the plan.
     """
 
-    def __init__(self, meter: Meter, prices: Prices, visits: Visits | None) -> None:
+    def __init__(self, meter: CappedSums, prices: Prices, visits: Visits | None) -> None:
         self._meter, self._prices, self._visits = meter, prices, visits
         self.allowances = Allowances(meter, visits)
         self.planned = False
@@ -408,7 +408,7 @@ class Charged:
                 range(*account.users), account.budget, account.failure, shared=account.shared
             )
 
-    def _paying(self, account: Account) -> Meter | Levels:
+    def _paying(self, account: Account) -> CappedSums | Levels:
         name = account.allowance
         return self._meter if name is None else self.allowances.paying(name, account.epochs)
 
@@ -464,7 +464,7 @@ class Charged:
                 self.charge(meter, [(kept, part)] if kept else [])
 
     def charge(
-        self, meter: Meter | Levels, pieces: Pieces, count: int = 1, *, off: bool = False
+        self, meter: CappedSums | Levels, pieces: Pieces, count: int = 1, *, off: bool = False
     ) -> None:
         """Charges ``count`` runs of what each of the users pays, or takes them off."""
         for users, loss in pieces:

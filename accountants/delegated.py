@@ -16,9 +16,10 @@ from typing import Any, Generic, NamedTuple, Never, Protocol, Self, cast, final
 
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.allowances import Epochs
+from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.charged import CommittedPlan, Planned
 from privlearn.accountants.loss_structure import over
-from privlearn.accountants.meter import Meter
+from privlearn.accountants.metering import Metering
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.contract.protocols import Plan
@@ -73,7 +74,7 @@ class Renews(NamedTuple):
     epochs: range | None
 
 
-class Part(Generic[B]):
+class Part(Metering, Generic[B]):
     """What a reserved part and a cap inside an account have in common: they issue tokens.
 
     The tokens are the accountant's own, so they open the rows of the accountant's billboard.  A
@@ -269,7 +270,7 @@ class Part(Generic[B]):
         self._check_new("a plan")
         committed = CommittedPlan()
         with self._parent._log.lock:
-            trial = Meter(self._users, self._budget, self.failure)
+            trial = CappedSums(self._users, self._budget, self.failure)
             for item in items:
                 pieces = over(item.loss, item.users)
                 self._state.charged.charge(trial, pieces, item.count)

@@ -12,6 +12,7 @@ from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.allowances import Epochs
 from privlearn.accountants.continuing import Continuing
 from privlearn.accountants.delegated import Delegated, Nested, Renews
+from privlearn.accountants.metering import Metering
 from privlearn.accountants.nested_caps import as_asked, cap_entry
 from privlearn.accountants.prices import LossPrice
 from privlearn.accountants.replay import Replay
@@ -54,7 +55,7 @@ T = TypeVar("T")
 _NO = Fraction(0)
 
 
-class Issuing(Continuing, Generic[B]):
+class Issuing(Continuing, Metering, Generic[B]):
     """The side of an accountant that spends."""
 
     def _start(self, log: AccountLog, issuer: TokenEntries) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
 from privlearn.accountants.allowances import Allowance
+from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.charged import (
     Account,
     Charged,
@@ -21,7 +22,6 @@ from privlearn.accountants.charged import (
 )
 from privlearn.accountants.claims import Claims
 from privlearn.accountants.loss_structure import by_arrival, dominates, over
-from privlearn.accountants.meter import Meter
 from privlearn.accountants.opening_checks import (
     cap_of,
     check_relation,
@@ -107,7 +107,7 @@ class AccountState:
         self.prices = Prices(cap, self.visits, apart=opened.trust is Trust.LOCAL)
         self.admitted = self.users.start
         """The next slot of the registry of persons, as far as entries say."""
-        self.meter = Meter(self.users, cap, self.failure, self.visits)
+        self.meter = CappedSums(self.users, cap, self.failure, self.visits)
         self.charged = Charged(self.meter, self.prices, self.visits)
         self.allowances = self.charged.allowances
         self.plan: CommittedPlan | None = None
@@ -200,7 +200,7 @@ class AccountState:
         begun = self.accounts or self.folded or self.attested or self.allowances
         if self.plan is not None or begun:
             raise BudgetError("a plan is committed once, before the first token")
-        trial = Meter(self.users, self.cap, self.failure, self.visits)
+        trial = CappedSums(self.users, self.cap, self.failure, self.visits)
         for item in entry.items:
             loss = own_loss(item.loss, self.opened)
             users = self._whole_ranges(range(*item.users))

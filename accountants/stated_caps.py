@@ -7,12 +7,12 @@ from contextlib import suppress
 from fractions import Fraction
 from typing import Final
 
+from privlearn.accountants.account_totals import bound
 from privlearn.accountants.allowances import Allowance
 from privlearn.accountants.audited_accounts import AuditedAccount
+from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.certificate import Guarantee, InnerCap
 from privlearn.accountants.epsilon_delta import Work, largest_epsilon
-from privlearn.accountants.guarantee import bound
-from privlearn.accountants.meter import Meter
 from privlearn.accountants.stated_guarantees import Asked
 from privlearn.ledger.entries import CapEntry
 from privlearn.losses.budgets import Currency
@@ -93,5 +93,5 @@ def _stated(
     )
 
 
-def _most(meter: Meter, users: range | None) -> tuple[Currency, Fraction]:
+def _most(meter: CappedSums, users: range | None) -> tuple[Currency, Fraction]:
     return meter.largest(users), meter.largest_failure(users)

@@ -559,6 +559,19 @@ def _phases(horizon: Any) -> Callable[[Body], None]:
     return apply
 
 
+def _metered(said: Any, **changes: Any) -> Callable[[Body], None]:
+    """A spend of code that is not the package's, or nearly one."""
+    own = {"domain": {"kind": "metered"}, "noise": {"family": "metered"}}
+    plain = {"arithmetic": "own", "derived": False, "interactive": False, "gain": 1, "ext": {}}
+
+    def apply(body: Body) -> None:
+        body.update({**own, **plain, "parameters": {"metered": said}, **changes})
+        if not body["ext"]:
+            del body["ext"]
+
+    return apply
+
+
 def _pair(**changes: Any) -> Callable[[Body], None]:
     """Of a gradient and Hessian, or of one per arm."""
 
@@ -568,6 +581,20 @@ def _pair(**changes: Any) -> Callable[[Body], None]:
                 domain.update(changes)
 
     return change
+
+
+CODE = {"package": "p", "version": "1", "parameters": {"epsilon": 1}}
+NEARLY = {
+    "interactive": True,
+    "derived": True,
+    "arithmetic": "sum",
+    "gain": 2,
+    "noise": {"family": "gaussian", "std": 1},
+    "domain": {"kind": "mine"},
+    "profile": [[1, 1]],
+    "parameters": {"metered": {}, "lease": {"runs": 1}},
+}
+"""What a metered spend cannot say, but for the last."""
 
 
 def _put(**changes: Any) -> Callable[[Body], None]:
@@ -694,6 +721,12 @@ LIES: tuple[Callable[[list[Body], Rng], object], ...] = (
     *[_set("phase", _put(stop=n)) for n in (0, 1, 5, 12, 13)],
     *[_set("spend", _phases(n)) for n in (0, 11, "12", None)],
     *[_set("spend", _phases(12))] * 3,
+    *[_set("spend", _metered(said)) for said in ({}, CODE)] * 2,
+    *[_set("spend", _metered({**CODE, name: ""})) for name in (*CODE, "more")],
+    *[_set("spend", _metered(said)) for said in (None, 1, {"package": "p"})],
+    *[_set("spend", _metered({}, **{name: value})) for name, value in NEARLY.items()],
+    _set("spend", _put(parameters={"metered": {}})),
+    _set("spend", lambda b: b["domain"].update(kind="metered")),
     *[_set("publish", _put(upto=n)) for n in (-1, 0, 5, 12)],
     _set("publish", lambda b: b.update(digest="x")),
     _set("reach", lambda b: b.update(token="another")),

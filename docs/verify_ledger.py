@@ -32,27 +32,27 @@ names:[name ; delegate allowance label users:users budget:budget failure:chance?
 epochs:[index?~ ; return allowance ; attest by:name mechanism:name label users:users
 adjacency:relation loss:loss most_messages:count count:count planned:int?~ unseen:[name? ; sums
 label number:index upto:index heard:index rejected:object step:real digest:hash ; lease runs:count ;
-budget.zcdp kind rho:exact ; budget.pure kind epsilon:exact ; budget.gdp kind mu_squared:exact ;
-budget.renyi kind curve:[list ; budget.approx kind epsilon:exact delta:exact ; loss.gaussian
-mu_squared:exact ; loss.zcdp rho:exact ; loss.pure epsilon:exact ; loss.laplace epsilon:exact ;
-loss.bounded-range epsilon:exact ; loss.renyi-curve curve:[list ; loss.approx epsilon:exact
-delta:exact ; loss.randomized-response epsilon:exact categories:int ; loss.discrete-laplace
-epsilon:exact sensitivity:int ; loss.discrete-gaussian sensitivity:exact std:exact ;
-loss.generalized-gaussian kappa:exact sensitivity:exact std:exact ; loss.subsampled-gaussian
-noise_multiplier:exact sampling_probability:exact ; loss.may-fail loss:loss failure:exact ;
-loss.composed parts:[part ; part loss:loss count:int ; loss.by-arrival parts:[stretch ; stretch
-users:int loss:loss ; loss.objective-perturbation difference:real trace:real ridge:real
-noise_std:real rank:int directions:int dimension:int? ; loss.visits loss:loss most:count apart:count
-; loss.least losses:[loss ; loss.declared of:object loss:loss distribution:text? ;
-loss.repeat-and-select mu_squared:exact delta:exact gamma:exact eta:exact ; loss.selected loss:loss
-delta:exact tries:exact eta:exact? ; loss.poisson-sampled sample:loss rate:exact ;
-loss.truncated-poisson sample:loss rate:exact dataset_size:int largest_batch:int ; loss.fixed-batch
-sample:loss population:int batch:int replacement:with/without ; loss.gaussian-mixture
-sensitivities:[exact probabilities:[exact std:exact ; noise.gaussian family std:real ; noise.laplace
-family scale:real ; domain.ball kind radius:real size:count norm:norm ; domain.box kind low:real
-high:real size:count ; domain.one-of kind inner:domain arms:count ; domain.gradient-hessian kind
-dim:count weight:real ; drawn sampler tables:hash grid:grid? bound:object? ; grid scale:double
-bits:int"""
+metered package:name version:name parameters:object ; budget.zcdp kind rho:exact ; budget.pure kind
+epsilon:exact ; budget.gdp kind mu_squared:exact ; budget.renyi kind curve:[list ; budget.approx
+kind epsilon:exact delta:exact ; loss.gaussian mu_squared:exact ; loss.zcdp rho:exact ; loss.pure
+epsilon:exact ; loss.laplace epsilon:exact ; loss.bounded-range epsilon:exact ; loss.renyi-curve
+curve:[list ; loss.approx epsilon:exact delta:exact ; loss.randomized-response epsilon:exact
+categories:int ; loss.discrete-laplace epsilon:exact sensitivity:int ; loss.discrete-gaussian
+sensitivity:exact std:exact ; loss.generalized-gaussian kappa:exact sensitivity:exact std:exact ;
+loss.subsampled-gaussian noise_multiplier:exact sampling_probability:exact ; loss.may-fail loss:loss
+failure:exact ; loss.composed parts:[part ; part loss:loss count:int ; loss.by-arrival
+parts:[stretch ; stretch users:int loss:loss ; loss.objective-perturbation difference:real
+trace:real ridge:real noise_std:real rank:int directions:int dimension:int? ; loss.visits loss:loss
+most:count apart:count ; loss.least losses:[loss ; loss.declared of:object loss:loss
+distribution:text? ; loss.repeat-and-select mu_squared:exact delta:exact gamma:exact eta:exact ;
+loss.selected loss:loss delta:exact tries:exact eta:exact? ; loss.poisson-sampled sample:loss
+rate:exact ; loss.truncated-poisson sample:loss rate:exact dataset_size:int largest_batch:int ;
+loss.fixed-batch sample:loss population:int batch:int replacement:with/without ;
+loss.gaussian-mixture sensitivities:[exact probabilities:[exact std:exact ; noise.gaussian family
+std:real ; noise.laplace family scale:real ; domain.ball kind radius:real size:count norm:norm ;
+domain.box kind low:real high:real size:count ; domain.one-of kind inner:domain arms:count ;
+domain.gradient-hessian kind dim:count weight:real ; drawn sampler tables:hash grid:grid?
+bound:object? ; grid scale:double bits:int"""
 FORMS = {name: ({"kind": "text", "adjacency": "relation"} if name[:5] == "loss." else {})
          | dict([*field.split(":"), "text"][:2] for field in fields)
          for name, *fields in map(str.split, FORMS.split(";"))}
@@ -354,6 +354,7 @@ class Account:
             form = fits("object", lease := body["parameters"]["lease"]) and fits("lease", lease)
             need(form and not body.get("interactive"), "lease")
             self.leave("that leases pay for all of their runs")
+        self.metered(body, (body["domain"].get("kind"), body["noise"].get("family")))
         phased = "phases" in body["parameters"] and self.in_phases(token, body)
         price, row = self.price(body["loss"], body["users"]), self.stated(body["loss"])
         need(None in (price, token["rho"]) or price <= token["rho"], "more than was reserved")
@@ -363,6 +364,12 @@ class Account:
         early = self.early and (self.once or phased) and body.get("interactive") and not fails
         token["reach"] = body["users"][not early]
         self.draws(body, drawn, row)
+    def metered(self, body, own):  # code that is not the package's
+        if "metered" not in {*own, *(told := body["parameters"])}: return
+        form = told.get("metered") == {} or fits("metered", told["metered"])
+        plain = not any(map(body.get, ("derived", "drawn", "interactive", "profile")))
+        named = (*own, body["arithmetic"], body["gain"]) == ("metered", "metered", "own", 1)
+        need(form and plain and named, "metered")
     def in_phases(self, token, body):  # each user is in one release, whose price is that of all
         told, (start, stop) = body["parameters"]["phases"], body["users"]
         form = fits("object", told) and fits("phases", told) and stop - start <= told["horizon"]

@@ -14,7 +14,7 @@ from privlearn.values.exact import exact_text
 
 
 @final
-class Meter:
+class CappedSums:
     """What is charged to each arrival index, or person, and how likely it is to fail.
 
     Args:
@@ -133,7 +133,7 @@ class Meter:
     def check_within(self) -> None:
         """Raises InsufficientBudgetError unless a whole plan is charged under the cap."""
         if self.persons is None:
-            none = Meter(self.users, self.cap, self.failure)
+            none = CappedSums(self.users, self.cap, self.failure)
             for users, total in self.pieces():
                 none.check(users, total, Fraction(0))
             for users, failure in self.failures():
