@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from privlearn.accountants.account_totals import promised, spent
 from privlearn.accountants.assumptions import noise_text
 from privlearn.accountants.audited_accounts import AuditedAccount, AuditedAccounts, Watcher
 from privlearn.accountants.certificate import Attestation, Certificate, Guarantee, Share
 from privlearn.accountants.epsilon_delta import Work
-from privlearn.accountants.guarantee import promised, spent
 from privlearn.accountants.multiple_accountants import promised_pieces, remarks, spent_pieces
 from privlearn.accountants.recorded_visits import Restate
 from privlearn.accountants.state import AccountState

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy import fft
 from numpy.typing import NDArray
-from scipy import fft
 
 Array = NDArray[np.float64]
 Spectrum = NDArray[np.complex128]
@@ -27,8 +27,8 @@ _TINY = 1e-280  # More than all underflows together
 _STEEPEST = 500.0  # Largest exponent that a tilt may reach
 _RARE = 1e-3  # Mass, over the count of a factor, of what `power` looks at apart
 _UNSEEN = 1e-9  # Share of a tail that nobody misses
-_MOST_WASTE = 8.0  # The same where only few tilts are used
 _WASTE = 1.5  # Log of how much larger than with the best tilt an error may be, about
+_ALIKE = 1.5  # 1.25 of a normal law
 _BINS = 2048
 _DEPTH = 5  # At most 2**_DEPTH + 1 tilts
 
@@ -220,8 +220,9 @@ def convolve(
 ) -> Enclosed:
     """All factors convolved, on a window that may have been found for other weights.
 
-    ``care``: 0 for the fewest tilts; 3 for more and steeper ones, in four times the time.  ``cut``:
-    of one factor, only where at least one of its indices is ``cut`` or above.
+    ``care``: 0 for one tilt, between none and the steepest; 1 for several; 3 for more and steeper
+    ones, in four times the time.  ``cut``: of one factor, only where at least one of its indices is
+    ``cut`` or above.
     """
     index = np.arange(where.first, where.last + 1)
     if not all(weights.any() for weights, _ in factors):
@@ -231,7 +232,8 @@ def convolve(
     folded = _Folded(tilted, index, size)
     gap = np.full(len(index), np.inf)
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
-    for theta in _tilts(tilted, min(where.up, folded.up / 1.25), care):
+
+    def look(theta: float) -> None:
         if cut is None:
             middle, error, moment = _spectral(tilted.weights(theta, size), tilted.count, size)
         else:
@@ -245,8 +247,27 @@ def convolve(
         np.copyto(gap, here, where=better)
         np.copyto(most, top, where=better)
         np.copyto(least, top - here, where=better)
+
+    steepest = min(where.up, folded.up / 1.25)
+    for theta in _tilts(tilted, steepest, care) if care else [_one_tilt(tilted, where, steepest)]:
+        look(theta)
+    if not np.isfinite(most).all():
+        look(0.0)  # with which no exponent is large
     rounding = tilted.rounding + tilted.count * (tilted.longest / size + 1) * ULP
     return Enclosed(np.maximum(least, 0.0), np.maximum(most, 0.0), rounding)
+
+
+def _one_tilt(tilted: _Tilted, where: Window, steepest: float) -> float:
+    """One for all: halfway to the one that serves the tail, if the other end bears it.
+
+    That is if errors there are about as of a normal law; else they are made alike at both ends.
+    """
+    # logs of the mass at the last index, by Chernoff, and of the error at the first
+    mass = tilted.moment(steepest) - steepest * (where.last - tilted.centre)
+    half = steepest / 2
+    if tilted.moment(half) + half * (tilted.centre - where.first) <= -_ALIKE * mass:
+        return half
+    return min(max(-mass, 0.0) / (where.last - where.first + 1), half)
 
 
 def _tilts(tilted: _Tilted, up: float, halvings: int) -> list[float]:
@@ -255,12 +276,10 @@ def _tilts(tilted: _Tilted, up: float, halvings: int) -> list[float]:
     At least 2**halvings + 1, because where few outcomes make the tail the moments do not tell.
     """
 
-    waste = _WASTE if halvings else _MOST_WASTE
-
     def between(a: float, at_a: float, b: float, at_b: float, depth: int) -> list[float]:
         middle = (a + b) / 2
         value = tilted.moment(middle)
-        if depth <= 0 or (depth <= _DEPTH - halvings and (at_a + at_b) / 2 - value <= waste):
+        if depth <= 0 or (depth <= _DEPTH - halvings and (at_a + at_b) / 2 - value <= _WASTE):
             return [a]
         return between(a, at_a, middle, value, depth - 1) + between(
             middle, value, b, at_b, depth - 1

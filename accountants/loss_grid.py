@@ -29,7 +29,7 @@ _SHORT = 2**16  # Points of a law that an FFT does not mind
 _ASKED = 4e5  # δ over the tail that is cut, about
 _LONGEST = 2**20  # Points of a common lattice
 _COARSER = 10  # How much larger the step of a common lattice may be than wanted
-_FEW = 2000  # Steps for which a lattice is as fine as for so many
+_FEW = 500  # Steps for which a lattice is as fine as for so many
 _LEAST_POINTS = 100  # Of it in a standard deviation
 _WIDEST = 64.0  # Step of a lattice; the ratios of neighbours overflow beyond
 _MOST_LONG = 10**5  # Copies of a law without a largest loss that are convolved in groups
@@ -372,18 +372,26 @@ def frame(counts: Mapping[PairStep, int], tail: float, way: Direction) -> Frame:
     return Frame(float(reached[at]), order, std, length, total)
 
 
+def _of_one(only: PairStep, length: float, size: float | None) -> float | None:
+    """The step of a lattice for one law: on it lie all its losses, or at least the largest."""
+    own, most = only.lattice(), only.largest()
+    if (size or length / _LONGEST) < own < _WIDEST:
+        return own  # nothing is split
+    return most / math.ceil(most / size) if size is not None and size < most < math.inf else size
+
+
 def _common(
     counts: Mapping[PairStep, int], tail: float, mesh: Mesh, way: Direction, spare: float
 ) -> Law | None:
     """All steps on one lattice and by one FFT; None where that is long, or its rounding is seen."""
     if len(counts) > _MOST_LAWS:
         return None
-    share, size = tail / (4 * sum(counts.values())), frame(counts, tail, way).size(mesh, spare)
+    share, framed = tail / (4 * sum(counts.values())), frame(counts, tail, way)
+    size = framed.size(mesh, spare)
+    if len(counts) == 1 and mesh.limit == math.inf:
+        size = _of_one(next(iter(counts)), framed.length, size)
     if size is None:
         return None
-    most = max(step.largest() for step in counts)
-    if len(counts) == 1 and size < most < math.inf and mesh.limit == math.inf:
-        size = most / math.ceil(most / size)  # its largest losses lie on the lattice
     laws = [(_split(step.points(way, size, share), size), n) for step, n in counts.items()]
     most = _MOST_UNSEEN if sum(counts.values()) <= _MOST_LONG else _OF_MANY_UNSEEN
     law = laws[0][0] if laws[0][1] == 1 and len(laws) == 1 else _spectral(laws, tail / 4, most)
@@ -466,13 +474,13 @@ def curve_of_law(law: Law) -> DeltaCurve:
 
     def lower(epsilon: float) -> float:
         start = int(np.searchsorted(points, epsilon))
-        best = 0.0
-        for k in range(max(start - 2, 0), min(start + 3, len(points))):
-            p = float(after_p[k]) * (1 - law.rounding - 1e-11)
-            q = dot(law.q[k:], np.exp(np.minimum(epsilon - points[k:], 700.0))) * (
-                1 + law.rounding + 1e-11
-            )
-            best = max(best, p - q - law.spill)
-        return best
+        last = min(start + 3, len(points))
+        excess = np.exp(np.minimum(epsilon - points[max(start - 2, 0) :], 700.0))
+        q = law.q[max(start - 2, 0) :] * excess
+        near = last - max(start - 2, 0)
+        beyond = float(q[near:].sum()) + np.cumsum(q[:near][::-1])[::-1]
+        p = after_p[max(start - 2, 0) : last] * (1 - law.rounding - 1e-11)
+        best = float((p - beyond * (1 + law.rounding + 1e-11)).max(initial=0.0))
+        return max(best - law.spill, 0.0)
 
     return DeltaCurve(upper, lower)

@@ -7,7 +7,9 @@ from typing import Any, Protocol
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.contract.leases import Lease
-from privlearn.contract.metering import Meter, TrustedCode, loss_of, metered_spend
+from privlearn.contract.metering import Meter as Meter
+from privlearn.contract.metering import TrustedCode as TrustedCode
+from privlearn.contract.metering import loss_of, metered_spend
 from privlearn.contract.protocols import Mechanism
 from privlearn.contract.tokens import Token
 from privlearn.errors import BudgetError, LeaseError

@@ -7,12 +7,12 @@ from contextlib import suppress
 from fractions import Fraction
 from typing import Final
 
+from privlearn.accountants.account_totals import bound
 from privlearn.accountants.allowances import Allowance
 from privlearn.accountants.audited_accounts import AuditedAccount
 from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.certificate import Guarantee, InnerCap
 from privlearn.accountants.epsilon_delta import Work, largest_epsilon
-from privlearn.accountants.guarantee import bound
 from privlearn.accountants.stated_guarantees import Asked
 from privlearn.ledger.entries import CapEntry
 from privlearn.losses.budgets import Currency

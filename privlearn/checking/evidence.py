@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.reports import Coverage
-
-__tracebackhide__ = told_in_full
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,6 +202,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     return result
 
 
+def _told_in_full(failure: pytest.ExceptionInfo[BaseException]) -> bool:
+    """Whether the message says what was found, and frames of this package would add nothing."""
+    from privlearn.errors import CheckError, InterferenceError, PrivacyViolation, SurvivalError
+
+    return failure.errisinstance((PrivacyViolation, CheckError, SurvivalError, InterferenceError))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -212,11 +219,9 @@ def pytest_runtest_makereport(
         item.user_properties += [(_PROPERTY, line) for line in session.lines]
         session.lines.clear()
     if call.excinfo is not None:
-        from privlearn.checking.full_messages import told_in_full
-
         for name, module in list(sys.modules.items()):
             if name.startswith("privlearn.checking."):
-                vars(module)["__tracebackhide__"] = told_in_full
+                vars(module)["__tracebackhide__"] = _told_in_full
     report: Any = yield
     error = call.excinfo.value if call.excinfo is not None else None
     if report.failed and error is not None:

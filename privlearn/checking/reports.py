@@ -6,10 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.errors import CheckError, PrivacyViolation
-
-__tracebackhide__ = told_in_full
 
 Verdict = Literal[
     "not applicable", "tight", "holds", "not refuted", "weak", "window", "not done", "violated"

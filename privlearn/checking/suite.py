@@ -96,13 +96,13 @@ def _sums(rho: ZCDP) -> Makers:
 
 def _minimisers() -> Makers:
     linear, made = me.LinearObjective, me.ObjectivePerturbation.calibrated
-    objectives: dict[str, me.Objective[Any]] = {
+    objectives: dict[str, me.Objective[Any]] = {  # of one number: there the exact law is known
         "logistic-1d": linear.logistic(1),
         "logistic": linear.logistic(2),
-        "poisson": linear.poisson(2, max_rate=3.0),
-        "huber": linear.huber(2),
-        "multinomial": me.MultinomialLogit(max_items=2, dim=2),
-        "envelope": me.LipschitzEnvelope(linear.logistic(2), 0.5),
+        "poisson": linear.poisson(1, max_rate=3.0),
+        "huber": linear.huber(1),
+        "multinomial": me.MultinomialLogit(max_items=2, dim=1),
+        "envelope": me.LipschitzEnvelope(linear.logistic(1), 0.5),
     }
     return {
         f"objective-perturbation/{name}": partial(made, objective, ZCDP("0.2"), max_rows=20)

@@ -37,7 +37,6 @@ from privlearn.checking.exact.sampled_sums import law_of_coins
 from privlearn.checking.exact.search import Found
 from privlearn.checking.exact.thresholds import ERROR as THRESHOLD_ERROR
 from privlearn.checking.exact.thresholds import threshold_pairs
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import own_copy, silenced
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.targets import Claimable, name_of
@@ -48,8 +47,6 @@ from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.losses.output_laws import Density, Discrete, Distribution, Normal, normal
 from privlearn.mechanisms import ObjectivePerturbation
 from privlearn.values.exact import exact_text, float_up
-
-__tracebackhide__ = told_in_full
 
 ORDERS = (1.01, 1.1, 1.5, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 _EPSILONS = (0.0, 0.25, 1.0, 4.0)  # Where a Gaussian claim is compared as a curve of (ε, δ)

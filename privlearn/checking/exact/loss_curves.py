@@ -23,7 +23,6 @@ from privlearn.checking.exact.check import ORDERS, ExactResult, Largest, Row, cu
 from privlearn.checking.exact.distributions import Value, renyi
 from privlearn.checking.exact.moved import moved
 from privlearn.checking.exact.orders import code_of, dense_orders, knots, scan
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit, kept_alive, silenced
 from privlearn.checking.mined import mined
 from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding, Verdict
@@ -40,8 +39,6 @@ from privlearn.losses.base import is_foreign
 from privlearn.losses.output_laws import Discrete, LawPair, Product
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import exact_text
-
-__tracebackhide__ = told_in_full
 
 Pairs = Sequence[LawPair] | Callable[[int], Sequence[LawPair]]
 Oracle = Callable[[float], float]

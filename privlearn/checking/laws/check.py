@@ -28,7 +28,6 @@ from privlearn.checking.default_neighbours import (
 from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.functions import function_finding
 from privlearn.checking.exact.probe import UnpredictedError
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import (
     FORKS,
     TimeLimit,
@@ -58,8 +57,6 @@ from privlearn.noise import GumbelNoise
 from privlearn.rows import Rows
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import length, record_at
-
-__tracebackhide__ = told_in_full
 
 __all__ = ["check_domain", "check_mechanism"]
 

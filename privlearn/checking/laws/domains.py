@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable, perform_all
 from privlearn.checking.neighbours import each_float, extreme_records
 from privlearn.checking.reports import CheckReport
@@ -31,8 +30,6 @@ from privlearn.rows.domains import (
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.grid import Grid
 from privlearn.values.records import join, leaves, length, record_at
-
-__tracebackhide__ = told_in_full
 
 _SCALES = (0.0, 1e-310, 1e-160, 1e-3, 1.0, 1e3, 1e150, 1e300)
 _ROUNDING = 1e-9

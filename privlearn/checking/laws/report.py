@@ -11,12 +11,9 @@ from typing import TypeVar
 import numpy as np
 
 import privlearn
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import TimeLimit, is_output
 from privlearn.checking.reports import CheckReport, Finding, Verdict
 from privlearn.errors import CheckError, PrivacyViolation, PrivlearnError
-
-__tracebackhide__ = told_in_full
 
 C = TypeVar("C")
 _NUMPY = Path(np.__file__).parent

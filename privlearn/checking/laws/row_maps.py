@@ -15,14 +15,11 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.checking.full_messages import told_in_full
 from privlearn.checking.isolation import own_copy
 from privlearn.checking.mined import mined
 from privlearn.checking.neighbours import rows_about
 from privlearn.errors import InterferenceError
 from privlearn.values.records import join, leaves, length, record_at
-
-__tracebackhide__ = told_in_full
 
 T = TypeVar("T")
 
