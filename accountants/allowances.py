@@ -103,7 +103,8 @@ class Allowance:
         meter: what is charged; of a cap that renews, over all epochs together.
         outer: what it is inside of; None for the account itself.
         returned: whether it was closed itself.
-        renewing: those of its path that renew, from the outermost in.
+        renewing: those of its path that renew, from the outermost in; none outside of a reserved
+            part, which was charged there in the epochs of its entry.
         until: the minute from which on nothing more comes out of it; None for no end.
         epochs: of a cap that renews, what is charged in each epoch.
     """
@@ -119,7 +120,7 @@ class Allowance:
     epochs: dict[int, CappedSums] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        above = () if self.outer is None else self.outer.renewing
+        above = () if self.outer is None or self.reserved else self.outer.renewing
         if isinstance(self.entry, CapEntry):
             self.renewal = Renewal.of(self.entry)
             self.until = None if self.entry.until is None else minute_of(self.entry.until)
@@ -128,6 +129,13 @@ class Allowance:
     @property
     def reserved(self) -> bool:
         return isinstance(self.entry, DelegateEntry)
+
+    def reserved_in(self) -> dict[Allowance, int]:
+        """Of a reserved part: the epochs of what it was inside of."""
+        entry = self.entry
+        if self.outer is None or not isinstance(entry, DelegateEntry):
+            return {}
+        return dict(zip(self.outer.renewing, entry.epochs or (), strict=False))
 
     @property
     def over(self) -> bool:
@@ -177,6 +185,11 @@ class Allowance:
             numbered |= {number} if one.renewal.every is None else set()
         if len(numbered) > 1:
             raise BudgetError(f"epochs = {epochs}: a number is the same epoch in all caps")
+        for level in self.out():
+            entry = level.entry
+            if isinstance(entry, DelegateEntry) and level.outer is not None:
+                level.outer.check_epochs(entry.epochs, minute)
+                return
 
     def check_until(self, minute: int | None) -> None:
         """Raises if an entry of that minute, as of `check_epochs`, is behind the end of a grant.
@@ -246,11 +259,22 @@ class Allowances(dict[str, Allowance]):
         Raises:
             BudgetError: there is none of that name.
         """
+        allowance = self.standing(name)
+        if allowance.over:
+            raise BudgetError(f"{allowance.words(None)}: what it is inside of was returned before")
+        return allowance
+
+    def standing(self, name: str) -> Allowance:
+        """One that was not returned itself.
+
+        Raises:
+            BudgetError: there is none of that name.
+        """
         allowance = self.get(name)
         if allowance is None:
             raise BudgetError(f"allowance {name} was never delegated here")
-        if allowance.over:
-            raise BudgetError(f"{allowance.words(None)}: it was returned before, or what it is in")
+        if allowance.returned:
+            raise BudgetError(f"{allowance.words(None)}: it was returned before")
         return allowance
 
     def granted(self, name: str | None, to: str) -> bool:
@@ -273,8 +297,9 @@ class Allowances(dict[str, Allowance]):
         numbers = dict(zip(part.renewing, epochs or (), strict=False))  # of as many, once checked
         meters: list[CappedSums] = []
         for level in part.out():
-            if level.reserved and level.returned:
-                continue  # what it held is charged to what it was inside of
+            if level.reserved and level.returned:  # what it held is charged to what it was inside
+                numbers.update(level.reserved_in())
+                continue
             meters.append(level.meter)
             if level in numbers:
                 number = numbers[level]
@@ -410,19 +435,27 @@ class Allowances(dict[str, Allowance]):
 
     def reserve(self, entry: DelegateEntry, budget: Currency, failure: Fraction) -> None:
         """Takes a part off the cap; a second one of a name is only in what an audit reads."""
-        users = range(*entry.users)
-        self.setdefault(entry.allowance, Allowance(entry, CappedSums(users, budget, failure)))
-        self._whole.charge(users, budget, failure)
+        users, outer = range(*entry.users), self.get(entry.within or "")
+        made = Allowance(entry, CappedSums(users, budget, failure), outer)
+        self.setdefault(entry.allowance, made)
+        self._around(made).charge(users, budget, failure)
+
+    def _around(self, part: Allowance) -> CappedSums | Levels:
+        """What a reserved part is charged to."""
+        entry = part.entry
+        epochs = entry.epochs if isinstance(entry, DelegateEntry) else None
+        outer = part.outer
+        return self._whole if outer is None else self.paying(outer.entry.allowance, epochs)
 
     def end(self, name: str) -> None:
         """Nothing further comes out of it; what tokens of a reserved part hold stays charged."""
-        allowance, whole = self.at(name), self._whole
+        allowance = self.standing(name)
         allowance.returned = True
         if not allowance.reserved:
             return
-        inner = allowance.meter
-        whole.release(inner.users, inner.cap, inner.failure)
+        inner, around = allowance.meter, self._around(allowance)
+        around.release(inner.users, inner.cap, inner.failure)
         for piece, value in inner.pieces():
-            whole.charge(piece, value, _NEVER)
+            around.charge(piece, value, _NEVER)
         for piece, failed in inner.failures():
-            whole.charge(piece, whole.cap.zero(), failed)
+            around.charge(piece, inner.cap.zero(), failed)

@@ -47,6 +47,15 @@ class _Parent(Protocol[B]):
         *,
         epoch: int | None = None,
     ) -> Token[B]: ...
+    def _delegate(
+        self,
+        budget: B,
+        users: range,
+        label: str,
+        failure: Exact,
+        within: str | None,
+        epoch: int | None,
+    ) -> Delegated[B]: ...
     def _nested(
         self,
         cap: B | ApproxDP,
@@ -304,6 +313,14 @@ class Part(Metering, Generic[B]):
         made = self._parent._nested(cap, label, users, failure, renews, self._name)
         made._epoch = self._epoch
         return made
+
+    def delegate(self, budget: B, *, users: range, label: str, failure: Exact = 0) -> Delegated[B]:
+        """Reserves part of what is left here; as `CentralAccountant.delegate`.
+
+        In what renews by the clock, it is to be spent in the epoch in which it is reserved.
+        """
+        self._allowance.meter.charged.check(user_range(users=users))
+        return self._parent._delegate(budget, users, label, failure, self._name, self._epoch)
 
     def close(self) -> None:
         """Ends it, and gives back what was reserved and not used; may be called twice."""

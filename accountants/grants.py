@@ -7,8 +7,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from privlearn.accountants.accountant import CentralAccountant, JointAccountant
-from privlearn.accountants.issuing import Issuing
+from privlearn.accountants.accountant import CentralAccountant, JointAccountant, _Accountant
 from privlearn.accountants.local import LocalAccountant
 from privlearn.accountants.serving import default_socket, owning_ledger
 from privlearn.errors import LedgerError
@@ -27,7 +26,7 @@ _KINDS = {
 
 
 @contextmanager
-def kept_account(ledger: str, accountant: str | None) -> Iterator[Issuing[Any]]:
+def kept_account(ledger: str, accountant: str | None) -> Iterator[_Accountant[Any]]:
     """An account to grant parts of, beside the processes that spend from it.
 
     A file that nobody serves has this process for its owner meanwhile.
@@ -61,14 +60,14 @@ def _owned(path: Path) -> Iterator[Ledger]:
         yield Ledger.connect(socket)
 
 
-def _account(book: Ledger, accountant: str | None) -> Issuing[Any]:
+def _account(book: Ledger, accountant: str | None) -> _Accountant[Any]:
     opened = [e for e in book.opened if e.accountant in book.open_accountants]
     found = [e for e in opened if accountant in (None, e.accountant)]
     if len(found) != 1:
         had = ", ".join(e.accountant for e in opened) or "none"
         raise LedgerError(f"{book.name}: name one account: --accountant; open are {had}")
     kind: Any = _KINDS[found[0].trust]
-    joined: Issuing[Any] = kind.join(book, accountant=found[0].accountant)
+    joined: _Accountant[Any] = kind.join(book, accountant=found[0].accountant)
     return joined
 
 

@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any, Generic, TypeVar, cast
 
 from privlearn.accountants.account_log import AccountLog
+from privlearn.accountants.allowances import Epochs
 from privlearn.accountants.continuing import Continuing
 from privlearn.accountants.delegated import Delegated, Nested, Renews
 from privlearn.accountants.metering import Metering
@@ -354,11 +355,7 @@ class Issuing(Continuing, Metering, Generic[B]):
                 if stands is None:
                     raise BudgetError("under a committed plan, issue tokens for its losses")
                 planned = plan.position_for(label, index, stands, self._state.prices)
-            epochs, minute = None, None
-            if allowance is not None:
-                allowances = self._state.allowances
-                minute = self.ledger.next_minute() if allowances.timed else None
-                epochs = allowances.epochs_at(allowance, minute or 0, epoch)
+            epochs, minute = self._epochs(allowance, epoch)
             token = f"{self.issuer.id}/{len(self._state.accounts) + 1}"
             fields: dict[str, Any] = {
                 "accountant": self.issuer.id,
@@ -412,20 +409,41 @@ class Issuing(Continuing, Metering, Generic[B]):
             InsufficientBudgetError: it does not fit.
             BudgetError: there is a committed plan, whose items are the components' budgets.
         """
+        return self._delegate(budget, users, label, failure, None, None)
+
+    def _delegate(
+        self,
+        budget: B,
+        users: range,
+        label: str,
+        failure: Exact,
+        within: str | None,
+        epoch: int | None,
+    ) -> Delegated[B]:
         with self._lock:
             index = self._state.meter.charged.check(user_range(users=users))
             name = f"{self.issuer.id}/allowance-{len(self._state.allowances) + 1}"
-            self._log.append(
-                DelegateEntry(
-                    accountant=self.issuer.id,
-                    allowance=name,
-                    label=label,
-                    users=(index.start, index.stop),
-                    budget=budget.to_dict(),
-                    failure=exact_text(exact("failure", failure)),
-                )
+            epochs, minute = self._epochs(within, epoch)
+            entry = DelegateEntry(
+                accountant=self.issuer.id,
+                allowance=name,
+                label=label,
+                users=(index.start, index.stop),
+                budget=budget.to_dict(),
+                failure=exact_text(exact("failure", failure)),
+                within=within,
+                epochs=epochs,
             )
+            self._log.append(entry, minute=minute)
             return Delegated(self, self._state, name, budget, index)
+
+    def _epochs(self, allowance: str | None, epoch: int | None) -> tuple[Epochs, int | None]:
+        """In which epochs something comes out of a part now, and the minute that it tells."""
+        allowances = self._state.allowances
+        if allowance is None:
+            return None, None
+        minute = self.ledger.next_minute() if allowances.timed else None
+        return allowances.epochs_at(allowance, minute or 0, epoch), minute
 
     def nested(
         self,

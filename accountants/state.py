@@ -194,7 +194,7 @@ class AccountState:
             raise LedgerError("allowances that were not returned: return them first")
 
     def _check_return(self, entry: ReturnEntry) -> None:
-        self.allowances.at(entry.allowance)
+        self.allowances.standing(entry.allowance)
 
     def _check_plan(self, entry: PlanEntry) -> None:
         begun = self.accounts or self.folded or self.attested or self.allowances
@@ -226,14 +226,12 @@ class AccountState:
             raise TokenError(f"token {entry.token} was issued before")
         if self.opened.attested:
             raise BudgetError("an accountant of attestations issues no tokens: open a second one")
-        if entry.epochs is not None and entry.allowance is None:
-            raise BudgetError(f"token {entry.token}: epochs are those of caps, and it has none")
         users = self._whole_ranges(range(*entry.users))
         item = None if self.plan is None else self.plan.item_of(entry, users)
         price = self.prices.of_entry(entry.budget, entry.failure)
         if entry.shared is not None:
             self._check_shared(entry)
-        if self.plan is not None and entry.allowance is not None:
+        if self.plan is not None and (entry.allowance, entry.epochs) != (None, None):
             raise BudgetError(f"token {entry.token}: no allowance can stand beside a plan")
         if not all(price.budget.amounts):
             raise BudgetError(
@@ -245,13 +243,7 @@ class AccountState:
             return Checked(entry, price=price)
         if entry.planned is not None:
             raise BudgetError(f"token {entry.token} names a plan, but none was committed")
-        shared, holds = entry.shared is not None, (price.budget, price.failure)
-        if entry.allowance is not None:
-            self.allowances.check(
-                entry.allowance, entry.epochs, self._minute, users, *holds, shared=shared
-            )
-        else:
-            self.meter.check(users, *holds, shared=shared)
+        self._check_room(entry, entry.allowance, users, price, shared=entry.shared is not None)
         return Checked(entry, price=price)
 
     def _check_shared(self, entry: IssueEntry) -> None:
@@ -282,8 +274,27 @@ class AccountState:
         price = self.prices.of_entry(entry.budget, entry.failure)
         if price.budget.is_zero:
             raise BudgetError(f"allowance {entry.label!r}: {price.budget} can pay for nothing")
-        self.meter.check(users, price.budget, price.failure)
+        self._check_room(entry, entry.within, users, price)
         return Checked(entry, price=price)
+
+    def _check_room(
+        self,
+        entry: IssueEntry | DelegateEntry,
+        within: str | None,
+        users: range,
+        price: LossPrice,
+        *,
+        shared: bool = False,
+    ) -> None:
+        """Raises unless what a token or a reserved part comes out of has room for it."""
+        holds = price.budget, price.failure
+        if within is not None:
+            minute = self._minute
+            self.allowances.check(within, entry.epochs, minute, users, *holds, shared=shared)
+        elif entry.epochs is not None:
+            raise BudgetError(f"{entry.label!r}: epochs are those of caps, and it is in none")
+        else:
+            self.meter.check(users, *holds, shared=shared)
 
     def _check_cap(self, entry: CapEntry) -> Checked[CapEntry]:
         if self.opened.attested:
@@ -300,11 +311,10 @@ class AccountState:
     def _check_spend(self, entry: SpendEntry) -> Checked[SpendEntry]:
         account = self._account(entry.token)
         account.check_unspent(entry)
-        if account.allowance is not None and account.allowance in self.allowances:
+        if account.allowance is not None and self.allowances.timed:
             part = self.allowances[account.allowance]
+            part.check_epochs(account.epochs, self._minute)
             part.check_until(self._minute)
-            if account.epochs is not None:
-                part.check_epochs(account.epochs, self._minute)
         statement = stated(entry, self.opened, self.visits)
         loss = statement.loss
         price = self.prices.of_person(loss, range(*account.users))

@@ -29,30 +29,31 @@ outcome:released/unused/lost/uncovered digest:text?~ ; kept digest:hash upto:ind
 name:name parameters:object made:object ; reach token stop:count ; phase token stop:count ; phases
 horizon:count outputs:count ; publish token digest:hash upto:index ; resume head:unknown ; heads
 heads:elsewhere ; batches starts:[int ; functions token names:[name ; delegate allowance label
-users:users budget:budget failure:chance? ; return allowance ; attest by:name mechanism:name label
-users:users adjacency:relation loss:loss most_messages:count count:count planned:int?~ unseen:[name?
-; sums label number:index upto:index heard:index rejected:object step:real digest:hash ; lease
-runs:count ; metered package:name version:name parameters:object ; budget.zcdp kind rho:exact ;
-budget.pure kind epsilon:exact ; budget.gdp kind mu_squared:exact ; budget.renyi kind curve:[list ;
-budget.approx kind epsilon:exact delta:exact ; loss.gaussian mu_squared:exact ; loss.zcdp rho:exact
-; loss.pure epsilon:exact ; loss.laplace epsilon:exact ; loss.bounded-range epsilon:exact ;
-loss.renyi-curve curve:[list ; loss.approx epsilon:exact delta:exact ; loss.randomized-response
-epsilon:exact categories:int ; loss.discrete-laplace epsilon:exact sensitivity:int ;
-loss.discrete-gaussian sensitivity:exact std:exact ; loss.generalized-gaussian kappa:exact
-sensitivity:exact std:exact ; loss.subsampled-gaussian noise_multiplier:exact
-sampling_probability:exact ; loss.may-fail loss:loss failure:exact ; loss.composed parts:[part ;
-part loss:loss count:int ; loss.by-arrival parts:[stretch ; stretch users:int loss:loss ;
-loss.objective-perturbation difference:real trace:real ridge:real noise_std:real rank:int
-directions:int dimension:int? ; loss.visits loss:loss most:count apart:count ; loss.least
-losses:[loss ; loss.declared of:object loss:loss distribution:text? ; loss.repeat-and-select
-mu_squared:exact delta:exact gamma:exact eta:exact ; loss.selected loss:loss delta:exact tries:exact
-eta:exact? ; loss.poisson-sampled sample:loss rate:exact ; loss.truncated-poisson sample:loss
-rate:exact dataset_size:int largest_batch:int ; loss.fixed-batch sample:loss population:int
-batch:int replacement:with/without ; loss.gaussian-mixture sensitivities:[exact probabilities:[exact
-std:exact ; noise.gaussian family std:real ; noise.laplace family scale:real ; domain.ball kind
-radius:real size:count norm:norm ; domain.box kind low:real high:real size:count ; domain.one-of
-kind inner:domain arms:count ; domain.gradient-hessian kind dim:count weight:real ; drawn sampler
-tables:hash grid:grid? bound:object? ; grid scale:double bits:int"""
+users:users budget:budget failure:chance? within:text?~ epochs:[index?~ ; return allowance ; attest
+by:name mechanism:name label users:users adjacency:relation loss:loss most_messages:count
+count:count planned:int?~ unseen:[name? ; sums label number:index upto:index heard:index
+rejected:object step:real digest:hash ; lease runs:count ; metered package:name version:name
+parameters:object ; budget.zcdp kind rho:exact ; budget.pure kind epsilon:exact ; budget.gdp kind
+mu_squared:exact ; budget.renyi kind curve:[list ; budget.approx kind epsilon:exact delta:exact ;
+loss.gaussian mu_squared:exact ; loss.zcdp rho:exact ; loss.pure epsilon:exact ; loss.laplace
+epsilon:exact ; loss.bounded-range epsilon:exact ; loss.renyi-curve curve:[list ; loss.approx
+epsilon:exact delta:exact ; loss.randomized-response epsilon:exact categories:int ;
+loss.discrete-laplace epsilon:exact sensitivity:int ; loss.discrete-gaussian sensitivity:exact
+std:exact ; loss.generalized-gaussian kappa:exact sensitivity:exact std:exact ;
+loss.subsampled-gaussian noise_multiplier:exact sampling_probability:exact ; loss.may-fail loss:loss
+failure:exact ; loss.composed parts:[part ; part loss:loss count:int ; loss.by-arrival
+parts:[stretch ; stretch users:int loss:loss ; loss.objective-perturbation difference:real
+trace:real ridge:real noise_std:real rank:int directions:int dimension:int? ; loss.visits loss:loss
+most:count apart:count ; loss.least losses:[loss ; loss.declared of:object loss:loss
+distribution:text? ; loss.repeat-and-select mu_squared:exact delta:exact gamma:exact eta:exact ;
+loss.selected loss:loss delta:exact tries:exact eta:exact? ; loss.poisson-sampled sample:loss
+rate:exact ; loss.truncated-poisson sample:loss rate:exact dataset_size:int largest_batch:int ;
+loss.fixed-batch sample:loss population:int batch:int replacement:with/without ;
+loss.gaussian-mixture sensitivities:[exact probabilities:[exact std:exact ; noise.gaussian family
+std:real ; noise.laplace family scale:real ; domain.ball kind radius:real size:count norm:norm ;
+domain.box kind low:real high:real size:count ; domain.one-of kind inner:domain arms:count ;
+domain.gradient-hessian kind dim:count weight:real ; drawn sampler tables:hash grid:grid?
+bound:object? ; grid scale:double bits:int"""
 FORMS = {name: ({"kind": "text", "adjacency": "relation"} if name[:5] == "loss." else {})
          | dict([*field.split(":"), "text"][:2] for field in fields)
          for name, *fields in map(str.split, FORMS.split(";"))}

@@ -180,6 +180,13 @@ class DelegateEntry(_Entry):
     users: Users
     budget: dict[str, Any]
     failure: str = "0"
+    within: str | None = None
+    """What it is taken off, besides the account; None for the account alone."""
+    epochs: tuple[Annotated[StrictInt, Field(ge=0)], ...] | None = None
+    """As of a token that comes out of that."""
+
+    def body(self) -> dict[str, Any]:
+        return _without(super().body(), "within", "epochs")
 
 
 class CapEntry(_Entry):

@@ -360,6 +360,8 @@ class LedgerOwner:
             waiting = self._queue.popleft()
             if not waiting.granted.done():
                 more = max(0, self._ledger.log.tip.size - waiting.size) * _FOR_EACH
+                if waiting.session.who is not None:  # who says how much it has to take in
+                    more = min(more, self._turn_seconds)
                 self._turns += 1
                 until = loop.time() + self._turn_seconds + more
                 self._turn = _Turn(self._turns, waiting.session, until)

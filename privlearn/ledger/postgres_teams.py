@@ -24,7 +24,7 @@ CREATE TABLE IF NOT EXISTS privlearn.team_tokens (
     ledger TEXT, token TEXT, role TEXT NOT NULL, PRIMARY KEY (ledger, token)
 );
 COMMENT ON TABLE privlearn.granted IS
-    'To whom each cap, or one that it is inside of, was granted; once with no role.';
+    'To whom each cap or part, or one that it is inside of, was granted; once with no role.';
 """
 _FUNCTIONS = """
 CREATE OR REPLACE FUNCTION privlearn.team() RETURNS TEXT
@@ -51,19 +51,19 @@ DECLARE
     may BOOLEAN;
 BEGIN
     -- a quotation mark within a text stands behind a backslash
-    IF who IS NULL AND position('"entry":"cap"' IN NEW.entry) = 0 THEN
+    IF who IS NULL AND NEW.entry !~ '"entry":"(cap|delegate)"' THEN
         RETURN NEW;
     END IF;
     body := NEW.entry::JSONB -> 'body';
     IF who IS NOT NULL THEN
-        out_of := CASE WHEN body ->> 'entry' = 'cap' THEN body ->> 'within'
+        out_of := CASE WHEN body ->> 'entry' IN ('cap', 'delegate') THEN body ->> 'within'
             WHEN body ->> 'entry' IN ('issue', 'return') THEN body ->> 'allowance' END;
         may := EXISTS (SELECT FROM privlearn.granted
             WHERE ledger = NEW.ledger AND cap = out_of AND role = who);
         IF body ->> 'entry' IN ('spend', 'functions', 'phase', 'reach', 'publish', 'retire') THEN
             may := EXISTS (SELECT FROM privlearn.team_tokens
                 WHERE ledger = NEW.ledger AND token = body ->> 'token' AND role = who);
-        ELSIF body ->> 'entry' = 'cap' THEN
+        ELSIF body ->> 'entry' IN ('cap', 'delegate') THEN
             may := may AND NOT EXISTS (SELECT FROM privlearn.granted
                 WHERE ledger = NEW.ledger AND cap = body ->> 'allowance');
         END IF;
@@ -75,7 +75,7 @@ BEGIN
             INSERT INTO privlearn.team_tokens VALUES (NEW.ledger, body ->> 'token', who);
         END IF;
     END IF;
-    IF body ->> 'entry' = 'cap' THEN
+    IF body ->> 'entry' IN ('cap', 'delegate') THEN
         PERFORM privlearn.note_cap(NEW.ledger, body);
     END IF;
     RETURN NEW;
@@ -89,7 +89,7 @@ DECLARE
     made RECORD;
 BEGIN
     FOR made IN SELECT ledger, entry FROM privlearn.entries
-        WHERE position('"entry":"cap"' IN entry) > 0 ORDER BY ledger, seq
+        WHERE entry ~ '"entry":"(cap|delegate)"' ORDER BY ledger, seq
     LOOP
         PERFORM privlearn.note_cap(made.ledger, made.entry::JSONB -> 'body');
     END LOOP;

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from privlearn.errors import BudgetError
 from privlearn.ledger.entries import (
     CapEntry,
+    DelegateEntry,
     Entry,
     FunctionsEntry,
     IssueEntry,
@@ -39,7 +40,7 @@ def check_right(
     match entry:
         case IssueEntry():
             may = granted(entry.accountant, entry.allowance, who)
-        case CapEntry():
+        case CapEntry() | DelegateEntry():
             may = granted(entry.accountant, entry.within, who)
         case ReturnEntry():
             may = granted(entry.accountant, entry.allowance, who)

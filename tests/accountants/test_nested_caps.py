@@ -17,6 +17,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
@@ -35,6 +36,7 @@ from privlearn.errors import (
     LedgerError,
     UsersError,
 )
+from privlearn.estimators import PrivateLogisticRegression
 from privlearn.learners import NoisySGD
 from privlearn.ledger import Ledger, entry_log, write_export
 from privlearn.ledger.chain import chained
@@ -48,6 +50,7 @@ from privlearn.reporting.page import page_html
 from privlearn.reporting.report import report
 from privlearn.reporting.terminal import print_report
 from privlearn.rows.domains import Ball
+from privlearn.tables import Category, Number, Schema
 from privlearn.values.participation import Participation
 
 N = 12
@@ -392,7 +395,7 @@ REFUSED: dict[str, tuple[Asked, type[Exception], str]] = {
     "out of a closed one": (
         lambda _, w: (inner := w.nested(PRICE, label="x"), w.close(), run(inner)),
         BudgetError,
-        "it was returned before",
+        "inside of was returned before",
     ),
     "no number": (
         lambda a, _: run(a.nested(PRICE, label="n", epochs=range(3))), BudgetError, r"epoch\(number"
@@ -461,6 +464,46 @@ def test_parts_and_caps_stand_inside_each_other_and_learners_spend_from_them() -
     assert whole.spent() == inner.spent()
     whole.close()
     assert certify(whole.ledger.iterate()).problems == []
+
+
+def test_a_part_of_a_cap_is_reserved_at_every_level_and_is_for_its_epoch(clock: Clock) -> None:
+    whole = account()
+    team = whole.nested(PRICE * 3, label="team", every="1d")
+    part = team.delegate(PRICE * 2, users=USERS, label="part")
+    run(part)
+    assert (team.spent(), whole.spent(), part.remaining()) == (PRICE * 2, PRICE * 2, PRICE)
+    with pytest.raises(InsufficientBudgetError, match="cap 'team', epoch 0"):
+        team.delegate(PRICE * 2, users=USERS, label="other")
+    held = part.issue(SUM.loss(), users=USERS, label="held")
+    clock.now += DAY
+    with pytest.raises(BudgetError, match="it is epoch 1"):
+        SUM.release(ROWS, held)
+    with pytest.raises(BudgetError, match="it is epoch 1"):
+        run(part)
+    run(team)
+    team.close()
+    part.close()
+    assert (team.spent_in_all(), whole.spent()) == (PRICE * 3, PRICE * 3)
+    held.retire()  # it was charged in the epoch in which its part was reserved
+    assert [meter.largest() for meter in team._allowance.epochs.values()] == [PRICE, PRICE]
+    assert (team.spent_in_all(), whole.spent()) == (PRICE * 2, PRICE * 2)
+    whole.close()
+    assert certify(whole.ledger.iterate()).problems == []
+
+
+def test_estimators_fit_within_a_cap() -> None:
+    whole = account(budget=GaussianDP(2))
+    team = whole.nested(GaussianDP(1), label="team")
+    schema = Schema({"a": Number(0, 1), "b": Number(0, 1), "y": Category([0, 1])}, target="y")
+    to_one = np.linspace(0, 1, N)
+    rows = pd.DataFrame({"a": to_one, "b": to_one**2, "y": [0, 1] * (N // 2)})
+    fit = PrivateLogisticRegression(ApproxDP(0.5, 1e-5), schema=schema, accountant=team)
+    assert fit.fit(rows).predict(rows).shape == (N,)
+    spent = team.spent()
+    assert 0 < spent.amounts[0] == whole.spent().amounts[0]
+    assert not team.closed
+    fit.fit(rows)
+    assert team.spent() == spent * 2
 
 
 def test_failures_and_promises_have_caps_of_their_own() -> None:

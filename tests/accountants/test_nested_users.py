@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from privlearn.accountants import CentralAccountant
-from privlearn.accountants import account_totals
+from privlearn.accountants import CentralAccountant, account_totals
 from privlearn.accountants.audit import _Audit, certify
 from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.charged import Tallies

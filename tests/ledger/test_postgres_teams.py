@@ -55,6 +55,11 @@ def test_a_team_spends_what_was_granted_to_it_and_nothing_else(postgres: Server)
     inner = alice.granted("a").nested(PureDP("0.3"), label="project")
     with inner.meter(PureDP("0.2"), label="x") as spend:
         spend.release(1.0)
+    with (
+        alice.granted("a").delegate(PureDP("0.1"), users=USERS, label="part") as part,
+        part.meter(PureDP("0.1"), label="x") as spend,
+    ):
+        spend.release(1.0)
     token = keeper.issue(PureDP("0.1"), users=USERS, label="x")
     theirs = keeper.granted("a")._name
     with patch("privlearn.accountants.account_log.check_right"):  # code that does not look
@@ -63,6 +68,7 @@ def test_a_team_spends_what_was_granted_to_it_and_nothing_else(postgres: Server)
             lambda: bob.granted("a").issue(PureDP("0.1"), users=USERS, label="x"),
             lambda: bob.granted("a").close(),
             lambda: bob.nested(PureDP(1), label="mine", to="bob"),
+            lambda: bob.granted("a").delegate(PureDP("0.1"), users=USERS, label="x"),
             lambda: bob.close(),
             lambda: written(bob, RetireEntry(accountant=bob.id, token=token.id, outcome="unused")),
         ):
