@@ -7,9 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult
-from privlearn.checking.reports import BAD, CheckReport, Finding
+from privlearn.checking.reports import BAD, CheckReport, Evidence, Finding
 
 if TYPE_CHECKING:
     from rich.console import Console

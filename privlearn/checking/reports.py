@@ -27,12 +27,8 @@ BAD: frozenset[Verdict] = frozenset({"violated", "not done"})
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One thing that a check varies.
-
-    Attributes:
-        name: "arrivals", "records", "persons", "noise", "sizes", "values", …
-        tried: in words, with numbers: "all 128", "−30 to 30 scales", "1 to 1,000".
-        enough: whether a fault along it would have been seen.
+    """One thing that a check varies, what was tried in words, and whether that is enough to have
+    seen a fault along it.
     """
 
     name: str
@@ -63,15 +59,9 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Finding:
-    """What one way of looking found.
+    """What one way of looking found: "exact", "samples", "replay", or the name of a law.
 
-    Attributes:
-        check: the way of looking, such as "exact", "samples", "replay", or the name of a law.
-        verdict: see `Verdict`.
-        detail: why, or what was measured.
-        coverage: what was tried.
-        evidence: the numbers behind it, an `Evidence` or an `ExactResult`.
-        seconds: taken.
+    ``evidence`` are the numbers behind it, such as an `Evidence` or an `ExactResult`.
     """
 
     check: str
@@ -177,3 +167,58 @@ class CheckReport:
                 raise CheckError(told)
             evidence = next((f.evidence for f in found if f.evidence is not None), self)
             raise PrivacyViolation(told, evidence)
+
+
+# Samples ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What samples say about a claim: a lower bound with its confidence, never a bare pass.
+
+    The loss is at least ``bound`` (in ``unit``, of ``claimed``), unless something of probability 1
+    − ``confidence`` happened. ``event`` separates the data sets of pair ``pair`` best: ``p`` and
+    ``q`` are its held-out frequencies on either. The same ``seed`` gives the same evidence;
+    ``notes`` are no part of the bound.
+    """
+
+    subject: str
+    claim: str
+    unit: str
+    claimed: float
+    bound: float
+    confidence: float
+    samples: int
+    event: str
+    p: float
+    q: float
+    pair: int
+    seed: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+    coverage: Coverage = field(default_factory=Coverage)
+
+    @property
+    def violated(self) -> bool:
+        """Whether the bound is above the claim."""
+        return self.bound > self.claimed
+
+    @property
+    def summary(self) -> str:
+        """The bound, beside the claim."""
+        return (
+            f"{self.unit} >= {self.bound:.4g} of {self.claimed:.4g} at confidence "
+            f"{self.confidence:g} ({self.samples} samples)"
+        )
+
+    def __str__(self) -> str:
+        verdict = "VIOLATED" if self.violated else "not refuted"
+        found = (
+            f"{self.subject}: {verdict}. Claimed {self.claim}; {self.unit} is at least "
+            f"{self.bound:.4g} with confidence {self.confidence:g} "
+            f"({self.samples} samples, {self.seconds:.2f} s)\n"
+            f"  event: {self.event}\n"
+            f"  happens with frequency {self.p:.4g} on the first data set of pair {self.pair}, "
+            f"{self.q:.4g} on the second; seed {self.seed}"
+        )
+        return "\n  note: ".join([found, *self.notes])

@@ -45,11 +45,8 @@ _LEGACY = (
 
 @dataclass
 class Tape:
-    """The numbers of one run: those that are written down, and behind them ``rest`` or ``chance``.
-
-    Args:
-        script: standard numbers in the order in which they are asked for; NaN leaves one open.
-        chance: from which open numbers are drawn; else they are those of `REST`.
+    """The numbers of one run: those that are written down (NaN leaves one open), and for open ones
+    and behind them draws from ``chance``, or `REST`.
     """
 
     script: Array

@@ -2,16 +2,123 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
 from itertools import cycle
-from typing import Any
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from privlearn.checking.stub_accountant import StubAccountant
-from privlearn.contract.tokens import Token
+from privlearn.contract.issuing import Outcome, Past, RecordedToken, ReleasedValue, ReleaseObserver
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token, mint_token
 from privlearn.errors import CheckError
+from privlearn.losses import Loss
+from privlearn.losses.budgets import Currency
+from privlearn.noise import NoiseSource
+from privlearn.people import People
 from privlearn.rows import Rows
-from privlearn.values.adjacency import Adjacency
+from privlearn.values.adjacency import Adjacency, Trust
+
+
+@final
+class _Anything(Currency):
+    __slots__ = ()
+    kind: ClassVar[str] = "anything"
+
+    def __init__(self) -> None:
+        self.amounts = ()
+
+    def _with(self, amounts: tuple[Fraction, ...]) -> Self:
+        return type(self)()
+
+    def price(self, loss: Loss) -> Self:
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+
+@dataclass(slots=True)
+class _StubRecord:
+    outcome: str | None = None
+    past: Past | None = None
+
+
+@final
+class StubAccountant:
+    """Issues tokens for mechanisms under test, thousands a second, and remembers the last spend.
+
+    `record_spend` unlocks the ``noise`` (a number is the seed of a simulation), so that a mechanism
+    that draws first fails as it would fail to be durable.
+    """
+
+    trust: ClassVar[Trust] = Trust.CENTRAL
+    observer: ClassVar[ReleaseObserver | None] = None
+
+    def __init__(
+        self,
+        noise: int | NoiseSource,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        *,
+        people: People | None = None,
+    ) -> None:
+        self.people = people
+        self.id, self.adjacency = "stub", adjacency
+        self.last_spend: Spend | None = None
+        self._noise = NoiseSource.simulation(noise) if isinstance(noise, int) else noise
+        self._open: dict[str, _StubRecord] = {}
+        self._count = 0
+        self._budget = _Anything()
+
+    @property
+    def noise(self) -> NoiseSource:
+        if not self._open:
+            raise CheckError("noise was drawn before a token was spent, or after it was retired")
+        return self._noise
+
+    def issue(self, users: range) -> Token[Currency]:
+        self._count += 1
+        token: Token[Currency] = mint_token(
+            self, f"stub/{self._count}", self._budget, users, "check", Fraction(1)
+        )
+        return token
+
+    def of_person(self, loss: Loss, users: range) -> Loss:
+        return loss
+
+    def check_ledger(self) -> None:
+        """There is none."""
+
+    def record_spend(
+        self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
+    ) -> RecordedToken:
+        self.last_spend = spend
+        account = self._open[token.id] = _StubRecord()
+        return account
+
+    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
+        pass
+
+    def record_phase(self, token: Token[Any], stop: int) -> None:
+        pass
+
+    def record_reach(self, token: Token[Any], stop: int) -> int:
+        return token.users.stop
+
+    def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
+        pass
+
+    def record_retire(
+        self,
+        token: Token[Any],
+        outcome: Outcome,
+        digest: str | None,
+        value: ReleasedValue | None = None,
+    ) -> None:
+        if token.id in self._open:
+            self._open.pop(token.id).outcome = outcome
+
 
 _CALLS, _UNEVEN = (1, 2, 3, 7), (1, 2, 3, 5, 8, 13)  # Rows that come at once
 

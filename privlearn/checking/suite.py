@@ -21,8 +21,7 @@ import numpy as np
 
 from privlearn import learners as le
 from privlearn import mechanisms as me
-from privlearn.checking.laws.check import checked, is_mechanism
-from privlearn.checking.looks import Sampling
+from privlearn.checking.laws.check import Sampling, checked, is_mechanism
 from privlearn.checking.replay.learners import check_learner
 from privlearn.checking.reports import CheckReport, Finding, Verdict
 from privlearn.checking.targets import SamplingTarget
@@ -249,9 +248,7 @@ def is_known(name: str) -> bool:
 
 
 def chosen(names: Sequence[str]) -> dict[str, Check]:
-    """The checks of a name, of all names below it (``prefix-sum``), or of ``all``.
-
-    Names that are not of this package may be those of mechanisms that other packages announce.
+    """The checks of a name, of all names below it (``prefix-sum``), of ``all``, or of a package.
 
     Raises:
         CheckError: nothing is called that.
@@ -285,13 +282,7 @@ def chosen(names: Sequence[str]) -> dict[str, Check]:
 
 
 def run(checks: Mapping[str, Check], how: Sampling, *, jobs: int = 1) -> Iterator[CheckReport]:
-    """Reports of the checks, in order; the findings do not depend on the number of processes.
-
-    Args:
-        checks: by name, see `chosen`.
-        how: to draw samples, in all of them.
-        jobs: processes.
-    """
+    """Reports of the checks, in order; they do not depend on the number of processes."""
     if count(jobs=jobs) == 1:
         yield from (check(how) for check in checks.values())
         return

@@ -42,12 +42,9 @@ _DAY = 86_400.0
 class Survival:
     """What a passed check has gone through; it says nothing beyond these deaths.
 
-    Attributes:
-        deaths: how many copies of the ledger were gone on with.
-        compared: after how many of them it was known what the learner must have learned; it is
-            not between two releases of one step.
-        again: the most users who had come before a death and come again.
-        passed: the most users who came after no death.
+    ``compared``: after how many ``deaths`` it was known what the learner must have learned.
+    ``again``: the most users who had come before one and come again; ``passed``: who come after
+    none.
     """
 
     users: int

@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from privlearn.checking.default_neighbours import default_pairs, run_once, visits_of
 from privlearn.checking.isolation import own_copy
-from privlearn.checking.stub_accountant import StubAccountant
+from privlearn.checking.neighbours import default_pairs, run_once, visits_of
+from privlearn.checking.stream_runs import StubAccountant
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import ApproxDP, Currency
@@ -36,10 +36,8 @@ class SamplingTarget(Generic[D]):
         start: ``start(data, seed)`` returns ``draw``; each ``draw()`` is one fresh output.
         claim: what it promises about neighbouring data.
         neighbours: pairs of data sets.
-        default_neighbours: whether the pairs were chosen by this package, the most informative
-            first; the last may then be left out where samples are few.
-        exact: whether it says that its noise is exact, so that the last bits of its outputs must
-            not tell either.
+        default_neighbours: whether this package chose the pairs; the last may then be left out.
+        exact: whether its noise is said to be exact, so that the last bits must not tell either.
         function: what is called, if it is a plain function, whose exact law may be found.
     """
 

@@ -22,8 +22,10 @@ from scipy.stats import binom
 from privlearn.checking.isolation import TimeLimit, kept_alive, silenced
 from privlearn.checking.mined import mined
 from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding, Verdict
-from privlearn.checking.training_coins import IN, OUT, Coins
 from privlearn.checking.training_runs import (
+    IN,
+    OUT,
+    Coins,
     Failed,
     Law,
     Loop,

@@ -14,26 +14,27 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, final
 
-from privlearn.checking.exact.additive import additive_distributions
+from privlearn.checking.exact.additive import additive_distributions, law_of_coins
 from privlearn.checking.exact.choices import ERROR as CHOICE_ERROR
-from privlearn.checking.exact.choices import choice_pairs
+from privlearn.checking.exact.choices import PICKS_ERROR, choice_pairs, pick_pairs
 from privlearn.checking.exact.distributions import (
     DistributionPair,
+    Scan,
     Value,
+    code_of,
+    dense_orders,
     hockey_stick,
+    knots,
     largest_ratio,
     renyi,
+    scan,
 )
 from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
-from privlearn.checking.exact.orders import Scan, code_of, dense_orders, knots, scan
+from privlearn.checking.exact.one_number import PIECE_ERROR
 from privlearn.checking.exact.persons import visit_pairs
-from privlearn.checking.exact.picks import ERROR as PICK_ERROR
-from privlearn.checking.exact.picks import pick_pairs
-from privlearn.checking.exact.pieces import ERROR as PIECE_ERROR
 from privlearn.checking.exact.probe import NOT_ADDED, UnpredictedError, check_sampler
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
 from privlearn.checking.exact.reports import report_pairs
-from privlearn.checking.exact.sampled_sums import law_of_coins
 from privlearn.checking.exact.search import Found
 from privlearn.checking.exact.thresholds import ERROR as THRESHOLD_ERROR
 from privlearn.checking.exact.thresholds import threshold_pairs
@@ -57,7 +58,7 @@ _PairsOf = Callable[
 ]
 _MEASURED: tuple[tuple[_PairsOf, float], ...] = (
     (choice_pairs, CHOICE_ERROR),
-    (pick_pairs, PICK_ERROR),
+    (pick_pairs, PICKS_ERROR),
     (report_pairs, REPORT_ERROR),
     (threshold_pairs, THRESHOLD_ERROR),
 )
@@ -331,14 +332,8 @@ def white_box(
 ) -> ExactResult:
     """Compares what a mechanism claims with what it does to its worst neighbours, exactly.
 
-    Args:
-        mechanism: has ``loss()`` and ``release(rows, token)`` or ``open(token)``.
-        claim: by default its own ``loss()``.
-        neighbours: pairs of data sets, as blocks of records; by default extreme records of a
-            shipped ``domain``, in a stream at every arrival.
-        users: the number of records of the default data sets; by default all that a stream is
-            for, as far as they can be probed.
-        orders: Rényi orders > 1.
+    Neighbours are blocks of records; by default extreme ones of a shipped domain, in a stream at
+    every arrival of ``users``, by default all that it is for, as far as they can be probed.
 
     Raises:
         CheckError: the mechanism is of another make; it must be checked by sampling.

@@ -35,9 +35,8 @@ from privlearn.checking.exact.one_number import ERROR
 from privlearn.checking.isolation import own_copy
 from privlearn.checking.mined import Mined, mined
 from privlearn.checking.reports import Axis, Coverage, Finding, Verdict
-from privlearn.checking.sampling.claims import Claim, claim_of
+from privlearn.checking.sampling.claims import Claim, claim_of, event_bound
 from privlearn.checking.sampling.encoding import Raised
-from privlearn.checking.sampling.event_bounds import event_bound
 from privlearn.checking.scripted_generator import standard
 from privlearn.checking.targets import Claimable, alike
 from privlearn.errors import CheckError

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.default_neighbours import record_pool
 from privlearn.checking.exact.distributions import DistributionPair, rough_renyi
 from privlearn.checking.exact.probe import run
 from privlearn.checking.exact.search import LARGEST
 from privlearn.checking.mined import mined
-from privlearn.checking.neighbours import worst_pairs
+from privlearn.checking.neighbours import record_pool, worst_pairs
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import Script
 from privlearn.errors import CheckError

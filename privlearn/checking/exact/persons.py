@@ -12,17 +12,28 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.default_neighbours import participation_of, rule_of, spend_of, visits_of
 from privlearn.checking.exact.distributions import DistributionPair
 from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
 from privlearn.checking.exact.search import shift_pair
 from privlearn.checking.exact.stream_noise import DenseNoise, solved
 from privlearn.checking.exact.visit_patterns import Integers, Patterns, VisitRule
-from privlearn.checking.neighbours import extreme_records, worst_pairs
+from privlearn.checking.neighbours import (
+    extreme_records,
+    participation_of,
+    rule_of,
+    spend_of,
+    visits_of,
+    worst_pairs,
+)
 from privlearn.checking.reports import Axis
-from privlearn.checking.stream_runs import accepted_users, fixed_users, is_stream, released_by
+from privlearn.checking.stream_runs import (
+    StubAccountant,
+    accepted_users,
+    fixed_users,
+    is_stream,
+    released_by,
+)
 from privlearn.checking.stream_runs import declared_users as horizon_of
-from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
 from privlearn.losses import Loss

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast, final
 
 import numpy as np
 
+from privlearn.checking.neighbours import each_float, spend_of
 from privlearn.checking.scripted_noise import LimitedSource, Script
-from privlearn.checking.stream_runs import released_by
-from privlearn.checking.stub_accountant import StubAccountant
+from privlearn.checking.stream_runs import StubAccountant, released_by
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.noise import NoiseSource
@@ -22,6 +23,7 @@ from privlearn.noise.exact.pool import Kind, variates
 from privlearn.noise.exact.tables import FLOOR_BITS
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
+from privlearn.values.grid import Grid
 from privlearn.values.records import length
 
 _MOST_NUMBERS = 4096
@@ -168,3 +170,54 @@ def check_sampler(kind: Kind) -> None:
             f"the {kind} sampler is off by {gap:.3g} in its distribution function: the noise "
             "that is drawn is not the noise that is stated"
         )
+
+
+# Last bits ----------------------------------------------------------------------------------------
+
+
+_INNER = (0.618, 2.3e-4, 3.7e-4, 5.1e-4, 7.9e-4)
+"""By which records are made smaller that need not be extreme."""
+_FAR = 2.0**48  # Steps that are found from doubles with digits to spare
+_OFF = 0.3  # Of a step, from the nearest integer; less is rounding
+
+
+def telling_outputs(
+    mechanism: Any, loss: Loss, pairs: Sequence[tuple[Any, Any]], noise: Affine
+) -> int:
+    """Numbers of the output that are no function of the noisy integers of a stated grid."""
+    grid = spend_of(mechanism, loss.adjacency).grid
+    if grid is None:
+        return 0
+    # two extreme records may be an even number of steps apart
+    inner = [each_float(pairs[0][0], partial(np.multiply, factor)) for factor in _INNER]
+    tried = [*pairs, *((block, pairs[0][1]) for block in inner)]
+    return max(
+        _differing_outputs(mechanism, loss, pair, noise, grid, seed)
+        for seed, pair in enumerate(tried)
+    )
+
+
+def _differing_outputs(
+    mechanism: Any, loss: Loss, pair: tuple[Any, Any], noise: Affine, grid: Grid, seed: int
+) -> int:
+    """How many numbers of the output tell which of two data sets the same noisy integers are of.
+
+    Exact noise makes X + N private, X the integers of the data: if X becomes X′ and N becomes N + X
+    − X′, not the last bit may change. X − X′ is taken from outputs without noise.
+    """
+    first, second = pair
+    shift = centre(mechanism, loss, first) - centre(mechanism, loss, second)
+    moved = np.ldexp(np.linalg.lstsq(noise.matrix, shift, rcond=1e-12)[0], grid.bits)
+    if np.abs(moved).max(initial=0.0) > _FAR:
+        return 0
+    whole = np.rint(moved)
+    if np.abs(moved - whole).max(initial=0.0) > _OFF:
+        return len(shift)
+    drawn = np.rint(np.ldexp(np.random.default_rng(seed).normal(size=len(whole)), grid.bits))
+    one = run(mechanism, loss, first, _steps(drawn, grid))
+    two = run(mechanism, loss, second, _steps(drawn + whole, grid))
+    return int(np.count_nonzero(one.view(np.int64) != two.view(np.int64)))
+
+
+def _steps(numbers: Array, grid: Grid) -> Script:
+    return Script(np.ldexp(numbers, -grid.bits))

@@ -18,17 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, ndtr
 
-from privlearn.checking.default_neighbours import (
+from privlearn.checking.exact.distributions import DistributionPair
+from privlearn.checking.exact.probe import UnpredictedError, released_on
+from privlearn.checking.exact.search import LARGEST, SIZES
+from privlearn.checking.mined import Mined, mined
+from privlearn.checking.neighbours import (
+    extreme_records,
     informative_records,
     record_pairs,
     record_pool,
     spend_of,
 )
-from privlearn.checking.exact.distributions import DistributionPair
-from privlearn.checking.exact.probe import UnpredictedError, released_on
-from privlearn.checking.exact.search import LARGEST, SIZES
-from privlearn.checking.mined import Mined, mined
-from privlearn.checking.neighbours import extreme_records
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.errors import CheckError
 from privlearn.losses import Loss

@@ -3,7 +3,7 @@
 Runs on records about numbers of the code, among 1 to 1,000 rows, at every kind of place and with
 noise of up to 30 scales test the prediction output = centre(data) + M·z.  Neighbours whose centres
 are farther apart than at hand are compared; where noise acts otherwise, rows are replaced until it
-does not, and the laws of the two neighbours found are computed as they are (`exact.pieces`).
+does not, and the laws of the two neighbours found are computed as they are (`exact.one_number`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.checking.exact.distributions import DistributionPair, whitened
-from privlearn.checking.exact.pieces import piecewise_pair
+from privlearn.checking.exact.one_number import piecewise_pair
 from privlearn.checking.exact.probe import Affine
 from privlearn.checking.mined import Mined
 from privlearn.checking.reports import Axis, Coverage
@@ -50,17 +50,10 @@ _SEVERAL = 3  # Draws on which what leaves has another form
 
 @dataclass(frozen=True)
 class Searched:
-    """Running code as a function of data and noise, and the records it may be tried on.
+    """Running code as a function of data and noise, and the records that it may be tried on.
 
-    Args:
-        run: the output, flat, on a data set with given standard noise.
-        count: how many records there are to choose from.
-        changing: how many of these, the first ones, may be exchanged for each other.
-        take: makes a data set of some of them, by number, which may come several times.
-        null: the number of the record of nobody; needed under zero-out.
-        adjacency: of its claim.
-        mined: numbers that its code mentions.
-        sizes: numbers of rows that it is tried on; default up to 1,000.
+    ``run`` gives the flat output for standard noise, ``take`` a data set of records by number; the
+    ``changing`` first of ``count`` may be exchanged for each other, ``null`` is that of nobody.
     """
 
     run: Callable[[Any, Array], Array]

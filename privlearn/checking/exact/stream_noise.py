@@ -53,10 +53,8 @@ def solved(
     *,
     keep: bool = False,
 ) -> tuple[Array, Array]:
-    """The noise z that moves W by given running sums.
-
-    Returns:
-        Squared lengths of the columns of z, and z, (arrivals, columns), or an empty array.
+    """The noise z that moves W by given running sums: squared lengths of its columns, and if it is
+    kept z itself, (arrivals, columns).
 
     Raises:
         CheckError: L is not lower triangular, singular, or not the same whatever is drawn.

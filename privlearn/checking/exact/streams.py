@@ -18,15 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from privlearn.checking.default_neighbours import spend_of
 from privlearn.checking.exact.distributions import AdditiveDistributions, DistributionPair
-from privlearn.checking.exact.last_bits import telling_outputs
 from privlearn.checking.exact.probe import (
     NOT_ADDED,
     UnpredictedError,
     affine,
     check_sampler,
     run,
+    telling_outputs,
 )
 from privlearn.checking.exact.search import laplace_pair
 from privlearn.checking.exact.stream_noise import (
@@ -36,7 +35,7 @@ from privlearn.checking.exact.stream_noise import (
     StreamNoise,
 )
 from privlearn.checking.mined import Mined, mined
-from privlearn.checking.neighbours import each_float, extreme_records
+from privlearn.checking.neighbours import each_float, extreme_records, spend_of
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import Script
 from privlearn.checking.stream_runs import (

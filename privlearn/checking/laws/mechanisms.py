@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
-from privlearn.checking.exact.foreign_noise import why_wrong
+from privlearn.checking.exact.loss_curves import why_wrong
 from privlearn.checking.isolation import OutputCapture, own_copy
 from privlearn.checking.laws.domains import DOMAIN_CHECKS, DomainCase, tried_records
 from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable, perform_all
@@ -246,9 +246,7 @@ def check_price(case: Case) -> LawFinding:
 def check_specification_is_fixed(case: Case) -> LawFinding:
     """What was priced cannot be changed afterwards, and a release leaves nothing behind.
 
-    A class without ``__eq__`` whose price follows from domain and noise may have attributes that
-    can be set: each spend is priced when it is made, and must fit its token.  No release may
-    change them.
+    Without ``__eq__`` attributes may be set if the price follows: each spend must fit its token.
     """
     mechanism = case.mechanism
     names = [*getattr(mechanism, "__dict__", {})]

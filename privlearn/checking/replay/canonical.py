@@ -35,14 +35,10 @@ _MOST_ITEMS = 100_000  # Of an iteration over a learner that are looked at
 
 
 class CanonicalForm:
-    """Turns values into forms: JSON values and arrays, and other objects only if asked to.
+    """Turns values into forms: JSON values and arrays, and other ``objects`` only if asked to.
 
-    Args:
-        known: objects that are the same in every run, by name; the ``accountant`` also gives its
-            id, which is random and is taken out of all texts.
-        objects: whether to look into other objects, private fields included.
-        posts: whether to look at what stands on billboards, or only at how much; nothing on them is
-            taken back, so that a last look is enough.
+    ``known`` are the same in every run, by name; the id of the ``accountant`` is taken out of
+    texts. ``posts``: whether to look at what stands on billboards, or only at how much.
     """
 
     def __init__(self, known: dict[str, Any], *, objects: bool = False, posts: bool = True) -> None:
@@ -154,9 +150,6 @@ def public_parts(item: Any) -> dict[str, Any]:
 
     Attributes and properties without a leading underscore, `public_state`, and ``repr``, ``str``,
     ``len`` and iteration where its class defines them; what raises is the text of its error.
-
-    Raises:
-        CheckError: iterating changes it, or does not end.
     """
     kind, own = type(item), getattr(item, "__dict__", {})
     of_class = _names(kind.__mro__, tuple(len(vars(base)) for base in kind.__mro__))

@@ -37,13 +37,15 @@ from privlearn.checking.replay.canonical import (
     operator_only,
     short,
 )
-from privlearn.checking.replay.comparison import check_phases, compare, named
 from privlearn.checking.replay.protocols import InteractionProtocol, serve, serve_people
 from privlearn.checking.replay.recording import (
     RecordedRun,
     Recorder,
     Replayer,
     TokenEvent,
+    check_phases,
+    compare,
+    named,
 )
 from privlearn.checking.replay.side_effects import Globals, side_effects
 from privlearn.errors import CheckError, InterferenceError
@@ -65,16 +67,11 @@ class FailsOnBothError(CheckError):
 class Replay:
     """What a passed check has gone through; it says nothing beyond these runs.
 
-    Attributes:
-        replaced: which user; of a person the first slot.
-        moved: how many spends opened the replaced user's row and found it changed; if 0, only leaks
-            beside what is paid for were looked for.
-        runs: 2, or 3 with the rows put back.
-        visits: how many users are the replaced person's, or of a crowd were replaced.
-        operator_only: attributes that were not compared, as a class declares them to be for the
-            operator only, with those of learners inside (by class and name).
-        failures: how many users got an error, the same in all runs.
-        telling: public methods without arguments that answered otherwise at the end of another run.
+    ``replaced`` is the user, or the first slot of a person with so many ``visits``; ``moved``
+    counts spends that opened a changed row: if 0, only leaks beside what is paid for were looked
+    for. ``runs`` are 2, or 3 with the rows put back; ``operator_only`` attributes were not
+    compared; ``failures`` users got an error, the same in all runs; ``telling`` public methods
+    answered otherwise at the end of another run.
     """
 
     users: int
@@ -222,14 +219,8 @@ def assert_pipeline_noninterference(
 ) -> Replay:
     """Runs a pipeline of mechanisms on two neighbouring data sets; all that it returns is public.
 
-    Args:
-        run: takes an accountant and the sealed rows, and returns the public output.
-        data: a block of records (what `Rows.seal` takes), leading axis: users.
-        neighbour: a block that differs in one row, or the index of the user who becomes null.
-        budget, seed, accountant, may_spend_nothing, seconds: as for `assert_noninterference`.
-
-    Raises:
-        InterferenceError, CheckError: as there.
+    ``run`` takes an accountant and the sealed rows; ``neighbour`` is a block that differs in one
+    row, or the index of the user who becomes null. All else is as for `assert_noninterference`.
     """
     n = length(data)
     users = range(n)

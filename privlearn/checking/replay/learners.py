@@ -21,11 +21,12 @@ from privlearn.checking.replay.check import (
     assert_pipeline_noninterference,
     differing,
 )
-from privlearn.checking.replay.interleavings import late, offered
 from privlearn.checking.replay.populations import crowd_pair, generated_pairs, returning_pair
 from privlearn.checking.replay.protocols import (
     InteractionProtocol,
     examples,
+    late,
+    offered,
     played,
     pulled,
     serve,
@@ -67,15 +68,8 @@ Population = tuple[Sequence[Any], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Way:
-    """One way of running a learner.
-
-    Attributes:
-        how: in words.
-        factory: starts it with an accountant.
-        protocol: see `privlearn.checking.replay.protocols`.
-        options: further arguments of `assert_noninterference`.
-        n_items: rows of the users' arrays, and the number of proper answers.
-        dim: columns of the users' arrays.
+    """One way of running a learner: who starts it, the protocol, further arguments of
+    `assert_noninterference`, and the rows and columns of the users' arrays.
     """
 
     how: str
@@ -224,9 +218,7 @@ def replayed(
 ) -> list[Replay]:
     """Checks a learner on pairs of neighbours or of crowds, until ``end`` of `time.monotonic`.
 
-    Raises:
-        InterferenceError, CheckError: as `assert_noninterference`, for the first pair that fails;
-            where a learner fails on both data sets, after all others.
+    Raises as `assert_noninterference`; where a learner fails on both data sets, after all others.
     """
     found, failed = list[Replay](), list[FailsOnBothError]()
     for number, (data, neighbour) in enumerate(people):

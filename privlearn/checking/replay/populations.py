@@ -26,13 +26,10 @@ U = TypeVar("U")
 
 @dataclass(eq=False)
 class Person:
-    """A user whose answer to any offer follows from a rule.
+    """A user whose answer to any offer follows from a rule; None is "no purchase".
 
-    Args:
-        features: item features, shape (N, d), or whatever a malformed user sends.
-        answer: from the items on offer to the chosen one; None is "no purchase".
-        kind: what sort of user this is, for messages.
-        id: whose visit this is, under a rule of participation; None is nobody.
+    ``features`` have shape (N, d), or are whatever a malformed user sends; ``id`` says whose visit
+    this is, under a rule of participation; None is nobody.
     """
 
     features: Any
@@ -163,7 +160,7 @@ def generated_pairs(
 ) -> Iterator[tuple[list[Person], list[Person]]]:
     """``n`` pairs of neighbouring populations, one by one; the same arguments give the same ones.
 
-    Half of them have malformed users throughout.  The first user is replaced, the last, one of
+    Half of them have malformed users throughout. The first user is replaced, the last, one of
     ``positions``, and anybody, by a stranger, or in the response or the data only, or by null.
 
     Raises:
@@ -197,8 +194,8 @@ def told_people(
 ) -> Iterator[Person]:
     """Users whose data or answers hold a number that some code mentions, without end.
 
-    It is the answer, as a float, or as an integer if it is whole; or one of the data, or all of
-    them.  ``first``: the turn to begin with.
+    It is the answer, as a float or as an integer, or one of the data, or all; ``first`` turns
+    later.
     """
     rng = np.random.default_rng(0)
     for turn in islice(cycle(range(4 * len(numbers))), first, None):
@@ -231,18 +228,11 @@ def crowd_pair(
 ) -> tuple[list[Person], list[Person]]:
     """Two populations of which about every second user differs, for replays of a crowd.
 
-    Every third one differs by a number that the code mentions, if there are ``numbers``; those of
-    the next pair go on with them.  A part of the others is malformed or answers any number.  The
-    first user always differs, the last never; of those whose place the code mentions all do, or in
-    every other pair none; in every third pair they answer 0 and 1, whatever is on offer.
-
-    Args:
-        seed: of everything.
-        number: which pair.
-        n_items, dim, users: the sizes.
-        numbers: see `told_people`.
-        malformed: share of strangers who are so in both; sums of data that are not checked are then
-            not a number in both.  One of ten is `mistaken` in any case.
+    Every third one differs by one of ``numbers``, which the code mentions (`told_people`); those of
+    the next pair go on with them. The first user always differs, the last never; of those whose
+    place the code mentions all do, or in every other pair none; in every third pair they answer 0
+    and 1, whatever is on offer. ``malformed``: the share of strangers who are so in both; one of
+    ten is `mistaken` in any case.
 
     Raises:
         ValueError: fewer than two users.
@@ -279,15 +269,8 @@ def returning_pair(
     """One pair of populations in which people return, and all visits of one person differ.
 
     That person comes first and last, twice in a row, and in between as often as everybody else: to
-    most rules too often.  The neighbour has nobody at these slots, or under a public pattern other
-    records, well-formed or not.
-
-    Args:
-        seed: of everything.
-        number: which pair.
-        n_items, dim: the sizes of arrays.
-        users: how many visits there are, of about a quarter as many persons.
-        public: whether the slots of a person stay, as under a public pattern.
+    most rules too often. The neighbour has nobody at these slots, or under a ``public`` pattern
+    other records, well-formed or not. A quarter as many persons as visits (``users``) come.
 
     Raises:
         ValueError: fewer than four visits.

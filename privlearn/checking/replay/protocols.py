@@ -15,6 +15,8 @@ participation a user is a visit, and ``user.id`` says whose; ``people=True`` han
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
@@ -22,9 +24,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from privlearn.checking.isolation import is_output, muted
-from privlearn.errors import CheckError
+from privlearn.errors import CheckError, HorizonError
+from privlearn.learners import Offers
 from privlearn.mechanisms.choice_model import NO_ITEM, Items
 from privlearn.rows.domains import Array
+from privlearn.values.validate import count
 
 
 class User(Protocol):
@@ -134,10 +138,8 @@ def _chosen(user: User, items: Items) -> Any:
 def examples(size: int = 1, *, people: bool = False, actions: bool = False) -> InteractionProtocol:
     """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``.
 
-    x is the user's array as one vector, y the answer to an offer of all items, whatever it is; for
-    central accountants.  A block of one is sent as a single row, unless y is a list, and x no
-    vector or one of as many numbers, which `partial_fit` would take for a block.  ``actions``: of a
-    bandit, y is also the action that was shown.
+    x is the user's array as one vector, y the answer to an offer of all items. A block of one is a
+    single row, unless `partial_fit` would take that for a block. ``actions``: y is the action, too.
     """
 
     def protocol(learner: Any, users: Iterable[User]) -> Iterator[Any]:
@@ -171,19 +173,13 @@ def pulled(
     slates: bool = False,
     losses: int | None = None,
 ) -> InteractionProtocol:
-    """A bandit: `select` and `observe`, or `play` in blocks of so many users.
+    """A bandit: `select` and `observe`, or `play` in blocks of ``size``; ``people``: hand the ids
+    on.
 
-    The context is the user's array as one vector.  An item is an arm: the reward is 1 if it is the
-    user's answer to an offer of all, 0 for another one, and the answer itself if that is no item.
-
-    Args:
-        size: of a block.
-        people: hand the ids on.
-        contexts: whether the learner takes any; one that does not sees nothing of a user but the
-            answer.
-        slates: whether the learner takes the array as it is, with a row for each action; users
-            whose first number is positive then say what each action earns, its first number.
-        losses: of a learner from experts, how many losses a user answers with, `losses_of`.
+    The context is the user's array as one vector, or there are no ``contexts``. With ``slates`` it
+    is a row for each action, and users whose first number is positive say what each earns, its
+    first number. An item is an arm: the reward is 1 if it is the user's answer to an offer of all,
+    0 for another one, and the answer itself if that is no item; or ``losses`` many, `losses_of`.
     """
     answer = answering(losses)
 
@@ -262,3 +258,127 @@ def _padded(n: int, revenues: Sequence[Any] = ()) -> Array:
 def as_vector(features: Any) -> Any:
     """A user's array as the context of `pulled`."""
     return features.ravel() if isinstance(features, np.ndarray) else features
+
+
+# Answers that come late ---------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class Tardy:
+    """A user with the time of the answer, which is part of the record.
+
+    It comes after ``late`` further offers (None is never), and once more if ``twice``.
+    """
+
+    user: Any
+    late: int | None = 0
+    twice: bool = False
+
+    @property
+    def features(self) -> Any:
+        """The user's own."""
+        return self.user.features
+
+    @property
+    def id(self) -> Any:
+        """Whose visit this is."""
+        return self.user.id
+
+    def respond(self, items: Any, /) -> Any:
+        """The choice from an offer."""
+        return self.user.respond(items)
+
+    def __repr__(self) -> str:
+        when = "never answers" if self.late is None else f"answers after {self.late} further offers"
+        return f"{self.user!r} who {when}"
+
+
+def offered(
+    wait: int = 0,
+    *,
+    order: int | None = None,
+    offers: Callable[..., Any] = Offers,
+    people: bool = False,
+    arms: bool = False,
+    contexts: bool = True,
+    slates: bool = False,
+    losses: int | None = None,
+) -> InteractionProtocol:
+    """`Offers` over a learner, to users that answer when `Tardy` says, and others at once.
+
+    Where a process ends before all users came (``restarts``), what is open then is never answered.
+    A user receives the items, and then what every answer brings: None, or the text of the error.
+
+    Args:
+        wait: as `Offers` takes it.
+        order: a seed from which the times of all answers are drawn anew, all of them in time.
+        offers: makes what takes the learner and ``wait``.
+        people: hand the ids on.
+        arms, contexts, slates, losses: of a bandit, see `pulled`.
+    """
+    count(wait=wait, at_least=0)
+
+    def protocol(learner: Any, users: Iterable[Any]) -> Iterator[Any]:
+        served = offers(learner, wait=wait)
+        rng, first = np.random.default_rng(order), learner.clock_
+        received: list[list[Any]] = []
+        due: list[tuple[int, float, int, Callable[[], None]]] = []
+
+        def answer_until(time: float) -> None:
+            due.sort(key=lambda each: each[:3])
+            while due and due[0][0] <= time:
+                due.pop(0)[-1]()
+
+        for number, user in enumerate(users):
+            who = {"person": user.id} if people else {}
+            sent = sent_by(user, contexts=contexts, slates=slates) if arms else [user.features]
+            offer = served.select(*sent, **who)
+            received.append([offer.items])
+            if (late := getattr(user, "late", 0)) is not None:
+                late = late if order is None else int(rng.integers(wait + 1))
+                place = float(number) if order is None else float(rng.random())
+                to_answer = answering(losses) if arms else type(user).respond
+                answer = _answering(served, user, offer, received[-1], to_answer)
+                due.append((number + late, place, number, answer))
+            answer_until(number)
+        if first + len(received) == learner.billboard_.users.stop:  # and not the end of a process
+            answer_until(float("inf"))
+            with suppress(HorizonError):
+                while True:
+                    served.close_batch()
+        yield from received
+
+    return protocol
+
+
+def _answering(
+    served: Any, user: Any, offer: Any, told: list[Any], to_answer: Callable[[Any, Any], Any]
+) -> Callable[[], None]:
+    def answer() -> None:
+        with muted():
+            choice = to_answer(user, offer.items)
+        for _ in range(1 + getattr(user, "twice", False)):
+            try:
+                told.append(served.observe(offer.id, choice))
+            except BaseException as error:
+                if not is_output(error):
+                    raise
+                told.append(f"{type(error).__name__}: {error}".replace(offer.id, "the offer"))
+
+    return answer
+
+
+def late(
+    pairs: Iterable[tuple[Sequence[Any], Sequence[Any]]], seed: int = 0
+) -> Iterator[tuple[list[Tardy], list[Tardy]]]:
+    """The same users, who answer after up to three further offers, or never."""
+    rng = np.random.default_rng([seed, 2])
+
+    def tardy(user: Any) -> Tardy:
+        late = None if rng.random() < 0.2 else int(rng.integers(4))
+        return Tardy(user, late, bool(rng.random() < 0.2))
+
+    for data, neighbour in pairs:
+        here = [tardy(user) for user in data]
+        both = zip(here, data, neighbour, strict=True)
+        yield here, [one if a is b else tardy(b) for one, a, b in both]

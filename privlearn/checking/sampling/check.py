@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.evidence import Evidence
 from privlearn.checking.isolation import TimeLimit, is_output, silenced
-from privlearn.checking.reports import Axis, Coverage
-from privlearn.checking.sampling.claims import Claim, claim_of
+from privlearn.checking.reports import Axis, Coverage, Evidence
+from privlearn.checking.sampling.claims import PRUDENCE, Claim, best_cut, claim_of, event_bound
 from privlearn.checking.sampling.distinguishers import (
     Score,
     families,
@@ -37,7 +36,6 @@ from privlearn.checking.sampling.encoding import (
     numbers_in,
     tabulate,
 )
-from privlearn.checking.sampling.event_bounds import PRUDENCE, best_cut, event_bound
 from privlearn.checking.targets import Claimable, SamplingTarget, alike, sampling_target
 from privlearn.errors import CheckError
 from privlearn.values.validate import count, positive
@@ -75,15 +73,11 @@ def black_box(
     seconds: float = 60.0,
     bits: bool | None = None,
 ) -> Evidence:
-    """Bounds the loss of a mechanism from below by sampling.
+    """Bounds the loss of a mechanism from below by sampling, for arguments as of `check_mechanism`.
 
-    Outputs may be of any kind: numbers, arrays, text, containers, None; NaN, infinities,
-    exceptions, warnings and changes of shape are outputs like any other.
-
-    Args: as of `check_mechanism`.  Of several pairs the most informative is chosen first; a hanging
-    run is interrupted in the main thread, elsewhere the clock is read between runs.  The last bits
-    of numbers give away the data behind nearly all noise that is sampled in floating point, and
-    nothing behind exact noise; where they are not looked at, a note tells whether they would.
+    Outputs may be of any kind: numbers, text, containers, exceptions, warnings. Of several pairs
+    the most informative is chosen first. The last bits of numbers give away the data behind nearly
+    all noise that is sampled in floating point; where they are not looked at, a note says so.
 
     Raises:
         CheckError: bad arguments, the time is up, every run on both data sets fails, an output

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import ndtri
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import brentq
+from scipy.special import betaincinv, ndtri
 
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
@@ -30,13 +31,9 @@ ORDERS = np.concatenate([1 + np.geomspace(0.01, 1, 8), np.geomspace(2.5, 256, 12
 class Claim:
     """A promise with one number that can be turned up until an observation becomes possible.
 
-    Args:
-        unit: of that number.
-        value: which is promised.
-        text: what is promised, in words.
-        least: least number under which P(E) = p, Q(E) = q is possible, for arrays of these.
-        failure: probability of an event that nothing is promised in: P = (1−δ)P₀ + δA and
-            Q = (1−δ)Q₀ + δB, where P₀, Q₀ keep the promise.
+    ``least`` is the least number under which P(E) = p, Q(E) = q is possible. ``failure`` is the
+    probability of an event that nothing is promised in: P = (1−δ)P₀ + δA and Q = (1−δ)Q₀ + δB,
+    where P₀, Q₀ keep the promise.
     """
 
     unit: str
@@ -137,3 +134,94 @@ def _curve(points: dict[float, float], text: str, worst: float = np.inf) -> Clai
     known = sorted(points)
     least = partial(least_multiple, known=known, curve=[points[a] for a in known], worst=worst)
     return Claim("times the claimed curve", 1.0, text, least)
+
+
+# Bounds -------------------------------------------------------------------------------------------
+
+
+THRESHOLDS = 160
+
+PRUDENCE = 0.9999  # Confidence of the bounds by which candidate events are compared
+GRID = np.linspace(0.0, 1.0, 33)
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """{score >= threshold} on the first data set, or {score <= threshold} on the second."""
+
+    threshold: float
+    above: bool
+    promise: float  # Bound that is to be expected of held-out outputs
+
+    def holds(self, scores: Array) -> NDArray[np.bool_]:
+        return scores >= self.threshold if self.above else scores <= self.threshold
+
+
+@lru_cache(maxsize=64)
+def _critical(confidence: float) -> float:
+    """c with c·(1 − ln c) = 1 − confidence."""
+    alpha = 1 - confidence
+    return float(np.exp(brentq(lambda x: np.exp(x) * (1 - x) - alpha, -700.0, 0.0)))
+
+
+def border(k: int, n: int, low: int, m: int, confidence: float, at: Array) -> tuple[Array, Array]:
+    """Points (p, q) of the region's border: tails c^s and c^{1−s} for s in ``at``."""
+    log_c = np.log(_critical(confidence))
+    p = np.zeros_like(at) if k == 0 else betaincinv(k, n - k + 1, np.exp(log_c * at))
+    q = np.ones_like(at) if low == m else 1 - betaincinv(m - low, low + 1, np.exp(log_c * (1 - at)))
+    return p, q
+
+
+def event_bound(claim: Claim, k: int, n: int, low: int, m: int, confidence: float) -> float:
+    """Lower bound on the claim's number, for an event seen ``k`` of n and ``low`` of m times."""
+    left, right = 0.0, 1.0
+    best = np.inf
+    for _ in range(6):  # each time 16 times as fine, around the valley
+        at = left + (right - left) * GRID
+        strengths = claim.strength(*border(k, n, low, m, confidence, at))
+        i = int(np.argmin(strengths))
+        best = min(best, float(strengths[i]))
+        left, right = float(at[max(i - 1, 0)]), float(at[min(i + 1, len(at) - 1)])
+    return best * (1 - 1e-6)
+
+
+@np.errstate(all="ignore")  # scores of malformed outputs may be huge
+def best_cut(
+    claim: Claim, first: Array, second: Array, held_out: int, prudence: float = PRUDENCE
+) -> Cut:
+    """The threshold with the largest bound to be expected from ``held_out`` outputs per data set.
+
+    Many thresholds compete, so each is judged by a bound, of confidence ``prudence``, that its own
+    frequencies earn.
+    """
+    candidates = [
+        _best_of(claim, np.sort(first), np.sort(second), held_out, prudence, above=True),
+        _best_of(claim, np.sort(-second), np.sort(-first), held_out, prudence, above=False),
+    ]
+    return max(candidates, key=lambda cut: cut.promise)
+
+
+def _best_of(
+    claim: Claim, first: Array, second: Array, held_out: int, prudence: float, *, above: bool
+) -> Cut:
+    """Events {score >= t} of sorted scores, likelier under ``first``."""
+    pooled = np.sort(np.concatenate([first, second]))
+    values = np.unique(pooled)
+    if len(values) > THRESHOLDS:
+        values = np.quantile(pooled, np.linspace(0, 1, THRESHOLDS))
+        values = np.unique(np.concatenate([values, pooled[-8:]]))
+    # Between two seen scores there is room; the middle is the safer place for new ones.
+    cuts = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2])
+    cuts = np.where(np.isfinite(cuts), cuts, values)
+    p, q = (1 - np.searchsorted(x, cuts, side="left") / len(x) for x in (first, second))
+    tail = _critical(prudence) ** 0.5
+    n, m = min(len(first), held_out), min(len(second), held_out)
+    promise = np.zeros(len(cuts))
+    likelier = p > q  # elsewhere the bounds are as far from a gap, and promise nothing
+    k, rest = p[likelier] * n, (1 - q[likelier]) * m
+    lower = np.where(k > 0, betaincinv(np.maximum(k, 1e-9), n - k + 1, tail), 0.0)
+    upper = 1 - np.where(rest > 0, betaincinv(np.maximum(rest, 1e-9), m - rest + 1, tail), 0.0)
+    promise[likelier] = claim.strength(lower, upper)
+    i = int(np.argmax(promise))
+    threshold = float(cuts[i])
+    return Cut(threshold if above else -threshold, above, float(promise[i]))

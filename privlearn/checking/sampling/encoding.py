@@ -92,15 +92,9 @@ def layout(output: Any, depth: int = 3) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputTable:
-    """Outputs of several runs as columns.
-
-    Attributes:
-        numbers: shape (n, k); 0 where the leaf is no number.
-        names: k paths.
-        symbols: shape (n, m), codes into ``values``; −1 for a value that was not seen when the
-            columns were chosen.
-        paths: m paths of symbols.
-        values: per symbol column its known values.
+    """Outputs of several runs as columns: ``numbers`` (n, k), 0 where a leaf is none, and
+    ``symbols`` (n, m), codes into ``values``, −1 for what was not seen when the columns were
+    chosen.
     """
 
     numbers: Array

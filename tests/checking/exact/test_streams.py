@@ -19,7 +19,7 @@ from privlearn.checking.exact.check import compare, white_box
 from privlearn.checking.exact.probe import UnpredictedError
 from privlearn.checking.exact.stream_noise import solved
 from privlearn.checking.exact.streams import tried_places
-from privlearn.checking.looks import exactly
+from privlearn.checking.laws.check import exactly
 from privlearn.checking.printing import numbers
 from privlearn.checking.stream_runs import accepted_users, declared_users
 from privlearn.errors import CheckError, PrivacyViolation
