@@ -15,8 +15,7 @@ from privlearn.checking.laws.check import (
     sampled_subject,
 )
 from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, Case
-from privlearn.checking.laws.report import LawFinding, perform
-from privlearn.checking.reports import CheckReport, Finding
+from privlearn.checking.reports import CheckReport, Finding, LawFinding, perform
 
 
 @silenced

@@ -15,6 +15,7 @@ from privlearn.checking.exact.distributions import AdditiveDistributions, Distri
 from privlearn.checking.exact.one_number import located, mixture
 from privlearn.checking.exact.probe import (
     Affine,
+    Script,
     UnpredictedError,
     affine,
     centre,
@@ -42,7 +43,6 @@ from privlearn.checking.neighbours import (
 )
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_generator import Standard
-from privlearn.checking.scripted_noise import Script
 from privlearn.checking.stream_runs import is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss

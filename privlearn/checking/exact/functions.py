@@ -27,10 +27,11 @@ from privlearn.checking.exact.function_laws import (
     added,
     chosen,
     demand_tape,
+    in_parts,
     marks_of,
+    tossed,
     without_noise,
 )
-from privlearn.checking.exact.function_parts import in_parts, tossed
 from privlearn.checking.exact.one_number import ERROR
 from privlearn.checking.isolation import own_copy
 from privlearn.checking.mined import Mined, mined

@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from privlearn.checking.exact.distributions import DistributionPair, rough_renyi
-from privlearn.checking.exact.probe import run
+from privlearn.checking.exact.probe import Script, run
 from privlearn.checking.exact.search import LARGEST
 from privlearn.checking.mined import mined
 from privlearn.checking.neighbours import record_pool, worst_pairs
 from privlearn.checking.reports import Axis, Coverage
-from privlearn.checking.scripted_noise import Script
 from privlearn.errors import CheckError
 from privlearn.losses.output_laws import Density
 from privlearn.mechanisms import Objective, ObjectivePerturbation

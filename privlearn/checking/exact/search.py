@@ -40,7 +40,6 @@ _EVERY_PLACE = 160  # Rows of a data set in which every place is tried
 _SOME_PLACES = 24
 _SCAN = (0.25, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 12, 15, 20, 25, 30)
 _TRIES = 48  # Runs with random records and random noise
-_ADDITIVE = 8  # Random data sets on which it is found out whether records add up
 _FEW = 6  # Different records of a random data set
 _MOST_SUSPECTS = 3
 _MOST_COLUMNS = 16  # Numbers of noise that are probed again for another number of rows
@@ -163,12 +162,8 @@ class _Search:
             return
         self.try_records()
         undone.remove("values")
-        plain = self._adds_up()
-        if plain is not None:
-            self.try_sums(*plain)
-        else:
-            self.try_sizes()
-            self.try_places()
+        self.try_sizes()
+        self.try_places()
         undone.remove("sizes")
         undone.remove("places")
         self.try_noise()
@@ -455,65 +450,6 @@ class _Search:
         """Of few different records, the farthest ones mostly."""
         some = self.rng.integers(self.subject.count, size=self.rng.integers(1, _FEW))
         return np.asarray(self.rng.choice(np.concatenate([some, self.pair]), size=n))
-
-    def _adds_up(self) -> tuple[Array, Array] | None:
-        """What each record adds, and what is there without any; None if they do not add up."""
-        if not {1, 2} <= {*self.sizes}:
-            return None
-        alone = [self.centre(np.array([k])) for k in range(self.subject.count)]
-        twice = self.centre(np.zeros(2, dtype=int))
-        seen = [one for one in alone if one is not None and twice is not None]
-        if twice is None or {one.shape for one in seen} != {twice.shape} or len(seen) < len(alone):
-            return None
-        empty = 2 * seen[0] - twice
-        each = np.array(seen) - empty
-        for k in range(_ADDITIVE):
-            numbers = self.random_set(3 + k)
-            centre = self.centre(numbers)
-            wanted = empty + each[numbers].sum(axis=0)
-            if centre is None or self.matrix(len(numbers)) is not self.noise.matrix:
-                return None
-            if not self.near(centre, wanted, 0 * wanted, np.abs(each[numbers]).sum(axis=0)):
-                return None
-        return each, empty
-
-    def try_sums(self, each: Array, empty: Array) -> None:
-        """One run for each size, with random records at all places, and random noise."""
-        sets = [self.random_set(n) for n in [*self.sizes, *([self.sizes[-1]] * 4)]]
-        sets += [np.full(n, record) for n in self.sizes for record in self.pair]
-        for numbers in sets:
-            z = self.random_noise()
-
-            def wrong(numbers: Numbers, z: Array = z) -> bool:
-                value, size = self.out(numbers, z), np.abs(each[numbers]).sum(axis=0)
-                moved = self.noise.matrix @ z
-                wanted = empty + each[numbers].sum(axis=0) + moved
-                return value is None or not self.near(value, wanted, moved, size + abs(empty))
-
-            if wrong(numbers):
-                self.test(numbers, z)
-                self._where_sums_break(numbers, wrong)
-
-    def _where_sums_break(self, numbers: Numbers, wrong: Callable[[Numbers], bool]) -> None:
-        for record in self.pair:
-            low, high = 0, len(numbers)
-
-            def filled(steps: int, record: int = record) -> Numbers:
-                return np.concatenate([np.full(steps, record), numbers[steps:]])
-
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if wrong(filled(middle)) else (low, middle)
-            self._around(filled(low), low)
-
-    def _around(self, numbers: Numbers, place: int) -> None:
-        """The farthest records, and that of nobody, at a place."""
-        records = {*self.pair, *([self.subject.null] if self.subject.changing > 2 else [])}
-        for one in records:
-            first = numbers.copy()
-            first[place] = one
-            for two in records - {one}:
-                self.consider(first, self.changed(first, place, two))
 
     def try_sizes(self) -> None:
         """Among any number of rows, all alike, or some on either side."""

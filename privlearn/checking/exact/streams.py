@@ -21,6 +21,7 @@ from scipy.linalg import qr
 from privlearn.checking.exact.distributions import AdditiveDistributions, DistributionPair
 from privlearn.checking.exact.probe import (
     NOT_ADDED,
+    Script,
     UnpredictedError,
     affine,
     check_sampler,
@@ -37,7 +38,6 @@ from privlearn.checking.exact.stream_noise import (
 from privlearn.checking.mined import Mined, mined
 from privlearn.checking.neighbours import each_float, extreme_records, spend_of
 from privlearn.checking.reports import Axis, Coverage
-from privlearn.checking.scripted_noise import Script
 from privlearn.checking.stream_runs import (
     accepted_users,
     calls_tried,

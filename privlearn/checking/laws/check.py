@@ -34,7 +34,6 @@ from privlearn.checking.isolation import (
 )
 from privlearn.checking.laws.domains import check_domain, example_records
 from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, USERS, Case
-from privlearn.checking.laws.report import SECONDS, Broken, LawFinding, perform, perform_all
 from privlearn.checking.neighbours import (
     default_pairs,
     informative_records,
@@ -43,12 +42,17 @@ from privlearn.checking.neighbours import (
 from privlearn.checking.reports import (
     COMPUTED,
     ORDER,
+    SECONDS,
     Axis,
+    Broken,
     CheckReport,
     Coverage,
     Evidence,
     Finding,
+    LawFinding,
     Verdict,
+    perform,
+    perform_all,
 )
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.session import current, note

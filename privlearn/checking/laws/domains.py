@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable, perform_all
 from privlearn.checking.neighbours import each_float, extreme_records
-from privlearn.checking.reports import CheckReport
+from privlearn.checking.reports import Broken, CheckReport, LawFinding, NotApplicable, perform_all
 from privlearn.checking.session import note
 from privlearn.errors import CheckError
 from privlearn.rows.domains import (

@@ -22,9 +22,16 @@ from privlearn.accountants import CentralAccountant, LocalAccountant
 from privlearn.checking.exact.loss_curves import why_wrong
 from privlearn.checking.isolation import OutputCapture, own_copy
 from privlearn.checking.laws.domains import DOMAIN_CHECKS, DomainCase, tried_records
-from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable, perform_all
 from privlearn.checking.neighbours import each_float, with_leaf
-from privlearn.checking.reports import Axis, Coverage, Finding
+from privlearn.checking.reports import (
+    Axis,
+    Broken,
+    Coverage,
+    Finding,
+    LawFinding,
+    NotApplicable,
+    perform_all,
+)
 from privlearn.checking.stream_runs import (
     appended,
     begin_phase,
