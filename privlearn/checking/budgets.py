@@ -122,11 +122,8 @@ def in_memory(
     adjacency: Adjacency | None = None,
     currency: type[Currency] | None = None,
 ) -> Used:
-    """An accountant that forgets everything when the process ends, for tests.
-
-    Raises:
-        ValueError: no such trust.
-    """
+    """An accountant that forgets everything when the process ends, for tests. Raises ValueError:
+    no such trust."""
     kinds: dict[str, Any] = dict(zip(("central", "joint", "local"), _ACCOUNTANTS, strict=True))
     made: Used = kinds[Trust(trust).value](
         budget,
@@ -244,7 +241,7 @@ def _limits(
 def _check_used(
     states: Sequence[AccountState], within: range | None, may_spend_nothing: bool
 ) -> None:
-    """Raises CheckError where nothing is tested, or ``within`` are no users of the accountants."""
+    """Raises CheckError: nothing is tested, or ``within`` are no users of the accountants."""
     if within is not None and not any(set(within) & set(state.users) for state in states):
         raise CheckError(f"users = {within!r}: the accountant protects {states[0].users!r}")
     if within is not None and any(state.visits is not None for state in states):

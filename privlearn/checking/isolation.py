@@ -199,11 +199,8 @@ FORKS = "makes a copy of its process (os.fork), and what that does is not seen"
 
 @contextlib.contextmanager
 def kept_alive(what: str) -> Iterator[None]:
-    """While the block runs, code in it neither ends this process nor copies it unseen.
-
-    Raises:
-        CheckError: it tried to.
-    """
+    """While the block runs, code in it neither ends this process nor copies it unseen. Raises
+    CheckError: it tried to."""
     with contained():
         try:
             yield
@@ -220,11 +217,8 @@ _THREADED = ("torch", "jax", "tensorflow", "sklearn")
 def tried_apart(run: Callable[[], object], seconds: float, what: str) -> None:
     """Runs something once in a copy of this process, which may hang or end without harm.
 
-    That also ends what hangs in compiled code.  Nothing is tried where processes cannot be copied.
-
-    Raises:
-        CheckError: it did not end in time, or it ended the copy.
-    """
+    That also ends what hangs in compiled code. Nothing is tried where processes cannot be copied.
+    Raises CheckError: it did not end in time, or it ended the copy."""
     if sys.platform != "linux" or any(name in sys.modules for name in _THREADED):
         return
     mine, its = os.pipe()

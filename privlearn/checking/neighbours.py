@@ -108,10 +108,7 @@ def worst_pairs(
 
     Of an objective they are ordered by the distance of gradients. Under zero-out every second
     record counts as the null record (it is all NaN); under add-remove every second block is empty.
-
-    Raises:
-        CheckError: a domain that did not come with this package.
-    """
+    Raises CheckError: a domain that did not come with this package."""
     objective = domain if isinstance(domain, Objective) else None
     space = domain.domain if isinstance(domain, Objective) else domain
     block = extreme_records(space)
@@ -267,12 +264,8 @@ def default_pairs(
     adjacency: Adjacency = Adjacency.REPLACE_ONE,
     records: Any = None,
 ) -> list[DataPair]:
-    """Pairs of neighbouring data sets, as blocks of records.
-
-    Raises:
-        CheckError: it does not spend, or its domain did not come with this package and no records
-            are given.
-    """
+    """Pairs of neighbouring data sets, as blocks of records. Raises CheckError: it does not
+    spend, or its domain did not come with this package and no records are given."""
     spend = spend_of(mechanism, adjacency)
     if records is None:
         records = informative_records(spend.domain)
@@ -342,11 +335,8 @@ def participation_of(mechanism: Any, spend: Spend) -> Participation | None:
 
 
 def rule_of(mechanism: Any, loss: Any, spend: Spend) -> VisitRule | None:
-    """Which visits of one person a loss is about; None: of one row.
-
-    Raises:
-        CheckError: the rule counts within batches, and the mechanism has no ``sizes`` of any.
-    """
+    """Which visits of one person a loss is about; None: of one row. Raises CheckError: the
+    rule counts within batches, and the mechanism has no ``sizes`` of any."""
     visits = visits_of(loss)
     if visits is None:
         return None
@@ -383,11 +373,8 @@ def record_pool(
 
     They are extreme, hold ``numbers``, or come from data sets that are given; how many, at the
     head, may be exchanged for each other, is returned too. ``within``: those are the first two that
-    differ in the given ones, and what lies between these.
-
-    Raises:
-        CheckError: nothing is known of its records.
-    """
+    differ in the given ones, and what lies between these. Raises CheckError: nothing is known
+    of its records."""
     parts = [part for pair in given[:_MOST_GIVEN] for part in _given_records(*pair)]
     if not within:
         try:
@@ -452,11 +439,8 @@ def _sign_patterns(size: int, rng: np.random.Generator) -> Array:
 def record_pairs(domain: Domain[Any], records: Any, adjacency: Adjacency) -> list[DataPair]:
     """Pairs of records, as blocks of one, that differ in ways of their own; the farthest first.
 
-    Under zero-out the second record is null, under add-remove the second block is empty.
-
-    Raises:
-        CheckError: no two records differ.
-    """
+    Under zero-out the second record is null, under add-remove the second block is empty. Raises
+    CheckError: no two records differ."""
     rows, null = _clipped(domain, records), np.asarray(domain.null(), dtype=np.float64)
     n = len(rows)
     nobody = _null_record(record_at(records, slice(0, 1)))

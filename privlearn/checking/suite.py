@@ -52,11 +52,8 @@ Makers = dict[str, Callable[[], Any]]
 
 
 def settings(confidence: float = 0.999, samples: int | None = None, seed: int = 0) -> Sampling:
-    """How thoroughly to check; one in 1/(1−confidence) correct subjects is accused.
-
-    Raises:
-        CheckError: a number is out of range.
-    """
+    """How thoroughly to check; one in 1/(1−confidence) correct subjects is accused. Raises
+    CheckError: a number is out of range."""
     if samples is not None and samples < LEAST_SAMPLES:
         raise CheckError(f"samples = {samples!r}: must be at least {LEAST_SAMPLES}")
     return Sampling(samples, confidence, seed)
@@ -255,11 +252,8 @@ def is_known(name: str) -> bool:
 
 def chosen(names: Sequence[str]) -> dict[str, Check]:
     """The checks of a name, of all names below it (``prefix-sum``), of ``all``, or of a package.
-
-    Raises:
-        CheckError: nothing is called that.
-        PackageError: two packages announce it.
-    """
+    Raises CheckError: nothing is called that. Raises PackageError: two packages announce
+    it."""
     known = catalogue()
     selected: dict[str, Check] = {}
     for name in names:

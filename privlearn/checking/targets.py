@@ -128,11 +128,8 @@ def _signature(function: Callable[..., Any]) -> tuple[int, bool]:
 
 
 def runs_of(function: Callable[..., Any]) -> Callable[[Any], Callable[[Any], Any]]:
-    """``runs_of(f)(data)(rng)`` is one run, on a copy of the data.
-
-    Raises:
-        CheckError: it takes something else than data, or data and a generator.
-    """
+    """``runs_of(f)(data)(rng)`` is one run, on a copy of the data. Raises CheckError: it takes
+    something else than data, or data and a generator."""
     places, named = _signature(function)
     if places not in (1, 2):
         raise CheckError(

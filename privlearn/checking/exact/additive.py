@@ -66,11 +66,8 @@ class _Look:
 def additive_distributions(
     mechanism: Any, claim: Any, neighbours: Sequence[tuple[Any, Any]] | None, users: int | None
 ) -> AdditiveDistributions:
-    """The laws of a mechanism that adds noise.
-
-    Raises:
-        CheckError: it does more than add normal or Laplace noise, or its neighbours are unknown.
-    """
+    """The laws of a mechanism that adds noise. Raises CheckError: it does more than add normal
+    or Laplace noise, or its neighbours are unknown."""
     if is_stream(mechanism):
         return stream_distributions(mechanism, claim, neighbours, users)
     wanted = users if neighbours is None else length(neighbours[0][0])
@@ -167,11 +164,8 @@ def _probed(look: _Look) -> AdditiveDistributions:
 
 
 def _tried_each(look: _Look) -> Coverage:
-    """Whether each user's report is made as that of a user alone, among up to 1,000 of them.
-
-    Raises:
-        UnpredictedError: some report is not.
-    """
+    """Whether each user's report is made as that of a user alone, among up to 1,000 of them. Raises
+    UnpredictedError: some report is not."""
     mechanism, loss = look.mechanism, look.loss
     domain, numbers = spend_of(mechanism, loss.adjacency).domain, mined(mechanism, most=_MENTIONED)
     pool, _ = record_pool(domain, numbers.values(), look.neighbours or (), within=False)

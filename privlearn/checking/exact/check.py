@@ -172,11 +172,8 @@ def compare(
     subject: str = "laws",
     orders: Sequence[float] = ORDERS,
 ) -> ExactResult:
-    """Compares every number of a claim with the largest one over pairs and directions.
-
-    Raises:
-        CheckError: no pairs, or a claim that says nothing about laws like these.
-    """
+    """Compares every number of a claim with the largest one over pairs and directions. Raises
+    CheckError: no pairs, or a claim that says nothing about laws like these."""
     started = time.perf_counter()
     if not pairs:
         raise CheckError(
@@ -459,12 +456,9 @@ def _additive(
 def _with_odd(
     parts: list[ExactResult], promise: Claimable, found: Found, orders: Sequence[float]
 ) -> list[ExactResult]:
-    """With neighbours between which the output does more than move.
-
-    Raises:
-        UnpredictedError: there are such, and nothing can be said of them.
-        CheckError: nor do small noise and the data sets at hand act as predicted.
-    """
+    """With neighbours between which the output does more than move. Raises UnpredictedError where
+    there are such, and nothing can be said of them. Raises CheckError: nor do small noise and
+    the data sets at hand act as predicted."""
     unclear = bool(found.suspects)
     if found.odd:
         odd = _measured(compare(promise, found.odd, orders=orders), PIECE_ERROR)

@@ -107,12 +107,9 @@ _FAMILIES: dict[type, _Family] = {
 def choice_pairs(
     mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
 ) -> tuple[list[DistributionPair], Coverage] | None:
-    """Laws of the picks on pairs of data sets; None if it is no mechanism that picks.
-
-    Raises:
-        CheckError: it picks otherwise than by the largest noisy scores, or among too many; or its
-            records are not known and no neighbours are given.
-    """
+    """Laws of the picks on pairs of data sets; None if it is no mechanism that picks. Raises
+    CheckError: it picks otherwise than by the largest noisy scores, or among too many; or its
+    records are not known and no neighbours are given."""
     if not hasattr(mechanism, "release"):
         return None
     loss: Loss = mechanism.loss()
@@ -558,11 +555,8 @@ PICKS_ERROR = _MOST_PICKS * ERROR  # Of a log probability of all picks together
 def pick_pairs(
     mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
 ) -> tuple[list[DistributionPair], Coverage] | None:
-    """Laws of all picks on pairs of data sets; None if it is no stream that picks.
-
-    Raises:
-        CheckError: picks are not those of the largest noisy scores, too many, or too unlikely.
-    """
+    """Laws of all picks on pairs of data sets; None if it is no stream that picks. Raises
+    CheckError: picks are not those of the largest noisy scores, too many, or too unlikely."""
     loss: Loss = mechanism.loss()
     if not is_stream(mechanism):
         return None

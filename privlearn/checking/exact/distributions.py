@@ -68,12 +68,8 @@ class AdditiveDistributions(NamedTuple):
 
 
 def renyi(p: Distribution, q: Distribution, order: float) -> Value:
-    """D_order(p‖q) in nats; inf where p has mass that q has not.
-
-    Raises:
-        CheckError: laws of different kinds, or an integral that does not converge.
-        ValueError: order <= 1.
-    """
+    """D_order(p‖q) in nats; inf where p has mass that q has not. Raises CheckError: laws of
+    different kinds, or an integral that does not converge. Raises ValueError: order <= 1."""
     if not finite(order=order) > 1:
         raise ValueError(f"order = {order!r}: must be > 1")
     match p, q:
@@ -90,10 +86,7 @@ def renyi(p: Distribution, q: Distribution, order: float) -> Value:
 
 def hockey_stick(p: Distribution, q: Distribution, epsilon: float) -> Value:
     """δ(ε) = ∫ max(p − e^ε·q, 0), the least δ for which p against q is (ε, δ)-indistinguishable.
-
-    Raises:
-        CheckError: laws of different kinds, or products of several that differ.
-    """
+    Raises CheckError: laws of different kinds, or products of several that differ."""
     match p, q:
         case Discrete(), Discrete():
             excess = np.exp(p.log_mass) - np.exp(q.log_mass + epsilon)
@@ -111,11 +104,8 @@ def hockey_stick(p: Distribution, q: Distribution, epsilon: float) -> Value:
 
 
 def largest_ratio(p: Distribution, q: Distribution) -> Value:
-    """The largest log(p/q) that was found: the privacy loss ε is at least this.
-
-    Raises:
-        CheckError: laws of different kinds.
-    """
+    """The largest log(p/q) that was found: the privacy loss ε is at least this. Raises CheckError:
+    laws of different kinds."""
     match p, q:
         case Product(), Product():
             return _total(p, q, largest_ratio)
@@ -422,11 +412,7 @@ def scan(
     """Compares a curve with the exact one.
 
     ``exact`` is computed at some orders and where the bound is ``nearest`` to it; the bound is
-    asked at ``dense`` orders.
-
-    Raises:
-        CheckError: no exact value could be computed.
-    """
+    asked at ``dense`` orders. Raises CheckError: no exact value could be computed."""
     known = _Known(exact, at)
     asked = _Asked(bound)
     asked.at([*dense.tolist(), *at])

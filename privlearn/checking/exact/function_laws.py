@@ -140,7 +140,7 @@ class Affine:
 
 
 def demand_tape(runs: Runs, data: Any) -> None:
-    """Raises CheckError where randomness is not on the tape, or answers are kept."""
+    """Raises CheckError: randomness is not on the tape, or answers are kept."""
     chance = [runs(data, chance=np.random.default_rng(seed)) for seed in (0, 0, 1)]
     if chance[0].tape.unsupported:
         raise CheckError(f"draws by {', '.join(sorted(chance[0].tape.unsupported))} are not known")

@@ -135,10 +135,7 @@ def _kept(function: Any) -> list[Any]:
 
 def pair_law(runs: Runs, first: Any, second: Any, numbers: Sequence[float] = ()) -> PairLaw:
     """The laws of a function's output on two data sets; at some numbers something may happen.
-
-    Raises:
-        CheckError: they are of none of these kinds, with what is in the way.
-    """
+    Raises CheckError: they are of none of these kinds, with what is in the way."""
     for data in (first, second):
         demand_tape(runs, data)
     failed = runs(first).value, runs(second).value

@@ -179,11 +179,8 @@ class _Truth(Largest):
 def _truth(
     pairs: Sequence[LawPair] | None, label: str, oracle: Oracle | None = None
 ) -> _Truth | None:
-    """The exact numbers of these laws; None without any.
-
-    Raises:
-        CheckError: one of the laws does not have mass 1.
-    """
+    """The exact numbers of these laws; None without any. Raises CheckError: one of the laws
+    does not have mass 1."""
     if not pairs and oracle is None:
         return None
     for law in {id(law): law for pair in pairs or () for law in pair}.values():
@@ -566,10 +563,7 @@ def why_wrong(noise: Any, loss: Loss, sensitivity: float, dim: int) -> str:
     """What is wrong with the price of additive noise of another package; empty if nothing is.
 
     ``loss`` is what it costs when a record moves ``dim`` sums by the sensitivity in its norm.
-
-    Raises:
-        CheckError: its loss names no law on the line.
-    """
+    Raises CheckError: its loss names no law on the line."""
     for p, q in loss.worst_pairs(_NOISE_ORDERS) or ():
         if not (isinstance(p, Density) and isinstance(q, Density) and len(q.centre) == 1):
             continue

@@ -34,10 +34,7 @@ def minimiser_density(
     objective: Objective[Any], records: Array, ridge: float, noise_std: float
 ) -> Density:
     """The law of the exact minimiser over ``records``, flat as the domain clips them (n, size).
-
-    Raises:
-        CheckError: more than one dimension.
-    """
+    Raises CheckError: more than one dimension."""
     if objective.dim > 1:
         raise CheckError(f"a minimiser in {objective.dim} dimensions: exact laws are for one")
     constant = math.log(noise_std * math.sqrt(2 * math.pi))
@@ -73,11 +70,8 @@ def minimiser_pairs(
 ) -> list[DistributionPair]:
     """Laws of the minimiser on the worst neighbours that are found, by themselves and among others.
 
-    The blur that pays for the solver is left out: it only adds noise.
-
-    Raises:
-        CheckError: a region, more than one dimension, or a domain whose records are not known.
-    """
+    The blur that pays for the solver is left out: it only adds noise. Raises CheckError: a
+    region, more than one dimension, or a domain whose records are not known."""
     objective, domain = mechanism.objective, mechanism.objective.domain
     if mechanism.region is not None:
         raise CheckError("a minimiser on a region has no density: check it by sampling")
@@ -106,10 +100,7 @@ def minimiser_pairs(
 
 def check_release(mechanism: ObjectivePerturbation[Any]) -> Coverage:
     """Runs the real code on tilts written down in advance, and puts its answers into b = −∇J.
-
-    Raises:
-        CheckError: what is released is not the minimiser that the law above is about.
-    """
+    Raises CheckError: what is released is not the minimiser that the law above is about."""
     objective, rng = mechanism.objective, np.random.default_rng(0)
     numbers = mined(mechanism, objective, most=_MENTIONED)
     try:

@@ -144,11 +144,8 @@ def lumped(
 
 
 def pieces(kind: Standard, outcome: Callable[[float], Hashable], at: Sequence[float]) -> Pieces:
-    """Cuts the line where the outcome changes, between numbers ``at`` which it is asked.
-
-    Raises:
-        CheckError: it changes too often.
-    """
+    """Cuts the line where the outcome changes, between numbers ``at`` which it is asked. Raises
+    CheckError: it changes too often."""
     starts, outcomes, runs = [at[0]], [outcome(at[0])], len(at)
     for low, high in itertools.pairwise(at):
         open_ends = [(low, outcomes[-1], high, outcome(high))]
@@ -313,11 +310,8 @@ def _edges(at: Array, values: Array, ends: list[float]) -> Array:
 
 
 def _leaps(side: Callable[[float], float], at: Array, values: Array) -> list[float]:
-    """What leaves on either side of where that leaps most.
-
-    Raises:
-        CheckError: it turns back without a leap, so that more may lie between the points.
-    """
+    """What leaves on either side of where that leaps most. Raises CheckError: it turns back
+    without a leap, so that more may lie between the points."""
     slopes = np.diff(values) / np.diff(at)
     bends = np.abs(np.diff(slopes, prepend=slopes[0], append=slopes[-1]))
     odd, least = np.minimum(bends[:-1], bends[1:]), _SAME_VALUE * float(np.abs(slopes).max())

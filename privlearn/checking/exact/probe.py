@@ -235,11 +235,8 @@ class Affine(NamedTuple):
 
 
 def affine(mechanism: Any, loss: Loss, block: Any, calls: tuple[int, ...] = ()) -> Affine:
-    """The matrix that takes standard noise to the output, measured.
-
-    Raises:
-        CheckError: the output is not affine in normal or Laplace noise, or there is too much of it.
-    """
+    """The matrix that takes standard noise to the output, measured. Raises CheckError: the
+    output is not affine in normal or Laplace noise, or there is too much of it."""
     script = Script(np.zeros(0))
     base = run(mechanism, loss, block, script, calls)
     if set(script.drawn) not in ({"normal"}, {"laplace"}):
@@ -262,7 +259,7 @@ def centre(mechanism: Any, loss: Loss, block: Any) -> Array:
 
 
 def check_noise(mechanism: Any, loss: Loss, block: Any, noise: Affine, seed: int) -> None:
-    """Raises CheckError where random noise on ``block`` does not act as ``noise`` says."""
+    """Raises CheckError: random noise on ``block`` does not act as ``noise`` says."""
     rng = np.random.default_rng(seed)
     sizes: Array = rng.exponential(size=noise.matrix.shape[1:])
     signs = rng.choice([-1.0, 1.0], len(sizes))

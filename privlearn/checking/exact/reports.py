@@ -83,12 +83,9 @@ class _Words:
 def report_pairs(
     mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
 ) -> tuple[list[DistributionPair], Coverage] | None:
-    """Laws of one user's report on pairs of records; None if it is none of these reports.
-
-    Raises:
-        CheckError: what is drawn is not what these laws are about; or pairs of other records than
-            opposite and null ones are given.
-    """
+    """Laws of one user's report on pairs of records; None if it is none of these reports. Raises
+    CheckError: what is drawn is not what these laws are about; or pairs of other records than
+    opposite and null ones are given."""
     if not hasattr(mechanism, "release"):
         return None
     loss: Loss = mechanism.loss()
@@ -123,11 +120,8 @@ def _tried(
     pairs: Sequence[tuple[Any, Any]],
     decide: int,
 ) -> Coverage:
-    """Whether words decide as for one user among any number of others, wherever they stand.
-
-    Raises:
-        UnpredictedError: somebody's report is drawn otherwise beside others.
-    """
+    """Whether words decide as for one user among any number of others, wherever they stand. Raises
+    UnpredictedError: somebody's report is drawn otherwise beside others."""
     far = join([*pairs[0]])
     pool = far if pool is None else pool
     first, count = record_at(far, slice(0, 1)), length(pool)

@@ -54,11 +54,8 @@ def solved(
     keep: bool = False,
 ) -> tuple[Array, Array]:
     """The noise z that moves W by given running sums: squared lengths of its columns, and if it is
-    kept z itself, (arrivals, columns).
-
-    Raises:
-        CheckError: L is not lower triangular, singular, or not the same whatever is drawn.
-    """
+    kept z itself, (arrivals, columns). Raises CheckError: L is not lower triangular, singular,
+    or not the same whatever is drawn."""
     columns = sums(range(1)).shape[1]
     script = _Scripted(columns)
     # a function of its own, because copies of the stream must draw from the same script

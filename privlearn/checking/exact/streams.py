@@ -82,11 +82,8 @@ _BY_CODE = 0.1  # Part of the noise that is a number of the code
 def stream_distributions(
     mechanism: Any, claim: Any, neighbours: Sequence[tuple[Any, Any]] | None, users: int | None
 ) -> AdditiveDistributions:
-    """The laws of a stream, `additive_distributions`.
-
-    Raises:
-        CheckError: it does more than add normal or Laplace noise, or its records are unknown.
-    """
+    """The laws of a stream, `additive_distributions`. Raises CheckError: it does more than add
+    normal or Laplace noise, or its records are unknown."""
     loss: Loss = mechanism.loss()
     spend = spend_of(mechanism, loss.adjacency)
     if loss.adjacency is Adjacency.ADD_REMOVE:
@@ -272,7 +269,7 @@ def _solved(look: _Look) -> SolvedNoise:
 
 
 def _check_noise(look: _Look, noise: StreamNoise, chosen: Any, seed: int) -> None:
-    """Raises CheckError where random noise on one data set does not act as it does on others."""
+    """Raises CheckError: random noise on one data set does not act as it does on others."""
     rng = np.random.default_rng(seed)
     z = rng.exponential(size=noise.count) * rng.choice([-1.0, 1.0], noise.count)
     z *= _SCALES[seed % len(_SCALES)]
@@ -391,10 +388,7 @@ def _data_sets(look: _Look) -> Iterator[Any]:
 
 def _jumps(look: _Look, response: _Response) -> tuple[list[tuple[int, list[Array]]], int]:
     """Where outputs are unlike the guess: arrivals and outputs of all records there; and how often.
-
-    Raises:
-        CheckError: noise acts otherwise there.
-    """
+    Raises CheckError: noise acts otherwise there."""
     pool, unlike = look.pool, []
     for chosen in _data_sets(look):
         wrong = not _close(look.runs(chosen), response.predicted(pool.contributions[chosen]))

@@ -307,10 +307,7 @@ def _with(z: Array, number: int, value: float) -> Array:
 
 def _mass(law: _Law, bounds: Sequence[_Bound]) -> float:
     """The probability of all bounds at once: of independent parts, each about a number in common.
-
-    Raises:
-        CheckError: a part has no number in all bounds of two numbers.
-    """
+    Raises CheckError: a part has no number in all bounds of two numbers."""
     parts: list[tuple[set[int], list[_Bound]]] = []
     for bound in bounds:
         joined = [part for part in parts if part[0] & bound.slopes.keys()]
@@ -452,12 +449,9 @@ def _check_random(data: _Data, ways: Sequence[tuple[int, ...]]) -> None:
 def threshold_pairs(
     mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
 ) -> tuple[list[DistributionPair], Coverage] | None:
-    """Laws of answers on pairs of data sets; None if it gives no answers from a few.
-
-    Raises:
-        CheckError: answers are not comparisons of noisy numbers with a noisy threshold; or its
-            records are not known and no neighbours are given.
-    """
+    """Laws of answers on pairs of data sets; None if it gives no answers from a few. Raises
+    CheckError: answers are not comparisons of noisy numbers with a noisy threshold; or its
+    records are not known and no neighbours are given."""
     if not (hasattr(mechanism, "release") or is_stream(mechanism)):
         return None
     loss: Loss = mechanism.loss()

@@ -112,11 +112,8 @@ def level_of(confidence: float | None) -> float:
 
 
 def time_of(seconds: float | None) -> float:
-    """What was asked for or the default, but no more than the running test has left.
-
-    Raises:
-        CheckError: the test has nothing left.
-    """
+    """What was asked for or the default, but no more than the running test has left. Raises
+    CheckError: the test has nothing left."""
     session = current()
     left = None if session is None else session.seconds_left
     if left is not None and left <= 0:

@@ -232,11 +232,7 @@ def crowd_pair(
     the next pair go on with them. The first user always differs, the last never; of those whose
     place the code mentions all do, or in every other pair none; in every third pair they answer 0
     and 1, whatever is on offer. ``malformed``: the share of strangers who are so in both; one of
-    ten is `mistaken` in any case.
-
-    Raises:
-        ValueError: fewer than two users.
-    """
+    ten is `mistaken` in any case. Raises ValueError: fewer than two users."""
     rng = np.random.default_rng([seed, number, 2])
     shares = [0.8 - malformed, 0.1, 0.1, malformed]
     kinds = rng.choice(4, size=count(users=users, at_least=2), p=shares)
@@ -270,11 +266,8 @@ def returning_pair(
 
     That person comes first and last, twice in a row, and in between as often as everybody else: to
     most rules too often. The neighbour has nobody at these slots, or under a ``public`` pattern
-    other records, well-formed or not. A quarter as many persons as visits (``users``) come.
-
-    Raises:
-        ValueError: fewer than four visits.
-    """
+    other records, well-formed or not. A quarter as many persons as visits (``users``) come. Raises
+    ValueError: fewer than four visits."""
     rng = np.random.default_rng([seed, number, 1])
     count(users=users, at_least=4)
     ids: list[Any] = [f"person {i}" for i in rng.integers(0, 1 + users // 4, users)]

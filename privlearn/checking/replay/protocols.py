@@ -47,11 +47,8 @@ InteractionProtocol = Callable[[Any, Iterable[Any]], Iterable[Any]]
 
 
 def serve(learner: Any, users: Iterable[Any], *, people: bool = False) -> Iterator[Items]:
-    """`select` and `observe`, one user after the other; ``people``: hand the ids on.
-
-    Raises:
-        CheckError: a response function raises; it is the users' side and proves nothing.
-    """
+    """`select` and `observe`, one user after the other; ``people``: hand the ids on. Raises
+    CheckError: a response function raises; it is the users' side and proves nothing."""
     for user in users:
         who = {"person": user.id} if people else {}
         items = learner.select(user.features, **who)

@@ -218,11 +218,8 @@ def compare(
 ) -> list[TokenEvent]:
     """Compares a run with its replay on a neighbouring data set; returns where ``replaced`` moved.
 
-    ``public``: whether the replaced user's own output must be the same as well.
-
-    Raises:
-        InterferenceError: something differs that must not, or by more than was paid for.
-    """
+    ``public``: whether the replaced user's own output must be the same as well. Raises
+    InterferenceError: something differs that must not, or by more than was paid for."""
     if first.error != second.error:
         before, after = (run.error or "none" for run in (first, second))
         told = f"the run ends with error {before}, then {after}"
@@ -313,11 +310,8 @@ def _compare_events(
 
 
 def check_phases(run: RecordedRun) -> None:
-    """Checks that every phase was begun before the first of its users was served.
-
-    Raises:
-        InterferenceError: one was not, so that whoever has seen rows may have chosen its end.
-    """
+    """Checks that every phase was begun before the first of its users was served. Raises
+    InterferenceError: one was not, so that whoever has seen rows may have chosen its end."""
     begun: set[tuple[str, int]] = set()  # after a restart they are begun again
     for event in run.events:
         if event.what != "begin":
