@@ -193,9 +193,7 @@ def assert_budget(
                 run, cap, index, trust, adjacency, seed, seconds
             )
     else:
-        raise CheckError(
-            f"run = {run!r}: must take an accountant, or be a used one, its ledger or its path"
-        )
+        raise CheckError(f"run = {run!r}: must take an accountant, or be one, its ledger or path")
     _check_used(states, within, may_spend_nothing)
     name = str(getattr(run, "__name__", type(run).__name__))
     reports = [measure(states, limit, within, basis, made) for limit, basis in limits]
@@ -232,9 +230,7 @@ def _limits(
         if isinstance(limit, PureDP | ZCDP | GaussianDP | Renyi | ApproxDP):
             limits.append((limit, basis))
         elif limit is not None or at_most is spent is None:
-            raise CheckError(
-                f"{name} = {limit!r}: must be a budget, such as ZCDP('0.5') or ApproxDP(1, 1e-6)"
-            )
+            raise CheckError(f"{name} = {limit!r}: must be a budget, such as ZCDP('0.5')")
     return limits
 
 
@@ -247,10 +243,7 @@ def _check_used(
     if within is not None and any(state.visits is not None for state in states):
         raise CheckError(f"users = {within!r}: under a rule of participation an index is no person")
     if not may_spend_nothing and not any(used_at_all(state, within) for state in states):
-        raise CheckError(
-            "run: it spent and reserved nothing, so that nothing is tested; pass "
-            "may_spend_nothing=True if that is what it should do"
-        )
+        raise CheckError("run: it spent and reserved nothing; or pass may_spend_nothing=True")
 
 
 def _run(

@@ -180,10 +180,7 @@ def extreme_records(domain: Domain[Any], *, seed: int = 0) -> Any:
             return twice, np.where(low, domain.low - 1.0, domain.high + 1.0)
         case Choices():
             return _choices(domain, rng)
-    raise CheckError(
-        f"{type(domain).__name__}: the worst records of this domain are known to its author only; "
-        "give pairs of neighbouring records yourself (neighbours=[(block, block), ...])"
-    )
+    raise CheckError(f"{type(domain).__name__}: the worst records are not known; give neighbours=")
 
 
 def _directions(size: int, rng: np.random.Generator) -> Array:

@@ -176,10 +176,7 @@ def compare(
     CheckError: no pairs, or a claim that says nothing about laws like these."""
     started = time.perf_counter()
     if not pairs:
-        raise CheckError(
-            "pairs = []: no two data sets whose outputs differ were given or found; give "
-            "neighbours=(one, other) that the mechanism tells apart"
-        )
+        raise CheckError("pairs = []: no two data sets whose outputs differ were given or found")
     both = [(pair.p, pair.q, pair.label) for pair in pairs]
     both += [(pair.q, pair.p, pair.label + ", reversed") for pair in pairs]
     rows = _rows(claim, Largest(both), [float(order) for order in orders])

@@ -197,10 +197,7 @@ def _made(
         raise CheckError("picks, but not from one number of noise for each candidate")
     n, top, draws = source.sizes[0], picks.size, len(source.sizes)
     if n < 2 and not named:
-        raise CheckError(
-            "one number of noise was drawn, which favours no candidate if it is added to all their "
-            "scores: draw one for each, such as receipt.draw(scores.shape)"
-        )
+        raise CheckError("one number of noise was drawn, which favours none: draw one for each")
     if draws not in (1, top):
         raise CheckError("picks from neither one draw of noise nor one for each pick")
     one_draw = draws == 1
@@ -238,20 +235,14 @@ class _Choice:
         if not self.names:
             return left
         if left[0] not in self.names:
-            raise CheckError(
-                f"{float(left[0])!r} left, which no candidate stands for on other data: they must "
-                "follow from public numbers"
-            )
+            raise CheckError(f"{left[0]!r} left, which no candidate stands for on other data")
         return np.array([self.names.index(left[0])])
 
     def winners(self, block: Any) -> tuple[float, ...]:
         noise = self.family.floor + _SURE * np.eye(self.n)
         names = tuple(float(self._left(block, row[None])[0]) for row in noise)
         if len({*names}) < self.n:
-            raise CheckError(
-                "one number leaves for two candidates, so that their scores cannot be measured: "
-                "release the index of the winner"
-            )
+            raise CheckError("one number leaves for two candidates: release the winner's index")
         return names
 
     def _left(self, block: Any, noise: Array) -> Array:
@@ -425,10 +416,7 @@ class _Choice:
 def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPair]:
     result = [pair for pair in pairs if pair is not None]
     if not result:
-        raise CheckError(
-            "scores are so far apart that some candidates are too unlikely for their law to be "
-            "measured; give neighbours of fewer users"
-        )
+        raise CheckError("scores are so far apart that candidates are too unlikely to be measured")
     return result
 
 

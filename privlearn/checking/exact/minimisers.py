@@ -76,9 +76,7 @@ def minimiser_pairs(
     if mechanism.region is not None:
         raise CheckError("a minimiser on a region has no density: check it by sampling")
     if objective.dim > 1:
-        raise CheckError(
-            f"dim = {objective.dim}: exact laws are for one dimension; check it by sampling"
-        )
+        raise CheckError(f"dim = {objective.dim}: exact laws are for one dimension")
     if neighbours is None:
         pairs = worst_pairs(objective, adjacency=mechanism.adjacency)[:_TRIED]
         sets = [(_flat(objective, a), _flat(objective, b)) for a, b in pairs]

@@ -316,10 +316,7 @@ def check_sampler(kind: Kind) -> None:
     """Raises CheckError unless the numbers that are drawn have the law that is assumed."""
     gap = sampler_gap(kind)
     if not gap <= _SAMPLER_GAP:
-        raise CheckError(
-            f"the {kind} sampler is off by {gap:.3g} in its distribution function: the noise "
-            "that is drawn is not the noise that is stated"
-        )
+        raise CheckError(f"the {kind} sampler is off by {gap:.3g}: its noise is not the stated one")
 
 
 # Last bits ----------------------------------------------------------------------------------------

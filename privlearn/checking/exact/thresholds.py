@@ -398,10 +398,7 @@ def _sequences(one: _Data, two: _Data) -> tuple[list[float], list[float]]:
     for kept, data in zip(masses, (one, two), strict=True):
         kept.append(_of(data, given))
         if abs(math.fsum(kept) - 1) > 1e-6:
-            raise CheckError(
-                f"probabilities of answers add up to {math.fsum(kept):.6g}: they do not follow "
-                "from comparisons of noise"
-            )
+            raise CheckError(f"probabilities of answers add up to {math.fsum(kept):.6g}")
     return masses
 
 

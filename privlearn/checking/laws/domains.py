@@ -98,10 +98,7 @@ def example_records(domain: Domain[Any], records: Any, seed: int) -> Any:
         try:
             domain.clip(np.array(block))
         except Exception:
-            raise CheckError(
-                f"records: give a block of example records for {type(domain).__name__}, which does "
-                "not take plain vectors of its size"
-            ) from None
+            raise CheckError(f"records: give some of a {type(domain).__name__}") from None
         return block
 
 
@@ -212,9 +209,7 @@ def check_sensitivity(case: DomainCase) -> LawFinding:
         others = _others(case, clipped, null)
         far = max(np.linalg.norm(clipped - one, ord=order, axis=1).max() for one in others)
         if not far <= limit * (1 + _ROUNDING):
-            raise Broken(
-                f"two contributions are {far:.9g} apart in {norm}; sensitivity says {limit:.9g}"
-            )
+            raise Broken(f"two contributions are {far:.9g} apart in {norm}, said is {limit:.9g}")
         close = "attained" if far >= limit * (1 - 1e-6) else "loose, or not attained here"
         said.append(f"{norm}: {far:.6g} of {limit:.6g} ({close})")
     return "; ".join(said)
@@ -242,9 +237,7 @@ def check_integers(case: DomainCase) -> LawFinding:
                 far = np.linalg.norm((steps - other).astype(float), ord=order, axis=1)
                 change = [int(x) for x in steps[far.argmax()] - other]
                 if _longer(change, order, Fraction(limit) / Fraction(grid.step)):
-                    raise Broken(
-                        f"two integer contributions are more than {limit:.9g} apart in {norm}"
-                    )
+                    raise Broken(f"two integer contributions are more than {limit:.9g} apart")
         found.append(f"{len(steps)} different ones on {grid}")
     return "; ".join(found)
 

@@ -230,9 +230,7 @@ def check_price(case: Case) -> LawFinding:
         for order, bound in curve:
             allowed = growth(order) * float(price.amounts[0])
             if bound > allowed * (1 + 1e-9) + 1e-12:
-                raise Broken(
-                    f"{price} allows D({order:g}) <= {allowed:.9g}, its own curve says {bound:.9g}"
-                )
+                raise Broken(f"{price} allows D({order:g}) <= {allowed:.9g}, its curve {bound:.9g}")
     noise = case.spend.noise
     if case.spend.own_loss is None and not is_builtin(noise):
         sensitivity = (
@@ -304,10 +302,7 @@ def check_spends_once_and_first(case: Case) -> LawFinding:
     seen = case.run(case.rows)
     after = np.random.get_state()
     if random.getstate() != seeds or not all(map(np.array_equal, state, after)):
-        raise Broken(
-            "it draws from a global random generator: noise must come from its receipt, and what "
-            "is no noise from a generator of its own (numpy.random.default_rng())"
-        )
+        raise Broken("it draws from a global random generator: noise must come from its receipt")
     said = seen.observer.said
     if said.count("spend") != 1 or said[0] != "spend":
         raise Broken(f"it must spend one token first of all; it does {said}")
@@ -533,10 +528,7 @@ def _partial(case: Case, rows: Rows[Any]) -> PartialSum:
     except ValueError as error:  # in doubles, say
         raise NotApplicable(str(error)) from None
     if type(found) is not PartialSum:
-        raise Broken(
-            f"partial(rows) is a {type(found).__name__}: must be a PartialSum, which only a "
-            "receipt opens (privlearn.contract.partial_sums.partial_sum)"
-        )
+        raise Broken(f"partial(rows) is a {type(found).__name__}: must be a PartialSum")
     return found
 
 

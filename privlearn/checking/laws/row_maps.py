@@ -124,9 +124,7 @@ class _Trial:
         if whole is None or self._before is None:
             return
         if not _all_close([x[: self._n] for x in whole], self._before):
-            raise InterferenceError(
-                f"a row's result depends on how many others there are: {self._n} or {len(whole[0])}"
-            )
+            raise InterferenceError(f"a row's result depends on how many there are: {self._n}")
 
 
 def _sorted_orders(block: Any) -> Iterator[NDArray[np.intp]]:
@@ -172,10 +170,7 @@ def _result(function: Callable[[T], Any], block: T) -> Any:
     if problem is not None:
         return problem
     if all(_attempt(function, record_at(block, slice(i, i + 1)), 1) is not None for i in range(n)):
-        raise InterferenceError(
-            "the function fails on a block of rows, or returns another number of them, and on none "
-            "of the rows by itself"
-        )
+        raise InterferenceError("the function fails on a block of rows and on none by itself")
     return None
 
 

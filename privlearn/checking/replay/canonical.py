@@ -78,10 +78,8 @@ class CanonicalForm:
             values = [self._form(value, f"{name}[{key!r}]") for key, value in item.items()]
             return ["dict", self._form(list(item), f"the keys of {name}"), values]
         if not self._objects:
-            raise InterferenceError(
-                f"{name} is of type {kind.__qualname__}, which may hide something: it must "
-                "be a JSON value or a numpy array"
-            )
+            told = f"{name} is of type {kind.__qualname__}, which may hide something"
+            raise InterferenceError(f"{told}: it must be a JSON value or a numpy array")
         return ["object", kind.__qualname__, self._form(self._inside(item, name), name)]
 
     def _inside(self, item: Any, name: str) -> Any:
@@ -194,17 +192,12 @@ def answers(item: Any, known: dict[str, Any]) -> dict[str, bytes]:
 
 
 def _items(item: Any) -> list[Any]:
+    kind = type(item).__qualname__
     if hasattr(type(item), "__next__"):
-        raise CheckError(
-            f"nothing can be concluded, as looking through a {type(item).__qualname__} changes it: "
-            "give it an __iter__ that makes an iterator of its own"
-        )
+        raise CheckError(f"nothing can be concluded, as looking through a {kind} changes it")
     items = list(islice(iter(item), _MOST_ITEMS + 1))
     if len(items) > _MOST_ITEMS:
-        raise CheckError(
-            f"nothing can be concluded, as iterating over a {type(item).__qualname__} did not end "
-            f"after {_MOST_ITEMS:,} items"
-        )
+        raise CheckError(f"nothing can be concluded, as iterating over a {kind} did not end")
     return items
 
 

@@ -177,10 +177,8 @@ def lives(
             for output in _received(learner, protocol, come, observer, stop):
                 observer.run.outputs.append(canonical.of(output, "the output"))
         if len(observer.run.outputs) != n:
-            raise CheckError(
-                "protocol: must yield once per user, and yielded "
-                f"{len(observer.run.outputs)} times for {n} users"
-            )
+            done = len(observer.run.outputs)
+            raise CheckError(f"protocol: must yield once per user: {done} times for {n} users")
 
     return body
 
@@ -450,14 +448,10 @@ def _check(
         told = f"it stopped after user {ended} of {n}; " if ended < n else ""
         told += f"an error for {len(first.failures)} of {n} users: {text:.300}"
     if told:
-        raise FailsOnBothError(
-            f"{who} fails on both data sets, so that little was checked: {told}\n  {how}"
-        )
+        told = f"{who} fails on both data sets, so that little was checked: {told}"
+        raise FailsOnBothError(f"{told}\n  {how}")
     if not spends and not may_spend_nothing:
-        raise CheckError(
-            f"{who} spent nothing on these {setup.users} users, so that no release was checked: "
-            "take more users, or say may_spend_nothing=True"
-        )
+        raise CheckError(f"{who} spent nothing on these {n} users, so that no release was checked")
     named_only, told_by = tuple(sorted(first.operator_only)), tuple(sorted(telling))
     counts = {"moved": len(moved), "runs": runs, "visits": len(replaced)}
     failures = len(first.failures)

@@ -127,10 +127,7 @@ def check_learner(
     options["budget"] = ZCDP(1) if budget is None else budget
     factory = callable(learner) and not (isinstance(learner, type) and protocol is None)
     if not (isinstance(learner, Learner) or factory):
-        raise TypeError(
-            f"learner = {learner!r:.80}: must be a learner that was not started, or what starts "
-            "one, with protocol= if that is a class"
-        )
+        raise TypeError(f"learner = {learner!r:.80}: must be a learner that was not started")
     with kept_alive("the learner"):
         if rows is not None:
             options["seconds"] = seconds
@@ -244,10 +241,7 @@ def _concluded(report: CheckReport, options: dict[str, Any]) -> CheckReport:
     for finding in report.undone:
         raise CheckError(finding.detail)
     if not (any(replay.moved for replay in replays) or options.get("may_spend_nothing")):
-        raise CheckError(
-            f"{report.subject}: nothing that was paid for moved, so that little was checked; take "
-            "more users, or more pairs"
-        )
+        raise CheckError(f"{report.subject}: nothing that was paid for moved: take more users")
     hidden, telling = (
         ", ".join(sorted({name for replay in replays for name in getattr(replay, names)}))
         for names in ("operator_only", "telling")
@@ -391,9 +385,7 @@ def _kind(learner: Learner, *, people: bool) -> _Kind:
             how = {"contexts": learner.dim is not None, "losses": wide}
             sizes, width = (learner.dim or wide, 1), 1
         case _:
-            raise CheckError(
-                f"{type(learner).__name__}: is of a kind of its own; give a protocol= for it"
-            )
+            raise CheckError(f"{type(learner).__name__}: of a kind of its own, give a protocol=")
     how["people"] = people
     wait = 0 if isinstance(learner, PhaseLearner) else _WAIT
     late = offered(wait, arms=True, **how)

@@ -140,10 +140,7 @@ class _Check:
         pairs, enough = len(self.subject.neighbours), self.samples // (4 * FEWEST)
         if pairs > enough:
             if not self.subject.default_neighbours:
-                raise CheckError(
-                    f"samples = {self.samples}: too few for {pairs} pairs of neighbours; at least "
-                    f"{4 * FEWEST * pairs} are needed"
-                )
+                raise CheckError(f"samples = {self.samples}: too few for {pairs} pairs of data")
             pairs = max(enough, 1)
         return pairs
 

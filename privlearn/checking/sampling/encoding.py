@@ -273,10 +273,7 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
         shown = isinstance(item, str)
         text = str(item) if shown else repr(item)
         if not shown and (callable(item) or isawaitable(item) or " at 0x" in text):
-            raise CheckError(
-                f"output{path}: a {type(item).__name__} cannot be looked into; return numbers, "
-                "text, arrays, containers or dataclasses, or give a distinguisher"
-            )
+            raise CheckError(f"output{path}: a {type(item).__name__} cannot be looked into")
         yield path, text
         if not isinstance(item, _Note):
             yield from _numbers_in(text, path)

@@ -145,7 +145,7 @@ def test_unknown_domains_are_refused() -> None:
     class Mine:
         size = 1
 
-    with pytest.raises(CheckError, match="give pairs of neighbouring records"):
+    with pytest.raises(CheckError, match="records are not known; give neighbours"):
         extreme_records(Mine())  # type: ignore[arg-type]
 
 
