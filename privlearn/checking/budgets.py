@@ -96,15 +96,13 @@ def watch_accountants() -> Iterator[AccountantUsage]:
         _WATCHING[:] = [other for other in _WATCHING if other is not seen]
 
 
-USERS = range(1_000)
-"""Whom the accountant protects that `assert_budget` makes."""
+USERS = range(1_000)  # Whom the accountant protects that `assert_budget` makes
 UNSEEN = (
     "whether mechanisms earn the losses that they state (check_mechanism)",
     "what the run returns, prints or keeps without a mechanism, raw data included",
     "noise that compiled code draws by itself",
     "what other processes release, and what they spend from ledgers of their own",
-)
-"""What no ledger tells."""
+)  # What no ledger tells
 _ROOM = 1_000
 """How many times ``at_most`` a run may spend before it is refused, once it was found to spend more
 than that."""
@@ -363,12 +361,9 @@ class BudgetReport:
 class Basis(Enum):
     """What of an accountant counts."""
 
-    GUARANTEE = "guarantee"
-    """The plan, or else the cap."""
-    SPENT = "spent"
-    """Spends, whatever came of them, and what clients attest."""
-    USED = "used"
-    """The plan, or else spends and whatever was reserved."""
+    GUARANTEE = "guarantee"  # The plan, or else the cap
+    SPENT = "spent"  # Spends, whatever came of them, and what clients attest
+    USED = "used"  # The plan, or else spends and whatever was reserved
 
 
 GUARANTEE, SPENT, USED = Basis.GUARANTEE, Basis.SPENT, Basis.USED

@@ -27,8 +27,7 @@ Verdict = Literal[
 
 ORDER: tuple[Verdict, ...] = get_args(Verdict)
 COMPUTED: frozenset[Verdict] = frozenset({"tight", "holds"})
-_MOST = 3
-"""Checks that a summary names."""
+_MOST = 3  # Checks that a summary names
 BAD: frozenset[Verdict] = frozenset({"violated", "not done"})
 
 
@@ -237,10 +236,8 @@ class Evidence:
 C = TypeVar("C")
 _NUMPY = Path(np.__file__).parent
 _LIBRARIES = (Path(privlearn.__file__).parent, _NUMPY)
-SECONDS = 60.0
-"""Time limit of one law, and of the samples that are drawn of one subject."""
-ALL = 3
-"""So many times as long all laws of a subject may take together."""
+SECONDS = 60.0  # Time limit of one law, and of the samples that are drawn of one subject
+ALL = 3  # So many times as long all laws of a subject may take together
 
 
 class Broken(Exception):

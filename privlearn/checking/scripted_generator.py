@@ -27,8 +27,7 @@ REST: dict[Standard, float] = {
     **dict.fromkeys(_LOCATED, 0.0),
     "exponential": 1.0,
     "uniform": 0.5,
-}
-"""The standard number that is handed out where nothing is written down."""
+}  # The standard number that is handed out where nothing is written down
 MOST_NUMBERS, MOST_CALLS = 200_000, 20_000
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 _UNSUPPORTED = (
@@ -51,11 +50,9 @@ class Tape:
 
     script: Array
     chance: np.random.Generator | None = None
-    kinds: list[Standard] = field(default_factory=list)
-    """Of each number that was handed out."""
+    kinds: list[Standard] = field(default_factory=list)  # Of each number that was handed out
     numbers: list[float] = field(default_factory=list)
-    calls: list[int] = field(default_factory=list)
-    """How many numbers each draw took."""
+    calls: list[int] = field(default_factory=list)  # How many numbers each draw took
     middles: dict[int, tuple[float, ...]] = field(default_factory=dict)
     """For a uniform number that chooses among a few: numbers that choose each of them."""
     unsupported: set[str] = field(default_factory=set)
@@ -82,8 +79,7 @@ class Tape:
         return float(self.take(kind, 1)[0])
 
 
-MOST_OPTIONS = 1_000
-"""Among so many a number is noted that chooses each of them."""
+MOST_OPTIONS = 1_000  # Among so many a number is noted that chooses each of them
 
 
 def standard(kind: Standard, rng: np.random.Generator, n: int) -> Array:
@@ -271,8 +267,7 @@ LEGACY_METHODS: dict[str, Any] = {
     "randint": lambda rng, low, high=None, size=None, dtype=int: rng.integers(
         low, high, size, dtype
     ),
-}
-"""What `numpy.random` and a `RandomState` have beside the methods of a generator."""
+}  # What `numpy.random` and a `RandomState` have beside the methods of a generator
 
 
 @contextlib.contextmanager

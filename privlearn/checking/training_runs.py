@@ -53,12 +53,9 @@ class StepTape(Tape):
     forced: Mapping[int, Coins] = field(default_factory=dict)
     bump: tuple[int, int, Array] | None = None
     step: int = 0
-    normals: Counter[int] = field(default_factory=Counter)
-    """How many normal numbers each step drew."""
-    ahead: int = 0
-    """How many of these before the first coins: parameters to begin with."""
-    repeated: set[str] = field(default_factory=set)
-    """What draws the same numbers in two steps."""
+    normals: Counter[int] = field(default_factory=Counter)  # How many normal numbers each step drew
+    ahead: int = 0  # How many of these before the first coins: parameters to begin with
+    repeated: set[str] = field(default_factory=set)  # What draws the same numbers in two steps
     _draws: Counter[str] = field(default_factory=Counter)
     _sampled: bool = False
     _met: dict[Any, int] = field(default_factory=dict)

@@ -29,10 +29,9 @@ from privlearn.checking.exact.distributions import (
     renyi,
     scan,
 )
-from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
 from privlearn.checking.exact.one_number import PIECE_ERROR
 from privlearn.checking.exact.persons import visit_pairs
-from privlearn.checking.exact.probe import NOT_ADDED, UnpredictedError, check_sampler
+from privlearn.checking.exact.probe import NOT_ADDED, UnpredictedError
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
 from privlearn.checking.exact.reports import report_pairs
 from privlearn.checking.exact.search import Found
@@ -42,7 +41,7 @@ from privlearn.checking.isolation import own_copy, silenced
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.targets import Claimable, name_of
 from privlearn.errors import CheckError
-from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
+from privlearn.losses import ApproxLoss, Loss, without_visits
 from privlearn.losses.base import is_foreign
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.losses.output_laws import Density, Discrete, Distribution, Normal, normal
@@ -61,8 +60,7 @@ _MEASURED: tuple[tuple[_PairsOf, float], ...] = (
     (pick_pairs, PICKS_ERROR),
     (report_pairs, REPORT_ERROR),
     (threshold_pairs, THRESHOLD_ERROR),
-)
-"""What finds the measured output distributions, if they are of its kind, and their error."""
+)  # What finds the measured output distributions, if they are of its kind, and their error
 
 
 @final
@@ -372,7 +370,7 @@ def _compared(
     orders: Sequence[float],
 ) -> ExactResult:
     if isinstance(mechanism, ObjectivePerturbation):
-        return _minimiser(mechanism, claim, neighbours, orders)
+        raise CheckError("a minimiser of a tilted objective: check it by sampling")
     refused: CheckError | None = None
     for pairs_of, error in _MEASURED:
         try:
@@ -415,21 +413,6 @@ def _measured(result: ExactResult, error: float) -> ExactResult:
         more = error * (2 * order / (order - 1) if row.measure != "epsilon" else 2)
         rows.append(replace(row, error=row.error + more))
     return replace(result, rows=tuple(rows))
-
-
-def _minimiser(
-    mechanism: ObjectivePerturbation[Any],
-    claim: Claimable | None,
-    neighbours: Sequence[tuple[Any, Any]] | None,
-    orders: Sequence[float],
-) -> ExactResult:
-    if claim is None:
-        exactly = [x for x, _ in leaves_of(mechanism.loss()) if isinstance(x, MinimizerLoss)]
-        claim = exactly[0]
-    check_sampler("normal")
-    coverage = check_release(mechanism)
-    result = compare(claim, minimiser_pairs(mechanism, neighbours), orders=orders)
-    return replace(result, coverage=coverage)
 
 
 def _additive(

@@ -246,7 +246,7 @@ def _panels(p: Density, q: Density, doublings: int) -> _Line:
     return _Line(edges[:-1], edges[1:], lp, lq)
 
 
-def _line(p: Density, q: Density, order: float, *, roughly: bool = False) -> Value:
+def _line(p: Density, q: Density, order: float) -> Value:
     for doublings in range(40):
         left, right, lp, lq = _panels(p, q, doublings)
         values = _mixed(lp, lq, order)
@@ -258,9 +258,6 @@ def _line(p: Density, q: Density, order: float, *, roughly: bool = False) -> Val
             break
     else:
         raise CheckError("the divergence is not finite, or the density's scale is far from true")
-    if roughly:
-        total = float((np.exp(values - top) @ _gauss(_NODES)[1]) @ (right - left))
-        return Value((top + math.log(total)) / (order - 1), math.inf)
     near = heights > top - _DEPTH
     near = near | np.r_[near[1:], False] | np.r_[False, near[:-1]]
 
@@ -307,11 +304,6 @@ def _stick(p: Density, q: Density, epsilon: float) -> Value:
     # where log p − log q is ε on a whole interval, the excess is nothing but rounding there
     result = _integral(excess, edges[:-1], edges[1:], least=1e-3)
     return Value(result.value, result.error + 64 * _ULP * result.value)
-
-
-def rough_renyi(p: Density, q: Density, order: float) -> float:
-    """D_order up to a few digits, for comparing pairs with each other; much quicker."""
-    return _line(p, q, order, roughly=True).value
 
 
 # Curves -------------------------------------------------------------------------------------------

@@ -80,8 +80,7 @@ class Runs:
     rng: ScriptedGenerator = field(default_factory=lambda: ScriptedGenerator(Tape(NONE)))
     _stack: ExitStack = field(default_factory=ExitStack)
     _on: dict[int, tuple[Any, Callable[[Any], Any]]] = field(default_factory=dict)
-    until: float = math.inf
-    """When there is no more time, on the clock of `time.process_time`."""
+    until: float = math.inf  # When there is no more time, on the clock of `time.process_time`
 
     def __enter__(self) -> Runs:
         if has_own_randomness(self.function):

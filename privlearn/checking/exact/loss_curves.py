@@ -197,10 +197,8 @@ class _Relative:
     name: str
     make: Callable[[], Loss]
     exact: _Truth | None = None
-    settled: bool = True
-    """Whether ``exact`` is what it costs, and not only less than that."""
-    group: int = 0
-    """Steps of which the price by group privacy is enough in any case."""
+    settled: bool = True  # Whether ``exact`` is what it costs, and not only less than that
+    group: int = 0  # Steps of which the price by group privacy is enough in any case
 
 
 @final

@@ -24,14 +24,11 @@ from privlearn.rows.domains import Array
 
 FAR = (5.0, 10.0, 30.0)
 """Scales of noise at which a function is looked at whatever their probability is."""
-ERROR = 1e-8
-"""Of the logarithm of a probability that was found by halving."""
+ERROR = 1e-8  # Of the logarithm of a probability that was found by halving
 _MOST_RUNS = 30_000
 _TAIL = 1e-12
-_RARE = 1e-9
-"""Outcomes that are rarer, and that the end of the grid cuts off, prove nothing."""
-_OPEN = FAR[-1] / 2
-"""Scales from which on a piece may go on as another one beyond the grid."""
+_RARE = 1e-9  # Outcomes that are rarer, and that the end of the grid cuts off, prove nothing
+_OPEN = FAR[-1] / 2  # Scales from which on a piece may go on as another one beyond the grid
 _LEVELS = np.concatenate([np.geomspace(_TAIL, 0.01, 31), np.linspace(0.01, 0.5, 50)[1:]])
 _SAME = 2e-14  # Numbers nearer than this are not told apart; of uniform ones all digits are
 
@@ -228,8 +225,7 @@ def mixture(parts: Sequence[tuple[float, Density]]) -> Density:
 
 PIECE_ERROR = 1e-6  # Of a log probability
 _POINTS = np.linspace(-30.1, 30.3, 81)  # Between which changes of the bin are looked for
-_CUTS = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
-"""Bins end at what leaves there."""
+_CUTS = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])  # Bins end at what leaves there
 _NEAR = 0.02  # Between further points about the noise that was found to act oddly
 _LEAPS = 4  # Of each data set
 _MOST_BINS = 96

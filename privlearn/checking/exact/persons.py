@@ -128,10 +128,8 @@ class _Visits:
     spend: Spend
     ways: list[tuple[Any, Any]]
     """Records in which a visit differs, as blocks of one; and those that differ the other way."""
-    others: Any
-    """Everybody else's, (slots, ...)."""
-    cut: str
-    """Why not all slots are looked at; empty if they are."""
+    others: Any  # Everybody else's, (slots, ...)
+    cut: str  # Why not all slots are looked at; empty if they are
 
     @classmethod
     def of(cls, mechanism: Any, loss: Loss, spend: Spend) -> _Visits:

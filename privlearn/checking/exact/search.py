@@ -27,8 +27,7 @@ from privlearn.losses.output_laws import Discrete, Normal, Product, laplace
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
 
-Numbers = NDArray[np.int_]
-"""A data set: which record of a pool stands at which place."""
+Numbers = NDArray[np.int_]  # A data set: which record of a pool stands at which place
 
 LARGEST = 1_000  # Rows of the largest data sets
 FARTHEST = 30.0  # Scales of the noise
@@ -92,8 +91,7 @@ class Found:
     suspects: list[tuple[Any, Any]]
     """Neighbours on which noise acts otherwise, for samples where their laws are not computed."""
     coverage: Coverage
-    near: bool
-    """Whether small noise acts as predicted on the first data sets at hand."""
+    near: bool  # Whether small noise acts as predicted on the first data sets at hand
 
 
 def shift_pair(noise: Affine, shift: Array, label: str) -> DistributionPair:

@@ -125,8 +125,7 @@ class SolvedNoise:
     factorization: Factorization
     scale: float
     arrivals: int
-    decoded: Array
-    """What each number of a row becomes in an output, (size, width)."""
+    decoded: Array  # What each number of a row becomes in an output, (size, width)
     family: Kind = "normal"
 
     @property

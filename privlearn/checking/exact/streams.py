@@ -189,8 +189,7 @@ class _Look:
     pool: _Pool
     users: int
     horizon: int | None
-    calls: tuple[int, ...] = ()
-    """Rows that are appended at once, in turn; empty: all."""
+    calls: tuple[int, ...] = ()  # Rows that are appended at once, in turn; empty: all
 
     @property
     def dim(self) -> int:
@@ -308,10 +307,8 @@ class _Response:
 
     base: Array
     null: Array
-    at: NDArray[np.int_]
-    """Of each user, among the responses."""
-    decoded: Array
-    """(size, width); all that matters where outputs are running sums."""
+    at: NDArray[np.int_]  # Of each user, among the responses
+    decoded: Array  # (size, width); all that matters where outputs are running sums
     each: Array | None = None
     """As long as the outputs: (places, size, outputs); None for running sums."""
 

@@ -67,8 +67,7 @@ Run = Callable[[Any, Array], Answers]
 
 class _Law(NamedTuple):
     kind: Kind
-    name: str
-    """In `scipy.stats`."""
+    name: str  # In `scipy.stats`
     least: float = -_FAR
 
     @property
@@ -496,8 +495,7 @@ class _Reader:
     loss: Loss
     law: _Law
     count: int
-    constants: frozenset[float] | None
-    """Answers; None: all that leaves is one."""
+    constants: frozenset[float] | None  # Answers; None: all that leaves is one
     place: bool = False
     """Whether one number, an integer as a float, says which is the first that is above."""
     cuts: tuple[float, ...] = (0.0,)

@@ -76,12 +76,10 @@ from privlearn.values.user_code import attempted
 CONFIDENCE = 0.99
 """Of bounds in tests that name none: one correct check in a hundred may fail, and with a fixed seed
 it does so always or never."""
-SAMPLES = 5_000
-"""Runs, on both data sets together, where none are asked for."""
+SAMPLES = 5_000  # Runs, on both data sets together, where none are asked for
 LEAST = 40
 _TIMED = 3
-FEW = 1_000
-"""As many where the exact loss is known."""
+FEW = 1_000  # As many where the exact loss is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,18 +184,15 @@ UNSEEN = (
     "what a function prints, warns of or logs",
     "files, sockets, other processes, and how long it takes",
 )
-_LONGEST = 64
-"""Users of a stream that says nothing of a horizon, and lets nothing out of fewer."""
-_PAIRS = 3
-"""Pairs of a mechanism whose domain is known from its spend only."""
+_LONGEST = 64  # Users of a stream that says nothing of a horizon, and lets nothing out of fewer
+_PAIRS = 3  # Pairs of a mechanism whose domain is known from its spend only
 
 
 class _NamedGenerator(Protocol[D_contra]):
     def __call__(self, data: D_contra, /, *, rng: RandomGenerator) -> object: ...
 
 
-Pairs = tuple[D, D] | Iterable[tuple[D, D]]
-"""One pair of neighbours, or several."""
+Pairs = tuple[D, D] | Iterable[tuple[D, D]]  # One pair of neighbours, or several
 
 
 class CheckOptions(TypedDict, total=False):

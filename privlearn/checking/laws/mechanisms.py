@@ -57,8 +57,7 @@ CAPS: tuple[Currency, ...] = (
     ZCDP(10**9),
     GaussianDP(10**9),
     Renyi({"1.5": 10**9, 2: 10**9, 8: 10**9, 32: 10**9}),
-)
-"""One of each currency, with room for everything."""
+)  # One of each currency, with room for everything
 Book = CentralAccountant[Any] | LocalAccountant[Any]
 """Of a case: local where every user's report is the user's own."""
 USERS = 6
@@ -67,8 +66,7 @@ _GROWTH: dict[type[Currency], Callable[[float], float]] = {
     PureDP: lambda order: 1.0,
     ZCDP: lambda order: order,
     GaussianDP: lambda order: order / 2,
-}
-"""What the divergence at an order is at most, for an amount of one."""
+}  # What the divergence at an order is at most, for an amount of one
 _SEEDS = 40
 """An answer of two that noise turns one time in four stays the same in all of them once in 10⁵."""
 _FORMS = 24  # Runs that tell whether noise changes the form of what leaves

@@ -47,8 +47,7 @@ from privlearn.values.validate import count
 
 _BLOCK, _WAIT = 3, 2
 _LATE = "with late answers"
-LONG = 1_000
-"""Users of a long run; more if the learner's code compares with a larger number."""
+LONG = 1_000  # Users of a long run; more if the learner's code compares with a larger number
 _LONGEST = 2_000
 _SECONDS, _SECONDS_OF_LONG = 60.0, 30.0  # At most, of one pair
 UNSEEN = (
@@ -60,8 +59,7 @@ UNSEEN = (
     "public methods with arguments (name them in probe), and what __getattr__ makes up",
     "what a private attribute holds; whoever may read the operator's attributes and methods",
     "values that code compares only hashes, texts or sums with, in fewer than 1 of 1,000 users",
-)
-"""What no replay can see, and a person has to."""
+)  # What no replay can see, and a person has to
 
 Population = tuple[Sequence[Any], Sequence[Any]]
 
@@ -353,8 +351,7 @@ class _Kind(NamedTuple):
     sizes: tuple[int, int]
     """Of the arrays that users send: rows, of which each is an item or an arm, and columns."""
     accountant: Callable[..., Any] = JointAccountant
-    width: int = 1
-    """Of made-up rows that predictions are for."""
+    width: int = 1  # Of made-up rows that predictions are for
 
 
 def predictions(learner: Any, *, width: int) -> list[Any]:

@@ -80,8 +80,7 @@ _ODD_DATA: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
     "squares that overflow": lambda x, at: x * 1e200,
     "sums that overflow": lambda x, at: 1e308 * np.sign(x),
     "subnormal numbers": lambda x, at: x * 1e-310,
-}
-"""From proper data, and one place in them."""
+}  # From proper data, and one place in them
 _NO_NUMBERS: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
     "proper data": lambda x, at: x,
     "no item": lambda x, at: x[:0],

@@ -158,8 +158,7 @@ def examples(size: int = 1, *, people: bool = False, actions: bool = False) -> I
     return protocol
 
 
-Answering = Callable[[User, int], Any]
-"""From a user and what is shown to the answer."""
+Answering = Callable[[User, int], Any]  # From a user and what is shown to the answer
 
 
 def pulled(

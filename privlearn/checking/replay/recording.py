@@ -43,8 +43,7 @@ class TokenEvent:
     at: int
     """Number of users who had arrived, the public clock; when a phase begins, who had received
     something, as a block of users is there before the first of them is served."""
-    token: str
-    """Its number; the whole id has the accountant's in it, which is random."""
+    token: str  # Its number; the whole id has the accountant's in it, which is random
     label: str
     users: range
     spend: Spend
@@ -89,8 +88,7 @@ class RecordedRun:
     captured: list[tuple[int, str, str]] = field(default_factory=list)
     error: str = ""
     coupled: str = ""  # What was said where rows were found to depend on each other
-    users: range = range(0)
-    """Of the accountant."""
+    users: range = range(0)  # Of the accountant
     room: Callable[[range], int] = _one
     """How many rows of the person who differs a token for some slots may open."""
 

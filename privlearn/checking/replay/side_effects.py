@@ -37,15 +37,13 @@ from privlearn.checking.replay.canonical import CanonicalForm, CanonicalValue, m
 from privlearn.errors import CheckError
 from privlearn.values.user_code import FAILED, attempted
 
-Told = Callable[[str, str], None]
-"""Takes what was done, and where."""
+Told = Callable[[str, str], None]  # Takes what was done, and where
 
 OUTSIDE = {
     **dict.fromkeys(("subprocess.Popen", "os.system", "os.exec"), "a process"),
     **dict.fromkeys(("os.posix_spawn", "os.fork"), "a process"),
     **dict.fromkeys(("socket.connect", "socket.sendto", "socket.bind"), "a connection"),
-}
-"""Events after which something can leave that no check sees."""
+}  # Events after which something can leave that no check sees
 _CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.chmod")
 _BESIDE = {
     **dict.fromkeys(_CHANGES, "files"),

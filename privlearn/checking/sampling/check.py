@@ -55,8 +55,7 @@ EXPLORED = 400  # Outputs per data set and round for choosing among several pair
 
 FEWEST = 10  # Outputs per data set on which a pair of neighbours is looked at for the first time
 
-RARE = 25
-"""An event that only one data set shows refutes ε = 1 if it comes so often."""
+RARE = 25  # An event that only one data set shows refutes ε = 1 if it comes so often
 
 GUESSING = 0.9  # Confidence of the bounds by which pairs are compared on few outputs
 
