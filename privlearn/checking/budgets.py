@@ -307,9 +307,6 @@ def _folded(records: Sequence[Record], only: str | None = None) -> list[AccountS
     return list(states.values())
 
 
-# Reports ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class BudgetItem:
     """One reason why somebody's budget is used up: ``mechanism`` is what spent ``count`` tokens, or

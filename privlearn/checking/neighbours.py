@@ -242,9 +242,6 @@ def _choices(domain: Choices, rng: np.random.Generator) -> Answer:
     return Answer(np.array(features), np.ones((n, k)), np.array(choices, dtype=np.int64))
 
 
-# Data sets ----------------------------------------------------------------------------------------
-
-
 DataPair = tuple[Any, Any]  # Two data sets, or two records as blocks of one
 
 FEW = 5  # Other records, all on one side of a sum

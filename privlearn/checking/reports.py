@@ -175,9 +175,6 @@ class CheckReport:
             raise PrivacyViolation(told, evidence)
 
 
-# Samples ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What samples say about a claim: a lower bound with its confidence, never a bare pass.
@@ -228,9 +225,6 @@ class Evidence:
             f"{self.q:.4g} on the second; seed {self.seed}"
         )
         return "\n  note: ".join([found, *self.notes])
-
-
-# Checks by name -----------------------------------------------------------------------------------
 
 
 C = TypeVar("C")

@@ -154,8 +154,6 @@ class ScriptedGenerator(np.random.Generator):
         out[...] = drawn
         return out
 
-    # Continuous -----------------------------------------------------------------------------------
-
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         return self._plain("uniform", size, dtype, out)
 
@@ -181,8 +179,6 @@ class ScriptedGenerator(np.random.Generator):
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         return self._made("uniform", size, lambda u, a, b: a + (b - a) * u, low, high)
-
-    # Discrete: quantiles of uniform numbers -------------------------------------------------------
 
     def integers(
         self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64,

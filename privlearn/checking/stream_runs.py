@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import cycle
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from privlearn.rows import Rows
 from privlearn.values.adjacency import Adjacency, Trust
 
 
-@final
 class _Anything(Currency):
     __slots__ = ()
     kind: ClassVar[str] = "anything"
@@ -45,7 +44,6 @@ class _StubRecord:
     past: Past | None = None
 
 
-@final
 class StubAccountant:
     """Issues tokens for mechanisms under test, thousands a second, and remembers the last spend.
 

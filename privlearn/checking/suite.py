@@ -404,9 +404,6 @@ def _called(where: str, made: Any) -> Any:
     return made
 
 
-# What is printed ----------------------------------------------------------------------------------
-
-
 TIMES = "times the claimed curve"
 COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
     ("subject", "left"),

@@ -117,9 +117,6 @@ def _claimed(claim: Any) -> list[tuple[float, float, int]]:
     return stated
 
 
-# Findings ---------------------------------------------------------------------------------------
-
-
 @silenced
 def _findings(loop: Loop, public_size: bool) -> list[Finding]:
     begun = time.perf_counter()
@@ -267,8 +264,6 @@ class _Neighbours:
         run = self.loop.run(data, stop=step, **self._alone(step, self.others, coins))
         return run.released[-1] if run.error is None and len(run.released) == step else None
 
-    # The sampler ----------------------------------------------------------------------------------
-
     def sampling(self) -> Finding:
         """At which coin a record enters."""
         if not self.by_coin:
@@ -355,8 +350,6 @@ class _Neighbours:
             told = "samples are not drawn by one uniform number for each record"
             return Finding("sampling", "weak", told, Coverage((axis,)))
         return Finding("sampling", "violated", told, Coverage((Axis("records", tried),)))
-
-    # Shifts ---------------------------------------------------------------------------------------
 
     def shift(self) -> Finding:
         """How far one record moves what a step releases, in units of its noise."""

@@ -259,8 +259,6 @@ Change = tuple[float, float]
 """Odd and even fields of a record are multiplied by these; after NaN: a number instead of them."""
 _MOST_COLUMNS = 128  # of noise that is measured number by number
 
-# Data -------------------------------------------------------------------------------------------
-
 
 def columns(data: Any) -> list[Any]:
     """The columns of a tuple or dict; an array or a list of records is one."""
@@ -313,9 +311,6 @@ def _scaled(value: Any, other: Any, factors: Iterator[tuple[float, float]]) -> A
         return other
     by, plus = next(factors)
     return value * by + plus
-
-
-# Runs -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -459,8 +454,6 @@ class Loop:
                 self.run(stop=steps)
                 if not steps:
                     yield
-
-    # Laws -----------------------------------------------------------------------------------------
 
     def law(self, step: int, noise: int, data: Any = None, **tape: Any) -> Law:
         """Of what a step releases; ``noise`` normal numbers, the last ones, may be noise."""

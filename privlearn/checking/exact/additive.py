@@ -195,9 +195,6 @@ def _tried_each(look: _Look) -> Coverage:
     )
 
 
-# Coins --------------------------------------------------------------------------------------------
-
-
 _RUNS = 1_000  # On each data set
 _FIRST, _MANY = 12, 64  # Runs, on so many records, in which it is seen whether there are coins
 _FAILS = 1e-6  # Probability that the rate is below what is taken for it

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, final
+from typing import Any
 
 from privlearn.checking.exact.additive import additive_distributions, law_of_coins
 from privlearn.checking.exact.choices import ERROR as CHOICE_ERROR
@@ -63,7 +63,6 @@ _MEASURED: tuple[tuple[_PairsOf, float], ...] = (
 )  # What finds the measured output distributions, if they are of its kind, and their error
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Row:
     """One number of a claim, and the same number computed; the larger one of both directions."""
@@ -93,7 +92,6 @@ class Row:
         return self.claimed <= self.exact * (1 + _TIGHT) + self.error
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class ExactResult:
     """A claim beside the exact numbers, one row for each, and what was tried."""

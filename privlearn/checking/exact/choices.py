@@ -530,9 +530,6 @@ def _towards_vertices(domain: Ball, vertices: Any, records: Array) -> Array:
     return np.concatenate([far, records])
 
 
-# Streams of choices -------------------------------------------------------------------------------
-
-
 _MOST_PICKS = 256
 _PICK_STEPS, _PICK_REACH = 36, 18.0  # Halvings that find a score, and the largest difference of two
 _PICK_FLOOR = -4.0  # Noise of all other candidates

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,6 @@ class Value(NamedTuple):
     error: float
 
 
-@final
 @dataclass(frozen=True, eq=False)
 class DistributionPair:
     """Laws of the output on two neighbouring data sets."""
@@ -304,9 +303,6 @@ def _stick(p: Density, q: Density, epsilon: float) -> Value:
     # where log p − log q is ε on a whole interval, the excess is nothing but rounding there
     result = _integral(excess, edges[:-1], edges[1:], least=1e-3)
     return Value(result.value, result.error + 64 * _ULP * result.value)
-
-
-# Curves -------------------------------------------------------------------------------------------
 
 
 Exact = Callable[[float], tuple[Value, str]]

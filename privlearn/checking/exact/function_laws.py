@@ -188,9 +188,6 @@ def marks_of(
     return tuple((path, mark_of(leaf)) for path, leaf in inside.items())
 
 
-# Noise that is added ------------------------------------------------------------------------------
-
-
 def affine_in(runs: Callable[..., Seen], data: Any) -> Affine:
     """The output as a function of the numbers, if that is affine; else a CheckError."""
     base = runs(data)
@@ -286,8 +283,6 @@ def together(parts: Sequence[DistributionPair]) -> DistributionPair:
     return DistributionPair(p_all, q_all)
 
 
-# Choices ------------------------------------------------------------------------------------------
-
 _PICKED: dict[Standard, _Family] = {
     **{family.kind: family for family in _FAMILIES.values()},
     "normal": _Family("normal", lambda x: np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi), ndtr, -4.0),
@@ -330,9 +325,6 @@ def chosen(runs: Runs, first: Any, second: Any) -> PairLaw:
     return PairLaw(f"the largest of {n} scores with {family.kind} noise", pair, choice=True)
 
 
-# Parts and coins ----------------------------------------------------------------------------------
-
-
 _MOST_PARTS = 128  # Numbers of one run that do something else than being added
 _MOST_VALUES = 400  # Outcomes of one number that are no noise
 _FEW = 24
@@ -340,8 +332,6 @@ _THRESHOLDS = 32
 _MOST_LEAVES = 4_096
 _TRIES = 24
 _UNSEEN = 1e-12  # Probabilities that may be the rounding of others
-
-# Parts that follow from one number each -----------------------------------------------------------
 
 
 def in_parts(runs: Runs, first: Any, second: Any, mined: Sequence[float] = ()) -> PairLaw:
@@ -503,9 +493,6 @@ def _edges(marks: Sequence[Sequence[Any]]) -> list[int]:
     high = min((m for m, row in open_ if m > row[len(row) // 2]), default=math.inf)
     low = max((m for m, row in open_ if m <= row[len(row) // 2]), default=-math.inf)
     return [m for m in sorted({*again, *(m + 1 for m in again), *chosen}) if low < m <= high]
-
-
-# Coins, one after the other ------------------------------------------------------------------
 
 
 def tossed(runs: Runs, first: Any, second: Any) -> PairLaw:

@@ -203,9 +203,6 @@ def _tried(look: _Look, pairs: int) -> Coverage:
     return Coverage(tuple(axes))
 
 
-# Last bits ----------------------------------------------------------------------------------------
-
-
 def _last_bits(runs: Runs, claim: Claimable, first: Any, second: Any, law: PairLaw) -> Row | None:
     """Bits of the output that tell the data sets apart, and those of its twin do not.
 
@@ -250,9 +247,6 @@ def _with_twins(runs: Runs, data: Any, to: Affine, draws: int) -> tuple[Array, A
         twins[k] = to.at(z)
     apart = np.abs(outputs - twins) / np.spacing(np.abs(twins))
     return outputs, np.where(np.median(apart, axis=0) <= _NEAR, twins, outputs)
-
-
-# Other data ---------------------------------------------------------------------------------------
 
 
 def _elsewhere(

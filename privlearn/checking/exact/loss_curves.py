@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -201,7 +201,6 @@ class _Relative:
     group: int = 0  # Steps of which the price by group privacy is enough in any case
 
 
-@final
 class _Look:
     """What is known of a loss, and one way of looking for each of its methods."""
 
@@ -228,8 +227,6 @@ class _Look:
     def laws(self) -> Axis:
         said = ", by its own word" if self.own_word else ", and an oracle" if self.oracle else ""
         return Axis("laws", f"{len(self.pairs)} pairs{said}", enough=self.exact is not None)
-
-    # Its own numbers
 
     def curve(self) -> Finding:
         dense = dense_orders(200, *code_of(self.loss))
@@ -273,8 +270,6 @@ class _Look:
             verdict = "tight"
         kept = ExactResult(self.loss.kind, worst.measure, tuple(rows), 0.0)
         return Finding("", verdict, told, tried, kept)
-
-    # What it makes
 
     def related(
         self,
@@ -496,9 +491,6 @@ def _step_rows(loss: Loss, exact: Largest, shares: Sequence[float] = _SHARES) ->
     return rows
 
 
-# Moves --------------------------------------------------------------------------------------------
-
-
 _TRIED = 30.0  # Widths of the law on either side of its centre
 _NEGLIGIBLE = 1e-10  # Mass beyond the ends of a list of symbols
 
@@ -546,9 +538,6 @@ def _discrete(p: Array, q: Array, times: float) -> LawPair | None:
         return Discrete(q[: n - far]), Discrete(q[far:])
     except CheckError:  # the list is too short
         return None
-
-
-# Noise of another package -------------------------------------------------------------------------
 
 
 _NOISE_ORDERS = (1.01, 1.5, 2.0, 4.0, 16.0, 128.0)

@@ -220,9 +220,6 @@ def mixture(parts: Sequence[tuple[float, Density]]) -> Density:
     return Density(log_density, (middle,), scale, jumps=(tuple(jumps),))
 
 
-# Shifts that are none -----------------------------------------------------------------------------
-
-
 PIECE_ERROR = 1e-6  # Of a log probability
 _POINTS = np.linspace(-30.1, 30.3, 81)  # Between which changes of the bin are looked for
 _CUTS = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])  # Bins end at what leaves there

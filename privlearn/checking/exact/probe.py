@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Never, Protocol, Self, cast, final
+from typing import Any, NamedTuple, Never, Protocol, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,6 @@ class PoolSource(Protocol):
         """The noise of one spend."""
 
 
-@final
 @dataclass(frozen=True)
 class ScriptedVariates:
     """Numbers that are given on 2^−40, with 64 further bits that no two of a run have in common."""
@@ -104,7 +103,6 @@ class ScriptedPool(ABC):
         raise CheckError("uniform words decide, so noise is not just added: check it by sampling")
 
 
-@final
 class Script(ScriptedPool):
     """Hands out numbers of whatever kind in one row, and zeros behind them."""
 
@@ -119,7 +117,6 @@ class Script(ScriptedPool):
         return taken
 
 
-@final
 class ScriptedCalls(ScriptedPool):
     """Hands out numbers of one kind call by call, and zeros behind them."""
 
@@ -144,7 +141,6 @@ class ScriptedCalls(ScriptedPool):
         return scripted.copy()
 
 
-@final
 class LimitedSource:
     """A noise source with a limit on its draws, for a mechanism that draws until a value suits it.
 
@@ -168,7 +164,6 @@ class LimitedSource:
             )
 
 
-@final
 @dataclass(frozen=True)
 class _LimitedPool:
     _pool: Pool
@@ -278,7 +273,6 @@ def _same_shape(output: Array, base: Array) -> Array:
     return output
 
 
-@final
 @dataclass(frozen=True)
 class _Grid:
     def words(self, n: int) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -317,9 +311,6 @@ def check_sampler(kind: Kind) -> None:
     gap = sampler_gap(kind)
     if not gap <= _SAMPLER_GAP:
         raise CheckError(f"the {kind} sampler is off by {gap:.3g}: its noise is not the stated one")
-
-
-# Last bits ----------------------------------------------------------------------------------------
 
 
 _INNER = (0.618, 2.3e-4, 3.7e-4, 5.1e-4, 7.9e-4)

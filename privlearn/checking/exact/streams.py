@@ -231,9 +231,6 @@ class _Look:
         return f"the first {self.users} of {self.horizon} arrivals{tried}"
 
 
-# Noise -------------------------------------------------------------------------------------------
-
-
 def _noise(look: _Look) -> tuple[StreamNoise, _Look, str]:
     """What noise does, and to as many users as that can be found for; with why to no more."""
     why, numbers = "", look.users * look.dim
@@ -296,9 +293,6 @@ def _apart(first: Array, second: Array) -> Array:
 def _close(got: Array, wanted: Array) -> bool:
     size = float(np.abs(wanted).max(initial=0.0))
     return got.shape == wanted.shape and np.allclose(got, wanted, rtol=1e-7, atol=1e-8 * (1 + size))
-
-
-# Records -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -405,9 +399,6 @@ def _jumps(look: _Look, response: _Response) -> tuple[list[tuple[int, list[Array
             outputs.append(look.runs(mixed))
         found.append((low, outputs))
     return found, len(unlike)
-
-
-# Laws --------------------------------------------------------------------------------------------
 
 
 class Shift(NamedTuple):
@@ -560,9 +551,6 @@ def tried_places(arrivals: int, also: Sequence[int], seed: int = 0) -> list[int]
     others = np.random.default_rng(seed).integers(0, arrivals, _SOME_PLACES)
     some = np.r_[ends, arrivals - ends, arrivals // 2, np.asarray(also, dtype=int), others]
     return [int(place) for place in np.unique(some) if 0 <= place < arrivals]
-
-
-# Rows that come otherwise ------------------------------------------------------------------------
 
 
 def _unlike_calls(look: _Look) -> tuple[list[_Look], Axis]:

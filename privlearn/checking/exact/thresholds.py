@@ -301,9 +301,6 @@ def _with(z: Array, number: int, value: float) -> Array:
     return moved
 
 
-# Probabilities -----------------------------------------------------------------------------------
-
-
 def _mass(law: _Law, bounds: Sequence[_Bound]) -> float:
     """The probability of all bounds at once: of independent parts, each about a number in common.
     Raises CheckError: a part has no number in all bounds of two numbers."""
@@ -370,9 +367,6 @@ def _integral(law: _Law, parent: int, made: Sequence[_Bound]) -> float:
     return float((half * _NODES[1]).reshape(-1) @ values)
 
 
-# Sequences ---------------------------------------------------------------------------------------
-
-
 def _sequences(one: _Data, two: _Data) -> tuple[list[float], list[float]]:
     """Probabilities of the sequence whose ratio grows most, and of all that leave it."""
     masses: tuple[list[float], list[float]] = ([], [])
@@ -437,9 +431,6 @@ def _check_random(data: _Data, ways: Sequence[tuple[int, ...]]) -> None:
                 break
             if given[i] != expected:
                 raise CheckError("answers do not follow from comparisons of noise")
-
-
-# Data --------------------------------------------------------------------------------------------
 
 
 def threshold_pairs(

@@ -274,9 +274,6 @@ def _checked_pipeline(
     return CheckReport(name, (finding,), UNSEEN)
 
 
-# Populations and ways ---------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _People:
     """Makes pairs of populations, or takes users of those that are given."""

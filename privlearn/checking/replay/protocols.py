@@ -256,9 +256,6 @@ def as_vector(features: Any) -> Any:
     return features.ravel() if isinstance(features, np.ndarray) else features
 
 
-# Answers that come late ---------------------------------------------------------------------------
-
-
 @dataclass(eq=False)
 class Tardy:
     """A user with the time of the answer, which is part of the record.

@@ -204,9 +204,6 @@ class Replayer(Recorder):
         return value if frozen is None or frozen.rows is None else frozen.rows
 
 
-# Comparison ---------------------------------------------------------------------------------------
-
-
 MOST_VISITS = 12  # Of one person; more are a crowd
 ROUNDING = 1e-12  # Relative slack for sums that were added up in another order
 

@@ -212,8 +212,6 @@ def _text(read: Callable[[], Any]) -> str:
         return repr(read())
 
 
-# Global values ----------------------------------------------------------------------------------
-
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), tuple, frozenset)
 _CHANGING: Any = (list, dict, set, deque, bytearray, np.ndarray)
 

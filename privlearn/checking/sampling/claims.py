@@ -136,9 +136,6 @@ def _curve(points: dict[float, float], text: str, worst: float = np.inf) -> Clai
     return Claim("times the claimed curve", 1.0, text, least)
 
 
-# Bounds -------------------------------------------------------------------------------------------
-
-
 THRESHOLDS = 160
 
 PRUDENCE = 0.9999  # Confidence of the bounds by which candidate events are compared

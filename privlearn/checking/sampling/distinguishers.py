@@ -63,8 +63,6 @@ def families(first: OutputTable, second: OutputTable, *, bits: bool = False) -> 
         fits.append(partial(_crossed, _fit_linear))
     if varied:
         fits.append(partial(_crossed, partial(_fit_single, bits=bits)))
-        if len(varied) <= 64 and min(len(first), len(second)) >= 200:
-            fits.append(partial(_fit_trees, bits=bits))
     return fits
 
 
@@ -312,22 +310,3 @@ def _fit_repeats(
         return np.asarray(np.sign(result.sum(axis=1)))
 
     return [("a number that was seen before, or stands in the data", score)]
-
-
-def _fit_trees(first: OutputTable, second: OutputTable, bits: bool) -> list[Score]:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    features = _Features.fitted(first, second, bits)
-    x, y = (features.of(table.take(slice(0, LOOK)))[1] for table in (first, second))
-    cut_p, cut_q = len(x) * 3 // 5, len(y) * 3 // 5
-    model = HistGradientBoostingClassifier(
-        max_iter=15, max_leaf_nodes=8, learning_rate=0.4, early_stopping=False, random_state=0
-    )
-    model.fit(np.vstack([x[:cut_p], y[:cut_q]]), np.repeat([1, 0], [cut_p, cut_q]))
-
-    def decided(numbers: Array) -> Array:
-        return np.asarray(model.decision_function(numbers), dtype=np.float64)
-
-    scorer: Scorer = lambda table: decided(features.of(table)[1])  # noqa: E731
-    text = "boosted trees over the output's features"
-    return [Score(text, scorer, decided(x[cut_p:]), decided(y[cut_q:]))]
