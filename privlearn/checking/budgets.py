@@ -529,10 +529,7 @@ def _listed(state: AccountState, items: Counter[_Item]) -> tuple[BudgetItem, ...
         before, amount = rows.get((label, mechanism), (0, Fraction(0)))
         rows[label, mechanism] = before + count, amount + own.amounts[0] * count
     whole = sum((amount for _, amount in rows.values()), Fraction(0)) or Fraction(1)
-    shares = [
-        BudgetItem(label, mechanism, count, float(amount / whole))
-        for (label, mechanism), (count, amount) in rows.items()
-    ]
+    shares = [BudgetItem(*key, n, float(amount / whole)) for key, (n, amount) in rows.items()]
     return tuple(sorted(shares, key=lambda item: -item.share))
 
 
@@ -565,8 +562,7 @@ def _ratio(at_most: Currency | ApproxDP, amounts: tuple[Fraction, ...]) -> float
     )
 
 
-_ENDLESS = Fraction(10) ** 300
-_NONE = Fraction(0)
+_ENDLESS, _NONE = Fraction(10) ** 300, Fraction(0)
 
 
 def _judged(

@@ -133,7 +133,9 @@ def _limits(item: pytest.Item) -> tuple[float | None, float | None]:
     options: dict[str, Any] = {"seconds": None, "confidence": None}
     for marker in item.iter_markers("privacy"):  # closest first
         if marker.args or set(marker.kwargs) - set(options):
-            raise pytest.UsageError(f"{item.nodeid}: privacy takes seconds= and confidence= only")
+            raise pytest.UsageError(
+                f"{item.nodeid}: privacy takes seconds=... and confidence=... only"
+            )
         for name, value in marker.kwargs.items():
             options[name] = value if options[name] is None else options[name]
     _check_level(f"{item.nodeid}: privacy(confidence)", options["confidence"])

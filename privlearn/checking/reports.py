@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from traceback import FrameSummary, extract_tb
+from traceback import extract_tb
 from typing import Literal, TypeVar, get_args
 
 import numpy as np
@@ -109,11 +109,11 @@ class CheckReport:
 
     @property
     def violated(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.verdict == "violated")
+        return tuple(f for f in self.findings if f.verdict == "violated")
 
     @property
     def undone(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.verdict == "not done")
+        return tuple(f for f in self.findings if f.verdict == "not done")
 
     @property
     def inconclusive(self) -> tuple[Finding, ...]:
@@ -163,10 +163,9 @@ class CheckReport:
         for found, error in ((self.violated, PrivacyViolation), (self.undone, CheckError)):
             if not found:
                 continue
-            lines = [f"{finding.check}: {finding.detail}" for finding in found]
             failed = "fails" if error is PrivacyViolation else "could not be put to"
             told = f"{self.subject} {failed} {len(found)} of {len(self.findings)} checks"
-            told = "\n  ".join([told, *lines])
+            told = "\n  ".join([told, *(f"{f.check}: {f.detail}" for f in found)])
             if len(found) == 1 and found[0].detail.startswith(self.subject):
                 told = found[0].detail
             if error is CheckError:
@@ -251,9 +250,7 @@ def perform(check: Callable[[C], LawFinding], case: C, seconds: float = SECONDS)
     began = time.perf_counter()
 
     def found(verdict: Verdict, detail: str, evidence: object = None) -> Finding:
-        return Finding(
-            name, verdict, detail, evidence=evidence, seconds=time.perf_counter() - began
-        )
+        return Finding(name, verdict, detail, Coverage(), evidence, time.perf_counter() - began)
 
     try:
         with TimeLimit(seconds, "it"):
@@ -270,8 +267,7 @@ def perform(check: Callable[[C], LawFinding], case: C, seconds: float = SECONDS)
         if not is_output(error):
             raise
         if where := _in_this_kit(error):
-            told = f"this check itself fails at {where}: {type(error).__name__}: {error}"
-            return found("not done", told)
+            return found("not done", f"this check itself fails at {where}: {error!r}")
         return found("violated", f"raises {_told(error)}")
     return found("holds", outcome) if isinstance(outcome, str) else outcome
 
@@ -285,7 +281,8 @@ def _told(error: BaseException) -> str:
     kept_back = error.__context__ if isinstance(error, PrivlearnError) else None
     if kept_back is not None:
         return f"{type(error).__name__}: {error}; it was {_told(kept_back)}"
-    outside = [frame for frame in extract_tb(error.__traceback__) if not _is_library(frame)]
+    frames = extract_tb(error.__traceback__)
+    outside = [f for f in frames if not {*Path(f.filename).parents} & {*_LIBRARIES}]
     where = f" ({outside[-1].filename}:{outside[-1].lineno})" if outside else ""
     return f"{type(error).__name__}: {error}{where}"
 
@@ -296,10 +293,6 @@ def _in_this_kit(error: BaseException) -> str:
     last = Path(frames[-1].filename)
     own = Path(__file__).parents[1] in last.parents and not last.name.startswith("scripted_")
     return f"{last.name}:{frames[-1].lineno}" if own else ""
-
-
-def _is_library(frame: FrameSummary) -> bool:
-    return any(Path(frame.filename).is_relative_to(folder) for folder in _LIBRARIES)
 
 
 def perform_all(

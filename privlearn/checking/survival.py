@@ -1,13 +1,10 @@
 """Kill and resume: whether a learner goes on from its ledger, and from nothing else.
 
-A learner is run once to its end, on a ledger in a file, of which copies are taken: each is what a
-process leaves that dies right after an entry was written.  Then every copy is resumed, twice, on
-the users from its ``clock_`` on.  As the first run is over by then, whatever the learner keeps
-besides its ledger (a file, a global variable) is of the end of that run, and does not fit.
-
-What it cannot see: rows that the operator lost, as an open batch is lost by every learner; power
-cuts, which take away entries that were not synced; numbers that another *version* would work out
-otherwise; clocks that are not read through ``time.time`` or ``time.time_ns``.
+A learner is run once to its end, on a ledger in a file, of which copies are taken after entries, as
+a process leaves them that dies. Then every copy is resumed, twice, on the users from its ``clock_``
+on; what the learner keeps besides its ledger is of the end of the first run, and does not fit. Not
+seen: power cuts, numbers that another *version* would work out otherwise, clocks of other functions
+than ``time.time`` and ``time.time_ns``.
 """
 
 from __future__ import annotations

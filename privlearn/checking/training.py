@@ -159,10 +159,8 @@ def _steps(loop: Loop) -> tuple[list[Finding], int, int]:
     elif taken == 1 < loop.steps and first.ended:
         undone = f"one release for {loop.steps} steps: train must yield what each step releases"
     elif not undone and not _same(first, again):
-        undone = (
-            "two runs with the same coins differ: it draws from a generator that this check cannot "
-            "replace; make one inside train, or take one as its second argument"
-        )
+        undone = "two runs with the same coins differ: it draws from a generator that this check "
+        undone += "cannot replace; make one inside train, or take one as its second argument"
     if undone:
         return [finding("steps", "not done", undone)], 0, 0
     wrong = [f"{run.error} ({kind})" for kind, run in runs.items() if run.error]
@@ -277,11 +275,8 @@ class _Neighbours:
                 continue
             found[record, step] = rates
             if rates[0] > claimed:
-                told = (
-                    f"record {record} is in the sample of step {step} with probability "
-                    f"{rates[0]:.6g}, {rates[0] / claimed:.4g} times the {claimed:.6g} that was "
-                    "accounted for"
-                )
+                told = f"record {record} is in the sample of step {step} with probability "
+                told += f"{rates[0]:.6g}, {rates[0] / claimed:.4g} times what was accounted for"
                 break
         met = len({record for record, _ in found})
         tried = Coverage(self._tried(met, len(self.steps)))
@@ -340,9 +335,7 @@ class _Neighbours:
         sizes, tried = hits.sum(axis=1), f"{hits.size} of records in first samples"
         chances = binom.pmf(np.arange(n + 1), n, hits.mean())
         if binom.sf(sizes.sum() - 1, hits.size, claimed) < _RARE:
-            told = (
-                f"records are sampled with rate {hits.mean():.3g}, accounted for is {claimed:.3g}"
-            )
+            told = f"records are sampled with rate {hits.mean():.3g}, claimed is {claimed:.3g}"
         elif len(self.each) == n and len(set(sizes)) == 1 and (chances**_SEEDS).sum() < _RARE:
             told = f"no Poisson samples: each of {_SEEDS} has {sizes[0]} records"
         else:
@@ -533,10 +526,9 @@ class _Shifts:
         if law.differs(other):
             raise _Refuted(f"{told}: the scale of the noise tells")
         if (units - 2 * error) * multiplier > self.bound * (1 + 1e-4):
-            raise _Refuted(
-                f"{told}: it moves what is released by {units:.4g} stds of the noise; "
-                f"at most {self.bound}/{multiplier:.4g} = {self.bound / multiplier:.4g}"
-            )
+            most = f"{self.bound}/{multiplier:.4g} = {self.bound / multiplier:.4g}"
+            told += f": it moves what is released by {units:.4g} stds of the noise; at most {most}"
+            raise _Refuted(told)
         self.error = max(self.error, error * multiplier)
         if units * multiplier >= self.largest:
             self.largest, self.worst = units * multiplier, world

@@ -147,11 +147,9 @@ class ExactResult:
             verdict = f"NOT LOOKED AT AS A WHOLE ({short}), not violated within a window"
         word = "at most" if self.bound else "exact" if self.whole else "at least"
         worst = self.worst
-        head = (
-            f"{self.subject}: {verdict}. Claimed {self.claim}; least slack at {worst.measure}: "
-            f"claimed {worst.claimed:.8g}, {word} {worst.exact:.8g} ± {worst.error:.1g} "
-            f"({worst.pair}{', ' if self.looked else ''}{self.looked}, {self.seconds:.2f} s)"
-        )
+        head = f"{self.subject}: {verdict}. Claimed {self.claim}; least slack at {worst.measure}: "
+        head += f"claimed {worst.claimed:.8g}, {word} {worst.exact:.8g} ± {worst.error:.1g} "
+        head += f"({worst.pair}{', ' if self.looked else ''}{self.looked}, {self.seconds:.2f} s)"
         lines = [
             f"  {row.measure:>12}  claimed {row.claimed:<14.8g} {word} {row.exact:<14.8g} "
             f"± {row.error:.1g}{'  VIOLATED' if row.violated else ''}"
@@ -263,10 +261,8 @@ def _loss_rows(loss: Loss, exact: Largest, orders: Sequence[float]) -> list[Row]
     if loss.failure():
         if isinstance(loss, ApproxLoss):
             return _rows(ApproxDP(loss.epsilon, loss.delta), exact, orders)
-        raise CheckError(
-            f"a {loss.kind} loss may fail with probability {exact_text(loss.failure())}, and what "
-            "it promises apart from that is not about the laws as a whole: claim an (ε, δ)"
-        )
+        told = f"a {loss.kind} loss may fail with probability {exact_text(loss.failure())}"
+        raise CheckError(f"{told}, and says nothing about the laws as a whole: claim an (ε, δ)")
     if is_foreign(loss):
         rows = curve_rows(
             scan(loss.renyi, exact.divergence, knots(2), dense_orders(50, *code_of(loss)))
@@ -381,7 +377,7 @@ def _compared(
             if neighbours is not None and claim is None:  # its own claim is about all data
                 pairs, coverage = _with_own(mechanism, pairs_of, pairs, coverage)
             promise = mechanism.loss() if claim is None else claim
-            result = _measured(compare(promise, pairs, orders=orders), error)
+            result = with_error(compare(promise, pairs, orders=orders), error)
             return replace(result, coverage=coverage)
     if neighbours is None and (law := law_of_coins(mechanism)) is not None:
         result = compare(mechanism.loss() if claim is None else claim, [law.pair], orders=orders)
@@ -403,13 +399,15 @@ def _with_own(
     return given, coverage + Coverage((Axis("records", "as given", False),))
 
 
-def _measured(result: ExactResult, error: float) -> ExactResult:
+def with_error(result: ExactResult, error: float) -> ExactResult:
     """With the error of log probabilities that were measured: of D(α) it is 2α/(α−1) times it."""
     rows = []
     for row in result.rows:
         order = float(row.measure[2:-1]) if row.measure.startswith("D(") else ORDERS[0]
-        more = error * (2 * order / (order - 1) if row.measure != "epsilon" else 2)
-        rows.append(replace(row, error=row.error + more))
+        twice = row.measure == "epsilon" or row.measure.startswith("delta")
+        rows.append(
+            replace(row, error=row.error + error * (2 if twice else 2 * order / (order - 1)))
+        )
     return replace(result, rows=tuple(rows))
 
 
@@ -439,7 +437,7 @@ def _with_odd(
     the data sets at hand act as predicted."""
     unclear = bool(found.suspects)
     if found.odd:
-        odd = _measured(compare(promise, found.odd, orders=orders), PIECE_ERROR)
+        odd = with_error(compare(promise, found.odd, orders=orders), PIECE_ERROR)
         parts = [*parts, *([odd] if odd.violated else [])]
     if found.bounded:
         bounds = [pair.laws for pair in found.bounded]

@@ -186,10 +186,8 @@ def _made(
     named = picks.dtype.kind == "f" and picks.size == 1
     if picks.dtype.kind not in "iu" and not named:
         if family.kind == "gumbel":
-            raise CheckError(
-                f"gumbel noise chooses, and what leaves is {picks.dtype} of shape {picks.shape}: "
-                "release the index of the winner, or one number for each candidate"
-            )
+            what = f"gumbel noise chooses, and what leaves is {picks.dtype} of shape {picks.shape}"
+            raise CheckError(f"{what}: release the index of the winner")
         return None
     if named and family.kind != "gumbel" and not (picks % 1 == 0 and sum(source.sizes) > 1):
         return None  # Laplace and exponential noise may as well be added
@@ -202,10 +200,7 @@ def _made(
         raise CheckError("picks from neither one draw of noise nor one for each pick")
     one_draw = draws == 1
     if n > _MOST_CANDIDATES or math.perm(n, top) > _MOST_OUTCOMES:
-        raise CheckError(
-            f"{top} of {n} candidates: too many outcomes for their exact law (at most "
-            f"{_MOST_CANDIDATES} candidates, {_MOST_OUTCOMES} ordered picks); check one with fewer"
-        )
+        raise CheckError(f"{top} of {n} candidates: too many outcomes for their exact law")
     check_sampler(family.kind)
     if one_draw and top > 2 and family is not _FAMILIES[GumbelNoise]:
         raise CheckError("more than two picks from one draw: their law is not computed")
@@ -312,19 +307,13 @@ class _Choice:
         for _ in range(_STEPS):
             middle = (left + right) / 2
             left, right = (left, middle) if turned(near, middle) else (middle, right)
-        least = self._winning(right)
-        laws = (
-            Discrete(np.array([0.0, -np.inf])),
-            Discrete(np.array([np.log1p(-np.exp(least)), least])),
-        )
-        return [DistributionPair(*laws, f"{high} records alike, whose pick noise cannot turn")]
-
-    def _winning(self, behind: float) -> float:
-        """Of a candidate so far behind, the log probability that it wins at least."""
+        # so far behind it wins at least so often: all these laws have tails of half of e^−x or more
         room = _SLACK + math.log(self.n)
         below = float(self.family.below(np.array(room)))
-        # all these laws have tails of at least half of e^−x
-        return (self.n - 1) * math.log(below) - behind - room - math.log(2)
+        least = (self.n - 1) * math.log(below) - right - room - math.log(2)
+        sure, rare = np.array([0.0, -np.inf]), np.array([np.log1p(-np.exp(least)), least])
+        told = f"{high} records alike, whose pick noise cannot turn"
+        return [DistributionPair(Discrete(sure), Discrete(rare), told)]
 
     def most_apart(self, pairs: Sequence[tuple[Any, Any]], steps: int = _ROUGHLY) -> list[int]:
         """Those farthest apart in D(2), and in the worst case; roughly."""
@@ -336,8 +325,8 @@ class _Choice:
                 continue
             p, q = map(self.law, np.maximum(rough, -_REACH))
             both = (p, q), (q, p)
-            apart.append((max(renyi(*x, 2.0).value for x in both),
-                          max(largest_ratio(*x).value for x in both)))  # fmt: skip
+            ratio = max(largest_ratio(*x).value for x in both)
+            apart.append((max(renyi(*x, 2.0).value for x in both), ratio))
         return sorted({int(k) for k in np.argmax(apart, axis=0)})
 
     def scores(self, block: Any, steps: int = _STEPS, *, some: bool = False) -> Array:
@@ -408,7 +397,8 @@ class _Choice:
         if self.one_draw and self.top == 2 and not gumbel:
             masses = np.log(_first_two(self.family, scores))
         else:
-            one = _softmax if gumbel else partial(_winner, self.family)
+            softmax = lambda s: s - np.logaddexp.reduce(s)  # noqa: E731
+            one = softmax if gumbel else partial(_winner, self.family)
             masses = np.array(_one_by_one(one, scores, self.top))
         return Discrete(masses - np.logaddexp.reduce(masses))
 
@@ -466,10 +456,6 @@ def _largest(scores: Array, noise: Array, top: int, one_draw: bool) -> Array | N
         picks.append(int(order[0]))
         left[order[0]] = -np.inf
     return np.array(picks)
-
-
-def _softmax(scores: Array) -> Array:
-    return np.asarray(scores - np.logaddexp.reduce(scores))
 
 
 def _one_by_one(one: Callable[[Array], Array], scores: Array, top: int) -> list[float]:

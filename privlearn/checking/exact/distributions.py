@@ -96,10 +96,7 @@ def hockey_stick(p: Distribution, q: Distribution, epsilon: float) -> Value:
             return _stick(p, q, epsilon)
         case Product(), Product() if len(p.parts) == 1 and p.parts[0][1] == 1:
             return hockey_stick(p.parts[0][0], q.parts[0][0], epsilon)
-    raise CheckError(
-        f"δ(ε) of a {type(p).__name__} law against a {type(q).__name__} law is not computed; "
-        "compare Rényi curves"
-    )
+    raise CheckError(f"δ(ε) of {type(p).__name__} against {type(q).__name__} laws is not computed")
 
 
 def largest_ratio(p: Distribution, q: Distribution) -> Value:
@@ -126,9 +123,7 @@ def largest_ratio(p: Distribution, q: Distribution) -> Value:
 
 
 def _unlike(p: Distribution, q: Distribution) -> CheckError:
-    return CheckError(
-        f"cannot compare a {type(p).__name__} law with a {type(q).__name__} law of other shape"
-    )
+    return CheckError(f"cannot compare laws: {type(p).__name__} and {type(q).__name__}")
 
 
 def _total(p: Product, q: Product, of: Callable[[Distribution, Distribution], Value]) -> Value:
@@ -413,15 +408,14 @@ def scan(
         order = float(orders[i])
         if order not in known.values:
             points.append(Point(order, float(claimed[i]), *known.at(order)))
-    points = [_tolerant(point) for point in sorted(points)]
+    # the rounding of a formula in doubles, log(moment)/(order − 1)
+    room = [_UNITS * 2.0**-52 / (point.order - 1) for point in sorted(points)]
+    points = [
+        p._replace(exact=Value(p.exact.value, p.exact.error + more))
+        for p, more in zip(sorted(points), room, strict=True)
+    ]
     failed = sum(asked.found[order] < math.inf for order in known.failed)
     return Scan(tuple(points), orders, claimed, failed, tuple(asked.troubles))
-
-
-def _tolerant(point: Point) -> Point:
-    """With the rounding of a formula in doubles, log(moment)/(order − 1), in the error."""
-    value, error = point.exact
-    return point._replace(exact=Value(value, error + _UNITS * 2.0**-52 / (point.order - 1)))
 
 
 def _leaps(orders: Array, claimed: Array) -> list[float]:

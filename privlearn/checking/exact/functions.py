@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.exact.check import ExactResult, Row, compare
+from privlearn.checking.exact.check import ExactResult, Row, compare, with_error
 from privlearn.checking.exact.distributions import DistributionPair, largest_ratio
 from privlearn.checking.exact.function_laws import (
     Affine,
@@ -114,12 +114,9 @@ def function_finding(
     if verdict in ("tight", "holds") and coverage.missing:
         verdict = "window"
     seconds = time.perf_counter() - started
-    row = worst.found.worst
-    told = "at least" if not worst.law.exact else "exact"
-    detail = (
-        f"{worst.law.how}: claimed {worst.found.claim}; {row.measure} is {told} {row.exact:.8g}, "
-        f"claimed {row.claimed:.8g} ({row.pair})"
-    )
+    row, told = worst.found.worst, "exact" if worst.law.exact else "at least"
+    detail = f"{worst.law.how}: claimed {worst.found.claim}; {row.measure} is {told} "
+    detail += f"{row.exact:.8g}, claimed {row.claimed:.8g} ({row.pair})"
     evidence = replace(worst.found, coverage=coverage, seconds=seconds)
     return Finding("exact", verdict, detail, coverage, evidence, seconds)
 
@@ -149,11 +146,8 @@ def pair_law(runs: Runs, first: Any, second: Any, numbers: Sequence[float] = ())
             return way(runs, first, second)
         except CheckError as error:
             why.append(str(error))
-    raise CheckError(
-        f"{why[0]}; can be computed: noise that is added, or scores of which the largest wins, or "
-        "parts of one random number each, or coins in a row; "
-        "draw from rng, as many numbers of a kind on all data"
-    )
+    told = "noise that is added, scores of which the largest wins, parts of one number each, coins"
+    raise CheckError(f"{why[0]}; can be computed: {told}; draw as many numbers on all data")
 
 
 def _looked_at(
@@ -161,10 +155,9 @@ def _looked_at(
 ) -> _Look:
     try:
         law = pair_law(runs, first, second, numbers.numbers)
-    except CheckError:
-        raise
     except Exception as error:  # what the function raises is an output; this is ours
-        raise CheckError(f"{type(error).__name__}: {error}") from error
+        told = "" if isinstance(error, CheckError) else f"{type(error).__name__}: "
+        raise CheckError(f"{told}{error}") from error
     off = 0.0 if law.affine else ERROR
     return _Look(law, _compared(claim, replace(law.pair, label=label), off))
 
@@ -180,13 +173,7 @@ def _compared(claim: Claimable, pair: DistributionPair, error: float) -> ExactRe
             row = Row(f"delta({float(claim.epsilon):g})", float(claim.delta), 0.0, 0.0, pair.label)
             return ExactResult("laws", repr(claim), (row,), 0.0)
         result = compare(claim, [pair], orders=_FINITE_ORDERS)
-    rows = [replace(row, error=row.error + error * _times(row.measure)) for row in result.rows]
-    return replace(result, rows=tuple(rows))
-
-
-def _times(measure: str) -> float:
-    order = float(measure[2:-1]) if measure.startswith("D(") else 1.01
-    return 2.0 if measure == "epsilon" or measure.startswith("delta") else 2 * order / (order - 1)
+    return with_error(result, error)
 
 
 def _tried(look: _Look, pairs: int) -> Coverage:

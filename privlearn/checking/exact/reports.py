@@ -152,10 +152,8 @@ def _tried(
             for (word, _), at_end in zip(words, ends, strict=True):
                 unlike = turned | (reports(block, word) != at_end).any(axis=1)
                 if unlike.any():
-                    raise UnpredictedError(
-                        f"user {int(unlike.argmax())} of {len(chosen)} reports with another "
-                        "probability than a user alone"
-                    )
+                    who = f"user {int(unlike.argmax())} of {len(chosen)}"
+                    raise UnpredictedError(f"{who} reports otherwise than a user alone")
     axes = (
         Axis("values", f"{count} records about {len(numbers.numbers)} numbers in code"),
         Axis("sizes", f"{sizes[0]} to {sizes[-1]:,} users at once, each of them looked at"),

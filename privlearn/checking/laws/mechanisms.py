@@ -231,11 +231,10 @@ def check_price(case: Case) -> LawFinding:
                 raise Broken(f"{price} allows D({order:g}) <= {allowed:.9g}, its curve {bound:.9g}")
     noise = case.spend.noise
     if case.spend.own_loss is None and not is_builtin(noise):
-        sensitivity = (
-            case.spend.domain.sensitivity(case.loss.adjacency, noise.norm) * case.spend.gain
-        )
+        domain = case.spend.domain
+        far = domain.sensitivity(case.loss.adjacency, noise.norm) * case.spend.gain
         try:
-            wrong = why_wrong(noise, case.loss, sensitivity, case.spend.domain.size)
+            wrong = why_wrong(noise, case.loss, far, domain.size)
         except CheckError as error:
             axis = Axis("noise", f"{type(noise).__name__} was not compared with a law", False)
             return Finding("check_price", "weak", str(error), Coverage((axis,)))
@@ -262,10 +261,8 @@ def check_specification_is_fixed(case: Case) -> LawFinding:
         value = getattr(mechanism, name)
         with contextlib.suppress(AttributeError, TypeError):
             setattr(mechanism, name, value)
-            raise Broken(
-                f"{name} can be changed after loss() was asked, and the mechanism "
-                f"{'compares by its value' if by_value else 'states a loss of its own'}: {remedy}"
-            )
+            what = "compares by its value" if by_value else "states a loss of its own"
+            raise Broken(f"{name} can be changed after loss() was asked, and it {what}: {remedy}")
         written = isinstance(value, np.ndarray) and value.flags.writeable
         if written or isinstance(value, list | dict | set | bytearray):
             flags = f" ({name}.flags.writeable = False forbids it)" if written else ""
@@ -410,10 +407,8 @@ def check_bad_record_counts_as_null(case: Case) -> LawFinding:
         if all_open and not _close(seen.opened[keep], null.opened[keep]):
             raise Broken(f"{what}: the contributions of others change")
         if is_null and not _close(seen.value, null.value):
-            raise Broken(
-                f"{what}: the output differs from that with a null record, by "
-                f"{np.abs(seen.value - null.value).max():.3g}"
-            )
+            apart = np.abs(seen.value - null.value).max()
+            raise Broken(f"{what}: the output is {apart:.3g} from that with a null record")
         done += 1
     return f"{done} bad records"
 

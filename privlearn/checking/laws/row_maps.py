@@ -1,9 +1,7 @@
 """The law of row maps: what happens to one row depends on no other, and on nothing before.
 
-A function may keep the law on ordinary rows and break it on some: where two rows are equal, where
-one is large, or is the number it compares with.  So rows are replaced by such ones: copies of other
-rows, extreme and tiny and missing numbers, and the constants that the function's own code and
-closure hold.
+Rows are replaced by copies of others, extreme, tiny and missing numbers, and the constants that the
+function's own code and closure hold.
 """
 
 from __future__ import annotations

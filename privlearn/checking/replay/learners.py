@@ -32,7 +32,7 @@ from privlearn.checking.replay.protocols import (
     serve,
     serve_people,
 )
-from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding
+from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding, Verdict
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.learners.base import Learner
 from privlearn.learners.contextual import ServedBandit
@@ -197,15 +197,12 @@ def _finding(
         Axis("records", "well-formed, malformed, null; one user differs, and about half of them"),
         Axis("values", f"random{mentioned}"),
     )
-    return Finding(
-        long + way.how,
-        "not refuted" if moved else "weak",
-        f"nothing of one user's record was found but what was paid for, on {len(found)} pairs of "
-        f"{users:,} users; errors to {sum(each.failures for each in found)} users were the same",
-        Coverage(axes),
-        found,
-        time.perf_counter() - began,
-    )
+    told = "nothing of one user's record was found but what was paid for, on "
+    told += f"{len(found)} pairs of {users:,} users; the same errors went to "
+    told += f"{sum(each.failures for each in found)} users"
+    verdict: Verdict = "not refuted" if moved else "weak"
+    seconds = time.perf_counter() - began
+    return Finding(long + way.how, verdict, told, Coverage(axes), found, seconds)
 
 
 def replayed(
@@ -244,10 +241,8 @@ def _concluded(report: CheckReport, options: dict[str, Any]) -> CheckReport:
         ", ".join(sorted({name for replay in replays for name in getattr(replay, names)}))
         for names in ("operator_only", "telling")
     )
-    findings = [
-        *report,
-        Finding("operator_only", "not applicable", f"not compared: {hidden or 'nothing'}"),
-    ]
+    told = f"not compared: {hidden or 'nothing'}"
+    findings = [*report, Finding("operator_only", "not applicable", told)]
     if telling:
         methods = Axis("methods", f"{telling} tell of data", enough=False)
         why = "answer otherwise for a neighbour: only the operator may call them, or they leak"

@@ -1,9 +1,8 @@
 """Neighbouring populations of choosing users, well-formed and malformed ones, for replay.
 
-A user is own data plus a response function, which together are the record: what is answered to an
-offer that was never made on the other data set is then defined as well.  Malformed users send NaN,
-numbers that overflow, arrays of the wrong shape, text, or answers that name no item; a learner must
-turn each of these records, and no other, into the null record, without any public trace.
+A user is own data plus a response function, so that answers to offers that were never made are
+defined. Malformed users send NaN, numbers that overflow, arrays of the wrong shape, text, or
+answers that name no item: each of them must become the null record, without any public trace.
 """
 
 from __future__ import annotations

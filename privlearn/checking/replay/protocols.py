@@ -1,15 +1,12 @@
 """How learners are run on users, and what each user receives: the protocols that replay knows.
 
 An *interaction protocol* is a generator: it takes a learner and the users in order of arrival, and
-yields, once for every user, what this user receives (None if nothing)::
+yields, once for every user, what this user receives, or None::
 
-    def online(learner, users):                    # users are pairs (x, y)
+    def online(learner, users):
         for x, y in users:
-            yield learner.predict(x)               # goes to this user
+            yield learner.predict(x)
             learner.partial_fit(x, y)
-
-The clock of the check is the number of users that were taken from ``users``.  Under a rule of
-participation a user is a visit, and ``user.id`` says whose; ``people=True`` hands the ids on.
 """
 
 from __future__ import annotations

@@ -234,9 +234,8 @@ def compare(
     _compare_states(first, second)
     for i, (said, now) in enumerate(zip_longest(first.captured, second.captured)):
         if said != now:
-            raise InterferenceError(
-                f"printed, warned, logged or written {i}: {_heard(said)}, then {_heard(now)}"
-            )
+            told = f"{_heard(said)}, then {_heard(now)}"
+            raise InterferenceError(f"printed, warned, logged or written {i}: {told}")
     return moved
 
 
@@ -267,10 +266,8 @@ def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
         early = time < len(first.users) and len(first.states) > 1
         when = f"before user {time} came" if early else "at the end"
         details = "".join(f"\n  {detail}" for _, detail in changed[:3])
-        raise InterferenceError(
-            f"the public state depends on data beyond what was released: {names}{details}\n  as "
-            f"it was {when}"
-        )
+        told = "the public state depends on data beyond what was released"
+        raise InterferenceError(f"{told}: {names}{details}\n  as it was {when}")
 
 
 def _compare_events(
@@ -289,18 +286,14 @@ def _compare_events(
         if a.what == "open":
             rows |= _compare_opened(a, b, replaced, where)
             if len(rows) > (room := first.room(spends[a.token].users)):
-                raise InterferenceError(
-                    f"{where}: {len(rows)} rows of {named(replaced)} are opened with one token, "
-                    f"paid for {room}: slots {sorted(rows)}"
-                )
+                told = f"{len(rows)} rows of {named(replaced)} are opened with one token"
+                raise InterferenceError(f"{where}: {told}, paid for {room}: slots {sorted(rows)}")
         else:
             _compare_released(a, b, len(rows), releases[a.token] == 1, where)
     all_rows = set[int]().union(*moved.values())
     if all_rows and len(all_rows) > (room := first.room(first.users)):
-        raise InterferenceError(
-            f"{len(all_rows)} rows of {named(replaced)} are opened, the rule has room for {room}: "
-            f"slots {sorted(all_rows)}"
-        )
+        told = f"{len(all_rows)} rows of {named(replaced)} are opened, the rule has room for {room}"
+        raise InterferenceError(f"{told}: slots {sorted(all_rows)}")
     return [spends[token] for token, rows in moved.items() if rows]
 
 
@@ -313,10 +306,8 @@ def check_phases(run: RecordedRun) -> None:
             continue
         phase = event.label, event.users.stop
         if event.at > event.users.start and phase not in begun:
-            raise InterferenceError(
-                f"{_named(event)}: {event.at - event.users.start} of its users had been "
-                "served, whose rows may have chosen where it ends"
-            )
+            served = event.at - event.users.start
+            raise InterferenceError(f"{_named(event)}: {served} of its users had been served")
         begun.add(phase)
 
 

@@ -1,11 +1,8 @@
 """What code does beside what it returns: files, processes, the environment, global values, chance.
 
-An audit hook of the interpreter (PEP 578) tells of files that are opened to write, processes,
-connections and environment variables; what was written is read at the end.  Hooks cannot be taken
-away, so there is one for all checks, which does nothing while none of them listens.
-
-Global values of the code under test and chance that it draws by itself start alike in every run, so
-that runs can be compared, and are put back at the end.
+An audit hook of the interpreter (PEP 578) tells of them; there is one for all checks, as hooks
+cannot be taken away. Global values of the code under test and chance that it draws by itself start
+alike in every run, and are put back at the end.
 """
 
 from __future__ import annotations

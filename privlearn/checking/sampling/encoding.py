@@ -1,9 +1,7 @@
 """Outputs of any kind as a table of numbers and symbols, so that nothing fails open.
 
-An output is taken apart into *leaves* with a path each: ``[0].x`` and so on.  Finite numbers stay
-numbers, also those in texts, dates and objects' fields; NaN, infinities, text, None, exceptions,
-warnings, types, shapes and absent leaves are symbols.  A leaf that is a number in one run and a
-symbol in another is both.
+An output is taken apart into *leaves* with a path each: ``[0].x`` and so on. Finite numbers stay
+numbers, also those in texts; all else (NaN, text, exceptions, types, absent leaves) are symbols.
 """
 
 from __future__ import annotations
