@@ -159,8 +159,6 @@ def _raise_exit(status: int) -> NoReturn:
 
 
 _EXIT = os._exit
-
-
 _MANAGED = frozenset({"multiprocessing.popen_fork", "subprocess", __name__})
 
 

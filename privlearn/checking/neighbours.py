@@ -100,9 +100,7 @@ def _for(dtype: np.dtype[Any], numbers: Sequence[float]) -> list[Any]:
 
 
 def worst_pairs(
-    domain: Domain[Any] | Objective[Any],
-    *,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    domain: Domain[Any] | Objective[Any], *, adjacency: Adjacency = Adjacency.REPLACE_ONE
 ) -> list[tuple[Any, Any]]:
     """Pairs of records, as blocks of length 1, whose contributions differ most; worst first.
 
@@ -243,7 +241,6 @@ def _choices(domain: Choices, rng: np.random.Generator) -> Answer:
 
 
 DataPair = tuple[Any, Any]  # Two data sets, or two records as blocks of one
-
 FEW = 5  # Other records, all on one side of a sum
 MANY = 12  # Other records, half of them on either side
 LONGEST = 256  # Rows of a stream that are drawn at most, and as many where it states no horizon
@@ -253,10 +250,7 @@ _MOST_GIVEN = 16  # Given data sets, and records of each, of which others are ma
 
 
 def default_pairs(
-    mechanism: Any,
-    *,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    records: Any = None,
+    mechanism: Any, *, adjacency: Adjacency = Adjacency.REPLACE_ONE, records: Any = None
 ) -> list[DataPair]:
     """Pairs of neighbouring data sets, as blocks of records. Raises CheckError: it does not
     spend, or its domain did not come with this package and no records are given."""

@@ -296,10 +296,7 @@ def _in_this_kit(error: BaseException) -> str:
 
 
 def perform_all(
-    subject: str,
-    checks: Sequence[Callable[[C], LawFinding]],
-    case: C,
-    seconds: float = SECONDS,
+    subject: str, checks: Sequence[Callable[[C], LawFinding]], case: C, seconds: float = SECONDS
 ) -> CheckReport:
     """Runs all checks, whatever the first ones find, until time is up."""
     findings: list[Finding] = []

@@ -21,7 +21,6 @@ from privlearn.errors import CheckError
 from privlearn.rows.domains import Array
 
 Standard = Literal["normal", "laplace", "gumbel", "exponential", "uniform"]
-
 _LOCATED: tuple[Standard, ...] = ("normal", "laplace", "gumbel")
 REST: dict[Standard, float] = {
     **dict.fromkeys(_LOCATED, 0.0),

@@ -42,11 +42,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 HORIZON = 24  # Rows of the streams that are checked
-
 LEAST_SAMPLES = 1_000  # Fewer would not do for all pairs of neighbours that are tried
-
 PAIRS = 16  # Of neighbours for every learner, besides the long runs
-
 Check = Callable[[Sampling], CheckReport]
 Makers = dict[str, Callable[[], Any]]
 

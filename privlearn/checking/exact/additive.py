@@ -15,6 +15,7 @@ from privlearn.checking.exact.distributions import AdditiveDistributions, Distri
 from privlearn.checking.exact.one_number import located, mixture
 from privlearn.checking.exact.probe import (
     Affine,
+    DenseNoise,
     Script,
     UnpredictedError,
     affine,
@@ -24,14 +25,7 @@ from privlearn.checking.exact.probe import (
     run,
     telling_outputs,
 )
-from privlearn.checking.exact.search import (
-    FARTHEST,
-    LARGEST,
-    SIZES,
-    Searched,
-    search,
-)
-from privlearn.checking.exact.stream_noise import DenseNoise
+from privlearn.checking.exact.search import FARTHEST, LARGEST, SIZES, Searched, search
 from privlearn.checking.exact.streams import Shift, laws_of_shifts, stream_distributions
 from privlearn.checking.mined import mined
 from privlearn.checking.neighbours import (

@@ -331,10 +331,7 @@ def white_box(
 
 
 def _with_persons(
-    result: ExactResult,
-    mechanism: Any,
-    claim: Claimable | None,
-    orders: Sequence[float],
+    result: ExactResult, mechanism: Any, claim: Claimable | None, orders: Sequence[float]
 ) -> ExactResult:
     """All visits of a person in place of one record, where the claim is about them or violated."""
     visits = visit_pairs(mechanism, claim)

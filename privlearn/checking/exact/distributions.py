@@ -301,7 +301,6 @@ def _stick(p: Density, q: Density, epsilon: float) -> Value:
 
 
 Exact = Callable[[float], tuple[Value, str]]
-
 _FIRST, _LAST = 1.001, 1e4  # Of the orders that are asked most densely
 _NEAREST = 40  # Orders at which the exact value is computed, besides the knots
 _LEAPS = 16  # Places where a curve bends most, about which more orders are asked

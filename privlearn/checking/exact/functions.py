@@ -36,7 +36,7 @@ from privlearn.checking.exact.one_number import ERROR
 from privlearn.checking.isolation import own_copy
 from privlearn.checking.mined import Mined, mined
 from privlearn.checking.reports import Axis, Coverage, Finding, Verdict
-from privlearn.checking.sampling.claims import Claim, claim_of, event_bound
+from privlearn.checking.sampling.check import Claim, claim_of, event_bound
 from privlearn.checking.sampling.encoding import Raised
 from privlearn.checking.scripted_generator import standard
 from privlearn.checking.targets import Claimable, alike

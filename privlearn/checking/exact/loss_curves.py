@@ -27,14 +27,7 @@ from privlearn.checking.isolation import TimeLimit, kept_alive, silenced
 from privlearn.checking.mined import mined
 from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding, Verdict
 from privlearn.errors import AdjacencyError, BudgetError, CheckError, UnknownKindError
-from privlearn.losses import (
-    GaussianLoss,
-    Loss,
-    PerArrivalLoss,
-    PureLoss,
-    ZCDPLoss,
-    loss_from_dict,
-)
+from privlearn.losses import GaussianLoss, Loss, PerArrivalLoss, PureLoss, ZCDPLoss, loss_from_dict
 from privlearn.losses.base import is_foreign
 from privlearn.losses.output_laws import Density, Discrete, LawPair, Product
 from privlearn.noise import NoiseSource
@@ -44,7 +37,6 @@ from privlearn.values.exact import exact_text
 
 Pairs = Sequence[LawPair] | Callable[[int], Sequence[LawPair]]
 Oracle = Callable[[float], float]
-
 _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.2, 2.0)
 """Of the divergence at order 16: where δ(ε) is compared."""
 _FEW_SHARES = (0.0, 0.5)

@@ -31,8 +31,6 @@ _RARE = 1e-9  # Outcomes that are rarer, and that the end of the grid cuts off, 
 _OPEN = FAR[-1] / 2  # Scales from which on a piece may go on as another one beyond the grid
 _LEVELS = np.concatenate([np.geomspace(_TAIL, 0.01, 31), np.linspace(0.01, 0.5, 50)[1:]])
 _SAME = 2e-14  # Numbers nearer than this are not told apart; of uniform ones all digits are
-
-
 _LAWS: dict[Standard, Any] = {
     "normal": stats.norm,
     "laplace": stats.laplace,

@@ -13,9 +13,16 @@ from typing import Any
 import numpy as np
 
 from privlearn.checking.exact.distributions import DistributionPair
-from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
+from privlearn.checking.exact.probe import (
+    Affine,
+    DenseNoise,
+    affine,
+    centre,
+    check_noise,
+    check_sampler,
+    solved,
+)
 from privlearn.checking.exact.search import shift_pair
-from privlearn.checking.exact.stream_noise import DenseNoise, solved
 from privlearn.checking.exact.visit_patterns import Integers, Patterns, VisitRule
 from privlearn.checking.neighbours import (
     extreme_records,

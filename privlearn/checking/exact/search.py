@@ -28,7 +28,6 @@ from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
 
 Numbers = NDArray[np.int_]  # A data set: which record of a pool stands at which place
-
 LARGEST = 1_000  # Rows of the largest data sets
 FARTHEST = 30.0  # Scales of the noise
 SECONDS = 2.0  # Of CPU time, after which a search ends

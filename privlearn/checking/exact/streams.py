@@ -1,6 +1,6 @@
 """What one record costs a stream of normal or Laplace noise, wherever it stands and beside whom.
 
-Guessed is what noise does to the outputs (`exact.stream_noise`), the same for all data, and that
+Guessed is what noise does to the outputs (`exact.probe`), the same for all data, and that
 records add responses, alike for all arrivals or measured at each.  Both are tried on data sets in
 which every record of a pool (extreme, null, numbers of the code) stands at every arrival, with
 noise of 30 scales, rows that come in several calls, and fewer users.  Where outputs are others, the
@@ -21,7 +21,11 @@ from scipy.linalg import qr
 from privlearn.checking.exact.distributions import AdditiveDistributions, DistributionPair
 from privlearn.checking.exact.probe import (
     NOT_ADDED,
+    DenseNoise,
+    Numbers,
     Script,
+    SolvedNoise,
+    StreamNoise,
     UnpredictedError,
     affine,
     check_sampler,
@@ -29,12 +33,6 @@ from privlearn.checking.exact.probe import (
     telling_outputs,
 )
 from privlearn.checking.exact.search import laplace_pair
-from privlearn.checking.exact.stream_noise import (
-    DenseNoise,
-    Numbers,
-    SolvedNoise,
-    StreamNoise,
-)
 from privlearn.checking.mined import Mined, mined
 from privlearn.checking.neighbours import each_float, extreme_records, spend_of
 from privlearn.checking.reports import Axis, Coverage

@@ -23,12 +23,7 @@ from privlearn.checking.exact.probe import Script, check_sampler, released_on
 from privlearn.checking.mined import mined
 from privlearn.checking.neighbours import each_float, informative_records, record_pairs, spend_of
 from privlearn.checking.reports import Axis, Coverage
-from privlearn.checking.stream_runs import (
-    calls_tried,
-    declared_users,
-    fixed_users,
-    is_stream,
-)
+from privlearn.checking.stream_runs import calls_tried, declared_users, fixed_users, is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete
@@ -59,7 +54,6 @@ _NEXT = 1e-5  # To a turn: which of two answers is given is not known
 _REACH = 46.0  # Numbers further from 0 are left out of integrals
 _LARGE = 1e300  # The code of an answer that is no number
 _NODES = np.polynomial.legendre.leggauss(12)
-
 Answer = float
 Answers = tuple[Answer, ...]
 Run = Callable[[Any, Array], Answers]

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from privlearn.rows.domains import Array
 
 Integers = NDArray[np.int64]
-
 _SWEEPS, _MOVES = 12, 2**11  # Over all visits of a pattern; and moves of single visits
 _BEGINNINGS, _RANDOM = 6, 16  # Regular patterns of each kind, and random ones
 _IMPROVED = 8  # Of them

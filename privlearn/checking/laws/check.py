@@ -30,11 +30,7 @@ from privlearn.checking.isolation import (
 )
 from privlearn.checking.laws.domains import example_records
 from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, USERS, Case
-from privlearn.checking.neighbours import (
-    default_pairs,
-    informative_records,
-    stated_spend,
-)
+from privlearn.checking.neighbours import default_pairs, informative_records, stated_spend
 from privlearn.checking.reports import (
     COMPUTED,
     ORDER,

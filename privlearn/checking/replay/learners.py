@@ -60,7 +60,6 @@ UNSEEN = (
     "what a private attribute holds; whoever may read the operator's attributes and methods",
     "values that code compares only hashes, texts or sums with, in fewer than 1 of 1,000 users",
 )  # What no replay can see, and a person has to
-
 Population = tuple[Sequence[Any], Sequence[Any]]
 
 

@@ -35,7 +35,6 @@ from privlearn.errors import CheckError
 from privlearn.values.user_code import FAILED, attempted
 
 Told = Callable[[str, str], None]  # Takes what was done, and where
-
 OUTSIDE = {
     **dict.fromkeys(("subprocess.Popen", "os.system", "os.exec"), "a process"),
     **dict.fromkeys(("os.posix_spawn", "os.fork"), "a process"),

@@ -22,7 +22,6 @@ from privlearn.rows.domains import Array
 Keyed = NDArray[np.int64]
 Scorer = Callable[[OutputTable], Array]
 Fitted = tuple[str, Scorer]  # What a distinguisher looks at, and its scores
-
 RIDGES = (1e-8, 0.1, 10.0)
 """Shrinkage of correlations towards none; the first sees noise that is used twice."""
 
@@ -42,7 +41,6 @@ class Score:
 
 
 Cells = tuple[Array, Array]  # Numbers that stand in the data of either data set
-
 ScoreFamily = Callable[[OutputTable, OutputTable], list[Score]]
 """Fits to training outputs of either data set."""
 

@@ -28,7 +28,6 @@ from privlearn.errors import CheckError
 from privlearn.rows.domains import Array
 
 Codes = NDArray[np.int64]
-
 MAX_NUMBERS = 4096
 MAX_SYMBOLS = 4096
 LONG = 16
