@@ -5,6 +5,7 @@ They are probed number by number (`exact.probe`); streams in a way of their own 
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +28,7 @@ from privlearn.checking.exact.probe import (
 )
 from privlearn.checking.exact.search import FARTHEST, LARGEST, SIZES, Searched, search
 from privlearn.checking.exact.streams import Shift, laws_of_shifts, stream_distributions
-from privlearn.checking.mined import mined
+from privlearn.checking.mined import in_variables, mined
 from privlearn.checking.neighbours import (
     extreme_records,
     record_pool,
@@ -42,9 +43,12 @@ from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete
 from privlearn.rows.domains import Array, Domain
+from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import join, length, record_at
 
 _MENTIONED = 12  # Numbers that code mentions about which records are made
+_LATER = (40, 80, 120, 140, 180, 230, 280, 350, 450, 600, 900)
+"""Numbers of rows from which on data sets begin at another arrival; none is a usual size."""
 _REPORTS = 24  # Users of local reports, where none are asked for
 
 
@@ -101,17 +105,25 @@ def _released(look: _Look) -> AdditiveDistributions:
         nobody = record_at(extreme_records(domain), np.full(look.users, -1))
         sets = [_at(nobody, 0, pair) for pair in worst_pairs(domain, adjacency=loss.adjacency)]
     noise = _noise_on(look, sets[0][0])
-    numbers = mined(mechanism, most=_MENTIONED)
+    with in_variables() as held:
+        centre(mechanism, loss, sets[0][1])
+    numbers = mined(mechanism, most=_MENTIONED, also=held)
+    starts = (0,) if loss.adjacency is Adjacency.ADD_REMOVE else (0, *numbers.starts())
+
+    def first(rows: int) -> int:
+        return starts[bisect(_LATER, rows) % len(starts)]
+
     within = look.claim is not None and look.neighbours is not None
     pool, changing = record_pool(domain, numbers.values(), look.neighbours or (), within=within)
     subject = Searched(
-        run=lambda block, z: run(mechanism, loss, block, Script(z)),
+        run=lambda block, z: run(mechanism, loss, block, Script(z), (), first(length(block))),
         count=length(pool),
         take=lambda chosen: record_at(pool, chosen),
         changing=changing,
         null=length(pool) - 1,
         adjacency=loss.adjacency,
         mined=numbers,
+        starts=starts,
     )
     found = search(subject, noise, sets)
     some = [] if found.bounded or found.suspects else [*sets[:2], sets[-1]]

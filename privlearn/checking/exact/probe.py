@@ -187,23 +187,29 @@ _SAMPLER_GAP = 1e-3
 
 
 def released_on(
-    mechanism: Any, loss: Loss, block: Any, source: Any, calls: tuple[int, ...] = ()
+    mechanism: Any, loss: Loss, block: Any, source: Any, calls: tuple[int, ...] = (), first: int = 0
 ) -> Array:
     """What one run on ``block`` lets out, with the random numbers of ``source``.
 
     A stream takes its rows in turn as many at a time as ``calls`` says; at once if it says nothing.
+    ``first`` is the arrival number of the first row.
     """
-    users = range(length(block))
+    users = range(first, first + length(block))
     limited = LimitedSource(source, _DRAWS + _DRAWS_EACH * len(users))
     token = StubAccountant(cast(NoiseSource, limited), loss.adjacency).issue(users)
     return np.asarray(released_by(mechanism, Rows.seal(block, users=users), token, calls)[1])
 
 
 def run(
-    mechanism: Any, loss: Loss, block: Any, script: Script, calls: tuple[int, ...] = ()
+    mechanism: Any,
+    loss: Loss,
+    block: Any,
+    script: Script,
+    calls: tuple[int, ...] = (),
+    first: int = 0,
 ) -> Array:
     """What one run on ``block`` lets out, as a flat vector; see `released_on`."""
-    value = released_on(mechanism, loss, block, script, calls)
+    value = released_on(mechanism, loss, block, script, calls, first)
     if value.dtype.kind in "iu":
         raise CheckError("the output is a choice or a count, so noise is not just added")
     if value.dtype.kind != "f" or not np.isfinite(value).all():
@@ -233,11 +239,13 @@ class Affine(NamedTuple):
     matrix: Array  # (outputs, numbers drawn)
 
 
-def affine(mechanism: Any, loss: Loss, block: Any, calls: tuple[int, ...] = ()) -> Affine:
+def affine(
+    mechanism: Any, loss: Loss, block: Any, calls: tuple[int, ...] = (), first: int = 0
+) -> Affine:
     """The matrix that takes standard noise to the output, measured. Raises CheckError: the
     output is not affine in normal or Laplace noise, or there is too much of it."""
     script = Script(np.zeros(0))
-    base = run(mechanism, loss, block, script, calls)
+    base = run(mechanism, loss, block, script, calls, first)
     if set(script.drawn) not in ({"normal"}, {"laplace"}):
         raise CheckError("neither only normal noise nor only Laplace noise is drawn")
     ((family, n),) = script.drawn.items()
@@ -247,7 +255,7 @@ def affine(mechanism: Any, loss: Loss, block: Any, calls: tuple[int, ...] = ()) 
     for i in range(n):
         numbers = np.zeros(i + 1)
         numbers[i] = 1.0
-        moved = run(mechanism, loss, block, Script(numbers), calls)
+        moved = run(mechanism, loss, block, Script(numbers), calls, first)
         matrix[:, i] = _same_shape(moved, base) - base
     return Affine(family, matrix)
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from privlearn.checking.exact.distributions import DistributionPair, whitened
 from privlearn.checking.exact.one_number import piecewise_pair
 from privlearn.checking.exact.probe import Affine
-from privlearn.checking.mined import Mined
+from privlearn.checking.mined import HASHED, Mined
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.losses.output_laws import Discrete, Normal, Product, laplace
 from privlearn.rows.domains import Array
@@ -61,6 +61,7 @@ class Searched:
     adjacency: Adjacency
     mined: Mined
     sizes: tuple[int, ...] = ()
+    starts: tuple[int, ...] = (0,)
 
 
 class Neighbours(NamedTuple):
@@ -522,10 +523,14 @@ def _coverage(search: _Search, undone: list[str]) -> Coverage:
     tried = {
         "values": f"{count} records about {mentioned} numbers in code",
         "sizes": f"{sizes[0]} to {sizes[-1]:,} rows" if sizes else "those at hand",
-        "places": "first, last, at random, as mentioned in code",
+        "places": "first, last, at random, as mentioned in code; "
+        f"users from {', '.join(f'{start:,}' for start in search.subject.starts)} on",
         "noise": f"−{FARTHEST:g} to {FARTHEST:g} scales, {search.runs} runs in all",
     }
     undone = undone if search.known else [*undone, "sizes"]
+    if search.subject.mined.hashes:
+        tried["values"] += HASHED
+        undone = [*undone, "values"]
     return Coverage(tuple(Axis(name, text, name not in undone) for name, text in tried.items()))
 
 

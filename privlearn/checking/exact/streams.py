@@ -33,7 +33,7 @@ from privlearn.checking.exact.probe import (
     telling_outputs,
 )
 from privlearn.checking.exact.search import laplace_pair
-from privlearn.checking.mined import Mined, mined
+from privlearn.checking.mined import HASHED, Mined, in_variables, mined
 from privlearn.checking.neighbours import each_float, extreme_records, spend_of
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.stream_runs import (
@@ -159,7 +159,9 @@ def _pool(mechanism: Any, spend: Spend, neighbours: Any) -> _Pool:
         extremes = join([record_at(block, slice(None)) for block in (one, two)])
     last = length(extremes) - 1
     ends = record_at(extremes, np.unique([*range(min(_EXTREMES, last)), last]))
-    numbers = mined(mechanism, spend.domain)
+    with in_variables() as held:
+        run(mechanism, mechanism.loss(), ends, Script(np.zeros(0)))
+    numbers = mined(mechanism, spend.domain, also=held)
     special = [x for number in numbers.numbers[:_NUMBERS] for x in (number, 2 * number)]
     first = record_at(ends, slice(0, 1))
     more = [each_float(first, lambda leaf, x=x: np.full_like(leaf, x)) for x in special]
@@ -188,6 +190,7 @@ class _Look:
     users: int
     horizon: int | None
     calls: tuple[int, ...] = ()  # Rows that are appended at once, in turn; empty: all
+    first: int = 0  # The arrival of the first user
 
     @property
     def dim(self) -> int:
@@ -206,7 +209,7 @@ class _Look:
 
     def run(self, block: Any, z: Array | None = None) -> Array:
         script = Script(np.zeros(0) if z is None else z)
-        return run(self.mechanism, self.loss, block, script, self.calls)
+        return run(self.mechanism, self.loss, block, script, self.calls, self.first)
 
     def runs(self, chosen: Any, z: Array | None = None) -> Array:
         return self.run(self.pool.block(chosen), z)
@@ -244,7 +247,8 @@ def _noise(look: _Look) -> tuple[StreamNoise, _Look, str]:
         run(look.mechanism, look.loss, look.pool.block(look.nobody), script, look.calls)
         part = min(_MOST_DENSE / max(script.drawn.total(), 1), 1.0)
         look = replace(look, users=max(int(look.users * part), 1))
-    measured = affine(look.mechanism, look.loss, look.pool.block(look.nobody), look.calls)
+    block = look.pool.block(look.nobody)
+    measured = affine(look.mechanism, look.loss, block, look.calls, look.first)
     return DenseNoise(measured.family, measured.matrix), look, why
 
 
@@ -439,12 +443,12 @@ def _stream(look: _Look, pairs: Sequence[tuple[Any, Any]] | None) -> AdditiveDis
     looked = look.looked(len(places)) + why
     sizes = _sizes(look)
     records = f"{look.pool.size} at every arrival, in {len(tried)} data sets"
-    numbers = len(look.pool.numbers.numbers)
+    numbers, hashes = len(look.pool.numbers.numbers), look.pool.numbers.hashes
     axes = (
         Axis("arrivals", looked, look.users == look.horizon),
         Axis("records", records if not unlike else f"{records}; {unlike} unlike a sum", not unlike),
         Axis("noise", f"{-_SCALES[-1]:g} to {_SCALES[-1]:g} scales"),
-        Axis("values", f"{numbers} numbers of the code"),
+        Axis("values", f"{numbers} numbers of the code{HASHED if hashes else ''}", not hashes),
         sizes,
     )
     telling = _telling(look)
@@ -552,20 +556,21 @@ def tried_places(arrivals: int, also: Sequence[int], seed: int = 0) -> list[int]
 
 
 def _unlike_calls(look: _Look) -> tuple[list[_Look], Axis]:
-    """Ways in which rows may come that give other outputs than if they come at once."""
+    """Ways in which rows may come that give other outputs than if they come at once, from 0 on."""
     mentioned = look.pool.numbers.sizes(look.users)[:_MENTIONED]
     tried = [*dict.fromkeys([*((n,) for n in mentioned), *calls_tried(look.mechanism)[1:]])]
+    starts = look.pool.numbers.starts()[:_MENTIONED]
     unlike, refused = list[_Look](), list[str]()
-    for calls in tried:
-        users = min(look.users, max(_MOST_ALONE, 3 * calls[0]))
-        other = replace(look, calls=calls, users=users)
+    for calls, first in [*((calls, 0) for calls in tried), *(((), first) for first in starts)]:
+        users = min(look.users, max(_MOST_ALONE, 3 * max(calls, default=1)))
+        other = replace(look, calls=calls, first=first, users=users)
         z = np.random.default_rng(1).standard_normal(64 * users)
         for chosen in islice(_data_sets(other), 2):
-            together = replace(other, calls=()).runs(chosen, z)
+            together = replace(other, calls=(), first=0).runs(chosen, z)
             try:
                 got = other.runs(chosen, z)
             except Exception:  # a public number, which a stream may refuse
-                refused.append(str(calls[0]))
+                refused.append(f"{calls[0]} at a time" if calls else f"from {first:,} on")
                 break
             if not _close(got, together):
                 unlike.append(replace(other, users=min(users, _MOST_ALONE)))
@@ -573,7 +578,8 @@ def _unlike_calls(look: _Look) -> tuple[list[_Look], Axis]:
     lengths = sorted(calls[0] for calls in tried[:-1])
     told = f"rows at once, {', '.join(map(str, lengths))} at a time, and in "
     told += f"calls of {', '.join(map(str, tried[-1]))} in turn"
-    told += f"; refused: {', '.join(refused)} at a time" if refused else ""
+    told += f"; users from {', '.join(f'{first:,}' for first in starts)} on"
+    told += f"; refused: {', '.join(refused)}" if refused else ""
     told += f"; {len(unlike)} give other outputs" if unlike else ""
     return unlike, Axis("calls", told, len(unlike) <= _MOST_UNLIKE)
 
