@@ -142,7 +142,7 @@ class contained:
 
     def __enter__(self) -> None:
         if contained._active == 0:
-            contained.forks, os._exit = 0, _raise_exit
+            contained.forks, os._exit = 0, sys.exit
             if not contained._hooked and hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_parent=_count_fork, after_in_child=_end_copy)
                 contained._hooked = True
@@ -152,10 +152,6 @@ class contained:
         contained._active -= 1
         if contained._active == 0:
             os._exit = _EXIT
-
-
-def _raise_exit(status: int) -> NoReturn:
-    raise SystemExit(status)
 
 
 _EXIT = os._exit

@@ -271,14 +271,15 @@ def default_pairs(
     nobody = _null_record(record_at(records, slice(0, 1)))
     far, other = first, pairs[min(1, len(pairs) - 1)]
     null = next((pair for pair in pairs if _is_null(pair[1])), far)
+    opposite = [pair[1] if length(pair[1]) else pair[0] for pair in (far, other)]
     crowded = [
         _beside(null, far[0], 1),
-        _beside(other, _opposite(other), FEW),
-        _beside(far, _opposite(far), 1),
+        _beside(other, opposite[1], FEW),
+        _beside(far, opposite[0], 1),
         _beside(far, nobody, FEW),
-        _beside(other, _opposite(other), 1),
+        _beside(other, opposite[1], 1),
         _beside(null, far[0], FEW),
-        _beside(far, _opposite(far), FEW),
+        _beside(far, opposite[0], FEW),
         _beside(other, _joined(*far), MANY),
         _beside(far, far[0], FEW),
     ]
@@ -492,10 +493,6 @@ def _beside(pair: DataPair, other: Any, n: int) -> DataPair:
     """Among n others, by turns of those of a block."""
     crowd = record_at(other, np.arange(n) % length(other))
     return _joined(pair[0], crowd), _joined(pair[1], crowd)
-
-
-def _opposite(pair: DataPair) -> Any:
-    return pair[1] if length(pair[1]) else pair[0]
 
 
 def _joined(*blocks: Any) -> Any:

@@ -99,10 +99,6 @@ def _shape(size: Any, *parameters: Any) -> tuple[int, ...]:
     return (int(size),) if np.ndim(size) == 0 else tuple(int(n) for n in size)
 
 
-def _like_numpy(values: Any, scalar: bool) -> Any:
-    return np.asarray(values).reshape(-1)[0].item() if scalar else np.asarray(values)
-
-
 class ScriptedGenerator(np.random.Generator):
     """A `numpy.random.Generator` on a tape; what cannot be put on one is noted on it."""
 
@@ -141,7 +137,8 @@ class ScriptedGenerator(np.random.Generator):
         z = self._numbers(kind, size, *parameters)
         with np.errstate(all="ignore"):
             result = of(z, *(np.asarray(p) for p in parameters))
-        return _like_numpy(result, size is None and np.ndim(z) == 0)
+        scalar, values = size is None and np.ndim(z) == 0, np.asarray(result)
+        return values.reshape(-1)[0].item() if scalar else values
 
     def _plain(self, kind: Standard, size: Any, dtype: Any, out: Any) -> Any:
         if size is None and out is None and dtype is np.float64:

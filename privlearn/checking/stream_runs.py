@@ -85,9 +85,6 @@ class StubAccountant:
     def of_person(self, loss: Loss, users: range) -> Loss:
         return loss
 
-    def check_ledger(self) -> None:
-        """There is none."""
-
     def record_spend(
         self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
     ) -> RecordedToken:
@@ -95,17 +92,13 @@ class StubAccountant:
         account = self._open[token.id] = _StubRecord()
         return account
 
-    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
-        pass
-
-    def record_phase(self, token: Token[Any], stop: int) -> None:
-        pass
-
     def record_reach(self, token: Token[Any], stop: int) -> int:
         return token.users.stop
 
-    def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
-        pass
+    def _nothing(self, *_: Any) -> None:
+        """There is no ledger."""
+
+    check_ledger = record_functions = record_phase = record_publish = _nothing
 
     def record_retire(
         self,

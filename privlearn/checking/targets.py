@@ -116,7 +116,7 @@ def _checked(claim: Any) -> Claimable:
     return claim
 
 
-def _signature(function: Callable[..., Any]) -> tuple[int, bool]:
+def signature_of(function: Callable[..., Any]) -> tuple[int, bool]:
     """How many arguments it must be given by position, and whether one is named ``rng``."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -130,7 +130,7 @@ def _signature(function: Callable[..., Any]) -> tuple[int, bool]:
 def runs_of(function: Callable[..., Any]) -> Callable[[Any], Callable[[Any], Any]]:
     """``runs_of(f)(data)(rng)`` is one run, on a copy of the data. Raises CheckError: it takes
     something else than data, or data and a generator."""
-    places, named = _signature(function)
+    places, named = signature_of(function)
     if places not in (1, 2):
         raise CheckError(
             f"{name_of(function)}: {places} arguments; must be f(data, rng) or f(data)"
@@ -149,7 +149,7 @@ def runs_of(function: Callable[..., Any]) -> Callable[[Any], Callable[[Any], Any
 
 def has_own_randomness(function: Callable[..., Any]) -> bool:
     """Whether it takes data only."""
-    return _signature(function) == (1, False)
+    return signature_of(function) == (1, False)
 
 
 def _starter(function: Callable[..., Any]) -> Callable[[Any, int], Callable[[], Any]]:

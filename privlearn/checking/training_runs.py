@@ -28,8 +28,10 @@ from privlearn.checking.scripted_generator import (
     scripted_globals,
     standard,
 )
+from privlearn.checking.targets import signature_of
 from privlearn.errors import CheckError
 from privlearn.rows.domains import Array
+from privlearn.values.user_code import FAILED, attempted
 
 fresh = np.random.default_rng  # also while it is replaced
 _GENERATORS = (np.random.Generator, np.random.RandomState)
@@ -410,7 +412,8 @@ class Loop:
         self.n = lengths.pop()
         if not callable(self.train):
             raise CheckError(f"train = {self.train!r}: must be a generator function")
-        self.takes_rng = _positional(self.train) > 1
+        places = attempted(signature_of, self.train)
+        self.takes_rng = places is not FAILED and places[0] > 1
         self.steps = sum(count for *_, count in self.claim)
 
     def claimed(self, step: int) -> tuple[float, float]:
@@ -504,12 +507,3 @@ def _one_number_each(law: Law, moved: Any, scales: Array) -> Law:
     matrix = csr_array((scales, places), shape=law.matrix.shape)
     back = csr_array((1 / scales, places[::-1]), shape=law.back.shape)
     return replace(law, matrix=matrix, back=back)
-
-
-def _positional(function: Any) -> int:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 1
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in kinds and p.default is p.empty for p in parameters)

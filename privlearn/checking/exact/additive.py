@@ -224,6 +224,8 @@ def sampled_law(
     ``output`` is flat, of data and standard noise, with fresh coins; the data sets of ``pair``
     differ in one record, all others are null; ``matrix`` takes the noise to the output.
     """
+    from scipy.stats import binomtest
+
     rng = np.random.default_rng(0)
     seen = [_centres(output, data, matrix, rng) for data in pair]
     bases = [value for value in seen[0] if value in seen[1]]
@@ -232,7 +234,7 @@ def sampled_law(
         return None
     moves = [(value, n) for part in seen for value, n in part.items() if value != bases[0]]
     count, runs = sum(n for _, n in moves), _RUNS * len(moves)
-    low, high = _interval(count, runs)
+    low, high = binomtest(count, runs).proportion_ci(1 - 2 * _FAILS)  # Clopper and Pearson's
     found = [_in_units(matrix, np.subtract(value, bases[0])) for value, _ in moves]
     shifts = [shift for shift in found if shift is not None]
     label = f"a sample at a rate of {low:.3g}"
@@ -274,14 +276,6 @@ def _centres(
         if len(found) > 2:
             break
     return found
-
-
-def _interval(count: int, runs: int) -> tuple[float, float]:
-    """Clopper and Pearson's, with probability `_FAILS` of missing at either end."""
-    from scipy.stats import beta
-
-    high = beta.ppf(1 - _FAILS, count + 1, runs - count) if count < runs else 1.0
-    return float(beta.ppf(_FAILS, count, runs - count + 1)), float(high)
 
 
 def _in_units(matrix: Array, move: Array) -> Array | None:

@@ -558,19 +558,18 @@ def why_wrong(noise: Any, loss: Loss, sensitivity: float, dim: int) -> str:
 def _of_numbers(numbers: Array, law: Density) -> str:
     """Whether they are independent and of this law: Kolmogorov's distance, by Massart's bound."""
     allowed = math.sqrt(math.log(2 / _CHANCE) / 2 / len(numbers))
+    from scipy.stats import kstest, spearmanr  # late, as it takes a second
+
     points = law.centre[0] + law.scale * np.linspace(-_REACH, _REACH, _CELLS)
     with np.errstate(all="ignore"):
         density = np.exp(law.log_density(points[:, None]))
     below = np.cumsum(density)
     for column in numbers.T:
-        expected = np.interp(np.sort(column), points, below / below[-1])
-        empirical = np.arange(1, len(column) + 1) / len(column)
-        far = float(np.abs(empirical - expected).max())
+        far = kstest(column, lambda x: np.interp(x, points, below / below[-1])).statistic
         if far > allowed + 1e-3:
             return f"what is drawn has another law than its loss names: {far:.3g} apart"
-    ranks = np.argsort(np.argsort(numbers, axis=0), axis=0)
-    for a in range(numbers.shape[1] - 1):
-        related = np.corrcoef(ranks[:, a], ranks[:, a + 1])[0, 1]
+    for one, two in itertools.pairwise(numbers.T):
+        related = spearmanr(one, two).statistic
         if abs(related) > 4 * allowed:
             return f"numbers of one draw depend on each other: correlation {related:.3g}"
     return ""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 from numpy.random import Generator as RandomGenerator
@@ -172,13 +172,26 @@ class _NamedGenerator(Protocol[D_contra]):
 Pairs = tuple[D, D] | Iterable[tuple[D, D]]  # One pair of neighbours, or several
 
 
+class CheckOptions(TypedDict, total=False):
+    """Of `check_mechanism`."""
+
+    samples: int | None
+    confidence: float | None
+    seed: int
+    seconds: float | None
+    adjacency: Adjacency | None
+    bits: bool | None
+    name: str | None
+    raise_error: bool
+
+
 @overload
 def check_mechanism(
     mechanism: Callable[[D, RandomGenerator], object] | Callable[[D], object] | _NamedGenerator[D],
     claim: Claimable,
     *,
     neighbours: Pairs[D],
-    **options: Any,
+    **options: Unpack[CheckOptions],
 ) -> CheckReport: ...
 @overload
 def check_mechanism(
@@ -187,7 +200,7 @@ def check_mechanism(
     *,
     neighbours: Pairs[X] | None = ...,
     records: X | None = ...,
-    **options: Any,
+    **options: Unpack[CheckOptions],
 ) -> CheckReport: ...
 @silenced
 def check_mechanism(

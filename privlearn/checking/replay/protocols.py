@@ -191,8 +191,10 @@ def pulled(
             respond, ids = _asking(block, received, int, answer), _ids(block, people)
             if contexts:
                 sent = [sent_by(user, slates=slates) for user in block]
-                if slates:
-                    ids["revenues"] = [_padded(learner.n_actions, *own[1:]) for own in sent]
+                if slates:  # those on offer come first; what is not said earns 1
+                    n: int = learner.n_actions
+                    earned = [[x for part in own[1:] for x in part] for own in sent]
+                    ids["revenues"] = [np.array([*some, *[1.0] * n][:n]) for some in earned]
                 numbers = np.arange(len(block), dtype=np.float64)[:, None]
                 learner.play([own[0] for own in sent], respond, private=numbers, **ids)
             else:
@@ -241,11 +243,6 @@ def sent_by(user: User, *, contexts: bool = True, slates: bool = False) -> list[
     table = user.features
     earning = isinstance(table, np.ndarray) and table.ndim == 2 and table.dtype.kind == "f"
     return [table, table[:, 0]] if earning and table.size and table[0, 0] > 0 else [table]
-
-
-def _padded(n: int, revenues: Sequence[Any] = ()) -> Array:
-    """What n actions earn, of which those that are on offer come first; 1 if not said."""
-    return np.array([*revenues, *[1.0] * n][:n])
 
 
 def as_vector(features: Any) -> Any:
