@@ -48,8 +48,7 @@ from privlearn.values.adjacency import Adjacency, Trust
 @dataclass
 class AccountantUsage:
     """Accountants that were opened while they were watched, names of those that wrote an entry, and
-    what they said when they had no budget left.
-    """
+    what they said when they had no budget left."""
 
     opened: dict[str, AccountState] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
@@ -310,8 +309,7 @@ def _folded(records: Sequence[Record], only: str | None = None) -> list[AccountS
 @dataclass(frozen=True, slots=True)
 class BudgetItem:
     """One reason why somebody's budget is used up: ``mechanism`` is what spent ``count`` tokens, or
-    why nothing did; ``share`` is its part of all that is counted.
-    """
+    why nothing did; ``share`` is its part of all that is counted."""
 
     label: str
     mechanism: str
@@ -321,12 +319,10 @@ class BudgetItem:
 
 @dataclass(frozen=True, slots=True)
 class BudgetReport:
-    """How much is promised to the users with the least protection, or was spent on them.
-
-    ``what`` was compared with the limit: "guarantee", "spent", or "used", which is what a run took;
+    """How much is promised to the users with the least protection, or was spent on them. ``what``
+    was compared with the limit: "guarantee", "spent", or "used", which is what a run took;
     ``ratio`` is used over limit. ``users`` is the worst range of indices, None if several
-    accountants are added up, or persons are counted; ``excess`` is empty if it is not too much.
-    """
+    accountants are added up, or persons are counted; ``excess`` is empty if it is not too much."""
 
     at_most: Currency | ApproxDP
     what: str
@@ -380,10 +376,8 @@ def measure(
     basis: Basis,
     made: str,
 ) -> BudgetReport:
-    """The worst users of each accountant, or of several together, which one person may be in.
-
-    Of the accountant ``made`` for a run its cap is no promise of the run.
-    """
+    """The worst users of each accountant, or of several together, which one person may be in. Of
+    the accountant ``made`` for a run its cap is no promise of the run."""
 
     def basis_of(state: AccountState) -> Basis:
         return USED if basis is GUARANTEE and state.opened.accountant == made else basis

@@ -74,12 +74,9 @@ class Mined:
 
 def mined(*things: Any, most: int = _MOST, also: Iterable[float] = ()) -> Mined:
     """What the code of functions, classes or objects mentions, and of what they call and hold.
-
-    ``also`` comes between what is compared with and what is only mentioned (`in_variables`).
-
-    Code of the standard library, of NumPy and its like and of this package is not read, but for
-    the things themselves where they are functions.
-    """
+    ``also`` comes between what is compared with and what is only mentioned (`in_variables`). Code
+    of the standard library, of NumPy and its like and of this package is not read, but for the
+    things themselves where they are functions."""
     compared, others, hashes = dict[float, None](), dict[float, None](), False
     for part in reached(*things):
         number = _number(part)

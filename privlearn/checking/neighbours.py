@@ -68,9 +68,7 @@ def rows_about(
     row: Any, numbers: Sequence[float], *, each: bool = True
 ) -> Iterator[tuple[str, Any]]:
     """Rows like ``row``, as blocks of one, that hold some numbers or what is no number, and which.
-
-    Each fills an array, and if ``each`` also stands in its last entry alone.
-    """
+    Each fills an array, and if ``each`` also stands in its last entry alone."""
     for number, leaf in enumerate(leaves(row)):
         where = "" if not isinstance(row, tuple) else f" in part {number}"
         for value in _for(leaf.dtype, numbers):
@@ -102,11 +100,10 @@ def _for(dtype: np.dtype[Any], numbers: Sequence[float]) -> list[Any]:
 def worst_pairs(
     domain: Domain[Any] | Objective[Any], *, adjacency: Adjacency = Adjacency.REPLACE_ONE
 ) -> list[tuple[Any, Any]]:
-    """Pairs of records, as blocks of length 1, whose contributions differ most; worst first.
-
-    Of an objective they are ordered by the distance of gradients. Under zero-out every second
-    record counts as the null record (it is all NaN); under add-remove every second block is empty.
-    Raises CheckError: a domain that did not come with this package."""
+    """Pairs of records, as blocks of length 1, whose contributions differ most; worst first. Of an
+    objective they are ordered by the distance of gradients. Under zero-out every second record
+    counts as the null record (it is all NaN); under add-remove every second block is empty. Raises
+    CheckError: a domain that did not come with this package."""
     objective = domain if isinstance(domain, Objective) else None
     space = domain.domain if isinstance(domain, Objective) else domain
     block = extreme_records(space)
@@ -127,9 +124,7 @@ def _distances(
     contributions: Array, pairs: list[tuple[int, int]], objective: Objective[Any] | None
 ) -> Array:
     """How far each pair is apart, over the largest such distance, in the norm that shows it best.
-
-    For an objective in ℓ2 between gradients, at the θ that shows it best.
-    """
+    For an objective in ℓ2 between gradients, at the θ that shows it best."""
     first, second = np.array(pairs).T
     if objective is None:
         apart = contributions[first] - contributions[second]
@@ -303,10 +298,8 @@ def stated_spend(mechanism: Any, adjacency: Adjacency) -> Spend | None:
 
 
 def visits_of(loss: Any) -> tuple[int, int] | None:
-    """The most visits of a person that a loss is about, and how far apart; None: of one row.
-
-    Of a loss of several parts, if all of them are about visits.
-    """
+    """The most visits of a person that a loss is about, and how far apart; None: of one row. Of a
+    loss of several parts, if all of them are about visits."""
     if isinstance(loss, VisitsLoss):
         return loss.most, loss.apart
     inner = loss.inner() if isinstance(loss, Loss) else ()
@@ -358,12 +351,11 @@ def informative_records(domain: Domain[Any], *, seed: int = 0) -> Any:
 def record_pool(
     domain: Domain[Any], numbers: Sequence[float], given: Sequence[DataPair] = (), *, within: bool
 ) -> tuple[Any, int]:
-    """Records to make data sets of, as one block: the first two far apart, the last one null.
-
-    They are extreme, hold ``numbers``, or come from data sets that are given; how many, at the
-    head, may be exchanged for each other, is returned too. ``within``: those are the first two that
-    differ in the given ones, and what lies between these. Raises CheckError: nothing is known
-    of its records."""
+    """Records to make data sets of, as one block: the first two far apart, the last one null. They
+    are extreme, hold ``numbers``, or come from data sets that are given; how many, at the head, may
+    be exchanged for each other, is returned too. ``within``: those are the first two that differ in
+    the given ones, and what lies between these. Raises CheckError: nothing is known of its records.
+    """
     parts = [part for pair in given[:_MOST_GIVEN] for part in _given_records(*pair)]
     if not within:
         try:
@@ -427,7 +419,6 @@ def _sign_patterns(size: int, rng: np.random.Generator) -> Array:
 
 def record_pairs(domain: Domain[Any], records: Any, adjacency: Adjacency) -> list[DataPair]:
     """Pairs of records, as blocks of one, that differ in ways of their own; the farthest first.
-
     Under zero-out the second record is null, under add-remove the second block is empty. Raises
     CheckError: no two records differ."""
     rows, null = _clipped(domain, records), np.asarray(domain.null(), dtype=np.float64)
@@ -500,10 +491,8 @@ def _joined(*blocks: Any) -> Any:
 
 
 def stream_rows(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> int:
-    """The rows of a stream that are worth drawing: its horizon, if that is not too long.
-
-    Where no horizon is stated, as many as it takes.
-    """
+    """The rows of a stream that are worth drawing: its horizon, if that is not too long. Where no
+    horizon is stated, as many as it takes."""
     if (fixed := fixed_users(mechanism)) is not None:
         return fixed
     if (declared := declared_users(mechanism)) is not None:

@@ -117,10 +117,8 @@ class CheckReport:
 
     @property
     def inconclusive(self) -> tuple[Finding, ...]:
-        """Findings that refuted nothing and would have missed a fault; the axis is named.
-
-        Weak samples are none where the exact loss is known.
-        """
+        """Findings that refuted nothing and would have missed a fault; the axis is named. Weak
+        samples are none where the exact loss is known."""
         known = any(f.check == "exact" and f.verdict in COMPUTED for f in self.findings)
         return tuple(
             f for f in self.findings if f.verdict == "window" or (f.verdict == "weak" and not known)
@@ -273,11 +271,8 @@ def perform(check: Callable[[C], LawFinding], case: C, seconds: float = SECONDS)
 
 
 def _told(error: BaseException) -> str:
-    """What was raised, and at which line of the subject's own code.
-
-    Where this package keeps back why somebody's code failed, it is told here: rows of a check are
-    nobody's.
-    """
+    """What was raised, and at which line of the subject's own code. Where this package keeps back
+    why somebody's code failed, it is told here: rows of a check are nobody's."""
     kept_back = error.__context__ if isinstance(error, PrivlearnError) else None
     if kept_back is not None:
         return f"{type(error).__name__}: {error}; it was {_told(kept_back)}"

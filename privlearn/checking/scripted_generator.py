@@ -44,8 +44,7 @@ _LEGACY = (
 @dataclass
 class Tape:
     """The numbers of one run: those that are written down (NaN leaves one open), and for open ones
-    and behind them draws from ``chance``, or `REST`.
-    """
+    and behind them draws from ``chance``, or `REST`."""
 
     script: Array
     chance: np.random.Generator | None = None
@@ -265,9 +264,7 @@ LEGACY_METHODS: dict[str, Any] = {
 @contextlib.contextmanager
 def scripted_globals(rng: ScriptedGenerator) -> Iterator[None]:
     """While it lasts, `numpy.random` and `random` draw from its tape, and fresh generators, too.
-
-    Generators with a seed of their own, and those that were made before, draw as ever.
-    """
+    Generators with a seed of their own, and those that were made before, draw as ever."""
     fresh = np.random.default_rng
     replaced: dict[str, Any] = {name: getattr(rng, name) for name in _LEGACY.split()}
     replaced |= dict.fromkeys(("random", "ranf", "sample"), rng.random)

@@ -46,10 +46,8 @@ class _StubRecord:
 
 class StubAccountant:
     """Issues tokens for mechanisms under test, thousands a second, and remembers the last spend.
-
     `record_spend` unlocks the ``noise`` (a number is the seed of a simulation), so that a mechanism
-    that draws first fails as it would fail to be durable.
-    """
+    that draws first fails as it would fail to be durable."""
 
     trust: ClassVar[Trust] = Trust.CENTRAL
     observer: ClassVar[ReleaseObserver | None] = None
@@ -95,7 +93,7 @@ class StubAccountant:
     def record_reach(self, token: Token[Any], stop: int) -> int:
         return token.users.stop
 
-    def _nothing(self, *_: Any) -> None:
+    def _nothing(self, *_: Any, **__: Any) -> None:
         """There is no ledger."""
 
     check_ledger = record_functions = record_phase = record_publish = _nothing
@@ -120,10 +118,8 @@ def is_stream(mechanism: Any) -> bool:
 
 
 def declared_users(mechanism: Any) -> int | None:
-    """The most users of a stream that says so: by ``sizes`` of batches, or a ``horizon``.
-
-    Either its own or that of its ``factorization``; None if it says nothing or has no horizon.
-    """
+    """The most users of a stream that says so: by ``sizes`` of batches, or a ``horizon``. Either
+    its own or that of its ``factorization``; None if it says nothing or has no horizon."""
     if not is_stream(mechanism):
         return None
     if (fixed := fixed_users(mechanism)) is not None:
@@ -146,10 +142,8 @@ def fixed_users(mechanism: Any) -> int | None:
 def released_by(
     mechanism: Any, rows: Rows[Any], token: Token[Any], calls: tuple[int, ...] = ()
 ) -> tuple[Any, Any]:
-    """What leaves last for a token, and the values of all that leaves for it, in one array.
-
-    A stream takes its rows at once, or in turn as many at a time as ``calls`` says.
-    """
+    """What leaves last for a token, and the values of all that leaves for it, in one array. A
+    stream takes its rows at once, or in turn as many at a time as ``calls`` says."""
     if not is_stream(mechanism):
         released = mechanism.release(rows, token)
         return released, getattr(released, "value", released)

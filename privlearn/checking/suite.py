@@ -249,8 +249,7 @@ def is_known(name: str) -> bool:
 
 def chosen(names: Sequence[str]) -> dict[str, Check]:
     """The checks of a name, of all names below it (``prefix-sum``), of ``all``, or of a package.
-    Raises CheckError: nothing is called that. Raises PackageError: two packages announce
-    it."""
+    Raises CheckError: nothing is called that. Raises PackageError: two packages announce it."""
     known = catalogue()
     selected: dict[str, Check] = {}
     for name in names:
@@ -319,10 +318,8 @@ def replayed(
 
 
 def own(where: str, how: Sampling) -> CheckReport:
-    """Checks what ``path/to/module.py:Factory`` makes.
-
-    That is a mechanism, a `SamplingTarget`, or a learner that was not started.
-    """
+    """Checks what ``path/to/module.py:Factory`` makes. That is a mechanism, a `SamplingTarget`, or
+    a learner that was not started."""
     with _loaded(where) as made:
         return _report(where, where.rpartition(":")[2], made, how)
 

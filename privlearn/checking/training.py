@@ -422,11 +422,9 @@ class _Neighbours:
         found.add(law, other, self.step, told, world)
 
     def _hidden(self, world: _World) -> None:
-        """What the noise hides in one step must not show in later ones.
-
-        The noise is moved so that the step with the record releases what it does without it; all
-        that follows may depend on that release only.
-        """
+        """What the noise hides in one step must not show in later ones. The noise is moved so that
+        the step with the record releases what it does without it; all that follows may depend on
+        that release only."""
         later = min(self.taken - self.step, 3)
         if not later:
             return

@@ -43,12 +43,10 @@ FREE: Coins = (None, {})
 
 @dataclass
 class StepTape(Tape):
-    """The numbers of one run of a loop, which moves on to the next step when it has released.
-
-    The first draw in a step of as many uniform numbers as there are ``records``, or of a multiple
+    """The numbers of one run of a loop, which moves on to the next step when it has released. The
+    first draw in a step of as many uniform numbers as there are ``records``, or of a multiple
     before the first release, or one by one, is that of the sample. ``forced`` are the coins of
-    steps; ``bump`` is a step, a place in its noise, and what is added from there.
-    """
+    steps; ``bump`` is a step, a place in its noise, and what is added from there."""
 
     records: int = 0
     seed: int = 0
@@ -122,10 +120,8 @@ _Legacy: Any = type("_Legacy", (ScriptedGenerator,), LEGACY_METHODS)
 @contextlib.contextmanager
 def scripted(code: Any) -> Iterator[ScriptedGenerator]:
     """Yields a generator; while it lasts, what ``code`` draws comes from its tape, a `StepTape`.
-
     Generators that were made before are replaced where ``code`` names them; seeds are not heeded,
-    but noted.  torch's own kernels, such as dropout, draw from a seed for each step.
-    """
+    but noted. torch's own kernels, such as dropout, draw from a seed for each step."""
     rng = _Legacy(StepTape(np.zeros(0)))
 
     def made(seed: Any = None, *_: Any, **__: Any) -> Any:
@@ -318,9 +314,7 @@ def _scaled(value: Any, other: Any, factors: Iterator[tuple[float, float]]) -> A
 @dataclass(frozen=True)
 class Run:
     """What a loop released in each step, how many normal numbers each drew, and how it ended.
-
-    ``ahead``: of those of the first step, before its sample.
-    """
+    ``ahead``: of those of the first step, before its sample."""
 
     released: list[Array]
     normals: Mapping[int, int]

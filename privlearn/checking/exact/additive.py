@@ -219,11 +219,9 @@ class SampledLaw:
 def sampled_law(
     output: Callable[[Any, Array], Array], pair: tuple[Any, Any], family: Standard, matrix: Array
 ) -> SampledLaw | None:
-    """Laws of a sample's noisy sum; None if the output is none, such as without coins.
-
-    ``output`` is flat, of data and standard noise, with fresh coins; the data sets of ``pair``
-    differ in one record, all others are null; ``matrix`` takes the noise to the output.
-    """
+    """Laws of a sample's noisy sum; None if the output is none, such as without coins. ``output``
+    is flat, of data and standard noise, with fresh coins; the data sets of ``pair`` differ in one
+    record, all others are null; ``matrix`` takes the noise to the output."""
     from scipy.stats import binomtest
 
     rng = np.random.default_rng(0)

@@ -381,10 +381,8 @@ class _Choice:
         return DistributionPair(self.law(scores[0]), self.law(scores[1]), label)
 
     def likely(self, first: Any, second: Any, label: str) -> DistributionPair | None:
-        """As `pair`, given that the pick is none that is too unlikely on both, of one pick.
-
-        What is too unlikely on one of them only is no likelier than what can still be measured.
-        """
+        """As `pair`, given that the pick is none that is too unlikely on both, of one pick. What is
+        too unlikely on one of them only is no likelier than what can still be measured."""
         scores = np.array([self.scores(block, some=True) for block in (first, second)])
         seen = np.isfinite(scores).any(axis=0)
         if seen.sum() < 2 or not (self.top == 1 or np.isfinite(scores).all()):
@@ -412,9 +410,7 @@ def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPa
 
 def crowded(one: Any, two: Any, inner: Sequence[Any], n: int) -> list[tuple[Any, Any]]:
     """Two data sets among others who make unlikely what either favours, so that it counts most.
-
-    These are on either side, or at inner records, or parted between these, one in ten or half.
-    """
+    These are on either side, or at inner records, or parted between these, one in ten or half."""
     sides = [record_at(block, slice(0, 1)) for block in (one, two) if length(block)]
     crowds = [[(record, n)] for record in (*sides, *inner)]
     crowds += [

@@ -183,11 +183,9 @@ def _integral(
     noise: float = _TOLERANCE,
     least: float = 1e-300,
 ) -> Value:
-    """∫f over panels, each split until that changed nothing that matters twice in a row.
-
-    Twice, and not in the middle, where a kink may lie just so. After many splits part of the change
-    of f counts as error. ``noise`` is the rounding error of f, relative to an integral above
-    ``least``.
+    """∫f over panels, each split until that changed nothing that matters twice in a row. Twice, and
+    not in the middle, where a kink may lie just so. After many splits part of the change of f
+    counts as error. ``noise`` is the rounding error of f, relative to an integral above ``least``.
     """
     coarse, _ = _rule(f, left, right)
     calm = np.zeros(len(left), dtype=bool)
@@ -391,10 +389,9 @@ def scan(
     *,
     nearest: int = _NEAREST,
 ) -> Scan:
-    """Compares a curve with the exact one.
-
-    ``exact`` is computed at some orders and where the bound is ``nearest`` to it; the bound is
-    asked at ``dense`` orders. Raises CheckError: no exact value could be computed."""
+    """Compares a curve with the exact one. ``exact`` is computed at some orders and where the bound
+    is ``nearest`` to it; the bound is asked at ``dense`` orders. Raises CheckError: no exact value
+    could be computed."""
     known = _Known(exact, at)
     asked = _Asked(bound)
     asked.at([*dense.tolist(), *at])

@@ -481,10 +481,8 @@ def _within_reach(
 
 def _edges(marks: Sequence[Sequence[Any]]) -> list[int]:
     """Marks between which an output is: values that come again by themselves, and some others.
-
     Beyond what one data set gives at the end of the grid, outputs are not told apart, unless that
-    is all that it gives.
-    """
+    is all that it gives."""
     rows = [[int(mark) for mark in row] for row in marks]
     again = {m for row in rows for m, n in itertools.pairwise(row) if m == n}
     others = sorted({m for row in rows for m in row} - again)

@@ -75,12 +75,10 @@ class _Look:
 def function_finding(
     function: Callable[..., Any], claim: Claimable, neighbours: Sequence[tuple[Any, Any]]
 ) -> Finding:
-    """What the exact laws of a function's output say about its claim.
-
-    Data sets that are not given are made of given records; a claim that fails on such a data set of
-    the same size is refuted.  Of other sizes and of values that the code mentions it is only said,
-    because the function may rely on what its author knows.
-    """
+    """What the exact laws of a function's output say about its claim. Data sets that are not given
+    are made of given records; a claim that fails on such a data set of the same size is refuted. Of
+    other sizes and of values that the code mentions it is only said, because the function may rely
+    on what its author knows."""
     started = time.perf_counter()
     numbers, before = mined(function), _kept(function)
     with Runs(function) as runs:
@@ -191,11 +189,9 @@ def _tried(look: _Look, pairs: int) -> Coverage:
 
 
 def _last_bits(runs: Runs, claim: Claimable, first: Any, second: Any, law: PairLaw) -> Row | None:
-    """Bits of the output that tell the data sets apart, and those of its twin do not.
-
-    The twin adds the same numbers in doubles.  Outputs that are further from it than by rounding
-    once or twice were added up in another order, and are not looked at.
-    """
+    """Bits of the output that tell the data sets apart, and those of its twin do not. The twin adds
+    the same numbers in doubles. Outputs that are further from it than by rounding once or twice
+    were added up in another order, and are not looked at."""
     assert law.affine is not None
     promise = claim_of(claim)
     for draws in (_DRAWS, _MORE_DRAWS):
@@ -284,8 +280,7 @@ def _print(runs: Runs, first: Any, second: Any) -> Any:
 
 def _others(first: Any, second: Any, numbers: Mined) -> Iterator[tuple[str, str, Any, Any]]:
     """Axis, words, and a pair of data sets that differ by one record, as these lists or arrays do;
-    none where they differ by something else.
-    """
+    none where they differ by something else."""
     kinds = {type(first), type(second)}
     if kinds not in ({list}, {np.ndarray}) or 0 in (np.ndim(first), np.ndim(second)):
         return

@@ -540,7 +540,6 @@ _REACH, _CELLS = 200.0, 80_001  # Widths of a law on both sides of its centre, a
 
 def why_wrong(noise: Any, loss: Loss, sensitivity: float, dim: int) -> str:
     """What is wrong with the price of additive noise of another package; empty if nothing is.
-
     ``loss`` is what it costs when a record moves ``dim`` sums by the sensitivity in its norm.
     Raises CheckError: its loss names no law on the line."""
     for p, q in loss.worst_pairs(_NOISE_ORDERS) or ():

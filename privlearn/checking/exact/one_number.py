@@ -89,12 +89,10 @@ class Pieces:
         return {outcome for outcome, p in self.masses().items() if p * ERROR < errors[outcome]}
 
     def against(self, other: Pieces) -> DistributionPair:
-        """The laws of the outcomes of two data sets.
-
-        What has too few digits is one outcome, and so is what is rare and may be there, or more
-        likely, beyond the grid.  A piece that begins near is none of these: what noise far out all
-        gives, where it is cut off, is an atom however rare it is.
-        """
+        """The laws of the outcomes of two data sets. What has too few digits is one outcome, and so
+        is what is rare and may be there, or more likely, beyond the grid. A piece that begins near
+        is none of these: what noise far out all gives, where it is cut off, is an atom however rare
+        it is."""
         one, two = self.masses(), other.masses()
         ends = {cut.outcomes[k] for cut in (self, other) for k in (0, -1)}
         open_ = ends | {o for o in {**one, **two} if not (one.get(o) and two.get(o))}
@@ -232,10 +230,8 @@ _ELSEWHERE = 24  # Points at which it is tried that nothing was missed between o
 def piecewise_pair(
     run: Callable[[Any, Array], Array], blocks: tuple[Any, Any], noise: Affine, z: Array
 ) -> DistributionPair | None:
-    """The laws, on two data sets, of the number of the output on which ``z`` acts most oddly.
-
-    None where it is no number, depends on more than one line of noise, or turns too often.
-    """
+    """The laws, on two data sets, of the number of the output on which ``z`` acts most oddly. None
+    where it is no number, depends on more than one line of noise, or turns too often."""
     try:
         found = _line_of(run, blocks, noise, z)
         if found is None:

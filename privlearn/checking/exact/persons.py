@@ -62,10 +62,8 @@ _OURS = __name__.partition(".")[0] + "."
 
 @dataclass(frozen=True)
 class VisitPairs:
-    """Promises, each with data sets that differ in visits of one person, and with their laws.
-
-    The first ``ruled`` are about the rule.  There are laws where noise is just added.
-    """
+    """Promises, each with data sets that differ in visits of one person, and with their laws. The
+    first ``ruled`` are about the rule. There are laws where noise is just added."""
 
     asked: list[tuple[Any, tuple[Any, Any], DistributionPair | None]]
     ruled: int
@@ -187,10 +185,8 @@ class _Visits:
         return found
 
     def _moves(self) -> tuple[Integers, Array, Affine | None]:
-        """Slots, the products of what visits there move, and the noise, if it is just added.
-
-        Where that is not known they are those of a running sum.
-        """
+        """Slots, the products of what visits there move, and the noise, if it is just added. Where
+        that is not known they are those of a running sum."""
         long = self.slots * int(self.spend.domain.size) > _PROBED
         if hasattr(self.mechanism, "factorization") and long:
             return *self._solved(), None

@@ -147,9 +147,7 @@ class ScriptedCalls(ScriptedPool):
 
 class LimitedSource:
     """A noise source with a limit on its draws, for a mechanism that draws until a value suits it.
-
-    Numbers that are written down in advance may never suit it, and the run would not end.
-    """
+    Numbers that are written down in advance may never suit it, and the run would not end."""
 
     name, simulated = "scripted", True
 
@@ -189,11 +187,9 @@ _SAMPLER_GAP = 1e-3
 def released_on(
     mechanism: Any, loss: Loss, block: Any, source: Any, calls: tuple[int, ...] = (), first: int = 0
 ) -> Array:
-    """What one run on ``block`` lets out, with the random numbers of ``source``.
-
-    A stream takes its rows in turn as many at a time as ``calls`` says; at once if it says nothing.
-    ``first`` is the arrival number of the first row.
-    """
+    """What one run on ``block`` lets out, with the random numbers of ``source``. A stream takes its
+    rows in turn as many at a time as ``calls`` says; at once if it says nothing. ``first`` is the
+    arrival number of the first row."""
     users = range(first, first + length(block))
     limited = LimitedSource(source, _DRAWS + _DRAWS_EACH * len(users))
     token = StubAccountant(cast(NoiseSource, limited), loss.adjacency).issue(users)
@@ -351,10 +347,8 @@ def _differing_outputs(
     mechanism: Any, loss: Loss, pair: tuple[Any, Any], noise: Affine, grid: Grid, seed: int
 ) -> int:
     """How many numbers of the output tell which of two data sets the same noisy integers are of.
-
     Exact noise makes X + N private, X the integers of the data: if X becomes X′ and N becomes N + X
-    − X′, not the last bit may change. X − X′ is taken from outputs without noise.
-    """
+    − X′, not the last bit may change. X − X′ is taken from outputs without noise."""
     first, second = pair
     shift = centre(mechanism, loss, first) - centre(mechanism, loss, second)
     moved = np.ldexp(np.linalg.lstsq(noise.matrix, shift, rcond=1e-12)[0], grid.bits)

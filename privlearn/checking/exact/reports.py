@@ -52,10 +52,8 @@ _MENTIONED = 8  # Numbers that code mentions about which records are made
 
 
 class _Words:
-    """Seeded noise but for words that are written down.
-
-    Of an answer the first; of caps, in turn, inside or not, u or −u, and which subspace.
-    """
+    """Seeded noise but for words that are written down. Of an answer the first; of caps, in turn,
+    inside or not, u or −u, and which subspace."""
 
     name, simulated = "scripted", True
 

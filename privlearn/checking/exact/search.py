@@ -48,10 +48,8 @@ _SEVERAL = 3  # Draws on which what leaves has another form
 @dataclass(frozen=True)
 class Searched:
     """Running code as a function of data and noise, and the records that it may be tried on.
-
     ``run`` gives the flat output for standard noise, ``take`` a data set of records by number; the
-    ``changing`` first of ``count`` may be exchanged for each other, ``null`` is that of nobody.
-    """
+    ``changing`` first of ``count`` may be exchanged for each other, ``null`` is that of nobody."""
 
     run: Callable[[Any, Array], Array]
     count: int

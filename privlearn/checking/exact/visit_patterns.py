@@ -34,10 +34,8 @@ class VisitRule:
 
 
 class Patterns:
-    """All patterns of a rule among some slots, in ascending order.
-
-    ``products`` is G; ``signed`` says whether a visit can also move the output the other way.
-    """
+    """All patterns of a rule among some slots, in ascending order. ``products`` is G; ``signed``
+    says whether a visit can also move the output the other way."""
 
     def __init__(self, products: Array, slots: Integers, rule: VisitRule, signed: bool) -> None:
         self._products, self._slots, self._rule, self._signed = products, slots, rule, signed

@@ -383,10 +383,8 @@ def case_of(
     seed: int = 0,
     name: str | None = None,
 ) -> Case:
-    """A mechanism that runs on null records, with the records it is tried on.
-
-    ``untouched``: a copy of it from before its first run.
-    """
+    """A mechanism that runs on null records, with the records it is tried on. ``untouched``: a copy
+    of it from before its first run."""
     loss = _stated(mechanism)
     spend = stated_spend(mechanism, loss.adjacency)
     assert spend is not None

@@ -435,9 +435,7 @@ _FEW = (0.0, 1.0, 1e6, -1e6, 1e-12)
 
 def odd_rows(function: Callable[..., Any] | None, block: Any) -> Iterator[tuple[str, Any]]:
     """Rows, as blocks of one, on which a function may do something special, and what they hold.
-
-    Without a function the few that most of them would do something special on.
-    """
+    Without a function the few that most of them would do something special on."""
     row = record_at(block, slice(0, 1))
     if function is None:
         return rows_about(row, _FEW, each=False)

@@ -210,9 +210,7 @@ def price_in(cap: Currency, loss: Loss) -> Currency | None:
 
 def check_price(case: Case) -> LawFinding:
     """The ledger gets the price that `loss()` named, which is below no other number of the loss.
-
-    Noise of another package has the law that its loss names, and costs what that law does.
-    """
+    Noise of another package has the law that its loss names, and costs what that law does."""
     if case.mechanism.loss() != case.loss:
         raise Broken("loss() is not the same every time")
     for spend in case.run(case.rows).observer.spends:
@@ -246,10 +244,8 @@ def check_price(case: Case) -> LawFinding:
 
 
 def check_specification_is_fixed(case: Case) -> LawFinding:
-    """What was priced cannot be changed afterwards, and a release leaves nothing behind.
-
-    Without ``__eq__`` attributes may be set if the price follows: each spend must fit its token.
-    """
+    """What was priced cannot be changed afterwards, and a release leaves nothing behind. Without
+    ``__eq__`` attributes may be set if the price follows: each spend must fit its token."""
     mechanism = case.mechanism
     names = [*getattr(mechanism, "__dict__", {})]
     remedy = "make it a property without a setter"
@@ -349,11 +345,9 @@ def _the_same(what: str, found: dict[str, Any]) -> None:
 
 
 def check_only_values_depend_on_data(case: Case) -> LawFinding:
-    """The form of outputs, what is written down or said, and the grid of noise are public.
-
-    In the ledger only digests of what was released may differ.  The grid is the same for any number
-    of users, too.
-    """
+    """The form of outputs, what is written down or said, and the grid of noise are public. In the
+    ledger only digests of what was released may differ. The grid is the same for any number of
+    users, too."""
     runs = _observed(case)
     form, ledger, said, grids = ({}, {}, {}, {})
     for name, run in runs.items():

@@ -36,10 +36,8 @@ _MOST_ITEMS = 100_000  # Of an iteration over a learner that are looked at
 
 class CanonicalForm:
     """Turns values into forms: JSON values and arrays, and other ``objects`` only if asked to.
-
     ``known`` are the same in every run, by name; the id of the ``accountant`` is taken out of
-    texts. ``posts``: whether to look at what stands on billboards, or only at how much.
-    """
+    texts. ``posts``: whether to look at what stands on billboards, or only at how much."""
 
     def __init__(self, known: dict[str, Any], *, objects: bool = False, posts: bool = True) -> None:
         self._known = {id(item): (name, item) for name, item in known.items()}
@@ -144,11 +142,9 @@ def _names(bases: tuple[type[Any], ...], sizes: tuple[int, ...]) -> tuple[str, .
 
 
 def public_parts(item: Any) -> dict[str, Any]:
-    """What anybody can read of a learner, by name, apart from what is the operator's.
-
-    Attributes and properties without a leading underscore, `public_state`, and ``repr``, ``str``,
-    ``len`` and iteration where its class defines them; what raises is the text of its error.
-    """
+    """What anybody can read of a learner, by name, apart from what is the operator's. Attributes
+    and properties without a leading underscore, `public_state`, and ``repr``, ``str``, ``len`` and
+    iteration where its class defines them; what raises is the text of its error."""
     kind, own = type(item), getattr(item, "__dict__", {})
     of_class = _names(kind.__mro__, tuple(len(vars(base)) for base in kind.__mro__))
     parts: dict[str, Any] = {}
@@ -169,10 +165,8 @@ def public_parts(item: Any) -> dict[str, Any]:
 
 
 def answers(item: Any, known: dict[str, Any]) -> dict[str, bytes]:
-    """What public methods return that need no argument, of the user's own classes, by name.
-
-    They may change the learner, so that it must not be used any more.
-    """
+    """What public methods return that need no argument, of the user's own classes, by name. They
+    may change the learner, so that it must not be used any more."""
     methods: dict[str, Any] = {}
     for kind in reversed(type(item).__mro__):
         if kind.__module__.partition(".")[0] not in ("privlearn", "builtins", "abc", "typing"):
@@ -221,10 +215,8 @@ def _is_array(item: object) -> TypeGuard[NDArray[Any]]:
 
 
 def marshalled(form: CanonicalValue) -> bytes:
-    """A form as bytes, which are equal where the forms are `alike`.
-
-    Version 2 of marshal writes numbers in binary and knows no references between equal objects.
-    """
+    """A form as bytes, which are equal where the forms are `alike`. Version 2 of marshal writes
+    numbers in binary and knows no references between equal objects."""
     return marshal.dumps(form, 2)
 
 

@@ -211,10 +211,8 @@ def assert_pipeline_noninterference(
     seconds: float = 60.0,
 ) -> Replay:
     """Runs a pipeline of mechanisms on two neighbouring data sets; all that it returns is public.
-
     ``run`` takes an accountant and the sealed rows; ``neighbour`` is a block that differs in one
-    row, or the index of the user who becomes null. All else is as for `assert_noninterference`.
-    """
+    row, or the index of the user who becomes null. All else is as for `assert_noninterference`."""
     n = length(data)
     users = range(n)
 

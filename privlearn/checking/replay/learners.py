@@ -66,8 +66,7 @@ Population = tuple[Sequence[Any], Sequence[Any]]
 @dataclass(frozen=True)
 class Way:
     """One way of running a learner: who starts it, the protocol, further arguments of
-    `assert_noninterference`, and the rows and columns of the users' arrays.
-    """
+    `assert_noninterference`, and the rows and columns of the users' arrays."""
 
     how: str
     factory: Callable[[Any], Any]
@@ -208,7 +207,6 @@ def replayed(
     way: Way, people: Iterable[Population], seed: int, end: float = math.inf
 ) -> list[Replay]:
     """Checks a learner on pairs of neighbours or of crowds, until ``end`` of `time.monotonic`.
-
     Raises as `assert_noninterference`; where a learner fails on both data sets, after all others.
     """
     found, failed = list[Replay](), list[FailsOnBothError]()

@@ -75,10 +75,8 @@ def _ids(block: Sequence[Any], people: bool) -> dict[str, list[Any]]:
 
 
 def played(size: int = 1_000_000, *, people: bool = False) -> InteractionProtocol:
-    """`play`, in blocks of so many users; response functions may raise.
-
-    Each user receives the items that the response function is asked about first.
-    """
+    """`play`, in blocks of so many users; response functions may raise. Each user receives the
+    items that the response function is asked about first."""
 
     def protocol(learner: Any, users: Iterable[User]) -> Iterator[Items | None]:
         for block in _blocks(users, size):
@@ -130,9 +128,8 @@ def _chosen(user: User, items: Items) -> Any:
 
 
 def examples(size: int = 1, *, people: bool = False, actions: bool = False) -> InteractionProtocol:
-    """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``.
-
-    x is the user's array as one vector, y the answer to an offer of all items. A block of one is a
+    """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``. x is
+    the user's array as one vector, y the answer to an offer of all items. A block of one is a
     single row, unless `partial_fit` would take that for a block. ``actions``: y is the action, too.
     """
 
@@ -167,13 +164,10 @@ def pulled(
     losses: int | None = None,
 ) -> InteractionProtocol:
     """A bandit: `select` and `observe`, or `play` in blocks of ``size``; ``people``: hand the ids
-    on.
-
-    The context is the user's array as one vector, or there are no ``contexts``. With ``slates`` it
-    is a row for each action, and users whose first number is positive say what each earns, its
+    on. The context is the user's array as one vector, or there are no ``contexts``. With ``slates``
+    it is a row for each action, and users whose first number is positive say what each earns, its
     first number. An item is an arm: the reward is 1 if it is the user's answer to an offer of all,
-    0 for another one, and the answer itself if that is no item; or ``losses`` many, `losses_of`.
-    """
+    0 for another one, and the answer itself if that is no item; or ``losses`` many, `losses_of`."""
     answer = answering(losses)
 
     def one_by_one(learner: Any, users: Iterable[Any]) -> Iterator[int]:
@@ -210,10 +204,8 @@ def answering(losses: int | None) -> Answering:
 
 
 def losses_of(user: User, n: int) -> Any:
-    """1 for all of n experts but the one that a user answers to an offer of all; or the answer.
-
-    A number that names none is the loss of the last expert, of the others a part of it.
-    """
+    """1 for all of n experts but the one that a user answers to an offer of all; or the answer. A
+    number that names none is the loss of the last expert, of the others a part of it."""
     answer: Any = user.respond(np.arange(n))
     if type(answer) is float:
         return [answer * (expert + 1) / n for expert in range(n)]

@@ -179,11 +179,9 @@ class Recorder:
 
 
 class Replayer(Recorder):
-    """An observer that hands out the values released in an earlier run.
-
-    With ``rows`` it also puts back the rows that were opened there: noise and rows are then those
-    of that run, so that everything released must be as well.
-    """
+    """An observer that hands out the values released in an earlier run. With ``rows`` it also puts
+    back the rows that were opened there: noise and rows are then those of that run, so that
+    everything released must be as well."""
 
     def __init__(self, limit: TimeLimit, earlier: RecordedRun, *, rows: bool = False) -> None:
         super().__init__(limit)
@@ -212,7 +210,6 @@ def compare(
     first: RecordedRun, second: RecordedRun, replaced: Collection[int], *, public: bool = False
 ) -> list[TokenEvent]:
     """Compares a run with its replay on a neighbouring data set; returns where ``replaced`` moved.
-
     ``public``: whether the replaced user's own output must be the same as well. Raises
     InterferenceError: something differs that must not, or by more than was paid for."""
     if first.error != second.error:
@@ -360,10 +357,8 @@ def _compare_opened(
 
 
 def _compare_released(a: TokenEvent, b: TokenEvent, moved: int, single: bool, where: str) -> None:
-    """Compares what was about to leave, before the frozen value took its place.
-
-    Noise and all other rows are alike in both runs; ``moved`` rows are not.
-    """
+    """Compares what was about to leave, before the frozen value took its place. Noise and all other
+    rows are alike in both runs; ``moved`` rows are not."""
     size = float(np.linalg.norm(np.nan_to_num(np.asarray(a.rows, dtype=np.float64)).ravel()))
     rounding = ROUNDING * (a.reach + size)
     change = _change(a, b)
@@ -388,11 +383,9 @@ def _compare_released(a: TokenEvent, b: TokenEvent, moved: int, single: bool, wh
 
 def minimiser_moves(spend: Spend, rows: int = 1) -> float | None:
     """How far one user, or so many rows, can move what objective perturbation releases; None of
-    others.
-
-    The objective is Δ-strongly convex and two neighbouring ones have gradients at most s apart, so
-    that minimisers over one convex set are at most s/Δ apart; each is off by the solver's error.
-    """
+    others. The objective is Δ-strongly convex and two neighbouring ones have gradients at most s
+    apart, so that minimisers over one convex set are at most s/Δ apart; each is off by the solver's
+    error."""
     if spend.mechanism != "objective-perturbation" or spend.own_loss is None:
         return None
     for part, _ in leaves_of(spend.own_loss):

@@ -49,11 +49,9 @@ ORDERS = np.concatenate([1 + np.geomspace(0.01, 1, 8), np.geomspace(2.5, 256, 12
 @dataclass(frozen=True)
 class Claim:
     """A promise with one number that can be turned up until an observation becomes possible.
-
     ``least`` is the least number under which P(E) = p, Q(E) = q is possible. ``failure`` is the
     probability of an event that nothing is promised in: P = (1−δ)P₀ + δA and Q = (1−δ)Q₀ + δB,
-    where P₀, Q₀ keep the promise.
-    """
+    where P₀, Q₀ keep the promise."""
 
     unit: str
     value: float
@@ -86,10 +84,8 @@ def least_mu(p: Array, q: Array) -> Array:
 def least_multiple(
     p: Array, q: Array, known: ArrayLike, curve: ArrayLike, worst: float = np.inf
 ) -> Array:
-    """Of D_α <= multiple·curve(α) at every known order; for zCDP the curve is α.
-
-    ``worst``: bound on the privacy loss itself at a multiple of 1, where the claim has one.
-    """
+    """Of D_α <= multiple·curve(α) at every known order; for zCDP the curve is α. ``worst``: bound
+    on the privacy loss itself at a multiple of 1, where the claim has one."""
     a = np.asarray(known)[:, None]
     p, q = np.ravel(p), np.ravel(q)
     best, size = np.zeros(len(p)), (a - 1) * np.asarray(curve)[:, None]
@@ -205,10 +201,8 @@ def best_cut(
     claim: Claim, first: Array, second: Array, held_out: int, prudence: float = PRUDENCE
 ) -> Cut:
     """The threshold with the largest bound to be expected from ``held_out`` outputs per data set.
-
     Many thresholds compete, so each is judged by a bound, of confidence ``prudence``, that its own
-    frequencies earn.
-    """
+    frequencies earn."""
     candidates = [
         _best_of(claim, np.sort(first), np.sort(second), held_out, prudence, above=True),
         _best_of(claim, np.sort(-second), np.sort(-first), held_out, prudence, above=False),
@@ -306,11 +300,9 @@ class _Check:
         return _Sampler(self, first, int(seeds[0])), _Sampler(self, second, int(seeds[1]))
 
     def choose_pair(self) -> tuple[int, int, Drawn]:
-        """The most informative pair of neighbours, the outputs spent on all, and its own.
-
-        All pairs are looked at shortly, the better half of them again, and so on.  These outputs
-        choose a pair and train distinguishers; they take no part in the bound.
-        """
+        """The most informative pair of neighbours, the outputs spent on all, and its own. All pairs
+        are looked at shortly, the better half of them again, and so on. These outputs choose a pair
+        and train distinguishers; they take no part in the bound."""
         left = list(range(self._pairs_looked_at()))
         drawn: dict[int, Drawn] = {k: ([], []) for k in left}
         samplers = {k: self._samplers(k, 1) for k in left} if len(left) > 1 else {}
@@ -491,8 +483,7 @@ class _Sampler:
 
 def _copied(output: Any) -> Any:
     """The output as it is now: some mechanisms fill the same array every time; what is yielded
-    piece by piece is read as far as outputs are looked at.
-    """
+    piece by piece is read as far as outputs are looked at."""
     if type(output) in PLAIN or isinstance(output, np.generic):
         return output
     if isinstance(output, np.ndarray) and output.dtype.kind != "O":

@@ -48,11 +48,9 @@ Fit = Callable[[OutputTable, OutputTable], list[Fitted]]
 
 
 def families(first: OutputTable, second: OutputTable, *, bits: bool = False) -> list[ScoreFamily]:
-    """Learners that can say something about such outputs, cheap ones first.
-
-    ``bits``: whether to look at the last bits of numbers, which give away nearly all noise sampled
-    in floating point (Mironov 2012).
-    """
+    """Learners that can say something about such outputs, cheap ones first. ``bits``: whether to
+    look at the last bits of numbers, which give away nearly all noise sampled in floating point
+    (Mironov 2012)."""
     varied = _varied(first, second)
     fits: list[ScoreFamily] = []
     if first.symbols.shape[1] or (varied and _repeats(first) and _repeats(second)):
@@ -258,10 +256,8 @@ LEAST_REPEATS = 3  # So many more for one data set than for the other are worth 
 
 def repeats(first: OutputTable, second: OutputTable, cells: Cells | None) -> Score | None:
     """A distinguisher for exact values that come again on one data set; None where there are none.
-
     Learned apart from the others, because a raw value now and then is a rare event, of which few
-    outputs promise nothing.  ``cells`` are the numbers in the data of either data set.
-    """
+    outputs promise nothing. ``cells`` are the numbers in the data of either data set."""
     many = _many_valued(first, second)
     if not many.any():
         return None

@@ -53,8 +53,7 @@ class Raised:
 @dataclass(frozen=True, slots=True)
 class Noted:
     """What was returned, with what was warned of, and how it lies in memory (`layout`) if that is
-    not as the first output did.
-    """
+    not as the first output did."""
 
     value: Any
     warnings: tuple[str, ...] = ()
@@ -91,8 +90,7 @@ def layout(output: Any, depth: int = 3) -> str:
 class OutputTable:
     """Outputs of several runs as columns: ``numbers`` (n, k), 0 where a leaf is none, and
     ``symbols`` (n, m), codes into ``values``, −1 for what was not seen when the columns were
-    chosen.
-    """
+    chosen."""
 
     numbers: Array
     names: tuple[str, ...]
