@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.sampling.claims import claim_of, event_bound
+from privlearn.checking.sampling.check import claim_of, event_bound
 from privlearn.checking.stream_runs import StubAccountant, released_by
 from privlearn.losses.budgets import PureDP
 from privlearn.mechanisms import BinaryTree, NoisyReport, NoisySum, PrefixSum

@@ -2,8 +2,7 @@ from .budgets import assert_budget
 from .exact.check import ExactResult
 from .exact.loss_curves import check_loss
 from .laws.check import check_mechanism
-from .laws.domains import check_domain
-from .laws.row_maps import check_row_local
+from .laws.domains import check_domain, check_row_local
 from .replay.check import Replay
 from .replay.learners import check_learner
 from .replay.populations import Person, generated_pairs

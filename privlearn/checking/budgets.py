@@ -48,8 +48,7 @@ from privlearn.values.adjacency import Adjacency, Trust
 @dataclass
 class AccountantUsage:
     """Accountants that were opened while they were watched, names of those that wrote an entry, and
-    what they said when they had no budget left.
-    """
+    what they said when they had no budget left."""
 
     opened: dict[str, AccountState] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
@@ -96,15 +95,13 @@ def watch_accountants() -> Iterator[AccountantUsage]:
         _WATCHING[:] = [other for other in _WATCHING if other is not seen]
 
 
-USERS = range(1_000)
-"""Whom the accountant protects that `assert_budget` makes."""
+USERS = range(1_000)  # Whom the accountant protects that `assert_budget` makes
 UNSEEN = (
     "whether mechanisms earn the losses that they state (check_mechanism)",
     "what the run returns, prints or keeps without a mechanism, raw data included",
     "noise that compiled code draws by itself",
     "what other processes release, and what they spend from ledgers of their own",
-)
-"""What no ledger tells."""
+)  # What no ledger tells
 _ROOM = 1_000
 """How many times ``at_most`` a run may spend before it is refused, once it was found to spend more
 than that."""
@@ -193,9 +190,7 @@ def assert_budget(
                 run, cap, index, trust, adjacency, seed, seconds
             )
     else:
-        raise CheckError(
-            f"run = {run!r}: must take an accountant, or be a used one, its ledger or its path"
-        )
+        raise CheckError(f"run = {run!r}: must take an accountant, or be one, its ledger or path")
     _check_used(states, within, may_spend_nothing)
     name = str(getattr(run, "__name__", type(run).__name__))
     reports = [measure(states, limit, within, basis, made) for limit, basis in limits]
@@ -232,9 +227,7 @@ def _limits(
         if isinstance(limit, PureDP | ZCDP | GaussianDP | Renyi | ApproxDP):
             limits.append((limit, basis))
         elif limit is not None or at_most is spent is None:
-            raise CheckError(
-                f"{name} = {limit!r}: must be a budget, such as ZCDP('0.5') or ApproxDP(1, 1e-6)"
-            )
+            raise CheckError(f"{name} = {limit!r}: must be a budget, such as ZCDP('0.5')")
     return limits
 
 
@@ -247,10 +240,7 @@ def _check_used(
     if within is not None and any(state.visits is not None for state in states):
         raise CheckError(f"users = {within!r}: under a rule of participation an index is no person")
     if not may_spend_nothing and not any(used_at_all(state, within) for state in states):
-        raise CheckError(
-            "run: it spent and reserved nothing, so that nothing is tested; pass "
-            "may_spend_nothing=True if that is what it should do"
-        )
+        raise CheckError("run: it spent and reserved nothing; or pass may_spend_nothing=True")
 
 
 def _run(
@@ -316,14 +306,10 @@ def _folded(records: Sequence[Record], only: str | None = None) -> list[AccountS
     return list(states.values())
 
 
-# Reports ------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class BudgetItem:
     """One reason why somebody's budget is used up: ``mechanism`` is what spent ``count`` tokens, or
-    why nothing did; ``share`` is its part of all that is counted.
-    """
+    why nothing did; ``share`` is its part of all that is counted."""
 
     label: str
     mechanism: str
@@ -333,12 +319,10 @@ class BudgetItem:
 
 @dataclass(frozen=True, slots=True)
 class BudgetReport:
-    """How much is promised to the users with the least protection, or was spent on them.
-
-    ``what`` was compared with the limit: "guarantee", "spent", or "used", which is what a run took;
+    """How much is promised to the users with the least protection, or was spent on them. ``what``
+    was compared with the limit: "guarantee", "spent", or "used", which is what a run took;
     ``ratio`` is used over limit. ``users`` is the worst range of indices, None if several
-    accountants are added up, or persons are counted; ``excess`` is empty if it is not too much.
-    """
+    accountants are added up, or persons are counted; ``excess`` is empty if it is not too much."""
 
     at_most: Currency | ApproxDP
     what: str
@@ -370,12 +354,9 @@ class BudgetReport:
 class Basis(Enum):
     """What of an accountant counts."""
 
-    GUARANTEE = "guarantee"
-    """The plan, or else the cap."""
-    SPENT = "spent"
-    """Spends, whatever came of them, and what clients attest."""
-    USED = "used"
-    """The plan, or else spends and whatever was reserved."""
+    GUARANTEE = "guarantee"  # The plan, or else the cap
+    SPENT = "spent"  # Spends, whatever came of them, and what clients attest
+    USED = "used"  # The plan, or else spends and whatever was reserved
 
 
 GUARANTEE, SPENT, USED = Basis.GUARANTEE, Basis.SPENT, Basis.USED
@@ -395,10 +376,8 @@ def measure(
     basis: Basis,
     made: str,
 ) -> BudgetReport:
-    """The worst users of each accountant, or of several together, which one person may be in.
-
-    Of the accountant ``made`` for a run its cap is no promise of the run.
-    """
+    """The worst users of each accountant, or of several together, which one person may be in. Of
+    the accountant ``made`` for a run its cap is no promise of the run."""
 
     def basis_of(state: AccountState) -> Basis:
         return USED if basis is GUARANTEE and state.opened.accountant == made else basis
@@ -544,10 +523,7 @@ def _listed(state: AccountState, items: Counter[_Item]) -> tuple[BudgetItem, ...
         before, amount = rows.get((label, mechanism), (0, Fraction(0)))
         rows[label, mechanism] = before + count, amount + own.amounts[0] * count
     whole = sum((amount for _, amount in rows.values()), Fraction(0)) or Fraction(1)
-    shares = [
-        BudgetItem(label, mechanism, count, float(amount / whole))
-        for (label, mechanism), (count, amount) in rows.items()
-    ]
+    shares = [BudgetItem(*key, n, float(amount / whole)) for key, (n, amount) in rows.items()]
     return tuple(sorted(shares, key=lambda item: -item.share))
 
 
@@ -580,8 +556,7 @@ def _ratio(at_most: Currency | ApproxDP, amounts: tuple[Fraction, ...]) -> float
     )
 
 
-_ENDLESS = Fraction(10) ** 300
-_NONE = Fraction(0)
+_ENDLESS, _NONE = Fraction(10) ** 300, Fraction(0)
 
 
 def _judged(

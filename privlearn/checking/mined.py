@@ -42,8 +42,7 @@ class Mined:
     """Numbers that some code mentions, those first that it compares something with."""
 
     numbers: tuple[float, ...]
-    hashes: bool = False
-    """Whether it may act on what no number shows, such as a hash of a record."""
+    hashes: bool = False  # Whether it may act on what no number shows, such as a hash of a record
 
     def values(self) -> tuple[float, ...]:
         """Each of them, its neighbours among doubles, and what is clearly beyond it."""
@@ -75,12 +74,9 @@ class Mined:
 
 def mined(*things: Any, most: int = _MOST, also: Iterable[float] = ()) -> Mined:
     """What the code of functions, classes or objects mentions, and of what they call and hold.
-
-    ``also`` comes between what is compared with and what is only mentioned (`in_variables`).
-
-    Code of the standard library, of NumPy and its like and of this package is not read, but for
-    the things themselves where they are functions.
-    """
+    ``also`` comes between what is compared with and what is only mentioned (`in_variables`). Code
+    of the standard library, of NumPy and its like and of this package is not read, but for the
+    things themselves where they are functions."""
     compared, others, hashes = dict[float, None](), dict[float, None](), False
     for part in reached(*things):
         number = _number(part)

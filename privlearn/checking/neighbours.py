@@ -68,9 +68,7 @@ def rows_about(
     row: Any, numbers: Sequence[float], *, each: bool = True
 ) -> Iterator[tuple[str, Any]]:
     """Rows like ``row``, as blocks of one, that hold some numbers or what is no number, and which.
-
-    Each fills an array, and if ``each`` also stands in its last entry alone.
-    """
+    Each fills an array, and if ``each`` also stands in its last entry alone."""
     for number, leaf in enumerate(leaves(row)):
         where = "" if not isinstance(row, tuple) else f" in part {number}"
         for value in _for(leaf.dtype, numbers):
@@ -100,15 +98,12 @@ def _for(dtype: np.dtype[Any], numbers: Sequence[float]) -> list[Any]:
 
 
 def worst_pairs(
-    domain: Domain[Any] | Objective[Any],
-    *,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    domain: Domain[Any] | Objective[Any], *, adjacency: Adjacency = Adjacency.REPLACE_ONE
 ) -> list[tuple[Any, Any]]:
-    """Pairs of records, as blocks of length 1, whose contributions differ most; worst first.
-
-    Of an objective they are ordered by the distance of gradients. Under zero-out every second
-    record counts as the null record (it is all NaN); under add-remove every second block is empty.
-    Raises CheckError: a domain that did not come with this package."""
+    """Pairs of records, as blocks of length 1, whose contributions differ most; worst first. Of an
+    objective they are ordered by the distance of gradients. Under zero-out every second record
+    counts as the null record (it is all NaN); under add-remove every second block is empty. Raises
+    CheckError: a domain that did not come with this package."""
     objective = domain if isinstance(domain, Objective) else None
     space = domain.domain if isinstance(domain, Objective) else domain
     block = extreme_records(space)
@@ -129,9 +124,7 @@ def _distances(
     contributions: Array, pairs: list[tuple[int, int]], objective: Objective[Any] | None
 ) -> Array:
     """How far each pair is apart, over the largest such distance, in the norm that shows it best.
-
-    For an objective in ℓ2 between gradients, at the θ that shows it best.
-    """
+    For an objective in ℓ2 between gradients, at the θ that shows it best."""
     first, second = np.array(pairs).T
     if objective is None:
         apart = contributions[first] - contributions[second]
@@ -180,10 +173,7 @@ def extreme_records(domain: Domain[Any], *, seed: int = 0) -> Any:
             return twice, np.where(low, domain.low - 1.0, domain.high + 1.0)
         case Choices():
             return _choices(domain, rng)
-    raise CheckError(
-        f"{type(domain).__name__}: the worst records of this domain are known to its author only; "
-        "give pairs of neighbouring records yourself (neighbours=[(block, block), ...])"
-    )
+    raise CheckError(f"{type(domain).__name__}: the worst records are not known; give neighbours=")
 
 
 def _directions(size: int, rng: np.random.Generator) -> Array:
@@ -245,11 +235,7 @@ def _choices(domain: Choices, rng: np.random.Generator) -> Answer:
     return Answer(np.array(features), np.ones((n, k)), np.array(choices, dtype=np.int64))
 
 
-# Data sets ----------------------------------------------------------------------------------------
-
-
 DataPair = tuple[Any, Any]  # Two data sets, or two records as blocks of one
-
 FEW = 5  # Other records, all on one side of a sum
 MANY = 12  # Other records, half of them on either side
 LONGEST = 256  # Rows of a stream that are drawn at most, and as many where it states no horizon
@@ -259,10 +245,7 @@ _MOST_GIVEN = 16  # Given data sets, and records of each, of which others are ma
 
 
 def default_pairs(
-    mechanism: Any,
-    *,
-    adjacency: Adjacency = Adjacency.REPLACE_ONE,
-    records: Any = None,
+    mechanism: Any, *, adjacency: Adjacency = Adjacency.REPLACE_ONE, records: Any = None
 ) -> list[DataPair]:
     """Pairs of neighbouring data sets, as blocks of records. Raises CheckError: it does not
     spend, or its domain did not come with this package and no records are given."""
@@ -283,14 +266,15 @@ def default_pairs(
     nobody = _null_record(record_at(records, slice(0, 1)))
     far, other = first, pairs[min(1, len(pairs) - 1)]
     null = next((pair for pair in pairs if _is_null(pair[1])), far)
+    opposite = [pair[1] if length(pair[1]) else pair[0] for pair in (far, other)]
     crowded = [
         _beside(null, far[0], 1),
-        _beside(other, _opposite(other), FEW),
-        _beside(far, _opposite(far), 1),
+        _beside(other, opposite[1], FEW),
+        _beside(far, opposite[0], 1),
         _beside(far, nobody, FEW),
-        _beside(other, _opposite(other), 1),
+        _beside(other, opposite[1], 1),
         _beside(null, far[0], FEW),
-        _beside(far, _opposite(far), FEW),
+        _beside(far, opposite[0], FEW),
         _beside(other, _joined(*far), MANY),
         _beside(far, far[0], FEW),
     ]
@@ -314,10 +298,8 @@ def stated_spend(mechanism: Any, adjacency: Adjacency) -> Spend | None:
 
 
 def visits_of(loss: Any) -> tuple[int, int] | None:
-    """The most visits of a person that a loss is about, and how far apart; None: of one row.
-
-    Of a loss of several parts, if all of them are about visits.
-    """
+    """The most visits of a person that a loss is about, and how far apart; None: of one row. Of a
+    loss of several parts, if all of them are about visits."""
     if isinstance(loss, VisitsLoss):
         return loss.most, loss.apart
     inner = loss.inner() if isinstance(loss, Loss) else ()
@@ -369,12 +351,11 @@ def informative_records(domain: Domain[Any], *, seed: int = 0) -> Any:
 def record_pool(
     domain: Domain[Any], numbers: Sequence[float], given: Sequence[DataPair] = (), *, within: bool
 ) -> tuple[Any, int]:
-    """Records to make data sets of, as one block: the first two far apart, the last one null.
-
-    They are extreme, hold ``numbers``, or come from data sets that are given; how many, at the
-    head, may be exchanged for each other, is returned too. ``within``: those are the first two that
-    differ in the given ones, and what lies between these. Raises CheckError: nothing is known
-    of its records."""
+    """Records to make data sets of, as one block: the first two far apart, the last one null. They
+    are extreme, hold ``numbers``, or come from data sets that are given; how many, at the head, may
+    be exchanged for each other, is returned too. ``within``: those are the first two that differ in
+    the given ones, and what lies between these. Raises CheckError: nothing is known of its records.
+    """
     parts = [part for pair in given[:_MOST_GIVEN] for part in _given_records(*pair)]
     if not within:
         try:
@@ -438,7 +419,6 @@ def _sign_patterns(size: int, rng: np.random.Generator) -> Array:
 
 def record_pairs(domain: Domain[Any], records: Any, adjacency: Adjacency) -> list[DataPair]:
     """Pairs of records, as blocks of one, that differ in ways of their own; the farthest first.
-
     Under zero-out the second record is null, under add-remove the second block is empty. Raises
     CheckError: no two records differ."""
     rows, null = _clipped(domain, records), np.asarray(domain.null(), dtype=np.float64)
@@ -506,19 +486,13 @@ def _beside(pair: DataPair, other: Any, n: int) -> DataPair:
     return _joined(pair[0], crowd), _joined(pair[1], crowd)
 
 
-def _opposite(pair: DataPair) -> Any:
-    return pair[1] if length(pair[1]) else pair[0]
-
-
 def _joined(*blocks: Any) -> Any:
     return join([block for block in blocks if length(block)] or [blocks[0]])
 
 
 def stream_rows(mechanism: Any, adjacency: Adjacency = Adjacency.REPLACE_ONE) -> int:
-    """The rows of a stream that are worth drawing: its horizon, if that is not too long.
-
-    Where no horizon is stated, as many as it takes.
-    """
+    """The rows of a stream that are worth drawing: its horizon, if that is not too long. Where no
+    horizon is stated, as many as it takes."""
     if (fixed := fixed_users(mechanism)) is not None:
         return fixed
     if (declared := declared_users(mechanism)) is not None:

@@ -89,8 +89,7 @@ class AccountantFactory:
         currency: type[Currency] | None = None,
     ) -> Any:
         """An accountant with a ledger in memory; an (ε, δ) budget is counted in ``currency``, else
-        ZCDP.
-        """
+        ZCDP."""
         from privlearn.checking.budgets import in_memory
 
         noise = _next_noise(self._item, f"privacy_accountant({budget!r})")

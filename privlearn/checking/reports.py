@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from traceback import FrameSummary, extract_tb
+from traceback import extract_tb
 from typing import Literal, TypeVar, get_args
 
 import numpy as np
@@ -27,8 +27,7 @@ Verdict = Literal[
 
 ORDER: tuple[Verdict, ...] = get_args(Verdict)
 COMPUTED: frozenset[Verdict] = frozenset({"tight", "holds"})
-_MOST = 3
-"""Checks that a summary names."""
+_MOST = 3  # Checks that a summary names
 BAD: frozenset[Verdict] = frozenset({"violated", "not done"})
 
 
@@ -110,18 +109,16 @@ class CheckReport:
 
     @property
     def violated(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.verdict == "violated")
+        return tuple(f for f in self.findings if f.verdict == "violated")
 
     @property
     def undone(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.verdict == "not done")
+        return tuple(f for f in self.findings if f.verdict == "not done")
 
     @property
     def inconclusive(self) -> tuple[Finding, ...]:
-        """Findings that refuted nothing and would have missed a fault; the axis is named.
-
-        Weak samples are none where the exact loss is known.
-        """
+        """Findings that refuted nothing and would have missed a fault; the axis is named. Weak
+        samples are none where the exact loss is known."""
         known = any(f.check == "exact" and f.verdict in COMPUTED for f in self.findings)
         return tuple(
             f for f in self.findings if f.verdict == "window" or (f.verdict == "weak" and not known)
@@ -164,19 +161,15 @@ class CheckReport:
         for found, error in ((self.violated, PrivacyViolation), (self.undone, CheckError)):
             if not found:
                 continue
-            lines = [f"{finding.check}: {finding.detail}" for finding in found]
             failed = "fails" if error is PrivacyViolation else "could not be put to"
             told = f"{self.subject} {failed} {len(found)} of {len(self.findings)} checks"
-            told = "\n  ".join([told, *lines])
+            told = "\n  ".join([told, *(f"{f.check}: {f.detail}" for f in found)])
             if len(found) == 1 and found[0].detail.startswith(self.subject):
                 told = found[0].detail
             if error is CheckError:
                 raise CheckError(told)
             evidence = next((f.evidence for f in found if f.evidence is not None), self)
             raise PrivacyViolation(told, evidence)
-
-
-# Samples ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,16 +224,11 @@ class Evidence:
         return "\n  note: ".join([found, *self.notes])
 
 
-# Checks by name -----------------------------------------------------------------------------------
-
-
 C = TypeVar("C")
 _NUMPY = Path(np.__file__).parent
 _LIBRARIES = (Path(privlearn.__file__).parent, _NUMPY)
-SECONDS = 60.0
-"""Time limit of one law, and of the samples that are drawn of one subject."""
-ALL = 3
-"""So many times as long all laws of a subject may take together."""
+SECONDS = 60.0  # Time limit of one law, and of the samples that are drawn of one subject
+ALL = 3  # So many times as long all laws of a subject may take together
 
 
 class Broken(Exception):
@@ -260,9 +248,7 @@ def perform(check: Callable[[C], LawFinding], case: C, seconds: float = SECONDS)
     began = time.perf_counter()
 
     def found(verdict: Verdict, detail: str, evidence: object = None) -> Finding:
-        return Finding(
-            name, verdict, detail, evidence=evidence, seconds=time.perf_counter() - began
-        )
+        return Finding(name, verdict, detail, Coverage(), evidence, time.perf_counter() - began)
 
     try:
         with TimeLimit(seconds, "it"):
@@ -279,22 +265,19 @@ def perform(check: Callable[[C], LawFinding], case: C, seconds: float = SECONDS)
         if not is_output(error):
             raise
         if where := _in_this_kit(error):
-            told = f"this check itself fails at {where}: {type(error).__name__}: {error}"
-            return found("not done", told)
+            return found("not done", f"this check itself fails at {where}: {error!r}")
         return found("violated", f"raises {_told(error)}")
     return found("holds", outcome) if isinstance(outcome, str) else outcome
 
 
 def _told(error: BaseException) -> str:
-    """What was raised, and at which line of the subject's own code.
-
-    Where this package keeps back why somebody's code failed, it is told here: rows of a check are
-    nobody's.
-    """
+    """What was raised, and at which line of the subject's own code. Where this package keeps back
+    why somebody's code failed, it is told here: rows of a check are nobody's."""
     kept_back = error.__context__ if isinstance(error, PrivlearnError) else None
     if kept_back is not None:
         return f"{type(error).__name__}: {error}; it was {_told(kept_back)}"
-    outside = [frame for frame in extract_tb(error.__traceback__) if not _is_library(frame)]
+    frames = extract_tb(error.__traceback__)
+    outside = [f for f in frames if not {*Path(f.filename).parents} & {*_LIBRARIES}]
     where = f" ({outside[-1].filename}:{outside[-1].lineno})" if outside else ""
     return f"{type(error).__name__}: {error}{where}"
 
@@ -307,15 +290,8 @@ def _in_this_kit(error: BaseException) -> str:
     return f"{last.name}:{frames[-1].lineno}" if own else ""
 
 
-def _is_library(frame: FrameSummary) -> bool:
-    return any(Path(frame.filename).is_relative_to(folder) for folder in _LIBRARIES)
-
-
 def perform_all(
-    subject: str,
-    checks: Sequence[Callable[[C], LawFinding]],
-    case: C,
-    seconds: float = SECONDS,
+    subject: str, checks: Sequence[Callable[[C], LawFinding]], case: C, seconds: float = SECONDS
 ) -> CheckReport:
     """Runs all checks, whatever the first ones find, until time is up."""
     findings: list[Finding] = []

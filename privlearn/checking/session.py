@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 @dataclass(eq=False, slots=True)
 class CheckSession:
     """The settings of one test (``deadline`` is a reading of `time.monotonic`), and the lines that
-    its checks leave for the terminal summary.
-    """
+    its checks leave for the terminal summary."""
 
     confidence: float | None = None
     deadline: float | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import cycle
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from privlearn.rows import Rows
 from privlearn.values.adjacency import Adjacency, Trust
 
 
-@final
 class _Anything(Currency):
     __slots__ = ()
     kind: ClassVar[str] = "anything"
@@ -45,13 +44,10 @@ class _StubRecord:
     past: Past | None = None
 
 
-@final
 class StubAccountant:
     """Issues tokens for mechanisms under test, thousands a second, and remembers the last spend.
-
     `record_spend` unlocks the ``noise`` (a number is the seed of a simulation), so that a mechanism
-    that draws first fails as it would fail to be durable.
-    """
+    that draws first fails as it would fail to be durable."""
 
     trust: ClassVar[Trust] = Trust.CENTRAL
     observer: ClassVar[ReleaseObserver | None] = None
@@ -87,9 +83,6 @@ class StubAccountant:
     def of_person(self, loss: Loss, users: range) -> Loss:
         return loss
 
-    def check_ledger(self) -> None:
-        """There is none."""
-
     def record_spend(
         self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
     ) -> RecordedToken:
@@ -97,17 +90,13 @@ class StubAccountant:
         account = self._open[token.id] = _StubRecord()
         return account
 
-    def record_functions(self, token: Token[Any], names: tuple[str, ...]) -> None:
-        pass
-
-    def record_phase(self, token: Token[Any], stop: int) -> None:
-        pass
-
     def record_reach(self, token: Token[Any], stop: int) -> int:
         return token.users.stop
 
-    def record_publish(self, token: Token[Any], value: ReleasedValue) -> None:
-        pass
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """There is no ledger."""
+
+    check_ledger = record_functions = record_phase = record_publish = _nothing
 
     def record_retire(
         self,
@@ -129,10 +118,8 @@ def is_stream(mechanism: Any) -> bool:
 
 
 def declared_users(mechanism: Any) -> int | None:
-    """The most users of a stream that says so: by ``sizes`` of batches, or a ``horizon``.
-
-    Either its own or that of its ``factorization``; None if it says nothing or has no horizon.
-    """
+    """The most users of a stream that says so: by ``sizes`` of batches, or a ``horizon``. Either
+    its own or that of its ``factorization``; None if it says nothing or has no horizon."""
     if not is_stream(mechanism):
         return None
     if (fixed := fixed_users(mechanism)) is not None:
@@ -155,10 +142,8 @@ def fixed_users(mechanism: Any) -> int | None:
 def released_by(
     mechanism: Any, rows: Rows[Any], token: Token[Any], calls: tuple[int, ...] = ()
 ) -> tuple[Any, Any]:
-    """What leaves last for a token, and the values of all that leaves for it, in one array.
-
-    A stream takes its rows at once, or in turn as many at a time as ``calls`` says.
-    """
+    """What leaves last for a token, and the values of all that leaves for it, in one array. A
+    stream takes its rows at once, or in turn as many at a time as ``calls`` says."""
     if not is_stream(mechanism):
         released = mechanism.release(rows, token)
         return released, getattr(released, "value", released)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,11 +42,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 HORIZON = 24  # Rows of the streams that are checked
-
 LEAST_SAMPLES = 1_000  # Fewer would not do for all pairs of neighbours that are tried
-
 PAIRS = 16  # Of neighbours for every learner, besides the long runs
-
 Check = Callable[[Sampling], CheckReport]
 Makers = dict[str, Callable[[], Any]]
 
@@ -252,8 +249,7 @@ def is_known(name: str) -> bool:
 
 def chosen(names: Sequence[str]) -> dict[str, Check]:
     """The checks of a name, of all names below it (``prefix-sum``), of ``all``, or of a package.
-    Raises CheckError: nothing is called that. Raises PackageError: two packages announce
-    it."""
+    Raises CheckError: nothing is called that. Raises PackageError: two packages announce it."""
     known = catalogue()
     selected: dict[str, Check] = {}
     for name in names:
@@ -301,15 +297,11 @@ def mechanism_report(name: str, make: Callable[[], Any], how: Sampling) -> Check
     report = checked(make(), name=name, how=how)
     looks = [finding for finding in report if not finding.check.startswith("check_")]
     laws = CheckReport(name, tuple(finding for finding in report if finding not in looks))
-    bad = laws.violated or laws.undone
-    held = sum(law.verdict == "holds" for law in laws)
-    together = Finding(
-        "laws",
-        bad[0].verdict if bad else "holds",
-        "; ".join(f"{law.check}: {law.detail}" for law in bad) or f"{held} laws",
-        seconds=sum(law.seconds for law in laws),
-    )
-    return CheckReport(name, (*looks, *([together] if laws.findings else [])))
+    bad, held = laws.violated or laws.undone, sum(law.verdict == "holds" for law in laws)
+    told = "; ".join(f"{law.check}: {law.detail}" for law in bad) or f"{held} laws"
+    verdict, seconds = bad[0].verdict if bad else "holds", sum(law.seconds for law in laws)
+    together = [Finding("laws", verdict, told, seconds=seconds)] if laws.findings else []
+    return CheckReport(name, (*looks, *together))
 
 
 def replayed(
@@ -326,10 +318,8 @@ def replayed(
 
 
 def own(where: str, how: Sampling) -> CheckReport:
-    """Checks what ``path/to/module.py:Factory`` makes.
-
-    That is a mechanism, a `SamplingTarget`, or a learner that was not started.
-    """
+    """Checks what ``path/to/module.py:Factory`` makes. That is a mechanism, a `SamplingTarget`, or
+    a learner that was not started."""
     with _loaded(where) as made:
         return _report(where, where.rpartition(":")[2], made, how)
 
@@ -357,10 +347,7 @@ def _report(where: str, name: str, made: Any, how: Sampling) -> CheckReport:
 
 @contextmanager
 def _loaded(where: str) -> Iterator[Any]:
-    """What a file makes; in the block its module can be imported, and what lies beside it.
-
-    A file that has the name of another module, such as ``json.py``, does not take its place.
-    """
+    """What a file makes; in the block it can be imported, and what lies beside it."""
     path, _, attribute = where.rpartition(":")
     if not Path(path).is_file():
         raise CheckError(f"{path}: no such file")
@@ -404,21 +391,8 @@ def _called(where: str, made: Any) -> Any:
     return made
 
 
-# What is printed ----------------------------------------------------------------------------------
-
-
 TIMES = "times the claimed curve"
-COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
-    ("subject", "left"),
-    ("check", "left"),
-    ("verdict", "left"),
-    ("claimed", "right"),
-    ("exact", "right"),
-    ("at least", "right"),
-    ("conf.", "right"),
-    ("samples", "right"),
-    ("s", "right"),
-)
+COLUMNS = "subject", "check", "verdict", "claimed", "exact", "at least", "conf.", "samples", "s"
 
 
 def print_reports(reports: Sequence[CheckReport], console: Console, *, seed: int) -> None:
@@ -426,8 +400,8 @@ def print_reports(reports: Sequence[CheckReport], console: Console, *, seed: int
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name, align in COLUMNS:
-        table.add_column(name, justify=align, no_wrap=name != "subject")
+    for place, name in enumerate(COLUMNS):
+        table.add_column(name, justify="right" if place > 2 else "left", no_wrap=place > 0)
     for report in reports:
         for finding in report:
             style = "bold red" if finding.verdict in BAD else None
@@ -443,13 +417,12 @@ def print_reports(reports: Sequence[CheckReport], console: Console, *, seed: int
             say(f"  {finding.detail}")
     open_ones = [(report, finding) for report in reports for finding in report.inconclusive]
     if open_ones:
-        say(
-            "\nINCONCLUSIVE: nothing was refuted, and a fault might not have been seen",
-            "bold yellow",
-        )
+        told = "nothing was refuted, and a fault might not have been seen"
+        say(f"\nINCONCLUSIVE: {told}", "bold yellow")
     for report, finding in open_ones:
         say(f"  {report.subject}, {finding.check}: {finding.verdict.upper()}; {finding.missing}")
-    nothing = [report.subject for report in reports if any(map(_saw_nothing, report))]
+    shown = [(report.subject, finding.evidence) for report in reports for finding in report]
+    nothing = [x for x, e in shown if isinstance(e, Evidence) and e.bound == 0 < e.claimed]
     if nothing:
         say(f"\nSamples saw nothing (a bound of 0) of: {', '.join(nothing)}", "yellow")
     bad = sum(finding.verdict in BAD for report in reports for finding in report)
@@ -457,15 +430,7 @@ def print_reports(reports: Sequence[CheckReport], console: Console, *, seed: int
     if open_ones:
         verdict += f", {len(open_ones)} INCONCLUSIVE"
     seconds = sum(finding.seconds for report in reports for finding in report)
-    say(
-        f"\n{verdict}; seed {seed}, {seconds:.0f} s. Samples refute and never prove: a lower bound "
-        "below the claim is all they say."
-    )
-
-
-def _saw_nothing(finding: Finding) -> bool:
-    found = finding.evidence
-    return isinstance(found, Evidence) and found.bound == 0 < found.claimed
+    say(f"\n{verdict}; seed {seed}, {seconds:.0f} s. Samples refute and never prove.")
 
 
 def _cells(finding: Finding) -> list[str]:
@@ -475,42 +440,21 @@ def _cells(finding: Finding) -> list[str]:
         value = shown.get(name)
         return "" if value is None else f"{value:.4g}"
 
-    return [
-        finding.check,
-        finding.verdict,
-        f"{shown.get('unit', '').replace(TIMES, '×')} {number('claimed')}".strip(),
-        number("exact"),
-        number("bound"),
-        number("confidence"),
-        str(shown.get("samples", "")),
-        f"{finding.seconds:.1f}",
-    ]
+    claimed = f"{shown.get('unit', '').replace(TIMES, '×')} {number('claimed')}".strip()
+    cells = [finding.check, finding.verdict, claimed, *map(number, ("exact", "bound"))]
+    return [*cells, number("confidence"), str(shown.get("samples", "")), f"{finding.seconds:.1f}"]
 
 
 def numbers(finding: Finding) -> dict[str, Any]:
     """What was claimed, computed or bounded, by name; an infinite number is None."""
-    found = finding.evidence
+    found, shown = finding.evidence, dict[str, Any]()
     if isinstance(found, Evidence):
-        return {
-            "unit": found.unit,
-            "claimed": _finite(found.claimed),
-            "bound": _finite(found.bound),
-            "confidence": found.confidence,
-            "samples": found.samples,
-        }
+        shown = {"unit": found.unit, "claimed": found.claimed, "bound": found.bound}
+        shown |= {"confidence": found.confidence, "samples": found.samples}
     if isinstance(found, ExactResult):
-        word = "exact" if found.whole else "bound"
-        worst = found.worst
-        return {
-            "unit": worst.measure,
-            "claimed": _finite(worst.claimed),
-            word: _finite(worst.exact),
-        }
-    return {}
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+        worst, word = found.worst, "exact" if found.whole else "bound"
+        shown = {"unit": worst.measure, "claimed": worst.claimed, word: worst.exact}
+    return {k: None if x in (math.inf, -math.inf) else x for k, x in shown.items()}
 
 
 def as_json(reports: Sequence[CheckReport], *, seed: int) -> str:
@@ -522,8 +466,8 @@ def as_json(reports: Sequence[CheckReport], *, seed: int) -> str:
             "verdict": finding.verdict,
             **numbers(finding),
             "coverage": [
-                {"axis": axis.name, "tried": axis.tried, "enough": axis.enough}
-                for axis in finding.coverage.axes
+                {"axis": x.name, "tried": x.tried, "enough": x.enough}
+                for x in finding.coverage.axes
             ],
             "detail": finding.detail,
             "seconds": round(finding.seconds, 3),

@@ -118,9 +118,6 @@ def _claimed(claim: Any) -> list[tuple[float, float, int]]:
     return stated
 
 
-# Findings ---------------------------------------------------------------------------------------
-
-
 @silenced
 def _findings(loop: Loop, public_size: bool) -> list[Finding]:
     begun = time.perf_counter()
@@ -163,10 +160,8 @@ def _steps(loop: Loop) -> tuple[list[Finding], int, int]:
     elif taken == 1 < loop.steps and first.ended:
         undone = f"one release for {loop.steps} steps: train must yield what each step releases"
     elif not undone and not _same(first, again):
-        undone = (
-            "two runs with the same coins differ: it draws from a generator that this check cannot "
-            "replace; make one inside train, or take one as its second argument"
-        )
+        undone = "two runs with the same coins differ: it draws from a generator that this check "
+        undone += "cannot replace; make one inside train, or take one as its second argument"
     if undone:
         return [finding("steps", "not done", undone)], 0, 0
     wrong = [f"{run.error} ({kind})" for kind, run in runs.items() if run.error]
@@ -268,8 +263,6 @@ class _Neighbours:
         run = self.loop.run(data, stop=step, **self._alone(step, self.others, coins))
         return run.released[-1] if run.error is None and len(run.released) == step else None
 
-    # The sampler ----------------------------------------------------------------------------------
-
     def sampling(self) -> Finding:
         """At which coin a record enters."""
         if not self.by_coin:
@@ -283,11 +276,8 @@ class _Neighbours:
                 continue
             found[record, step] = rates
             if rates[0] > claimed:
-                told = (
-                    f"record {record} is in the sample of step {step} with probability "
-                    f"{rates[0]:.6g}, {rates[0] / claimed:.4g} times the {claimed:.6g} that was "
-                    "accounted for"
-                )
+                told = f"record {record} is in the sample of step {step} with probability "
+                told += f"{rates[0]:.6g}, {rates[0] / claimed:.4g} times what was accounted for"
                 break
         met = len({record for record, _ in found})
         tried = Coverage(self._tried(met, len(self.steps)))
@@ -346,9 +336,7 @@ class _Neighbours:
         sizes, tried = hits.sum(axis=1), f"{hits.size} of records in first samples"
         chances = binom.pmf(np.arange(n + 1), n, hits.mean())
         if binom.sf(sizes.sum() - 1, hits.size, claimed) < _RARE:
-            told = (
-                f"records are sampled with rate {hits.mean():.3g}, accounted for is {claimed:.3g}"
-            )
+            told = f"records are sampled with rate {hits.mean():.3g}, claimed is {claimed:.3g}"
         elif len(self.each) == n and len(set(sizes)) == 1 and (chances**_SEEDS).sum() < _RARE:
             told = f"no Poisson samples: each of {_SEEDS} has {sizes[0]} records"
         else:
@@ -356,8 +344,6 @@ class _Neighbours:
             told = "samples are not drawn by one uniform number for each record"
             return Finding("sampling", "weak", told, Coverage((axis,)))
         return Finding("sampling", "violated", told, Coverage((Axis("records", tried),)))
-
-    # Shifts ---------------------------------------------------------------------------------------
 
     def shift(self) -> Finding:
         """How far one record moves what a step releases, in units of its noise."""
@@ -436,11 +422,9 @@ class _Neighbours:
         found.add(law, other, self.step, told, world)
 
     def _hidden(self, world: _World) -> None:
-        """What the noise hides in one step must not show in later ones.
-
-        The noise is moved so that the step with the record releases what it does without it; all
-        that follows may depend on that release only.
-        """
+        """What the noise hides in one step must not show in later ones. The noise is moved so that
+        the step with the record releases what it does without it; all that follows may depend on
+        that release only."""
         later = min(self.taken - self.step, 3)
         if not later:
             return
@@ -547,10 +531,9 @@ class _Shifts:
         if law.differs(other):
             raise _Refuted(f"{told}: the scale of the noise tells")
         if (units - 2 * error) * multiplier > self.bound * (1 + 1e-4):
-            raise _Refuted(
-                f"{told}: it moves what is released by {units:.4g} stds of the noise; "
-                f"at most {self.bound}/{multiplier:.4g} = {self.bound / multiplier:.4g}"
-            )
+            most = f"{self.bound}/{multiplier:.4g} = {self.bound / multiplier:.4g}"
+            told += f": it moves what is released by {units:.4g} stds of the noise; at most {most}"
+            raise _Refuted(told)
         self.error = max(self.error, error * multiplier)
         if units * multiplier >= max(self.largest.values(), default=0.0):
             self.worst = world

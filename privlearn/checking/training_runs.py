@@ -28,8 +28,10 @@ from privlearn.checking.scripted_generator import (
     scripted_globals,
     standard,
 )
+from privlearn.checking.targets import signature_of
 from privlearn.errors import CheckError
 from privlearn.rows.domains import Array
+from privlearn.values.user_code import FAILED, attempted
 
 fresh = np.random.default_rng  # also while it is replaced
 _GENERATORS = (np.random.Generator, np.random.RandomState)
@@ -41,24 +43,19 @@ FREE: Coins = (None, {})
 
 @dataclass
 class StepTape(Tape):
-    """The numbers of one run of a loop, which moves on to the next step when it has released.
-
-    The first draw in a step of as many uniform numbers as there are ``records``, or of a multiple
+    """The numbers of one run of a loop, which moves on to the next step when it has released. The
+    first draw in a step of as many uniform numbers as there are ``records``, or of a multiple
     before the first release, or one by one, is that of the sample. ``forced`` are the coins of
-    steps; ``bump`` is a step, a place in its noise, and what is added from there.
-    """
+    steps; ``bump`` is a step, a place in its noise, and what is added from there."""
 
     records: int = 0
     seed: int = 0
     forced: Mapping[int, Coins] = field(default_factory=dict)
     bump: tuple[int, int, Array] | None = None
     step: int = 0
-    normals: Counter[int] = field(default_factory=Counter)
-    """How many normal numbers each step drew."""
-    ahead: int = 0
-    """How many of these before the first coins: parameters to begin with."""
-    repeated: set[str] = field(default_factory=set)
-    """What draws the same numbers in two steps."""
+    normals: Counter[int] = field(default_factory=Counter)  # How many normal numbers each step drew
+    ahead: int = 0  # How many of these before the first coins: parameters to begin with
+    repeated: set[str] = field(default_factory=set)  # What draws the same numbers in two steps
     _draws: Counter[str] = field(default_factory=Counter)
     _sampled: bool = False
     _met: dict[Any, int] = field(default_factory=dict)
@@ -123,10 +120,8 @@ _Legacy: Any = type("_Legacy", (ScriptedGenerator,), LEGACY_METHODS)
 @contextlib.contextmanager
 def scripted(code: Any) -> Iterator[ScriptedGenerator]:
     """Yields a generator; while it lasts, what ``code`` draws comes from its tape, a `StepTape`.
-
     Generators that were made before are replaced where ``code`` names them; seeds are not heeded,
-    but noted.  torch's own kernels, such as dropout, draw from a seed for each step.
-    """
+    but noted. torch's own kernels, such as dropout, draw from a seed for each step."""
     rng = _Legacy(StepTape(np.zeros(0)))
 
     def made(seed: Any = None, *_: Any, **__: Any) -> Any:
@@ -262,8 +257,6 @@ Change = tuple[float, float]
 """Odd and even fields of a record are multiplied by these; after NaN: a number instead of them."""
 _MOST_COLUMNS = 128  # of noise that is measured number by number
 
-# Data -------------------------------------------------------------------------------------------
-
 
 def columns(data: Any) -> list[Any]:
     """The columns of a tuple or dict; an array or a list of records is one."""
@@ -318,15 +311,10 @@ def _scaled(value: Any, other: Any, factors: Iterator[tuple[float, float]]) -> A
     return value * by + plus
 
 
-# Runs -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Run:
     """What a loop released in each step, how many normal numbers each drew, and how it ended.
-
-    ``ahead``: of those of the first step, before its sample.
-    """
+    ``ahead``: of those of the first step, before its sample."""
 
     released: list[Array]
     normals: Mapping[int, int]
@@ -418,7 +406,8 @@ class Loop:
         self.n = lengths.pop()
         if not callable(self.train):
             raise CheckError(f"train = {self.train!r}: must be a generator function")
-        self.takes_rng = _positional(self.train) > 1
+        places = attempted(signature_of, self.train)
+        self.takes_rng = places is not FAILED and places[0] > 1
         self.steps = sum(count for *_, count in self.claim)
 
     def claimed(self, step: int) -> tuple[float, float]:
@@ -462,8 +451,6 @@ class Loop:
                 self.run(stop=steps)
                 if not steps:
                     yield
-
-    # Laws -----------------------------------------------------------------------------------------
 
     def law(self, step: int, noise: int, data: Any = None, **tape: Any) -> Law:
         """Of what a step releases; ``noise`` normal numbers, the last ones, may be noise."""
@@ -514,12 +501,3 @@ def _one_number_each(law: Law, moved: Any, scales: Array) -> Law:
     matrix = csr_array((scales, places), shape=law.matrix.shape)
     back = csr_array((1 / scales, places[::-1]), shape=law.back.shape)
     return replace(law, matrix=matrix, back=back)
-
-
-def _positional(function: Any) -> int:
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 1
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in kinds and p.default is p.empty for p in parameters)

@@ -16,6 +16,7 @@ from privlearn.checking.exact.distributions import AdditiveDistributions, Distri
 from privlearn.checking.exact.one_number import located, mixture
 from privlearn.checking.exact.probe import (
     Affine,
+    DenseNoise,
     Script,
     UnpredictedError,
     affine,
@@ -25,14 +26,7 @@ from privlearn.checking.exact.probe import (
     run,
     telling_outputs,
 )
-from privlearn.checking.exact.search import (
-    FARTHEST,
-    LARGEST,
-    SIZES,
-    Searched,
-    search,
-)
-from privlearn.checking.exact.stream_noise import DenseNoise
+from privlearn.checking.exact.search import FARTHEST, LARGEST, SIZES, Searched, search
 from privlearn.checking.exact.streams import Shift, laws_of_shifts, stream_distributions
 from privlearn.checking.mined import in_variables, mined
 from privlearn.checking.neighbours import (
@@ -207,9 +201,6 @@ def _tried_each(look: _Look) -> Coverage:
     )
 
 
-# Coins --------------------------------------------------------------------------------------------
-
-
 _RUNS = 1_000  # On each data set
 _FIRST, _MANY = 12, 64  # Runs, on so many records, in which it is seen whether there are coins
 _FAILS = 1e-6  # Probability that the rate is below what is taken for it
@@ -228,11 +219,11 @@ class SampledLaw:
 def sampled_law(
     output: Callable[[Any, Array], Array], pair: tuple[Any, Any], family: Standard, matrix: Array
 ) -> SampledLaw | None:
-    """Laws of a sample's noisy sum; None if the output is none, such as without coins.
+    """Laws of a sample's noisy sum; None if the output is none, such as without coins. ``output``
+    is flat, of data and standard noise, with fresh coins; the data sets of ``pair`` differ in one
+    record, all others are null; ``matrix`` takes the noise to the output."""
+    from scipy.stats import binomtest
 
-    ``output`` is flat, of data and standard noise, with fresh coins; the data sets of ``pair``
-    differ in one record, all others are null; ``matrix`` takes the noise to the output.
-    """
     rng = np.random.default_rng(0)
     seen = [_centres(output, data, matrix, rng) for data in pair]
     bases = [value for value in seen[0] if value in seen[1]]
@@ -241,7 +232,7 @@ def sampled_law(
         return None
     moves = [(value, n) for part in seen for value, n in part.items() if value != bases[0]]
     count, runs = sum(n for _, n in moves), _RUNS * len(moves)
-    low, high = _interval(count, runs)
+    low, high = binomtest(count, runs).proportion_ci(1 - 2 * _FAILS)  # Clopper and Pearson's
     found = [_in_units(matrix, np.subtract(value, bases[0])) for value, _ in moves]
     shifts = [shift for shift in found if shift is not None]
     label = f"a sample at a rate of {low:.3g}"
@@ -283,14 +274,6 @@ def _centres(
         if len(found) > 2:
             break
     return found
-
-
-def _interval(count: int, runs: int) -> tuple[float, float]:
-    """Clopper and Pearson's, with probability `_FAILS` of missing at either end."""
-    from scipy.stats import beta
-
-    high = beta.ppf(1 - _FAILS, count + 1, runs - count) if count < runs else 1.0
-    return float(beta.ppf(_FAILS, count, runs - count + 1)), float(high)
 
 
 def _in_units(matrix: Array, move: Array) -> Array | None:

@@ -112,8 +112,7 @@ class _Gaps:
 
 def search_scores(choice: Scored, reach: float, at_once: int) -> tuple[list[Any], Coverage]:
     """Neighbours between which some gap moves by more than ``reach``, as at hand, the farthest
-    last; ``at_once`` at most, each beside four kinds of others.
-    """
+    last; ``at_once`` at most, each beside four kinds of others."""
     rng, nobody = np.random.default_rng(0), choice.count - 1
     gaps = _Gaps(choice, reach, [])
     refused = gaps.refused

@@ -201,10 +201,8 @@ def _made(
     named = picks.dtype.kind == "f" and picks.size == 1
     if picks.dtype.kind not in "iu" and not named:
         if family.kind == "gumbel":
-            raise CheckError(
-                f"gumbel noise chooses, and what leaves is {picks.dtype} of shape {picks.shape}: "
-                "release the index of the winner, or one number for each candidate"
-            )
+            what = f"gumbel noise chooses, and what leaves is {picks.dtype} of shape {picks.shape}"
+            raise CheckError(f"{what}: release the index of the winner")
         return None
     if named and family.kind != "gumbel" and not (picks % 1 == 0 and sum(source.sizes) > 1):
         return None  # Laplace and exponential noise may as well be added
@@ -212,18 +210,12 @@ def _made(
         raise CheckError("picks, but not from one number of noise for each candidate")
     n, top, draws = source.sizes[0], picks.size, len(source.sizes)
     if n < 2 and not named:
-        raise CheckError(
-            "one number of noise was drawn, which favours no candidate if it is added to all their "
-            "scores: draw one for each, such as receipt.draw(scores.shape)"
-        )
+        raise CheckError("one number of noise was drawn, which favours none: draw one for each")
     if draws not in (1, top):
         raise CheckError("picks from neither one draw of noise nor one for each pick")
     one_draw = draws == 1
     if n > _MOST_CANDIDATES or math.perm(n, top) > _MOST_OUTCOMES:
-        raise CheckError(
-            f"{top} of {n} candidates: too many outcomes for their exact law (at most "
-            f"{_MOST_CANDIDATES} candidates, {_MOST_OUTCOMES} ordered picks); check one with fewer"
-        )
+        raise CheckError(f"{top} of {n} candidates: too many outcomes for their exact law")
     check_sampler(family.kind)
     if one_draw and top > 2 and family is not _FAMILIES[GumbelNoise]:
         raise CheckError("more than two picks from one draw: their law is not computed")
@@ -253,20 +245,14 @@ class _Choice:
         if not self.names:
             return left
         if left[0] not in self.names:
-            raise CheckError(
-                f"{float(left[0])!r} left, which no candidate stands for on other data: they must "
-                "follow from public numbers"
-            )
+            raise CheckError(f"{left[0]!r} left, which no candidate stands for on other data")
         return np.array([self.names.index(left[0])])
 
     def winners(self, block: Any) -> tuple[float, ...]:
         noise = self.family.floor + _SURE * np.eye(self.n)
         names = tuple(float(self._left(block, row[None])[0]) for row in noise)
         if len({*names}) < self.n:
-            raise CheckError(
-                "one number leaves for two candidates, so that their scores cannot be measured: "
-                "release the index of the winner"
-            )
+            raise CheckError("one number leaves for two candidates: release the winner's index")
         return names
 
     def _left(self, block: Any, noise: Array) -> Array:
@@ -336,19 +322,13 @@ class _Choice:
         for _ in range(_STEPS):
             middle = (left + right) / 2
             left, right = (left, middle) if turned(near, middle) else (middle, right)
-        least = self._winning(right)
-        laws = (
-            Discrete(np.array([0.0, -np.inf])),
-            Discrete(np.array([np.log1p(-np.exp(least)), least])),
-        )
-        return [DistributionPair(*laws, f"{high} records alike, whose pick noise cannot turn")]
-
-    def _winning(self, behind: float) -> float:
-        """Of a candidate so far behind, the log probability that it wins at least."""
+        # so far behind it wins at least so often: all these laws have tails of half of e^−x or more
         room = _SLACK + math.log(self.n)
         below = float(self.family.below(np.array(room)))
-        # all these laws have tails of at least half of e^−x
-        return (self.n - 1) * math.log(below) - behind - room - math.log(2)
+        least = (self.n - 1) * math.log(below) - right - room - math.log(2)
+        sure, rare = np.array([0.0, -np.inf]), np.array([np.log1p(-np.exp(least)), least])
+        told = f"{high} records alike, whose pick noise cannot turn"
+        return [DistributionPair(Discrete(sure), Discrete(rare), told)]
 
     def most_apart(self, pairs: Sequence[tuple[Any, Any]], steps: int = _ROUGHLY) -> list[int]:
         """Those farthest apart in D(2), and in the worst case; roughly."""
@@ -360,8 +340,8 @@ class _Choice:
                 continue
             p, q = map(self.law, np.maximum(rough, -_REACH))
             both = (p, q), (q, p)
-            apart.append((max(renyi(*x, 2.0).value for x in both),
-                          max(largest_ratio(*x).value for x in both)))  # fmt: skip
+            ratio = max(largest_ratio(*x).value for x in both)
+            apart.append((max(renyi(*x, 2.0).value for x in both), ratio))
         return sorted({int(k) for k in np.argmax(apart, axis=0)})
 
     def scores(self, block: Any, steps: int = _STEPS, *, some: bool = False) -> Array:
@@ -416,10 +396,8 @@ class _Choice:
         return DistributionPair(self.law(scores[0]), self.law(scores[1]), label)
 
     def likely(self, first: Any, second: Any, label: str) -> DistributionPair | None:
-        """As `pair`, given that the pick is none that is too unlikely on both, of one pick.
-
-        What is too unlikely on one of them only is no likelier than what can still be measured.
-        """
+        """As `pair`, given that the pick is none that is too unlikely on both, of one pick. What is
+        too unlikely on one of them only is no likelier than what can still be measured."""
         scores = np.array([self.scores(block, some=True) for block in (first, second)])
         seen = np.isfinite(scores).any(axis=0)
         if seen.sum() < 2 or not (self.top == 1 or np.isfinite(scores).all()):
@@ -432,7 +410,8 @@ class _Choice:
         if self.one_draw and self.top == 2 and not gumbel:
             masses = np.log(_first_two(self.family, scores))
         else:
-            one = _softmax if gumbel else partial(_winner, self.family)
+            softmax = lambda s: s - np.logaddexp.reduce(s)  # noqa: E731
+            one = softmax if gumbel else partial(_winner, self.family)
             masses = np.array(_one_by_one(one, scores, self.top))
         return Discrete(masses - np.logaddexp.reduce(masses))
 
@@ -440,18 +419,13 @@ class _Choice:
 def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPair]:
     result = [pair for pair in pairs if pair is not None]
     if not result:
-        raise CheckError(
-            "scores are so far apart that some candidates are too unlikely for their law to be "
-            "measured; give neighbours of fewer users"
-        )
+        raise CheckError("scores are so far apart that candidates are too unlikely to be measured")
     return result
 
 
 def crowded(one: Any, two: Any, inner: Sequence[Any], n: int) -> list[tuple[Any, Any]]:
     """Two data sets among others who make unlikely what either favours, so that it counts most.
-
-    These are on either side, or at inner records, or parted between these, one in ten or half.
-    """
+    These are on either side, or at inner records, or parted between these, one in ten or half."""
     sides = [record_at(block, slice(0, 1)) for block in (one, two) if length(block)]
     crowds = [[(record, n)] for record in (*sides, *inner)]
     crowds += [
@@ -493,10 +467,6 @@ def _largest(scores: Array, noise: Array, top: int, one_draw: bool) -> Array | N
         picks.append(int(order[0]))
         left[order[0]] = -np.inf
     return np.array(picks)
-
-
-def _softmax(scores: Array) -> Array:
-    return np.asarray(scores - np.logaddexp.reduce(scores))
 
 
 def _one_by_one(one: Callable[[Array], Array], scores: Array, top: int) -> list[float]:
@@ -555,9 +525,6 @@ def _towards_vertices(domain: Ball, vertices: Any, records: Array) -> Array:
     if domain.norm == "linf":
         far = np.sign(apart[order]) * domain.radius * 1e3
     return np.concatenate([far, records])
-
-
-# Streams of choices -------------------------------------------------------------------------------
 
 
 _MOST_PICKS = 256

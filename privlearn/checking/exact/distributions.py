@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,6 @@ class Value(NamedTuple):
     error: float
 
 
-@final
 @dataclass(frozen=True, eq=False)
 class DistributionPair:
     """Laws of the output on two neighbouring data sets."""
@@ -97,10 +96,7 @@ def hockey_stick(p: Distribution, q: Distribution, epsilon: float) -> Value:
             return _stick(p, q, epsilon)
         case Product(), Product() if len(p.parts) == 1 and p.parts[0][1] == 1:
             return hockey_stick(p.parts[0][0], q.parts[0][0], epsilon)
-    raise CheckError(
-        f"δ(ε) of a {type(p).__name__} law against a {type(q).__name__} law is not computed; "
-        "compare Rényi curves"
-    )
+    raise CheckError(f"δ(ε) of {type(p).__name__} against {type(q).__name__} laws is not computed")
 
 
 def largest_ratio(p: Distribution, q: Distribution) -> Value:
@@ -127,9 +123,7 @@ def largest_ratio(p: Distribution, q: Distribution) -> Value:
 
 
 def _unlike(p: Distribution, q: Distribution) -> CheckError:
-    return CheckError(
-        f"cannot compare a {type(p).__name__} law with a {type(q).__name__} law of other shape"
-    )
+    return CheckError(f"cannot compare laws: {type(p).__name__} and {type(q).__name__}")
 
 
 def _total(p: Product, q: Product, of: Callable[[Distribution, Distribution], Value]) -> Value:
@@ -189,11 +183,9 @@ def _integral(
     noise: float = _TOLERANCE,
     least: float = 1e-300,
 ) -> Value:
-    """∫f over panels, each split until that changed nothing that matters twice in a row.
-
-    Twice, and not in the middle, where a kink may lie just so. After many splits part of the change
-    of f counts as error. ``noise`` is the rounding error of f, relative to an integral above
-    ``least``.
+    """∫f over panels, each split until that changed nothing that matters twice in a row. Twice, and
+    not in the middle, where a kink may lie just so. After many splits part of the change of f
+    counts as error. ``noise`` is the rounding error of f, relative to an integral above ``least``.
     """
     coarse, _ = _rule(f, left, right)
     calm = np.zeros(len(left), dtype=bool)
@@ -246,7 +238,7 @@ def _panels(p: Density, q: Density, doublings: int) -> _Line:
     return _Line(edges[:-1], edges[1:], lp, lq)
 
 
-def _line(p: Density, q: Density, order: float, *, roughly: bool = False) -> Value:
+def _line(p: Density, q: Density, order: float) -> Value:
     for doublings in range(40):
         left, right, lp, lq = _panels(p, q, doublings)
         values = _mixed(lp, lq, order)
@@ -258,9 +250,6 @@ def _line(p: Density, q: Density, order: float, *, roughly: bool = False) -> Val
             break
     else:
         raise CheckError("the divergence is not finite, or the density's scale is far from true")
-    if roughly:
-        total = float((np.exp(values - top) @ _gauss(_NODES)[1]) @ (right - left))
-        return Value((top + math.log(total)) / (order - 1), math.inf)
     near = heights > top - _DEPTH
     near = near | np.r_[near[1:], False] | np.r_[False, near[:-1]]
 
@@ -313,16 +302,7 @@ def _stick(p: Density, q: Density, epsilon: float) -> Value:
     return Value(result.value, result.error + 16 * _ULP * (result.value + float(off)))
 
 
-def rough_renyi(p: Density, q: Density, order: float) -> float:
-    """D_order up to a few digits, for comparing pairs with each other; much quicker."""
-    return _line(p, q, order, roughly=True).value
-
-
-# Curves -------------------------------------------------------------------------------------------
-
-
 Exact = Callable[[float], tuple[Value, str]]
-
 _FIRST, _LAST = 1.001, 1e4  # Of the orders that are asked most densely
 _NEAREST = 40  # Orders at which the exact value is computed, besides the knots
 _LEAPS = 16  # Places where a curve bends most, about which more orders are asked
@@ -413,10 +393,9 @@ def scan(
     *,
     nearest: int = _NEAREST,
 ) -> Scan:
-    """Compares a curve with the exact one.
-
-    ``exact`` is computed at some orders and where the bound is ``nearest`` to it; the bound is
-    asked at ``dense`` orders. Raises CheckError: no exact value could be computed."""
+    """Compares a curve with the exact one. ``exact`` is computed at some orders and where the bound
+    is ``nearest`` to it; the bound is asked at ``dense`` orders. Raises CheckError: no exact value
+    could be computed."""
     known = _Known(exact, at)
     asked = _Asked(bound)
     asked.at([*dense.tolist(), *at])
@@ -429,15 +408,14 @@ def scan(
         order = float(orders[i])
         if order not in known.values:
             points.append(Point(order, float(claimed[i]), *known.at(order)))
-    points = [_tolerant(point) for point in sorted(points)]
+    # the rounding of a formula in doubles, log(moment)/(order − 1)
+    room = [_UNITS * 2.0**-52 / (point.order - 1) for point in sorted(points)]
+    points = [
+        p._replace(exact=Value(p.exact.value, p.exact.error + more))
+        for p, more in zip(sorted(points), room, strict=True)
+    ]
     failed = sum(asked.found[order] < math.inf for order in known.failed)
     return Scan(tuple(points), orders, claimed, failed, tuple(asked.troubles))
-
-
-def _tolerant(point: Point) -> Point:
-    """With the rounding of a formula in doubles, log(moment)/(order − 1), in the error."""
-    value, error = point.exact
-    return point._replace(exact=Value(value, error + _UNITS * 2.0**-52 / (point.order - 1)))
 
 
 def _leaps(orders: Array, claimed: Array) -> list[float]:

@@ -80,8 +80,7 @@ class Runs:
     rng: ScriptedGenerator = field(default_factory=lambda: ScriptedGenerator(Tape(NONE)))
     _stack: ExitStack = field(default_factory=ExitStack)
     _on: dict[int, tuple[Any, Callable[[Any], Any]]] = field(default_factory=dict)
-    until: float = math.inf
-    """When there is no more time, on the clock of `time.process_time`."""
+    until: float = math.inf  # When there is no more time, on the clock of `time.process_time`
 
     def __enter__(self) -> Runs:
         if has_own_randomness(self.function):
@@ -189,9 +188,6 @@ def marks_of(
     return tuple((path, mark_of(leaf)) for path, leaf in inside.items())
 
 
-# Noise that is added ------------------------------------------------------------------------------
-
-
 def affine_in(runs: Callable[..., Seen], data: Any) -> Affine:
     """The output as a function of the numbers, if that is affine; else a CheckError."""
     base = runs(data)
@@ -287,8 +283,6 @@ def together(parts: Sequence[DistributionPair]) -> DistributionPair:
     return DistributionPair(p_all, q_all)
 
 
-# Choices ------------------------------------------------------------------------------------------
-
 _PICKED: dict[Standard, _Family] = {
     **{family.kind: family for family in _FAMILIES.values()},
     "normal": _Family("normal", lambda x: np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi), ndtr, -4.0),
@@ -331,9 +325,6 @@ def chosen(runs: Runs, first: Any, second: Any) -> PairLaw:
     return PairLaw(f"the largest of {n} scores with {family.kind} noise", pair, choice=True)
 
 
-# Parts and coins ----------------------------------------------------------------------------------
-
-
 _MOST_PARTS = 128  # Numbers of one run that do something else than being added
 _MOST_VALUES = 400  # Outcomes of one number that are no noise
 _FEW = 24
@@ -341,8 +332,6 @@ _THRESHOLDS = 32
 _MOST_LEAVES = 4_096
 _TRIES = 24
 _UNSEEN = 1e-12  # Probabilities that may be the rounding of others
-
-# Parts that follow from one number each -----------------------------------------------------------
 
 
 def in_parts(runs: Runs, first: Any, second: Any, mined: Sequence[float] = ()) -> PairLaw:
@@ -492,10 +481,8 @@ def _within_reach(
 
 def _edges(marks: Sequence[Sequence[Any]]) -> list[int]:
     """Marks between which an output is: values that come again by themselves, and some others.
-
     Beyond what one data set gives at the end of the grid, outputs are not told apart, unless that
-    is all that it gives.
-    """
+    is all that it gives."""
     rows = [[int(mark) for mark in row] for row in marks]
     again = {m for row in rows for m, n in itertools.pairwise(row) if m == n}
     others = sorted({m for row in rows for m in row} - again)
@@ -504,9 +491,6 @@ def _edges(marks: Sequence[Sequence[Any]]) -> list[int]:
     high = min((m for m, row in open_ if m > row[len(row) // 2]), default=math.inf)
     low = max((m for m, row in open_ if m <= row[len(row) // 2]), default=-math.inf)
     return [m for m in sorted({*again, *(m + 1 for m in again), *chosen}) if low < m <= high]
-
-
-# Coins, one after the other ------------------------------------------------------------------
 
 
 def tossed(runs: Runs, first: Any, second: Any) -> PairLaw:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -27,14 +27,7 @@ from privlearn.checking.isolation import TimeLimit, kept_alive, silenced
 from privlearn.checking.mined import mined
 from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding, Verdict
 from privlearn.errors import AdjacencyError, BudgetError, CheckError, UnknownKindError
-from privlearn.losses import (
-    GaussianLoss,
-    Loss,
-    PerArrivalLoss,
-    PureLoss,
-    ZCDPLoss,
-    loss_from_dict,
-)
+from privlearn.losses import GaussianLoss, Loss, PerArrivalLoss, PureLoss, ZCDPLoss, loss_from_dict
 from privlearn.losses.base import is_foreign
 from privlearn.losses.output_laws import Density, Discrete, LawPair, Product
 from privlearn.noise import NoiseSource
@@ -44,7 +37,6 @@ from privlearn.values.exact import exact_text
 
 Pairs = Sequence[LawPair] | Callable[[int], Sequence[LawPair]]
 Oracle = Callable[[float], float]
-
 _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.2, 2.0)
 """Of the divergence at order 16: where δ(ε) is compared."""
 _FEW_SHARES = (0.0, 0.5)
@@ -197,13 +189,10 @@ class _Relative:
     name: str
     make: Callable[[], Loss]
     exact: _Truth | None = None
-    settled: bool = True
-    """Whether ``exact`` is what it costs, and not only less than that."""
-    group: int = 0
-    """Steps of which the price by group privacy is enough in any case."""
+    settled: bool = True  # Whether ``exact`` is what it costs, and not only less than that
+    group: int = 0  # Steps of which the price by group privacy is enough in any case
 
 
-@final
 class _Look:
     """What is known of a loss, and one way of looking for each of its methods."""
 
@@ -230,8 +219,6 @@ class _Look:
     def laws(self) -> Axis:
         said = ", by its own word" if self.own_word else ", and an oracle" if self.oracle else ""
         return Axis("laws", f"{len(self.pairs)} pairs{said}", enough=self.exact is not None)
-
-    # Its own numbers
 
     def curve(self) -> Finding:
         dense = dense_orders(200, *code_of(self.loss))
@@ -275,8 +262,6 @@ class _Look:
             verdict = "tight"
         kept = ExactResult(self.loss.kind, worst.measure, tuple(rows), 0.0)
         return Finding("", verdict, told, tried, kept)
-
-    # What it makes
 
     def related(
         self,
@@ -498,9 +483,6 @@ def _step_rows(loss: Loss, exact: Largest, shares: Sequence[float] = _SHARES) ->
     return rows
 
 
-# Moves --------------------------------------------------------------------------------------------
-
-
 _TRIED = 30.0  # Widths of the law on either side of its centre
 _NEGLIGIBLE = 1e-10  # Mass beyond the ends of a list of symbols
 
@@ -550,9 +532,6 @@ def _discrete(p: Array, q: Array, times: float) -> LawPair | None:
         return None
 
 
-# Noise of another package -------------------------------------------------------------------------
-
-
 _NOISE_ORDERS = (1.01, 1.5, 2.0, 4.0, 16.0, 128.0)
 _DRAWS = 100_000
 _CHANCE = 1e-6  # That numbers of the right law are refuted
@@ -561,7 +540,6 @@ _REACH, _CELLS = 200.0, 80_001  # Widths of a law on both sides of its centre, a
 
 def why_wrong(noise: Any, loss: Loss, sensitivity: float, dim: int) -> str:
     """What is wrong with the price of additive noise of another package; empty if nothing is.
-
     ``loss`` is what it costs when a record moves ``dim`` sums by the sensitivity in its norm.
     Raises CheckError: its loss names no law on the line."""
     for p, q in loss.worst_pairs(_NOISE_ORDERS) or ():
@@ -579,19 +557,18 @@ def why_wrong(noise: Any, loss: Loss, sensitivity: float, dim: int) -> str:
 def _of_numbers(numbers: Array, law: Density) -> str:
     """Whether they are independent and of this law: Kolmogorov's distance, by Massart's bound."""
     allowed = math.sqrt(math.log(2 / _CHANCE) / 2 / len(numbers))
+    from scipy.stats import kstest, spearmanr  # late, as it takes a second
+
     points = law.centre[0] + law.scale * np.linspace(-_REACH, _REACH, _CELLS)
     with np.errstate(all="ignore"):
         density = np.exp(law.log_density(points[:, None]))
     below = np.cumsum(density)
     for column in numbers.T:
-        expected = np.interp(np.sort(column), points, below / below[-1])
-        empirical = np.arange(1, len(column) + 1) / len(column)
-        far = float(np.abs(empirical - expected).max())
+        far = kstest(column, lambda x: np.interp(x, points, below / below[-1])).statistic
         if far > allowed + 1e-3:
             return f"what is drawn has another law than its loss names: {far:.3g} apart"
-    ranks = np.argsort(np.argsort(numbers, axis=0), axis=0)
-    for a in range(numbers.shape[1] - 1):
-        related = np.corrcoef(ranks[:, a], ranks[:, a + 1])[0, 1]
+    for one, two in itertools.pairwise(numbers.T):
+        related = spearmanr(one, two).statistic
         if abs(related) > 4 * allowed:
             return f"numbers of one draw depend on each other: correlation {related:.3g}"
     return ""

@@ -24,18 +24,13 @@ from privlearn.rows.domains import Array
 
 FAR = (5.0, 10.0, 30.0)
 """Scales of noise at which a function is looked at whatever their probability is."""
-ERROR = 1e-8
-"""Of the logarithm of a probability that was found by halving."""
+ERROR = 1e-8  # Of the logarithm of a probability that was found by halving
 _MOST_RUNS = 30_000
 _TAIL = 1e-12
-_RARE = 1e-9
-"""Outcomes that are rarer, and that the end of the grid cuts off, prove nothing."""
-_OPEN = FAR[-1] / 2
-"""Scales from which on a piece may go on as another one beyond the grid."""
+_RARE = 1e-9  # Outcomes that are rarer, and that the end of the grid cuts off, prove nothing
+_OPEN = FAR[-1] / 2  # Scales from which on a piece may go on as another one beyond the grid
 _LEVELS = np.concatenate([np.geomspace(_TAIL, 0.01, 31), np.linspace(0.01, 0.5, 50)[1:]])
 _SAME = 2e-14  # Numbers nearer than this are not told apart; of uniform ones all digits are
-
-
 _LAWS: dict[Standard, Any] = {
     "normal": stats.norm,
     "laplace": stats.laplace,
@@ -94,12 +89,10 @@ class Pieces:
         return {outcome for outcome, p in self.masses().items() if p * ERROR < errors[outcome]}
 
     def against(self, other: Pieces) -> DistributionPair:
-        """The laws of the outcomes of two data sets.
-
-        What has too few digits is one outcome, and so is what is rare and may be there, or more
-        likely, beyond the grid.  A piece that begins near is none of these: what noise far out all
-        gives, where it is cut off, is an atom however rare it is.
-        """
+        """The laws of the outcomes of two data sets. What has too few digits is one outcome, and so
+        is what is rare and may be there, or more likely, beyond the grid. A piece that begins near
+        is none of these: what noise far out all gives, where it is cut off, is an atom however rare
+        it is."""
         one, two = self.masses(), other.masses()
         ends = {cut.outcomes[k] for cut in (self, other) for k in (0, -1)}
         open_ = ends | {o for o in {**one, **two} if not (one.get(o) and two.get(o))}
@@ -223,13 +216,9 @@ def mixture(parts: Sequence[tuple[float, Density]]) -> Density:
     return Density(log_density, (middle,), scale, jumps=(tuple(jumps),))
 
 
-# Shifts that are none -----------------------------------------------------------------------------
-
-
 PIECE_ERROR = 1e-6  # Of a log probability
 _POINTS = np.linspace(-30.1, 30.3, 81)  # Between which changes of the bin are looked for
-_CUTS = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])
-"""Bins end at what leaves there."""
+_CUTS = np.array([-6.0, -3.0, -1.0, 0.0, 1.0, 3.0, 6.0])  # Bins end at what leaves there
 _NEAR = 0.02  # Between further points about the noise that was found to act oddly
 _LEAPS = 4  # Of each data set
 _MOST_BINS = 96
@@ -241,10 +230,8 @@ _ELSEWHERE = 24  # Points at which it is tried that nothing was missed between o
 def piecewise_pair(
     run: Callable[[Any, Array], Array], blocks: tuple[Any, Any], noise: Affine, z: Array
 ) -> DistributionPair | None:
-    """The laws, on two data sets, of the number of the output on which ``z`` acts most oddly.
-
-    None where it is no number, depends on more than one line of noise, or turns too often.
-    """
+    """The laws, on two data sets, of the number of the output on which ``z`` acts most oddly. None
+    where it is no number, depends on more than one line of noise, or turns too often."""
     try:
         found = _line_of(run, blocks, noise, z)
         if found is None:

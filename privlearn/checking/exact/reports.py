@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, ndtr
+from scipy.stats import kstest
 
 from privlearn.checking.exact.distributions import DistributionPair
 from privlearn.checking.exact.probe import UnpredictedError, released_on
@@ -51,10 +52,8 @@ _MENTIONED = 8  # Numbers that code mentions about which records are made
 
 
 class _Words:
-    """Seeded noise but for words that are written down.
-
-    Of an answer the first; of caps, in turn, inside or not, u or −u, and which subspace.
-    """
+    """Seeded noise but for words that are written down. Of an answer the first; of caps, in turn,
+    inside or not, u or −u, and which subspace."""
 
     name, simulated = "scripted", True
 
@@ -152,19 +151,13 @@ def _tried(
             for (word, _), at_end in zip(words, ends, strict=True):
                 unlike = turned | (reports(block, word) != at_end).any(axis=1)
                 if unlike.any():
-                    raise UnpredictedError(
-                        f"user {int(unlike.argmax())} of {len(chosen)} reports with another "
-                        "probability than a user alone"
-                    )
+                    who = f"user {int(unlike.argmax())} of {len(chosen)}"
+                    raise UnpredictedError(f"{who} reports otherwise than a user alone")
     axes = (
         Axis("values", f"{count} records about {len(numbers.numbers)} numbers in code"),
         Axis("sizes", f"{sizes[0]} to {sizes[-1]:,} users at once, each of them looked at"),
     )
     return Coverage(axes)
-
-
-def _repeated(block: Any) -> Any:
-    return record_at(block, np.zeros(_TRIED, np.int_))
 
 
 def _turning(holds: Callable[[int], bool]) -> float:
@@ -181,7 +174,7 @@ def _turning(holds: Callable[[int], bool]) -> float:
 def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
     if k > _MOST_ANSWERS:
         raise CheckError(f"{k} answers: at most {_MOST_ANSWERS} can be probed")
-    many = _repeated(block)
+    many = record_at(block, np.zeros(_TRIED, int))
 
     def answers(of: Any, word: int) -> Array:
         return released_on(mechanism, loss, of, _Words([word])).reshape(-1).astype(np.float64)
@@ -221,7 +214,7 @@ def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, noise: CapNoise) -> 
         found = released_on(mechanism, loss, of, _Words(cycle((coin, turn, _FIRST))))
         return found.reshape(length(of), -1).astype(np.float64)
 
-    many, nulls = _repeated(block), _repeated(null)
+    many, nulls = (record_at(one, np.zeros(_TRIED, int)) for one in (block, null))
     nobody = reports(nulls, _FIRST)
     if not np.array_equal(nobody, reports(nulls, _LAST, _LAST)):
         raise CheckError("a null report depends on what decides about caps")
@@ -249,26 +242,16 @@ def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, noise: CapNoise) -> 
     if noise.dim == 1 and noise.surface == "sphere":
         follows = (heights[0] == 0).all() and (heights[1] == 1).all()
     else:
-        follows = max(map(_gap, shares)) < _FIT
+        follows = max(kstest(share, "uniform").statistic for share in shares) < _FIT
     if not follows:
         raise CheckError("heights do not follow the null law inside and outside of a cap")
     at_top = reports(block, _FIRST)[0]
 
-    def is_inside(word: int) -> bool:
-        return bool(np.array_equal(reports(block, word)[0], at_top))
-
-    def is_ahead(word: int) -> bool:
-        return bool(np.array_equal(reports(block, _FIRST, word)[0], at_top))
-
+    inside_up_to = _turning(lambda word: bool((reports(block, word)[0] == at_top).all()))
+    ahead = _turning(lambda word: bool((reports(block, _FIRST, word)[0] == at_top).all()))
     whole = np.zeros(len(own))
     whole[own] = axis
-    return _Cap(whole, _turning(is_ahead), _turning(is_inside), q)
-
-
-def _gap(shares: Array) -> float:
-    ordered, n = np.sort(shares), len(shares)
-    steps = np.arange(n + 1) / n
-    return float(max(np.abs(ordered - steps[1:]).max(), np.abs(ordered - steps[:-1]).max()))
+    return _Cap(whole, ahead, inside_up_to, q)
 
 
 def _mass_above(heights: Array, noise: CapNoise) -> Array:

@@ -27,9 +27,7 @@ from privlearn.losses.output_laws import Discrete, Normal, Product, laplace
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
 
-Numbers = NDArray[np.int_]
-"""A data set: which record of a pool stands at which place."""
-
+Numbers = NDArray[np.int_]  # A data set: which record of a pool stands at which place
 LARGEST = 1_000  # Rows of the largest data sets
 FARTHEST = 30.0  # Scales of the noise
 SECONDS = 2.0  # Of CPU time, after which a search ends
@@ -50,10 +48,8 @@ _SEVERAL = 3  # Draws on which what leaves has another form
 @dataclass(frozen=True)
 class Searched:
     """Running code as a function of data and noise, and the records that it may be tried on.
-
     ``run`` gives the flat output for standard noise, ``take`` a data set of records by number; the
-    ``changing`` first of ``count`` may be exchanged for each other, ``null`` is that of nobody.
-    """
+    ``changing`` first of ``count`` may be exchanged for each other, ``null`` is that of nobody."""
 
     run: Callable[[Any, Array], Array]
     count: int
@@ -93,8 +89,7 @@ class Found:
     suspects: list[tuple[Any, Any]]
     """Neighbours on which noise acts otherwise, for samples where their laws are not computed."""
     coverage: Coverage
-    near: bool
-    """Whether small noise acts as predicted on the first data sets at hand."""
+    near: bool  # Whether small noise acts as predicted on the first data sets at hand
 
 
 def shift_pair(noise: Affine, shift: Array, label: str) -> DistributionPair:

@@ -1,6 +1,6 @@
 """What one record costs a stream of normal or Laplace noise, wherever it stands and beside whom.
 
-Guessed is what noise does to the outputs (`exact.stream_noise`), the same for all data, and that
+Guessed is what noise does to the outputs (`exact.probe`), the same for all data, and that
 records add responses, alike for all arrivals or measured at each.  Both are tried on data sets in
 which every record of a pool (extreme, null, numbers of the code) stands at every arrival, with
 noise of 30 scales, rows that come in several calls, and fewer users.  Where outputs are others, the
@@ -21,7 +21,11 @@ from scipy.linalg import qr
 from privlearn.checking.exact.distributions import AdditiveDistributions, DistributionPair
 from privlearn.checking.exact.probe import (
     NOT_ADDED,
+    DenseNoise,
+    Numbers,
     Script,
+    SolvedNoise,
+    StreamNoise,
     UnpredictedError,
     affine,
     check_sampler,
@@ -29,12 +33,6 @@ from privlearn.checking.exact.probe import (
     telling_outputs,
 )
 from privlearn.checking.exact.search import laplace_pair
-from privlearn.checking.exact.stream_noise import (
-    DenseNoise,
-    Numbers,
-    SolvedNoise,
-    StreamNoise,
-)
 from privlearn.checking.mined import HASHED, Mined, in_variables, mined
 from privlearn.checking.neighbours import each_float, extreme_records, spend_of
 from privlearn.checking.reports import Axis, Coverage
@@ -191,10 +189,8 @@ class _Look:
     pool: _Pool
     users: int
     horizon: int | None
-    calls: tuple[int, ...] = ()
-    """Rows that are appended at once, in turn; empty: all."""
-    first: int = 0
-    """The arrival of the first user."""
+    calls: tuple[int, ...] = ()  # Rows that are appended at once, in turn; empty: all
+    first: int = 0  # The arrival of the first user
 
     @property
     def dim(self) -> int:
@@ -234,9 +230,6 @@ class _Look:
         if self.horizon is None:
             return f"the first {self.users} arrivals of a stream without a known horizon{tried}"
         return f"the first {self.users} of {self.horizon} arrivals{tried}"
-
-
-# Noise -------------------------------------------------------------------------------------------
 
 
 def _noise(look: _Look) -> tuple[StreamNoise, _Look, str]:
@@ -304,19 +297,14 @@ def _close(got: Array, wanted: Array) -> bool:
     return got.shape == wanted.shape and np.allclose(got, wanted, rtol=1e-7, atol=1e-8 * (1 + size))
 
 
-# Records -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class _Response:
     """What contributions do to the outputs."""
 
     base: Array
     null: Array
-    at: NDArray[np.int_]
-    """Of each user, among the responses."""
-    decoded: Array
-    """(size, width); all that matters where outputs are running sums."""
+    at: NDArray[np.int_]  # Of each user, among the responses
+    decoded: Array  # (size, width); all that matters where outputs are running sums
     each: Array | None = None
     """As long as the outputs: (places, size, outputs); None for running sums."""
 
@@ -413,9 +401,6 @@ def _jumps(look: _Look, response: _Response) -> tuple[list[tuple[int, list[Array
             outputs.append(look.runs(mixed))
         found.append((low, outputs))
     return found, len(unlike)
-
-
-# Laws --------------------------------------------------------------------------------------------
 
 
 class Shift(NamedTuple):
@@ -568,9 +553,6 @@ def tried_places(arrivals: int, also: Sequence[int], seed: int = 0) -> list[int]
     others = np.random.default_rng(seed).integers(0, arrivals, _SOME_PLACES)
     some = np.r_[ends, arrivals - ends, arrivals // 2, np.asarray(also, dtype=int), others]
     return [int(place) for place in np.unique(some) if 0 <= place < arrivals]
-
-
-# Rows that come otherwise ------------------------------------------------------------------------
 
 
 def _unlike_calls(look: _Look) -> tuple[list[_Look], Axis]:

@@ -23,12 +23,7 @@ from privlearn.checking.exact.probe import Script, check_sampler, released_on
 from privlearn.checking.mined import mined
 from privlearn.checking.neighbours import each_float, informative_records, record_pairs, spend_of
 from privlearn.checking.reports import Axis, Coverage
-from privlearn.checking.stream_runs import (
-    calls_tried,
-    declared_users,
-    fixed_users,
-    is_stream,
-)
+from privlearn.checking.stream_runs import calls_tried, declared_users, fixed_users, is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete
@@ -59,7 +54,6 @@ _NEXT = 1e-5  # To a turn: which of two answers is given is not known
 _REACH = 46.0  # Numbers further from 0 are left out of integrals
 _LARGE = 1e300  # The code of an answer that is no number
 _NODES = np.polynomial.legendre.leggauss(12)
-
 Answer = float
 Answers = tuple[Answer, ...]
 Run = Callable[[Any, Array], Answers]
@@ -67,8 +61,7 @@ Run = Callable[[Any, Array], Answers]
 
 class _Law(NamedTuple):
     kind: Kind
-    name: str
-    """In `scipy.stats`."""
+    name: str  # In `scipy.stats`
     least: float = -_FAR
 
     @property
@@ -302,9 +295,6 @@ def _with(z: Array, number: int, value: float) -> Array:
     return moved
 
 
-# Probabilities -----------------------------------------------------------------------------------
-
-
 def _mass(law: _Law, bounds: Sequence[_Bound]) -> float:
     """The probability of all bounds at once: of independent parts, each about a number in common.
     Raises CheckError: a part has no number in all bounds of two numbers."""
@@ -371,9 +361,6 @@ def _integral(law: _Law, parent: int, made: Sequence[_Bound]) -> float:
     return float((half * _NODES[1]).reshape(-1) @ values)
 
 
-# Sequences ---------------------------------------------------------------------------------------
-
-
 def _sequences(one: _Data, two: _Data) -> tuple[list[float], list[float]]:
     """Probabilities of the sequence whose ratio grows most, and of all that leave it."""
     masses: tuple[list[float], list[float]] = ([], [])
@@ -398,10 +385,7 @@ def _sequences(one: _Data, two: _Data) -> tuple[list[float], list[float]]:
     for kept, data in zip(masses, (one, two), strict=True):
         kept.append(_of(data, given))
         if abs(math.fsum(kept) - 1) > 1e-6:
-            raise CheckError(
-                f"probabilities of answers add up to {math.fsum(kept):.6g}: they do not follow "
-                "from comparisons of noise"
-            )
+            raise CheckError(f"probabilities of answers add up to {math.fsum(kept):.6g}")
     return masses
 
 
@@ -441,9 +425,6 @@ def _check_random(data: _Data, ways: Sequence[tuple[int, ...]]) -> None:
                 break
             if given[i] != expected:
                 raise CheckError("answers do not follow from comparisons of noise")
-
-
-# Data --------------------------------------------------------------------------------------------
 
 
 def threshold_pairs(
@@ -499,8 +480,7 @@ class _Reader:
     loss: Loss
     law: _Law
     count: int
-    constants: frozenset[float] | None
-    """Answers; None: all that leaves is one."""
+    constants: frozenset[float] | None  # Answers; None: all that leaves is one
     place: bool = False
     """Whether one number, an integer as a float, says which is the first that is above."""
     cuts: tuple[float, ...] = (0.0,)

@@ -1,11 +1,7 @@
 """`check_mechanism`: whether code that releases something keeps what it promises.
 
-Code is a function of data, or any object with ``loss()`` and ``release(rows, token)``, or with
-``loss()`` and ``open(token)`` for a stream; nothing is inherited and nothing registered::
-
-    check_mechanism(NoisySum(Ball(1.0, 1, "l1"), LaplaceNoise(4.0)))
-
-A mechanism is run on a real accountant, with an observer of what is opened and released; runs that
+It is a function of data, or any object with ``loss()`` and ``release(rows, token)``, or ``open``
+for a stream. A mechanism is run on a real accountant, with an observer of what it does; runs that
 must agree are compared, since noise can be held fixed.
 """
 
@@ -32,13 +28,9 @@ from privlearn.checking.isolation import (
     silenced,
     tried_apart,
 )
-from privlearn.checking.laws.domains import check_domain, example_records
+from privlearn.checking.laws.domains import example_records
 from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, USERS, Case
-from privlearn.checking.neighbours import (
-    default_pairs,
-    informative_records,
-    stated_spend,
-)
+from privlearn.checking.neighbours import default_pairs, informative_records, stated_spend
 from privlearn.checking.reports import (
     COMPUTED,
     ORDER,
@@ -55,7 +47,7 @@ from privlearn.checking.reports import (
     perform_all,
 )
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.session import current, note
+from privlearn.checking.session import CheckSession, current, note
 from privlearn.checking.stream_runs import (
     StubAccountant,
     declared_users,
@@ -76,12 +68,10 @@ from privlearn.values.user_code import attempted
 CONFIDENCE = 0.99
 """Of bounds in tests that name none: one correct check in a hundred may fail, and with a fixed seed
 it does so always or never."""
-SAMPLES = 5_000
-"""Runs, on both data sets together, where none are asked for."""
+SAMPLES = 5_000  # Runs, on both data sets together, where none are asked for
 LEAST = 40
 _TIMED = 3
-FEW = 1_000
-"""As many where the exact loss is known."""
+FEW = 1_000  # As many where the exact loss is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,23 +93,16 @@ class Sampling:
             raise CheckError(f"seconds = {self.seconds!r}: must be a finite number above 0")
 
 
-def level_of(confidence: float | None) -> float:
-    """What was asked for, else the running test's confidence, else the default."""
-    session = current()
-    if confidence is None and session is not None:
-        confidence = session.confidence
-    return CONFIDENCE if confidence is None else confidence
-
-
-def time_of(seconds: float | None) -> float:
-    """What was asked for or the default, but no more than the running test has left. Raises
-    CheckError: the test has nothing left."""
-    session = current()
-    left = None if session is None else session.seconds_left
-    if left is not None and left <= 0:
+def _how(
+    samples: int | None, confidence: float | None, seed: int, seconds: float | None, bits: Any
+) -> Sampling:
+    """What was asked for or the default, and no more time than the running test has left."""
+    session = current() or CheckSession()
+    level = session.confidence if confidence is None else confidence
+    level, limit = CONFIDENCE if level is None else level, SECONDS if seconds is None else seconds
+    if (left := session.seconds_left) is not None and left <= 0:
         raise CheckError("seconds: the time that the test's privacy marker allows is used up")
-    limit = SECONDS if seconds is None else seconds
-    return limit if left is None else min(limit, left)
+    return Sampling(samples, level, seed, limit if left is None else min(limit, left), bits)
 
 
 def exactly(mechanism: Any, claim: Claimable | None, pairs: Any, seconds: float) -> Finding:
@@ -132,14 +115,11 @@ def exactly(mechanism: Any, claim: Claimable | None, pairs: Any, seconds: float)
         return Finding("exact", "window", f"not computed: {error}", Coverage((axis,)), error)
     except CheckError as error:
         return Finding("exact", "not applicable", f"not computed: {error}")
-    coverage = getattr(result, "coverage", Coverage())
-    verdict: Verdict = "tight" if result.tight else "holds"
-    if coverage.missing or not result.whole:
-        verdict = "window"
+    verdict: Verdict = "tight" if result.tight else "holds" if result.whole else "window"
     if result.violated:
         verdict = "violated"
     detail = str(result) if result.violated else str(result).splitlines()[0]
-    return Finding("exact", verdict, detail, coverage, result, result.seconds)
+    return Finding("exact", verdict, detail, result.coverage, result, result.seconds)
 
 
 def by_samples(subject: SamplingTarget[Any], how: Sampling, known: bool = False) -> Finding:
@@ -177,27 +157,19 @@ def _affordable(subject: SamplingTarget[Any], how: Sampling, most: int) -> int:
     return max(LEAST, min(most, int(how.seconds / 3 / max(min(took), 1e-9))))
 
 
-__all__ = ["check_domain", "check_mechanism"]
-
 D = TypeVar("D")
 D_contra = TypeVar("D_contra", contravariant=True)
 X = TypeVar("X")
-UNSEEN = (
-    "what a function prints, warns of or logs",
-    "files, sockets, other processes, and how long it takes",
-)
-_LONGEST = 64
-"""Users of a stream that says nothing of a horizon, and lets nothing out of fewer."""
-_PAIRS = 3
-"""Pairs of a mechanism whose domain is known from its spend only."""
+UNSEEN = "what a function prints, warns of or logs", "files, other processes, how long it takes"
+_LONGEST = 64  # Users of a stream that says nothing of a horizon, and lets nothing out of fewer
+_PAIRS = 3  # Pairs of a mechanism whose domain is known from its spend only
 
 
 class _NamedGenerator(Protocol[D_contra]):
     def __call__(self, data: D_contra, /, *, rng: RandomGenerator) -> object: ...
 
 
-Pairs = tuple[D, D] | Iterable[tuple[D, D]]
-"""One pair of neighbours, or several."""
+Pairs = tuple[D, D] | Iterable[tuple[D, D]]  # One pair of neighbours, or several
 
 
 class CheckOptions(TypedDict, total=False):
@@ -280,7 +252,7 @@ def check_mechanism(
         PrivacyViolation: something was refuted; the message names it all.
         CheckError: something could not be done, or there is nothing to check.
     """
-    how = Sampling(samples, level_of(confidence), seed, time_of(seconds), bits)
+    how = _how(samples, confidence, seed, seconds, bits)
     report = checked(mechanism, claim, neighbours, records, adjacency, name, how=how)
     note(report.summary())
     if raise_error:
@@ -364,9 +336,6 @@ def looks_at_claim(
         except CheckError as error:
             return Finding("exact", "not applicable", f"not computed: {error}")
 
-    def samples(subject: SamplingTarget[Any]) -> Finding:
-        return by_samples(subject, how, known)
-
     looks, known = list[Finding](), False
     if case is not None or subject.function is not None:
         first = perform(exact, case, 2 * how.seconds)
@@ -378,7 +347,7 @@ def looks_at_claim(
         elif first.evidence is not None:
             # In a window, too, numbers were computed: samples are for what is no number.
             known = first.verdict in (COMPUTED if case is None else {*COMPUTED, "window"})
-    sampled = perform(samples, subject, how.seconds)
+    sampled = perform(lambda target: by_samples(target, how, known), subject, how.seconds)
     if all(x.verdict == "not applicable" for x in looks) and sampled.coverage.missing:
         sampled = replace(sampled, verdict=max(sampled.verdict, "weak", key=ORDER.index))
     return [*looks, sampled]
@@ -414,10 +383,8 @@ def case_of(
     seed: int = 0,
     name: str | None = None,
 ) -> Case:
-    """A mechanism that runs on null records, with the records it is tried on.
-
-    ``untouched``: a copy of it from before its first run.
-    """
+    """A mechanism that runs on null records, with the records it is tried on. ``untouched``: a copy
+    of it from before its first run."""
     loss = _stated(mechanism)
     spend = stated_spend(mechanism, loss.adjacency)
     assert spend is not None
@@ -465,8 +432,7 @@ def _exact_pairs(case: Case, neighbours: Any) -> Any:
         with contextlib.suppress(CheckError):  # a domain of somebody else's
             informative_records(case.spend.domain, seed=case.seed)
             return None
-    pairs = _default_pairs(case)
-    # Of choices the worst are looked for.
+    pairs = _default_pairs(case)  # of choices the worst are looked for
     return pairs if isinstance(case.spend.noise, GumbelNoise) else pairs[:_PAIRS]
 
 
@@ -482,10 +448,9 @@ def _default_pairs(case: Case) -> list[tuple[Any, Any]]:
 
 def _call(mechanism: Any, claim: Any, neighbours: Any, adjacency: Any, how: Sampling) -> str:
     shown = [str(getattr(mechanism, "__name__", None) or type(mechanism).__name__)]
-    if isinstance(claim, Loss):
-        shown.append(f"loss_from_dict({claim.to_dict()!r})")
-    elif claim is not None:
-        shown.append(repr(claim))
+    if claim is not None:
+        text = f"loss_from_dict({claim.to_dict()!r})" if isinstance(claim, Loss) else repr(claim)
+        shown.append(text)
     shown += ["neighbours=neighbours"] if neighbours is not None else []
     given = {"adjacency": adjacency, "bits": how.bits, "samples": how.samples}
     shown += [f"{name}={value}" for name, value in given.items() if value is not None]

@@ -1,9 +1,8 @@
 """Neighbouring populations of choosing users, well-formed and malformed ones, for replay.
 
-A user is own data plus a response function, which together are the record: what is answered to an
-offer that was never made on the other data set is then defined as well.  Malformed users send NaN,
-numbers that overflow, arrays of the wrong shape, text, or answers that name no item; a learner must
-turn each of these records, and no other, into the null record, without any public trace.
+A user is own data plus a response function, so that answers to offers that were never made are
+defined. Malformed users send NaN, numbers that overflow, arrays of the wrong shape, text, or
+answers that name no item: each of them must become the null record, without any public trace.
 """
 
 from __future__ import annotations
@@ -80,8 +79,7 @@ _ODD_DATA: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
     "squares that overflow": lambda x, at: x * 1e200,
     "sums that overflow": lambda x, at: 1e308 * np.sign(x),
     "subnormal numbers": lambda x, at: x * 1e-310,
-}
-"""From proper data, and one place in them."""
+}  # From proper data, and one place in them
 _NO_NUMBERS: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
     "proper data": lambda x, at: x,
     "no item": lambda x, at: x[:0],
@@ -192,11 +190,8 @@ def generated_pairs(
 def told_people(
     numbers: Sequence[float], n_items: int = 6, dim: int = 2, *, first: int = 0
 ) -> Iterator[Person]:
-    """Users whose data or answers hold a number that some code mentions, without end.
-
-    It is the answer, as a float or as an integer, or one of the data, or all; ``first`` turns
-    later.
-    """
+    """Users whose data or answers hold a number that some code mentions, without end. It is the
+    answer, as a float or as an integer, or one of the data, or all; ``first`` turns later."""
     rng = np.random.default_rng(0)
     for turn in islice(cycle(range(4 * len(numbers))), first, None):
         number = numbers[turn // 4]
@@ -226,13 +221,12 @@ def crowd_pair(
     numbers: Sequence[float] = (),
     malformed: float = 0.0,
 ) -> tuple[list[Person], list[Person]]:
-    """Two populations of which about every second user differs, for replays of a crowd.
-
-    Every third one differs by one of ``numbers``, which the code mentions (`told_people`); those of
-    the next pair go on with them. The first user always differs, the last never; of those whose
-    place the code mentions all do, or in every other pair none; in every third pair they answer 0
-    and 1, whatever is on offer. ``malformed``: the share of strangers who are so in both; one of
-    ten is `mistaken` in any case. Raises ValueError: fewer than two users."""
+    """Two populations of which about every second user differs, for replays of a crowd. Every third
+    one differs by one of ``numbers``, which the code mentions (`told_people`); those of the next
+    pair go on with them. The first user always differs, the last never; of those whose place the
+    code mentions all do, or in every other pair none; in every third pair they answer 0 and 1,
+    whatever is on offer. ``malformed``: the share of strangers who are so in both; one of ten is
+    `mistaken` in any case. Raises ValueError: fewer than two users."""
     rng = np.random.default_rng([seed, number, 2])
     shares = [0.8 - malformed, 0.1, 0.1, malformed]
     kinds = rng.choice(4, size=count(users=users, at_least=2), p=shares)
@@ -262,11 +256,10 @@ def returning_pair(
     users: int = 10,
     public: bool = False,
 ) -> tuple[list[Person], list[Person]]:
-    """One pair of populations in which people return, and all visits of one person differ.
-
-    That person comes first and last, twice in a row, and in between as often as everybody else: to
-    most rules too often. The neighbour has nobody at these slots, or under a ``public`` pattern
-    other records, well-formed or not. A quarter as many persons as visits (``users``) come. Raises
+    """One pair of populations in which people return, and all visits of one person differ. That
+    person comes first and last, twice in a row, and in between as often as everybody else: to most
+    rules too often. The neighbour has nobody at these slots, or under a ``public`` pattern other
+    records, well-formed or not. A quarter as many persons as visits (``users``) come. Raises
     ValueError: fewer than four visits."""
     rng = np.random.default_rng([seed, number, 1])
     count(users=users, at_least=4)

@@ -1,15 +1,12 @@
 """How learners are run on users, and what each user receives: the protocols that replay knows.
 
 An *interaction protocol* is a generator: it takes a learner and the users in order of arrival, and
-yields, once for every user, what this user receives (None if nothing)::
+yields, once for every user, what this user receives, or None::
 
-    def online(learner, users):                    # users are pairs (x, y)
+    def online(learner, users):
         for x, y in users:
-            yield learner.predict(x)               # goes to this user
+            yield learner.predict(x)
             learner.partial_fit(x, y)
-
-The clock of the check is the number of users that were taken from ``users``.  Under a rule of
-participation a user is a visit, and ``user.id`` says whose; ``people=True`` hands the ids on.
 """
 
 from __future__ import annotations
@@ -78,10 +75,8 @@ def _ids(block: Sequence[Any], people: bool) -> dict[str, list[Any]]:
 
 
 def played(size: int = 1_000_000, *, people: bool = False) -> InteractionProtocol:
-    """`play`, in blocks of so many users; response functions may raise.
-
-    Each user receives the items that the response function is asked about first.
-    """
+    """`play`, in blocks of so many users; response functions may raise. Each user receives the
+    items that the response function is asked about first."""
 
     def protocol(learner: Any, users: Iterable[User]) -> Iterator[Items | None]:
         for block in _blocks(users, size):
@@ -133,9 +128,8 @@ def _chosen(user: User, items: Items) -> Any:
 
 
 def examples(size: int = 1, *, people: bool = False, actions: bool = False) -> InteractionProtocol:
-    """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``.
-
-    x is the user's array as one vector, y the answer to an offer of all items. A block of one is a
+    """`partial_fit` on rows (x, y), in blocks of so many users; everybody then sees ``coef_``. x is
+    the user's array as one vector, y the answer to an offer of all items. A block of one is a
     single row, unless `partial_fit` would take that for a block. ``actions``: y is the action, too.
     """
 
@@ -158,8 +152,7 @@ def examples(size: int = 1, *, people: bool = False, actions: bool = False) -> I
     return protocol
 
 
-Answering = Callable[[User, int], Any]
-"""From a user and what is shown to the answer."""
+Answering = Callable[[User, int], Any]  # From a user and what is shown to the answer
 
 
 def pulled(
@@ -171,13 +164,10 @@ def pulled(
     losses: int | None = None,
 ) -> InteractionProtocol:
     """A bandit: `select` and `observe`, or `play` in blocks of ``size``; ``people``: hand the ids
-    on.
-
-    The context is the user's array as one vector, or there are no ``contexts``. With ``slates`` it
-    is a row for each action, and users whose first number is positive say what each earns, its
+    on. The context is the user's array as one vector, or there are no ``contexts``. With ``slates``
+    it is a row for each action, and users whose first number is positive say what each earns, its
     first number. An item is an arm: the reward is 1 if it is the user's answer to an offer of all,
-    0 for another one, and the answer itself if that is no item; or ``losses`` many, `losses_of`.
-    """
+    0 for another one, and the answer itself if that is no item; or ``losses`` many, `losses_of`."""
     answer = answering(losses)
 
     def one_by_one(learner: Any, users: Iterable[Any]) -> Iterator[int]:
@@ -195,8 +185,10 @@ def pulled(
             respond, ids = _asking(block, received, int, answer), _ids(block, people)
             if contexts:
                 sent = [sent_by(user, slates=slates) for user in block]
-                if slates:
-                    ids["revenues"] = [_padded(learner.n_actions, *own[1:]) for own in sent]
+                if slates:  # those on offer come first; what is not said earns 1
+                    n: int = learner.n_actions
+                    earned = [[x for part in own[1:] for x in part] for own in sent]
+                    ids["revenues"] = [np.array([*some, *[1.0] * n][:n]) for some in earned]
                 numbers = np.arange(len(block), dtype=np.float64)[:, None]
                 learner.play([own[0] for own in sent], respond, private=numbers, **ids)
             else:
@@ -212,10 +204,8 @@ def answering(losses: int | None) -> Answering:
 
 
 def losses_of(user: User, n: int) -> Any:
-    """1 for all of n experts but the one that a user answers to an offer of all; or the answer.
-
-    A number that names none is the loss of the last expert, of the others a part of it.
-    """
+    """1 for all of n experts but the one that a user answers to an offer of all; or the answer. A
+    number that names none is the loss of the last expert, of the others a part of it."""
     answer: Any = user.respond(np.arange(n))
     if type(answer) is float:
         return [answer * (expert + 1) / n for expert in range(n)]
@@ -247,17 +237,9 @@ def sent_by(user: User, *, contexts: bool = True, slates: bool = False) -> list[
     return [table, table[:, 0]] if earning and table.size and table[0, 0] > 0 else [table]
 
 
-def _padded(n: int, revenues: Sequence[Any] = ()) -> Array:
-    """What n actions earn, of which those that are on offer come first; 1 if not said."""
-    return np.array([*revenues, *[1.0] * n][:n])
-
-
 def as_vector(features: Any) -> Any:
     """A user's array as the context of `pulled`."""
     return features.ravel() if isinstance(features, np.ndarray) else features
-
-
-# Answers that come late ---------------------------------------------------------------------------
 
 
 @dataclass(eq=False)

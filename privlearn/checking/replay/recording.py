@@ -43,8 +43,7 @@ class TokenEvent:
     at: int
     """Number of users who had arrived, the public clock; when a phase begins, who had received
     something, as a block of users is there before the first of them is served."""
-    token: str
-    """Its number; the whole id has the accountant's in it, which is random."""
+    token: str  # Its number; the whole id has the accountant's in it, which is random
     label: str
     users: range
     spend: Spend
@@ -89,8 +88,7 @@ class RecordedRun:
     captured: list[tuple[int, str, str]] = field(default_factory=list)
     error: str = ""
     coupled: str = ""  # What was said where rows were found to depend on each other
-    users: range = range(0)
-    """Of the accountant."""
+    users: range = range(0)  # Of the accountant
     room: Callable[[range], int] = _one
     """How many rows of the person who differs a token for some slots may open."""
 
@@ -181,11 +179,9 @@ class Recorder:
 
 
 class Replayer(Recorder):
-    """An observer that hands out the values released in an earlier run.
-
-    With ``rows`` it also puts back the rows that were opened there: noise and rows are then those
-    of that run, so that everything released must be as well.
-    """
+    """An observer that hands out the values released in an earlier run. With ``rows`` it also puts
+    back the rows that were opened there: noise and rows are then those of that run, so that
+    everything released must be as well."""
 
     def __init__(self, limit: TimeLimit, earlier: RecordedRun, *, rows: bool = False) -> None:
         super().__init__(limit)
@@ -206,9 +202,6 @@ class Replayer(Recorder):
         return value if frozen is None or frozen.rows is None else frozen.rows
 
 
-# Comparison ---------------------------------------------------------------------------------------
-
-
 MOST_VISITS = 12  # Of one person; more are a crowd
 ROUNDING = 1e-12  # Relative slack for sums that were added up in another order
 
@@ -217,7 +210,6 @@ def compare(
     first: RecordedRun, second: RecordedRun, replaced: Collection[int], *, public: bool = False
 ) -> list[TokenEvent]:
     """Compares a run with its replay on a neighbouring data set; returns where ``replaced`` moved.
-
     ``public``: whether the replaced user's own output must be the same as well. Raises
     InterferenceError: something differs that must not, or by more than was paid for."""
     if first.error != second.error:
@@ -239,9 +231,8 @@ def compare(
     _compare_states(first, second)
     for i, (said, now) in enumerate(zip_longest(first.captured, second.captured)):
         if said != now:
-            raise InterferenceError(
-                f"printed, warned, logged or written {i}: {_heard(said)}, then {_heard(now)}"
-            )
+            told = f"{_heard(said)}, then {_heard(now)}"
+            raise InterferenceError(f"printed, warned, logged or written {i}: {told}")
     return moved
 
 
@@ -272,10 +263,8 @@ def _compare_states(first: RecordedRun, second: RecordedRun) -> None:
         early = time < len(first.users) and len(first.states) > 1
         when = f"before user {time} came" if early else "at the end"
         details = "".join(f"\n  {detail}" for _, detail in changed[:3])
-        raise InterferenceError(
-            f"the public state depends on data beyond what was released: {names}{details}\n  as "
-            f"it was {when}"
-        )
+        told = "the public state depends on data beyond what was released"
+        raise InterferenceError(f"{told}: {names}{details}\n  as it was {when}")
 
 
 def _compare_events(
@@ -294,18 +283,14 @@ def _compare_events(
         if a.what == "open":
             rows |= _compare_opened(a, b, replaced, where)
             if len(rows) > (room := first.room(spends[a.token].users)):
-                raise InterferenceError(
-                    f"{where}: {len(rows)} rows of {named(replaced)} are opened with one token, "
-                    f"paid for {room}: slots {sorted(rows)}"
-                )
+                told = f"{len(rows)} rows of {named(replaced)} are opened with one token"
+                raise InterferenceError(f"{where}: {told}, paid for {room}: slots {sorted(rows)}")
         else:
             _compare_released(a, b, len(rows), releases[a.token] == 1, where)
     all_rows = set[int]().union(*moved.values())
     if all_rows and len(all_rows) > (room := first.room(first.users)):
-        raise InterferenceError(
-            f"{len(all_rows)} rows of {named(replaced)} are opened, the rule has room for {room}: "
-            f"slots {sorted(all_rows)}"
-        )
+        told = f"{len(all_rows)} rows of {named(replaced)} are opened, the rule has room for {room}"
+        raise InterferenceError(f"{told}: slots {sorted(all_rows)}")
     return [spends[token] for token, rows in moved.items() if rows]
 
 
@@ -318,10 +303,8 @@ def check_phases(run: RecordedRun) -> None:
             continue
         phase = event.label, event.users.stop
         if event.at > event.users.start and phase not in begun:
-            raise InterferenceError(
-                f"{_named(event)}: {event.at - event.users.start} of its users had been "
-                "served, whose rows may have chosen where it ends"
-            )
+            served = event.at - event.users.start
+            raise InterferenceError(f"{_named(event)}: {served} of its users had been served")
         begun.add(phase)
 
 
@@ -374,10 +357,8 @@ def _compare_opened(
 
 
 def _compare_released(a: TokenEvent, b: TokenEvent, moved: int, single: bool, where: str) -> None:
-    """Compares what was about to leave, before the frozen value took its place.
-
-    Noise and all other rows are alike in both runs; ``moved`` rows are not.
-    """
+    """Compares what was about to leave, before the frozen value took its place. Noise and all other
+    rows are alike in both runs; ``moved`` rows are not."""
     size = float(np.linalg.norm(np.nan_to_num(np.asarray(a.rows, dtype=np.float64)).ravel()))
     rounding = ROUNDING * (a.reach + size)
     change = _change(a, b)
@@ -402,11 +383,9 @@ def _compare_released(a: TokenEvent, b: TokenEvent, moved: int, single: bool, wh
 
 def minimiser_moves(spend: Spend, rows: int = 1) -> float | None:
     """How far one user, or so many rows, can move what objective perturbation releases; None of
-    others.
-
-    The objective is Δ-strongly convex and two neighbouring ones have gradients at most s apart, so
-    that minimisers over one convex set are at most s/Δ apart; each is off by the solver's error.
-    """
+    others. The objective is Δ-strongly convex and two neighbouring ones have gradients at most s
+    apart, so that minimisers over one convex set are at most s/Δ apart; each is off by the solver's
+    error."""
     if spend.mechanism != "objective-perturbation" or spend.own_loss is None:
         return None
     for part, _ in leaves_of(spend.own_loss):

@@ -16,8 +16,7 @@ from privlearn import ZCDP, Adjacency, Ball, PSDTrace, Rows, Spend, Token
 from privlearn.checking import check_mechanism
 from privlearn.checking.exact.additive import additive_distributions
 from privlearn.checking.exact.check import compare, white_box
-from privlearn.checking.exact.probe import UnpredictedError
-from privlearn.checking.exact.stream_noise import solved
+from privlearn.checking.exact.probe import UnpredictedError, solved
 from privlearn.checking.exact.streams import tried_places
 from privlearn.checking.laws.check import exactly
 from privlearn.checking.stream_runs import accepted_users, declared_users

@@ -10,7 +10,7 @@ from numpy.random import Generator
 from single_laws import check_one_law, laws_until_failed
 
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.laws.row_maps import check_row_local
+from privlearn.checking.laws.domains import check_row_local
 from privlearn.checking.replay.check import assert_noninterference
 from privlearn.checking.replay.protocols import InteractionProtocol, User
 from privlearn.checking.reports import Evidence
