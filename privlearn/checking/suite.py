@@ -8,6 +8,8 @@ claimed, what was computed exactly, and the lower bound that samples allow.
 from __future__ import annotations
 
 import importlib.util
+import json
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,16 +17,16 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from privlearn import learners as le
 from privlearn import mechanisms as me
-from privlearn.checking.laws.check import checked, is_mechanism
-from privlearn.checking.looks import Sampling
+from privlearn.checking.exact.check import ExactResult
+from privlearn.checking.laws.check import Sampling, checked, is_mechanism
 from privlearn.checking.replay.learners import check_learner
-from privlearn.checking.reports import CheckReport, Finding, Verdict
+from privlearn.checking.reports import BAD, CheckReport, Evidence, Finding, Verdict
 from privlearn.checking.targets import SamplingTarget
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
@@ -36,22 +38,19 @@ from privlearn.values.packages import announced as announced_names
 from privlearn.values.participation import Participation
 from privlearn.values.validate import count
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 HORIZON = 24  # Rows of the streams that are checked
-
 LEAST_SAMPLES = 1_000  # Fewer would not do for all pairs of neighbours that are tried
-
 PAIRS = 16  # Of neighbours for every learner, besides the long runs
-
 Check = Callable[[Sampling], CheckReport]
 Makers = dict[str, Callable[[], Any]]
 
 
 def settings(confidence: float = 0.999, samples: int | None = None, seed: int = 0) -> Sampling:
-    """How thoroughly to check; one in 1/(1−confidence) correct subjects is accused.
-
-    Raises:
-        CheckError: a number is out of range.
-    """
+    """How thoroughly to check; one in 1/(1−confidence) correct subjects is accused. Raises
+    CheckError: a number is out of range."""
     if samples is not None and samples < LEAST_SAMPLES:
         raise CheckError(f"samples = {samples!r}: must be at least {LEAST_SAMPLES}")
     return Sampling(samples, confidence, seed)
@@ -249,14 +248,8 @@ def is_known(name: str) -> bool:
 
 
 def chosen(names: Sequence[str]) -> dict[str, Check]:
-    """The checks of a name, of all names below it (``prefix-sum``), or of ``all``.
-
-    Names that are not of this package may be those of mechanisms that other packages announce.
-
-    Raises:
-        CheckError: nothing is called that.
-        PackageError: two packages announce it.
-    """
+    """The checks of a name, of all names below it (``prefix-sum``), of ``all``, or of a package.
+    Raises CheckError: nothing is called that. Raises PackageError: two packages announce it."""
     known = catalogue()
     selected: dict[str, Check] = {}
     for name in names:
@@ -285,13 +278,7 @@ def chosen(names: Sequence[str]) -> dict[str, Check]:
 
 
 def run(checks: Mapping[str, Check], how: Sampling, *, jobs: int = 1) -> Iterator[CheckReport]:
-    """Reports of the checks, in order; the findings do not depend on the number of processes.
-
-    Args:
-        checks: by name, see `chosen`.
-        how: to draw samples, in all of them.
-        jobs: processes.
-    """
+    """Reports of the checks, in order; they do not depend on the number of processes."""
     if count(jobs=jobs) == 1:
         yield from (check(how) for check in checks.values())
         return
@@ -310,15 +297,11 @@ def mechanism_report(name: str, make: Callable[[], Any], how: Sampling) -> Check
     report = checked(make(), name=name, how=how)
     looks = [finding for finding in report if not finding.check.startswith("check_")]
     laws = CheckReport(name, tuple(finding for finding in report if finding not in looks))
-    bad = laws.violated or laws.undone
-    held = sum(law.verdict == "holds" for law in laws)
-    together = Finding(
-        "laws",
-        bad[0].verdict if bad else "holds",
-        "; ".join(f"{law.check}: {law.detail}" for law in bad) or f"{held} laws",
-        seconds=sum(law.seconds for law in laws),
-    )
-    return CheckReport(name, (*looks, *([together] if laws.findings else [])))
+    bad, held = laws.violated or laws.undone, sum(law.verdict == "holds" for law in laws)
+    told = "; ".join(f"{law.check}: {law.detail}" for law in bad) or f"{held} laws"
+    verdict, seconds = bad[0].verdict if bad else "holds", sum(law.seconds for law in laws)
+    together = [Finding("laws", verdict, told, seconds=seconds)] if laws.findings else []
+    return CheckReport(name, (*looks, *together))
 
 
 def replayed(
@@ -335,10 +318,8 @@ def replayed(
 
 
 def own(where: str, how: Sampling) -> CheckReport:
-    """Checks what ``path/to/module.py:Factory`` makes.
-
-    That is a mechanism, a `SamplingTarget`, or a learner that was not started.
-    """
+    """Checks what ``path/to/module.py:Factory`` makes. That is a mechanism, a `SamplingTarget`, or
+    a learner that was not started."""
     with _loaded(where) as made:
         return _report(where, where.rpartition(":")[2], made, how)
 
@@ -366,10 +347,7 @@ def _report(where: str, name: str, made: Any, how: Sampling) -> CheckReport:
 
 @contextmanager
 def _loaded(where: str) -> Iterator[Any]:
-    """What a file makes; in the block its module can be imported, and what lies beside it.
-
-    A file that has the name of another module, such as ``json.py``, does not take its place.
-    """
+    """What a file makes; in the block it can be imported, and what lies beside it."""
     path, _, attribute = where.rpartition(":")
     if not Path(path).is_file():
         raise CheckError(f"{path}: no such file")
@@ -411,3 +389,90 @@ def _called(where: str, made: Any) -> Any:
                 "privlearn.checking.sampling_target(function, claim, neighbours)"
             ) from error
     return made
+
+
+TIMES = "times the claimed curve"
+COLUMNS = "subject", "check", "verdict", "claimed", "exact", "at least", "conf.", "samples", "s"
+
+
+def print_reports(reports: Sequence[CheckReport], console: Console, *, seed: int) -> None:
+    """A table of what was claimed, computed and bounded; then what went wrong or stayed open."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for place, name in enumerate(COLUMNS):
+        table.add_column(name, justify="right" if place > 2 else "left", no_wrap=place > 0)
+    for report in reports:
+        for finding in report:
+            style = "bold red" if finding.verdict in BAD else None
+            table.add_row(report.subject, *_cells(finding), style=style)
+    console.print(table)
+
+    def say(line: str, style: str | None = None) -> None:
+        console.print(line, style=style, markup=False, highlight=False)
+
+    for report in reports:
+        for finding in (*report.violated, *report.undone):
+            say(f"\n{report.subject}, {finding.check}: {finding.verdict.upper()}", "bold")
+            say(f"  {finding.detail}")
+    open_ones = [(report, finding) for report in reports for finding in report.inconclusive]
+    if open_ones:
+        told = "nothing was refuted, and a fault might not have been seen"
+        say(f"\nINCONCLUSIVE: {told}", "bold yellow")
+    for report, finding in open_ones:
+        say(f"  {report.subject}, {finding.check}: {finding.verdict.upper()}; {finding.missing}")
+    shown = [(report.subject, finding.evidence) for report in reports for finding in report]
+    nothing = [x for x, e in shown if isinstance(e, Evidence) and e.bound == 0 < e.claimed]
+    if nothing:
+        say(f"\nSamples saw nothing (a bound of 0) of: {', '.join(nothing)}", "yellow")
+    bad = sum(finding.verdict in BAD for report in reports for finding in report)
+    verdict = f"{bad} findings need a look" if bad else "nothing refuted"
+    if open_ones:
+        verdict += f", {len(open_ones)} INCONCLUSIVE"
+    seconds = sum(finding.seconds for report in reports for finding in report)
+    say(f"\n{verdict}; seed {seed}, {seconds:.0f} s. Samples refute and never prove.")
+
+
+def _cells(finding: Finding) -> list[str]:
+    shown = numbers(finding)
+
+    def number(name: str) -> str:
+        value = shown.get(name)
+        return "" if value is None else f"{value:.4g}"
+
+    claimed = f"{shown.get('unit', '').replace(TIMES, '×')} {number('claimed')}".strip()
+    cells = [finding.check, finding.verdict, claimed, *map(number, ("exact", "bound"))]
+    return [*cells, number("confidence"), str(shown.get("samples", "")), f"{finding.seconds:.1f}"]
+
+
+def numbers(finding: Finding) -> dict[str, Any]:
+    """What was claimed, computed or bounded, by name; an infinite number is None."""
+    found, shown = finding.evidence, dict[str, Any]()
+    if isinstance(found, Evidence):
+        shown = {"unit": found.unit, "claimed": found.claimed, "bound": found.bound}
+        shown |= {"confidence": found.confidence, "samples": found.samples}
+    if isinstance(found, ExactResult):
+        worst, word = found.worst, "exact" if found.whole else "bound"
+        shown = {"unit": worst.measure, "claimed": worst.claimed, word: worst.exact}
+    return {k: None if x in (math.inf, -math.inf) else x for k, x in shown.items()}
+
+
+def as_json(reports: Sequence[CheckReport], *, seed: int) -> str:
+    """One entry for each finding, with its numbers and what was tried."""
+    findings = [
+        {
+            "subject": report.subject,
+            "check": finding.check,
+            "verdict": finding.verdict,
+            **numbers(finding),
+            "coverage": [
+                {"axis": x.name, "tried": x.tried, "enough": x.enough}
+                for x in finding.coverage.axes
+            ],
+            "detail": finding.detail,
+            "seconds": round(finding.seconds, 3),
+        }
+        for report in reports
+        for finding in report
+    ]
+    return json.dumps({"seed": seed, "findings": findings}, indent=2, ensure_ascii=False)

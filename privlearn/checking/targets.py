@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from privlearn.checking.default_neighbours import default_pairs, run_once, visits_of
 from privlearn.checking.isolation import own_copy
-from privlearn.checking.stub_accountant import StubAccountant
+from privlearn.checking.neighbours import default_pairs, run_once, visits_of
+from privlearn.checking.stream_runs import StubAccountant
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import ApproxDP, Currency
@@ -36,10 +36,8 @@ class SamplingTarget(Generic[D]):
         start: ``start(data, seed)`` returns ``draw``; each ``draw()`` is one fresh output.
         claim: what it promises about neighbouring data.
         neighbours: pairs of data sets.
-        default_neighbours: whether the pairs were chosen by this package, the most informative
-            first; the last may then be left out where samples are few.
-        exact: whether it says that its noise is exact, so that the last bits of its outputs must
-            not tell either.
+        default_neighbours: whether this package chose the pairs; the last may then be left out.
+        exact: whether its noise is said to be exact, so that the last bits must not tell either.
         function: what is called, if it is a plain function, whose exact law may be found.
     """
 
@@ -118,7 +116,7 @@ def _checked(claim: Any) -> Claimable:
     return claim
 
 
-def _signature(function: Callable[..., Any]) -> tuple[int, bool]:
+def signature_of(function: Callable[..., Any]) -> tuple[int, bool]:
     """How many arguments it must be given by position, and whether one is named ``rng``."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -130,16 +128,12 @@ def _signature(function: Callable[..., Any]) -> tuple[int, bool]:
 
 
 def runs_of(function: Callable[..., Any]) -> Callable[[Any], Callable[[Any], Any]]:
-    """``runs_of(f)(data)(rng)`` is one run, on a copy of the data.
-
-    Raises:
-        CheckError: it takes something else than data, or data and a generator.
-    """
-    places, named = _signature(function)
+    """``runs_of(f)(data)(rng)`` is one run, on a copy of the data. Raises CheckError: it takes
+    something else than data, or data and a generator."""
+    places, named = signature_of(function)
     if places not in (1, 2):
         raise CheckError(
-            f"{name_of(function)} takes {places} positional arguments: must be f(data, rng) or "
-            "f(data)"
+            f"{name_of(function)}: {places} arguments; must be f(data, rng) or f(data)"
         )
 
     def on(data: Any) -> Callable[[Any], Any]:
@@ -155,7 +149,7 @@ def runs_of(function: Callable[..., Any]) -> Callable[[Any], Callable[[Any], Any
 
 def has_own_randomness(function: Callable[..., Any]) -> bool:
     """Whether it takes data only."""
-    return _signature(function) == (1, False)
+    return signature_of(function) == (1, False)
 
 
 def _starter(function: Callable[..., Any]) -> Callable[[Any, int], Callable[[], Any]]:
@@ -181,9 +175,7 @@ def _pairs(neighbours: Any) -> list[tuple[Any, Any]]:
     if _is_pair(neighbours):
         return [own_copy(neighbours)]
     if not isinstance(neighbours, Iterable) or isinstance(neighbours, tuple | str):
-        raise CheckError(
-            f"neighbours = {neighbours!r}: must be a tuple of two data sets, or a list of such"
-        )
+        raise CheckError(f"neighbours = {neighbours!r}: must be a tuple of two, or a list of such")
     pairs = list(neighbours)
     if not pairs:
         raise CheckError("neighbours: no pair of data sets, or an exhausted iterator of them")
@@ -200,9 +192,7 @@ def _is_pair(item: Any) -> bool:
 def _check_pairs(pairs: Sequence[tuple[Any, Any]], adjacency: Adjacency | None) -> None:
     for i, (first, second) in enumerate(pairs):
         if _used_up(first) or _used_up(second):
-            raise CheckError(
-                f"neighbours[{i}]: an iterator is exhausted by the first run; give a list"
-            )
+            raise CheckError(f"neighbours[{i}]: an iterator is exhausted by the first run")
         if first is second or alike(first, second):
             raise CheckError(f"neighbours[{i}]: the two data sets are the same")
         if adjacency is not None:
@@ -223,18 +213,14 @@ def _check_adjacent(
         longer, shorter = sorted((first, second), key=len, reverse=True)
         gaps = (longer[:k] + longer[k + 1 :] for k in range(len(longer)))
         if len(longer) != len(shorter) + 1 or not any(alike(gap, shorter) for gap in gaps):
-            raise CheckError(
-                f"{said}; under add-remove one must be the other with one record taken out"
-            )
+            raise CheckError(f"{said}; under add-remove one must be taken out of the other")
         return
     changed = [k for k, (x, y) in enumerate(zip(first, second, strict=False)) if not alike(x, y)]
     most, apart = visits or (1, 1)
     allowed = 1 <= len(changed) <= most and all(b - a >= apart for a, b in pairwise(changed))
     if len(first) != len(second) or not allowed:
         may = "exactly one record" if visits is None else f"{most} records {apart} or more apart"
-        raise CheckError(
-            f"{said} that differ at {changed[:5]}; under {adjacency.value} {may} may differ"
-        )
+        raise CheckError(f"{said} that differ at {changed[:5]}; {may} may differ")
 
 
 def alike(first: Any, second: Any) -> bool:
@@ -320,9 +306,7 @@ def _check_form(i: int, blocks: tuple[Any, Any], spent: Callable[[Any], Any]) ->
             return
         except Exception as error:
             reason = f"{error}"
-    raise CheckError(
-        f"neighbours[{i}]: no row fits the mechanism's domain, so all would be null: {reason}"
-    )
+    raise CheckError(f"neighbours[{i}]: no row fits the domain, so all would be null: {reason}")
 
 
 def _records(block: Any) -> list[Any]:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from privlearn import Adjacency, Ball, PureDP, Rows, Spend, Token
 from privlearn.checking import CheckReport, Finding, suite
-from privlearn.checking.looks import Sampling, by_samples
+from privlearn.checking.laws.check import Sampling, by_samples
 from privlearn.checking.reports import Verdict
 from privlearn.checking.targets import sampling_target
 from privlearn.cli.main import app

@@ -111,13 +111,8 @@ class _Gaps:
 
 
 def search_scores(choice: Scored, reach: float, at_once: int) -> tuple[list[Any], Coverage]:
-    """Neighbours between which some gap moves by more than ``reach``, the farthest last.
-
-    Args:
-        choice: what is searched.
-        reach: by how much gaps move at hand.
-        at_once: how many neighbours are returned at most, each beside four kinds of others.
-    """
+    """Neighbours between which some gap moves by more than ``reach``, as at hand, the farthest
+    last; ``at_once`` at most, each beside four kinds of others."""
     rng, nobody = np.random.default_rng(0), choice.count - 1
     gaps = _Gaps(choice, reach, [])
     refused = gaps.refused

@@ -22,7 +22,6 @@ from privlearn.rows.domains import Array
 Keyed = NDArray[np.int64]
 Scorer = Callable[[OutputTable], Array]
 Fitted = tuple[str, Scorer]  # What a distinguisher looks at, and its scores
-
 RIDGES = (1e-8, 0.1, 10.0)
 """Shrinkage of correlations towards none; the first sees noise that is used twice."""
 
@@ -42,7 +41,6 @@ class Score:
 
 
 Cells = tuple[Array, Array]  # Numbers that stand in the data of either data set
-
 ScoreFamily = Callable[[OutputTable, OutputTable], list[Score]]
 """Fits to training outputs of either data set."""
 
@@ -50,11 +48,9 @@ Fit = Callable[[OutputTable, OutputTable], list[Fitted]]
 
 
 def families(first: OutputTable, second: OutputTable, *, bits: bool = False) -> list[ScoreFamily]:
-    """Learners that can say something about such outputs, cheap ones first.
-
-    ``bits``: whether to look at the last bits of numbers, which give away nearly all noise sampled
-    in floating point (Mironov 2012).
-    """
+    """Learners that can say something about such outputs, cheap ones first. ``bits``: whether to
+    look at the last bits of numbers, which give away nearly all noise sampled in floating point
+    (Mironov 2012)."""
     varied = _varied(first, second)
     fits: list[ScoreFamily] = []
     if first.symbols.shape[1] or (varied and _repeats(first) and _repeats(second)):
@@ -63,8 +59,6 @@ def families(first: OutputTable, second: OutputTable, *, bits: bool = False) -> 
         fits.append(partial(_crossed, _fit_linear))
     if varied:
         fits.append(partial(_crossed, partial(_fit_single, bits=bits)))
-        if len(varied) <= 64 and min(len(first), len(second)) >= 200:
-            fits.append(partial(_fit_trees, bits=bits))
     return fits
 
 
@@ -262,10 +256,8 @@ LEAST_REPEATS = 3  # So many more for one data set than for the other are worth 
 
 def repeats(first: OutputTable, second: OutputTable, cells: Cells | None) -> Score | None:
     """A distinguisher for exact values that come again on one data set; None where there are none.
-
     Learned apart from the others, because a raw value now and then is a rare event, of which few
-    outputs promise nothing.  ``cells`` are the numbers in the data of either data set.
-    """
+    outputs promise nothing. ``cells`` are the numbers in the data of either data set."""
     many = _many_valued(first, second)
     if not many.any():
         return None
@@ -312,22 +304,3 @@ def _fit_repeats(
         return np.asarray(np.sign(result.sum(axis=1)))
 
     return [("a number that was seen before, or stands in the data", score)]
-
-
-def _fit_trees(first: OutputTable, second: OutputTable, bits: bool) -> list[Score]:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    features = _Features.fitted(first, second, bits)
-    x, y = (features.of(table.take(slice(0, LOOK)))[1] for table in (first, second))
-    cut_p, cut_q = len(x) * 3 // 5, len(y) * 3 // 5
-    model = HistGradientBoostingClassifier(
-        max_iter=15, max_leaf_nodes=8, learning_rate=0.4, early_stopping=False, random_state=0
-    )
-    model.fit(np.vstack([x[:cut_p], y[:cut_q]]), np.repeat([1, 0], [cut_p, cut_q]))
-
-    def decided(numbers: Array) -> Array:
-        return np.asarray(model.decision_function(numbers), dtype=np.float64)
-
-    scorer: Scorer = lambda table: decided(features.of(table)[1])  # noqa: E731
-    text = "boosted trees over the output's features"
-    return [Score(text, scorer, decided(x[cut_p:]), decided(y[cut_q:]))]

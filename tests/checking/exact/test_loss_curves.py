@@ -12,10 +12,14 @@ import numpy as np
 import pytest
 
 from privlearn.checking.exact.check import compare
-from privlearn.checking.exact.distributions import DistributionPair, Value
-from privlearn.checking.exact.loss_curves import check_loss, ways
-from privlearn.checking.exact.moved import moved
-from privlearn.checking.exact.orders import dense_orders, knots, scan
+from privlearn.checking.exact.distributions import (
+    DistributionPair,
+    Value,
+    dense_orders,
+    knots,
+    scan,
+)
+from privlearn.checking.exact.loss_curves import check_loss, moved, ways
 from privlearn.errors import CheckError
 from privlearn.losses import (
     GaussianLoss,

@@ -10,7 +10,7 @@ import pytest
 from grids import thinned
 
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.exact.pieces import piecewise_pair
+from privlearn.checking.exact.one_number import piecewise_pair
 from privlearn.checking.exact.probe import Affine, UnpredictedError
 from privlearn.errors import CheckError
 from privlearn.losses.output_laws import Discrete

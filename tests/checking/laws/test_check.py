@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant
 from privlearn.checking import check_row_local, looks
-from privlearn.checking.evidence import Evidence
-from privlearn.checking.exact.foreign_noise import why_wrong
+from privlearn.checking.exact.loss_curves import why_wrong
 from privlearn.checking.laws.check import check_mechanism
 from privlearn.checking.laws.domains import check_domain
 from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS
-from privlearn.checking.reports import CheckReport
+from privlearn.checking.reports import CheckReport, Evidence
 from privlearn.contract.receipts import Receipt, Released
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from privlearn.checking import check_row_local
-from privlearn.checking.laws.row_maps import untouched
+from privlearn.checking.laws.domains import untouched
 from privlearn.errors import InterferenceError
 from privlearn.rows.domains import Array
 
