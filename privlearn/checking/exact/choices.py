@@ -32,7 +32,7 @@ from privlearn.checking.exact.probe import (
     released_on,
 )
 from privlearn.checking.exact.search import LARGEST
-from privlearn.checking.mined import mined
+from privlearn.checking.mined import Mined, mined
 from privlearn.checking.neighbours import (
     extreme_records,
     informative_records,
@@ -50,6 +50,7 @@ from privlearn.losses.output_laws import Discrete, Product
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
 from privlearn.noise.exact.pool import Kind
 from privlearn.rows.domains import Array, Ball, Box
+from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import join, length, record_at
 
 _PAIRS = 6  # Pairs of records
@@ -58,6 +59,7 @@ _MOST_POINTS = 64  # Points whose differences are tried as records
 _MOST_OUTCOMES = 5_000
 _STEPS = 36  # Halvings that find a score
 _ROUGHLY = 9  # Halvings before it is known which pairs are worst
+_MOST_ALONE = 400  # Scores of single records that are measured to find the two farthest apart
 _WORST = 1  # Pairs that are measured to the last digit by themselves, and as many beside others
 _EACH = 3  # Pairs at most that are all measured to the last digit; of more the worst
 _UNLIKELY = 12.0  # Others push a score down by half of so many units of the noise
@@ -120,18 +122,18 @@ def choice_pairs(
     made = _made(mechanism, loss, spend, family, neighbours)
     if made is None:
         return None
+    numbers, within = mined(mechanism, most=_MENTIONED), neighbours is not None
     if neighbours is not None:
         worst = made.most_apart(neighbours) if len(neighbours) > _EACH else range(len(neighbours))
         pairs = [made.pair(*neighbours[k], f"pair {k}") for k in worst]
         at_hand, crowds = [neighbours[k] for k in worst], Coverage()
     else:
-        at_hand = _own_pairs(mechanism, spend, loss)
+        at_hand = [*_own_pairs(mechanism, spend, loss), *_mentioned(made, spend, numbers)]
         few = 2 if made.n <= _FEW_CANDIDATES else 1
         between = _between(spend.domain, at_hand[0])[:few]
         pairs = made.worst(at_hand, between)
         told = "at the ends of the domain" + (" and between them" if between else " only")
         crowds = Coverage((Axis("records", f"others {told}", bool(between) or made.n < _MIDDLE),))
-    numbers, within = mined(mechanism, most=_MENTIONED), neighbours is not None
     rough = [[made.scores(block, _ROUGHLY, some=True) for block in pair] for pair in at_hand]
     spreads = [_spread(*both) for both in rough]
     order = np.argsort(-np.array(spreads), kind="stable")
@@ -171,6 +173,19 @@ def _own_pairs(mechanism: Any, spend: Spend, loss: Loss) -> list[tuple[Any, Any]
         (one, two) if length(two) else (join([one, one]), record_at(one, slice(0, 1)))
         for one, two in record_pairs(spend.domain, records, loss.adjacency)[:_PAIRS]
     ]
+
+
+def _mentioned(made: _Choice, spend: Spend, numbers: Mined) -> list[tuple[Any, Any]]:
+    """The two records about numbers of the code that move scores farthest apart."""
+    pool, changing = record_pool(spend.domain, numbers.values(), within=False)
+    rows = [record_at(pool, slice(k, k + 1)) for k in range(min(changing, _MOST_ALONE // made.n))]
+    if made.loss.adjacency is not Adjacency.REPLACE_ONE or len(rows) < 2:
+        return []
+    scores = np.array([made.scores(row, _ROUGHLY, some=True) for row in rows])
+    with np.errstate(invalid="ignore"):
+        spread = np.nan_to_num(np.ptp(scores[:, None] - scores[None], axis=2), posinf=0.0)
+    i, j = divmod(int(spread.argmax()), len(rows))
+    return [(rows[i], rows[j])]
 
 
 def _made(

@@ -310,6 +310,8 @@ def _others(first: Any, second: Any, numbers: Mined) -> Iterator[tuple[str, str,
             repeated = [seen[k % len(seen)] for k in range(size - 1)]
             yield "sizes", f"{size} records", *pair(repeated, size - 1)
     if type(record[0]) in (int, float) or isinstance(record[0], np.number):
+        if not isinstance(record[0], int | np.integer):
+            yield "values", "a record nan", *pair(crowd, at, [math.nan], record)
         for label, *records in _near(type(record[0]), numbers):
             yield "values", label, *pair(crowd, at, *records)
 
