@@ -42,7 +42,7 @@ def check(
     samples do not refute even half the claim. It is said which.
     """
     from privlearn.checking import suite
-    from privlearn.checking.suite import as_json, print_reports
+    from privlearn.cli.check_table import as_json, print_reports
 
     with clear_errors():
         if list_names:
