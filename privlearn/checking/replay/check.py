@@ -173,7 +173,9 @@ def lives(
                 observer.run.outputs.append(canonical.of(output, "the output"))
         if len(observer.run.outputs) != n:
             done = len(observer.run.outputs)
-            raise CheckError(f"protocol: must yield once per user: {done} times for {n} users")
+            raise CheckError(
+                f"protocol: must yield once per user; yielded {done} times for {n} users"
+            )
 
     return body
 
