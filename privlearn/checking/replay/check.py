@@ -113,16 +113,14 @@ def assert_noninterference(
         protocol: how the learner is run and what users receive; default `serve`.
         accountant: makes it from the cap, ``users``, ``noise`` and ``observer``.  Under a
             `CentralAccountant` all outputs are public, that to the replaced user included.
-        rule: of participation.  Users are then visits with an ``id`` (None is nobody), which the
-            protocol hands on (`serve_people`); neighbours differ in all visits of one person: in
-            what the records hold under a public pattern, else they are nobody's in one of the two.
+        rule: of participation.  Users are then visits with an ``id`` (None is nobody); neighbours
+            differ in all visits of one person: in what the records hold under a public pattern,
+            else they are nobody's in one of the two.
         may_spend_nothing: whether it is right that nothing is spent on these data.
-        restarts: after how many users the process ends; the accountant is then resumed from its
-            file.  Users whom the new learner's ``clock_`` is past receive nothing.
+        restarts: after how many users the process ends, to be resumed from the accountant's file.
         probe: what anybody may ask of the learner with methods; looked at with the public state.
         crowd: whether many users may differ, of whom nothing may show to others or in public.
-        looks: after how many users the public state is looked at, and at the end; default all.  If
-            given, for long runs, there is no third run.
+        looks: after how many users the public state is looked at; default all, and a third run.
         seconds: for everything together.
 
     Raises:
