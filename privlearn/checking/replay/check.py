@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -329,7 +328,8 @@ class Setup:
         run.users = range(self.users)
         if people is not None:
             names[people.id] = "registry"
-            run.room = partial(_room, people)
+            visits, parts = people.rule.visits, people.batches if people.rule.batched else None
+            run.room = lambda users: visits(len(users), len(parts(users)) if parts else 1)
         observer.follow(accountant.ledger, names)
         if self.crowd:
             run.room = len
@@ -372,11 +372,6 @@ def _restarted(accountant: Any) -> Any:
     again.issuer.observer = accountant.issuer.observer
     again.issuer.observer.follow(again.ledger)
     return again
-
-
-def _room(people: People, users: range) -> int:
-    rule = people.rule
-    return rule.visits(len(users), len(people.batches(users)) if rule.batched else 1)
 
 
 def _check(
