@@ -280,11 +280,11 @@ def _of_mechanism(
         _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
         for i, (first, second) in enumerate(pairs):
             visits = visits_of(promise) or visits_of(own)
-            both = (
+            one, two = (
                 [[np.asarray(leaf) for leaf in leaves(record_at(b, k))] for k in range(length(b))]
                 for b in (first, second)
             )
-            _check_adjacent(i, *both, relation, visits)
+            _check_adjacent(i, one, two, relation, visits)
             _check_form(i, (first, second), spent)
     spend = spent(pairs[0][0])
     exact = spend is not None and spend.exact_form() is not None
