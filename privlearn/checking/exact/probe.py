@@ -178,6 +178,7 @@ class _LimitedPool:
 
 _MOST_NUMBERS = 4096
 _GRID = 1 << 14  # Words of each sign, or half, on which a sampler is tried
+_IN_SCIPY = {"normal": "norm", "laplace": "laplace", "exponential": "expon", "gumbel": "gumbel_r"}
 _DRAWS, _DRAWS_EACH = 2_000, 64
 """Times that one run may ask for noise, and times more for every user."""
 _SAMPLER_GAP = 1e-3
@@ -291,25 +292,13 @@ class _Grid:
         return 1 << 63
 
 
-def _quantiles(kind: Kind, levels: Array) -> Array:
-    match kind:
-        case "normal":
-            from scipy.special import ndtri
-
-            return np.asarray(ndtri(levels))
-        case "laplace":
-            return np.asarray(np.sign(levels - 0.5) * -np.log(2 * np.minimum(levels, 1 - levels)))
-        case "exponential":
-            return np.asarray(-np.log1p(-levels))
-        case "gumbel":
-            return np.asarray(-np.log(-np.log(levels)))
-
-
 def sampler_gap(kind: Kind) -> float:
     """Distance between distribution functions: of the real sampler on a grid, and of its law."""
+    from scipy import stats  # late, as it takes a second
+
     drawn = np.ldexp(variates(kind, _Grid(), 2 * _GRID).floors, -FLOOR_BITS)
     levels = (np.arange(64) + 0.5) / 64
-    below = np.searchsorted(_quantiles(kind, levels), drawn)
+    below = np.searchsorted(getattr(stats, _IN_SCIPY[kind]).ppf(levels), drawn)
     reached = np.cumsum(np.bincount(below, minlength=65))[:64] / len(drawn)
     return float(np.abs(reached - levels).max())
 

@@ -72,7 +72,6 @@ def _put(data: Array, at: tuple[int, int], value: float) -> Array:
 
 
 _ODD_DATA: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
-    "proper data": lambda x, at: x,
     "one NaN": lambda x, at: _put(x, at, np.nan),
     "one infinity": lambda x, at: _put(x, at, -np.inf),
     "nothing but NaN": lambda x, at: np.full_like(x, np.nan),

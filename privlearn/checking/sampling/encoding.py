@@ -270,15 +270,12 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
         if not shown and (callable(item) or isawaitable(item) or " at 0x" in text):
             raise CheckError(f"output{path}: a {type(item).__name__} cannot be looked into")
         yield path, text
-        if not isinstance(item, _Note):
-            yield from _numbers_in(text, path)
-
-
-def _numbers_in(text: str, path: str) -> Iterator[tuple[str, Any]]:
-    if result := [float(digits) for digits in _DIGITS.findall(text)]:
-        yield from _numbered(result, f"{path}.number")
-    if len(text) > LONG:
-        yield f"{path}.letters", len(text)
+        if isinstance(item, _Note):
+            return
+        if result := [float(digits) for digits in _DIGITS.findall(text)]:
+            yield from _numbered(result, f"{path}.number")
+        if len(text) > LONG:
+            yield f"{path}.letters", len(text)
 
 
 _DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
