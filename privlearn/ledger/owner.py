@@ -44,11 +44,11 @@ from privlearn.ledger.entries import (
     SumsEntry,
     parse_entry,
 )
-from privlearn.ledger.file_store import needs_no_sync
 from privlearn.ledger.open_ledger import Settling
 from privlearn.ledger.records import record_of
 from privlearn.ledger.store import Ledger
 from privlearn.ledger.stores import Value
+from privlearn.ledger.tail import needs_no_sync
 from privlearn.ledger.values import unpacked
 from privlearn.storage.frames import Message
 from privlearn.storage.sockets import Peer
