@@ -155,6 +155,22 @@ class IssueEntry(_Entry):
     """Data of `PARTICIPATION`: that the budget is for a loss which grows with a person's visits at
     least as fast as their number; None where it is charged whole to whoever has one."""
 
+    def body(self) -> dict[str, Any]:
+        said = self.__dict__
+        if not all([each.__class__ is str for pair in said["budget"].items() for each in pair]):
+            return super().body()
+        return {  # names in their order
+            "accountant": said["accountant"],
+            "allowance": said["allowance"],
+            "budget": said["budget"],
+            "entry": "issue",
+            "failure": said["failure"],
+            "label": said["label"],
+            "planned": said["planned"],
+            "token": said["token"],
+            "users": [*said["users"]],
+        }
+
     def ext(self) -> dict[str, Any]:
         return {} if self.shared is None else {PARTICIPATION: self.shared}
 
@@ -276,9 +292,8 @@ class RetireEntry(_Entry):
     value is kept, and ``upto``, as in `PublishEntry`."""
 
     def body(self) -> dict[str, Any]:
-        kept = self.__dict__.copy()  # text, and what is no part of it
-        del kept["admitted"], kept["value"]
-        return kept
+        said = self.__dict__
+        return {name: said[name] for name in ("accountant", "digest", "entry", "outcome", "token")}
 
     def ext(self) -> dict[str, Any]:
         found = {} if self.admitted is None else {PARTICIPATION: self.admitted}
