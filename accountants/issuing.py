@@ -30,6 +30,7 @@ from privlearn.contract.receipts import Released
 from privlearn.contract.tokens import Token, mint_token
 from privlearn.errors import (
     BudgetError,
+    InsufficientBudgetError,
     LeaseError,
     NonceReusedError,
     PrivlearnError,
@@ -336,7 +337,30 @@ class Issuing(Continuing, Metering, Generic[B]):
         *,
         epoch: int | None = None,
     ) -> Token[B]:
-        with self._lock:
+        if self._log.goes_ahead and self.issuer.past is None:
+            try:
+                return self._issued(
+                    price, users, label, failure, allowance, nonce, epoch, ahead=True
+                )
+            except InsufficientBudgetError:
+                raise
+            except BudgetError:
+                pass  # others may have committed a plan, which its turn tells
+        return self._issued(price, users, label, failure, allowance, nonce, epoch, ahead=False)
+
+    def _issued(
+        self,
+        price: Loss | B,
+        users: range,
+        label: str,
+        failure: Fraction,
+        allowance: str | None,
+        nonce: str | None,
+        epoch: int | None,
+        *,
+        ahead: bool,
+    ) -> Token[B]:
+        with self._log.own_lock if ahead else self._lock:
             if self.issuer.past is not None and (past := self._past) is not None:
                 return self._issue_again(past, price, users, label)
             if isinstance(price, Loss):
@@ -356,7 +380,7 @@ class Issuing(Continuing, Metering, Generic[B]):
                     raise BudgetError("under a committed plan, issue tokens for its losses")
                 planned = plan.position_for(label, index, stands, self._state.prices)
             epochs, minute = self._epochs(allowance, epoch)
-            token = f"{self.issuer.id}/{len(self._state.accounts) + 1}"
+            token = self._log.name(ahead)
             fields: dict[str, Any] = {
                 "accountant": self.issuer.id,
                 "entry": "issue",
@@ -373,7 +397,7 @@ class Issuing(Continuing, Metering, Generic[B]):
             # all but the label is ours
             plain = label.__class__ is str
             entry = made(IssueEntry, fields) if plain else IssueEntry(**fields)
-            self._log.append(entry, nonce=nonce, minute=minute)
+            self._log.append(entry, nonce=nonce, minute=minute, ahead=ahead)
             return mint_token(self.issuer, token, budget, index, label, failure, priced)
 
     def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:

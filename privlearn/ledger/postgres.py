@@ -282,6 +282,11 @@ class PostgresStore:
         alive = self._alive(session)
         return [token for token, member in members.items() if member not in alive]
 
+    checks = False
+
+    def write_ahead(self, record: Record, value: Value | None) -> None:
+        raise LedgerError(f"{self.name}: entries are written in a turn")
+
     def write(self, record: Record, value: Value | None) -> Record:
         session = self._held.session
         if not self._turn_lock.perhaps or session is None:
