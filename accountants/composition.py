@@ -64,7 +64,7 @@ from privlearn.losses.steps import (
 _ACCURACY = 1.5e-4  # Share of the variance that a grid may add
 _ORDERS = 1000  # Bounded-range steps in a recursion over all orders
 _FEW_KINDS = 16  # Of steps whose largest losses are looked at before a lattice is
-_NEAR = 1e-7  # Relative distance of two simple bounds between which nothing else is looked for
+_NEAR = 5e-6  # Relative distance of two simple bounds between which nothing else is looked for
 _SPARE = 3e-3  # Share of ε by which the better direction may first be too large
 _APART = 2.0**-46  # Relative distance of an answer to where it is too small
 _STEEP = 50.0  # Logarithm of a quotient beyond which it says nothing about where a curve crosses

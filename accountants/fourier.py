@@ -29,6 +29,7 @@ _RARE = 1e-3  # Mass, over the count of a factor, of what `power` looks at apart
 _UNSEEN = 1e-9  # Share of a tail that nobody misses
 _WASTE = 1.5  # Log of how much larger than with the best tilt an error may be, about
 _ALIKE = 1.5  # 1.25 of a normal law
+_FLAT = 12.0  # Log moment of a tilt with which enough is known of where most mass is
 _BINS = 2048
 _DEPTH = 5  # At most 2**_DEPTH + 1 tilts
 
@@ -236,7 +237,8 @@ def convolve(
     if not all(weights.any() for weights, _ in factors):
         return Enclosed(np.zeros(len(index)), np.zeros(len(index)), 0.0)
     tilted = _Tilted(factors)
-    size = 2 ** ((3 * len(index) // 2 + 1).bit_length() + (care > 0))
+    size = 2 ** ((5 * len(index) // 4 + 1).bit_length() + (care > 0))
+    wrapped = int(index[0]) % size
     folded = _Folded(tilted, index, size)
     gap = np.full(len(index), np.inf)
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
@@ -249,7 +251,8 @@ def convolve(
             middle, error = _spectral_rest(low, high, tilted.count)
         exponent = moment - theta * (index - tilted.centre)
         scale = np.exp(np.minimum(exponent, 700.0))
-        top = middle[index % size] * scale + error * scale * (1 + 1e-9)
+        middle = np.concatenate((middle[wrapped:], middle[:wrapped]))[: len(index)]
+        top = middle * scale + error * scale * (1 + 1e-9)
         here = (2 * error * scale + folded(theta)) * (1 + 1e-8)
         better = (here < gap) & (exponent < 700)
         np.copyto(gap, here, where=better)
@@ -272,8 +275,9 @@ def _one_tilt(tilted: _Tilted, where: Window, steepest: float) -> float:
     """
     # logs of the mass at the last index, by Chernoff, and of the error at the first
     mass = tilted.moment(steepest) - steepest * (where.last - tilted.centre)
-    half = steepest / 2
-    if tilted.moment(half) + half * (tilted.centre - where.first) <= -_ALIKE * mass:
+    half, reach = steepest / 2, tilted.centre - where.first
+    moment = tilted.moment(half)
+    if moment <= _FLAT and moment + half * reach <= -_ALIKE * mass:
         return half
     return min(max(-mass, 0.0) / (where.last - where.first + 1), half)
 

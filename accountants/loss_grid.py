@@ -37,6 +37,7 @@ _WIDEST = 64.0  # Step of a lattice; the ratios of neighbours overflow beyond
 _MOST_LONG = 10**5  # Copies of a law without a largest loss that are convolved in groups
 _LONGEST_DIRECT = 4096  # Points of a law that is convolved directly
 _MOST_LAWS = 256  # Different laws for which it pays to have one
+_BLUR = 1e-3  # Mass that may be unknown at the bottom of a law, of which it is above the tail
 _UNSEEN = 1e-5  # Share of δ that the rounding of an FFT may make up before more is done about it
 _OF_MANY_UNSEEN = 0.03  # The same of so many steps that there is no time for anything else
 _MOST_UNSEEN = 3e-4  # Above this share a direct convolution on a coarser lattice is better
@@ -225,12 +226,19 @@ def _enclosed(parts: Sequence[tuple[Law, int]], where: fourier.Window, convolve:
     rounding = math.expm1(sum(n * math.log1p(law.rounding) for law, n in parts))
     p = upper.most
     p[0] += where.below
+    # where too little is known, which is at the bottom, all mass that may be there moves up
+    unknown = np.cumsum((p - lower.least)[::-1])[::-1]
+    first = min(int(np.searchsorted(-unknown, -_BLUR)), len(p) - 1)
+    if first:
+        total = math.exp(sum(n * math.log(float(law.p.sum())) for law, n in parts))
+        p = p[first:].copy()
+        p[0] += max(total * (1 + rounding + 1e-9) - float(lower.least[first:].sum()), 0.0)
     return Law(
         parts[0][0].step,
-        sum(n * law.low for law, n in parts) + where.first,
+        sum(n * law.low for law, n in parts) + where.first + first,
         p,
-        lower.least,
-        other.most,
+        lower.least[first:],
+        other.most[first:],
         sum(n * law.lost for law, n in parts) * (1 + 4 * ULP) + where.above * (1 + rounding),
         sum(n * law.spill for law, n in parts) * (1 + 4 * ULP),
         rounding + max(part.rounding for part in (upper, lower, other)),
