@@ -9,13 +9,14 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, final
+from typing import Any, cast, final
 
 import psycopg
 from psycopg import errors as sql
 from psycopg.rows import namedtuple_row
 from sqlalchemy import (
     URL,
+    ClauseElement,
     Connection,
     Engine,
     Executable,
@@ -287,7 +288,7 @@ class Session:
                 told, more = _written(statement, tuple(parameters))
                 texts.append(cursor.mogrify(told, {**more, **parameters}))
             cursor.execute("; ".join(texts))
-            found = []
+            found: list[Sequence[Any]] = []
             more_sets: bool | None = True
             while more_sets:
                 found.append(cursor.fetchall() if cursor.description is not None else ())
@@ -522,11 +523,11 @@ def _said(error: BaseException | None) -> str:
 @lru_cache(256)
 def _written(statement: Executable, names: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
     """A statement with parameters of these names as the driver takes it, and its others."""
-    given = statement.compile(dialect=_DIALECT, column_keys=names)
+    given = cast(ClauseElement, statement).compile(dialect=_DIALECT, column_keys=names)
     return str(given), {name: value for name, value in given.params.items() if name not in names}
 
 
-_DIALECT = PGDialect_psycopg()
+_DIALECT: Any = PGDialect_psycopg()  # type: ignore[no-untyped-call]
 
 
 def key_of(*names: object) -> int:
