@@ -10,6 +10,7 @@ arrival at which that begins is found by halving, and all records are tried ther
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from typing import Any, NamedTuple
@@ -159,7 +160,7 @@ def _pool(mechanism: Any, spend: Spend, neighbours: Any) -> _Pool:
         extremes = join([record_at(block, slice(None)) for block in (one, two)])
     last = length(extremes) - 1
     ends = record_at(extremes, np.unique([*range(min(_EXTREMES, last)), last]))
-    with in_variables() as held:
+    with suppress(Exception), in_variables() as held:  # so few rows may be refused
         run(mechanism, mechanism.loss(), ends, Script(np.zeros(0)))
     numbers = mined(mechanism, spend.domain, also=held)
     special = [x for number in numbers.numbers[:_NUMBERS] for x in (number, 2 * number)]
