@@ -24,13 +24,7 @@ import numpy as np
 
 from privlearn.checking.exact.choice_search import Scored, search_scores
 from privlearn.checking.exact.distributions import DistributionPair, largest_ratio, renyi
-from privlearn.checking.exact.probe import (
-    Script,
-    ScriptedCalls,
-    UnpredictedError,
-    check_sampler,
-    released_on,
-)
+from privlearn.checking.exact.probe import UnpredictedError, check_sampler, released_on
 from privlearn.checking.exact.search import LARGEST
 from privlearn.checking.mined import Mined, mined
 from privlearn.checking.neighbours import (
@@ -42,6 +36,7 @@ from privlearn.checking.neighbours import (
     worst_pairs,
 )
 from privlearn.checking.reports import Axis, Coverage
+from privlearn.checking.scripted_noise import Script, ScriptedCalls
 from privlearn.checking.stream_runs import calls_tried, declared_users, is_stream
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError

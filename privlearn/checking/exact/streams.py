@@ -23,7 +23,6 @@ from privlearn.checking.exact.probe import (
     NOT_ADDED,
     DenseNoise,
     Numbers,
-    Script,
     SolvedNoise,
     StreamNoise,
     UnpredictedError,
@@ -36,6 +35,7 @@ from privlearn.checking.exact.search import laplace_pair
 from privlearn.checking.mined import HASHED, Mined, in_variables, mined
 from privlearn.checking.neighbours import each_float, extreme_records, spend_of
 from privlearn.checking.reports import Axis, Coverage
+from privlearn.checking.scripted_noise import Script
 from privlearn.checking.stream_runs import (
     accepted_users,
     calls_tried,
@@ -53,6 +53,7 @@ from privlearn.rows.clipping import clipping_of
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import join, length, record_at
+from privlearn.values.user_code import attempted
 
 MOST_ARRIVALS = 2**16  # Arrivals of a longer stream that are looked at
 _ENDLESS = 1024
@@ -159,8 +160,10 @@ def _pool(mechanism: Any, spend: Spend, neighbours: Any) -> _Pool:
         extremes = join([record_at(block, slice(None)) for block in (one, two)])
     last = length(extremes) - 1
     ends = record_at(extremes, np.unique([*range(min(_EXTREMES, last)), last]))
+    rows = fixed_users(mechanism) or min(declared_users(mechanism) or last + 1, length(ends))
     with in_variables() as held:
-        run(mechanism, mechanism.loss(), ends, Script(np.zeros(0)))
+        block = record_at(ends, np.arange(rows) % length(ends))
+        attempted(run, mechanism, mechanism.loss(), block, Script(np.zeros(0)))
     numbers = mined(mechanism, spend.domain, also=held)
     special = [x for number in numbers.numbers[:_NUMBERS] for x in (number, 2 * number)]
     first = record_at(ends, slice(0, 1))

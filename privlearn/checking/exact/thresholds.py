@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privlearn.checking.exact.distributions import DistributionPair
-from privlearn.checking.exact.probe import Script, check_sampler, released_on
+from privlearn.checking.exact.probe import check_sampler, released_on
 from privlearn.checking.mined import mined
 from privlearn.checking.neighbours import each_float, informative_records, record_pairs, spend_of
 from privlearn.checking.reports import Axis, Coverage
+from privlearn.checking.scripted_noise import Script
 from privlearn.checking.stream_runs import calls_tried, declared_users, fixed_users, is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss

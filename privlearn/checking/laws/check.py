@@ -336,6 +336,9 @@ def looks_at_claim(
         except CheckError as error:
             return Finding("exact", "not applicable", f"not computed: {error}")
 
+    def samples(subject: SamplingTarget[Any]) -> Finding:
+        return by_samples(subject, how, known)
+
     looks, known = list[Finding](), False
     if case is not None or subject.function is not None:
         first = perform(exact, case, 2 * how.seconds)
@@ -347,7 +350,7 @@ def looks_at_claim(
         elif first.evidence is not None:
             # In a window, too, numbers were computed: samples are for what is no number.
             known = first.verdict in (COMPUTED if case is None else {*COMPUTED, "window"})
-    sampled = perform(lambda target: by_samples(target, how, known), subject, how.seconds)
+    sampled = perform(samples, subject, how.seconds)
     if all(x.verdict == "not applicable" for x in looks) and sampled.coverage.missing:
         sampled = replace(sampled, verdict=max(sampled.verdict, "weak", key=ORDER.index))
     return [*looks, sampled]
