@@ -8,8 +8,7 @@ win; that picks follow from them is tried on random noise.  The law of the picks
   ∫ f(x − s_j)·(1 − F(x − s_i))·∏_{k≠i,j} F(x − s_k) dx.
 - A fresh draw for each pick: the law of one, among those left.
 
-What leaves may be the indices of the picks, or one number for each candidate (a price, an age).
-"""
+What leaves may be the indices of the picks, or one number for each candidate (a price, an age)."""
 
 from __future__ import annotations
 
@@ -196,8 +195,8 @@ def _made(
     named = picks.dtype.kind == "f" and picks.size == 1
     if picks.dtype.kind not in "iu" and not named:
         if family.kind == "gumbel":
-            what = f"gumbel noise chooses, and what leaves is {picks.dtype} of shape {picks.shape}"
-            raise CheckError(f"{what}: release the index of the winner")
+            what = f"gumbel noise chooses, and {picks.dtype} of shape {picks.shape} leaves: release"
+            raise CheckError(f"{what} the index of the winner, or one number for each candidate")
         return None
     if named and family.kind != "gumbel" and not (picks % 1 == 0 and sum(source.sizes) > 1):
         return None  # Laplace and exponential noise may as well be added
@@ -247,7 +246,7 @@ class _Choice:
         noise = self.family.floor + _SURE * np.eye(self.n)
         names = tuple(float(self._left(block, row[None])[0]) for row in noise)
         if len({*names}) < self.n:
-            raise CheckError("one number leaves for two candidates: release the winner's index")
+            raise CheckError("one number leaves for two: release the index of the winner")
         return names
 
     def _left(self, block: Any, noise: Array) -> Array:

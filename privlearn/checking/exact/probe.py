@@ -1,8 +1,7 @@
 """Runs a mechanism on noise that is written down in advance, to see what it does with it.
 
 An output that is an affine function of independent normal (or Laplace) numbers is known completely
-once each of them was set to 1 in turn.  Nothing that a mechanism says about itself is believed.
-"""
+once each of them was set to 1 in turn.  Nothing that a mechanism says about itself is believed."""
 
 from __future__ import annotations
 

@@ -4,8 +4,7 @@ Guessed is what noise does to the outputs (`exact.probe`), the same for all data
 records add responses, alike for all arrivals or measured at each.  Both are tried on data sets in
 which every record of a pool (extreme, null, numbers of the code) stands at every arrival, with
 noise of 30 scales, rows that come in several calls, and fewer users.  Where outputs are others, the
-arrival at which that begins is found by halving, and all records are tried there as neighbours.
-"""
+arrival at which that begins is found by halving, and all records are tried there as neighbours."""
 
 from __future__ import annotations
 

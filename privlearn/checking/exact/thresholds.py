@@ -4,8 +4,7 @@ An answer is ⊤ where α + Σβ_j z_j >= 0 for the numbers z that are drawn; α
 answers before.  They are measured on the running code by halving where a number turns the answer.
 A sequence has P(s) = ∫ f(t) ∏_j [F(h_j(t)) − F(l_j(t))]^+ dt, where number j must lie between l_j
 and h_j, and t is the noise that answers have in common.  Taken are sequences whose ratio between
-two data sets grows most, answer by answer, and all that leave them; their sum must be 1.
-"""
+two data sets grows most, answer by answer, and all that leave them; their sum must be 1."""
 
 from __future__ import annotations
 

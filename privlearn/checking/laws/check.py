@@ -2,8 +2,7 @@
 
 It is a function of data, or any object with ``loss()`` and ``release(rows, token)``, or ``open``
 for a stream. A mechanism is run on a real accountant, with an observer of what it does; runs that
-must agree are compared, since noise can be held fixed.
-"""
+must agree are compared, since noise can be held fixed."""
 
 from __future__ import annotations
 
