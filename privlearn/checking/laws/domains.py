@@ -302,6 +302,9 @@ def check_row_local(function: Callable[[T], Any], block: T, other: T) -> None:
             trial.check(record_at(part, np.array([(i + 1) % size])), alone, "by a copy of another")
             trial.check(record_at(part, np.array([i])), ~alone, "by copies of one")
     trial = _Trial(function, block)
+    for size in (*_LARGE, *mined(function, most=_MOST_CONSTANTS).sizes(_LARGE[-1])):
+        if size > n:
+            trial.check_size(_result(function, record_at(block, np.arange(size) % n)))
     for number, (what, row) in enumerate(odd_rows(function, block)):
         trial.check(row, np.arange(n) == number % n, f"by one of {what}")
     for size in (*_LARGE, *mined(function, most=_MOST_CONSTANTS).sizes(_LARGE[-1])):
