@@ -1,8 +1,7 @@
 """`assert_budget`: what a run may lose of anybody's privacy, as its ledgers say.
 
 It returns what it found, and leaves a line for the summary of the pytest plugin, because a test
-that passes says nothing by itself: who spent how much.
-"""
+that passes says nothing by itself: who spent how much."""
 
 from __future__ import annotations
 

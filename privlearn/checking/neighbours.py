@@ -1,8 +1,7 @@
 """Records at the edge of what a user can contribute, in pairs that differ as much as they can.
 
 Records are made raw, many times too large, and get into their domain by its own `clip`: what a
-check then sees is what the code does, not what `sensitivity` says.
-"""
+check then sees is what the code does, not what `sensitivity` says."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """The pytest plugin: fixtures, the ``privacy`` marker, and a summary of what was checked.
 
 It is loaded wherever privlearn is installed, so it imports nothing but the package itself until a
-test asks for more; switch it off with ``-p no:privlearn``.
-"""
+test asks for more; switch it off with ``-p no:privlearn``."""
 
 from __future__ import annotations
 

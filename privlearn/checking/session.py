@@ -1,8 +1,7 @@
 """What a running test tells the checks inside it, and what they tell the summary.
 
 It imports nothing of the package, so that the pytest plugin stays cheap for projects that have
-privlearn installed and do not use it.
-"""
+privlearn installed and do not use it."""
 
 from __future__ import annotations
 

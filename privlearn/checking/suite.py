@@ -2,8 +2,7 @@
 
 Each subject is checked in every way that applies to it: exactly (white box), by sampling (black
 box), against the laws of mechanisms, by replay on neighbouring users.  A finding states what was
-claimed, what was computed exactly, and the lower bound that samples allow.
-"""
+claimed, what was computed exactly, and the lower bound that samples allow."""
 
 from __future__ import annotations
 

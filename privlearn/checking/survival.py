@@ -4,8 +4,7 @@ A learner is run once to its end, on a ledger in a file, of which copies are tak
 a process leaves them that dies. Then every copy is resumed, twice, on the users from its ``clock_``
 on; what the learner keeps besides its ledger is of the end of the first run, and does not fit. Not
 seen: power cuts, numbers that another *version* would work out otherwise, clocks of other functions
-than ``time.time`` and ``time.time_ns``.
-"""
+than ``time.time`` and ``time.time_ns``."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ from privlearn.checking.exact.one_number import located, mixture
 from privlearn.checking.exact.probe import (
     Affine,
     DenseNoise,
-    Script,
     UnpredictedError,
     affine,
     centre,
@@ -38,6 +37,7 @@ from privlearn.checking.neighbours import (
 )
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_generator import Standard
+from privlearn.checking.scripted_noise import Script
 from privlearn.checking.stream_runs import is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss

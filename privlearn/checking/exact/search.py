@@ -3,8 +3,7 @@
 Runs on records about numbers of the code, among 1 to 1,000 rows, at every kind of place and with
 noise of up to 30 scales test the prediction output = centre(data) + M·z.  Neighbours whose centres
 are farther apart than at hand are compared; where noise acts otherwise, rows are replaced until it
-does not, and the laws of the two neighbours found are computed as they are (`exact.one_number`).
-"""
+does not, and the laws of the two neighbours found are computed as they are (`exact.one_number`)."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 It is a function of data, or any object with ``loss()`` and ``release(rows, token)``, or ``open``
 for a stream. A mechanism is run on a real accountant, with an observer of what it does; runs that
-must agree are compared, since noise can be held fixed.
-"""
+must agree are compared, since noise can be held fixed."""
 
 from __future__ import annotations
 
@@ -336,6 +335,9 @@ def looks_at_claim(
         except CheckError as error:
             return Finding("exact", "not applicable", f"not computed: {error}")
 
+    def samples(subject: SamplingTarget[Any]) -> Finding:
+        return by_samples(subject, how, known)
+
     looks, known = list[Finding](), False
     if case is not None or subject.function is not None:
         first = perform(exact, case, 2 * how.seconds)
@@ -347,7 +349,7 @@ def looks_at_claim(
         elif first.evidence is not None:
             # In a window, too, numbers were computed: samples are for what is no number.
             known = first.verdict in (COMPUTED if case is None else {*COMPUTED, "window"})
-    sampled = perform(lambda target: by_samples(target, how, known), subject, how.seconds)
+    sampled = perform(samples, subject, how.seconds)
     if all(x.verdict == "not applicable" for x in looks) and sampled.coverage.missing:
         sampled = replace(sampled, verdict=max(sampled.verdict, "weak", key=ORDER.index))
     return [*looks, sampled]

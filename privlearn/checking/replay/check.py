@@ -6,8 +6,7 @@ change: tokens, parameters, clock, clipped rows and outputs of everybody else, p
 printed, warned of or logged. The replaced user's contribution may move by the sensitivity that was
 paid for, and so may what was about to be released, as the noise is the same, draw by draw.
 Mechanisms with arithmetic of their own are run a third time, with the rows of the first run put
-back: they must then release the same. What no replay sees is in `learners.UNSEEN`.
-"""
+back: they must then release the same. What no replay sees is in `learners.UNSEEN`."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A user is own data plus a response function, so that answers to offers that were never made are
 defined. Malformed users send NaN, numbers that overflow, arrays of the wrong shape, text, or
-answers that name no item: each of them must become the null record, without any public trace.
-"""
+answers that name no item: each of them must become the null record, without any public trace."""
 
 from __future__ import annotations
 

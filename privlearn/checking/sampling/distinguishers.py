@@ -1,8 +1,7 @@
 """Scores that tell two data sets apart, learned from outputs; larger speaks for the first data set.
 
 Several simple learners compete; which of them is used is decided on outputs that it was not fitted
-to, and what is then concluded rests on outputs that took part in neither.
-"""
+to, and what is then concluded rests on outputs that took part in neither."""
 
 from __future__ import annotations
 

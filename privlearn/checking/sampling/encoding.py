@@ -1,8 +1,7 @@
 """Outputs of any kind as a table of numbers and symbols, so that nothing fails open.
 
 An output is taken apart into *leaves* with a path each: ``[0].x`` and so on. Finite numbers stay
-numbers, also those in texts; all else (NaN, text, exceptions, types, absent leaves) are symbols.
-"""
+numbers, also those in texts; all else (NaN, text, exceptions, types, absent leaves) are symbols."""
 
 from __future__ import annotations
 
