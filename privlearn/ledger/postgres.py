@@ -474,8 +474,8 @@ class PostgresStore:
             if session.one(_RECOVERING).found:  # which may be behind, and tell an old epoch
                 session.close()
                 raise LedgerError(
-                    f"{self.name}: a standby answers, which may be behind: name the primary, or "
-                    "let target_session_attrs=read-write pick it"
+                    f"{self.name} is a standby, which takes no entries and may be behind: connect "
+                    "to the primary (target_session_attrs=read-write picks it among several hosts)"
                 )
             self._held.reading = session
         return self._held.reading

@@ -177,7 +177,7 @@ def test_what_others_wrote_is_checked_by_every_process(
         one, other = begun(path, "1/200"), joined(path)
         with monkeypatch.context() as patch:
             patch.setattr(Accounts, "check", only_opens)
-            patch.setattr(other._state, "check", lambda entry, minute: Checked(entry))
+            patch.setattr(other._state, "check", lambda entry, minute=None: Checked(entry))
             for _ in range(2):
                 other._issue(SUM.loss(), USERS, "sum", one.failure() * 0, None)
         with pytest.raises(LedgerError, match=r"does not check.*: budget exceeded"):
