@@ -288,6 +288,7 @@ class Account:
         need(fresh and plain, "a cap that was made before, or beside a plan")
         need(body["budget"]["kind"] == self.body["cap"]["kind"], "a cap in another currency")
         path, rho = self.path(named[0]), self.amount(body["budget"])
+        need(len(path) < 64, "caps that lie too deep")
         if exact(body.get("failure", "0")): self.leave("caps of what may fail")
         self.begun = True
         self.within(body["users"])
