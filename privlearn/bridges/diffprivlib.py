@@ -20,7 +20,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import cache, lru_cache
 from types import FrameType
 from typing import Any, Never, Protocol
 
@@ -30,6 +30,7 @@ from privlearn.bridges.meters import Meters
 from privlearn.contract.metering import Meter, MeteredBlock, TrustedCode
 from privlearn.errors import BudgetError, TokenCopyError, TokenError, UsersError
 from privlearn.losses import PureLoss
+from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import exact
 from privlearn.values.validate import count, text
 
@@ -122,17 +123,10 @@ class _Payer:
                     f"{self._rows_each}: state rows_each, or whose rows they are in users"
                 )
             )
-        price = exact("epsilon", whole) * times  # of a float, the shortest decimal
-        code = TrustedCode(
-            "diffprivlib",
-            KNOWN[0],
-            {"call": key[1], "epsilon": whole, "times": times, "rows": rows, "noise": call.noise},
-        )
-        meter = self._accountant.meter(
-            PureLoss(price, adjacency=relation), label=self._label, users=self._users, code=code
-        )
+        loss, code = _priced(key[1], whole, times, rows, call.noise, relation)
+        meter = self._accountant.meter(loss, label=self._label, users=self._users, code=code)
         block = meter.__enter__()
-        self.spent.append(price)
+        self.spent.append(loss.epsilon)
         parts = max(1, round(whole / epsilon))
         self._paid().append(_Paid(called, meter, block, parts))
 
@@ -162,6 +156,16 @@ class _Payer:
         for one in [one for one in calls if one.frame not in running]:
             calls.remove(one)
             one.meter.__exit__(RuntimeError, RuntimeError("the call failed"), None)
+
+
+@lru_cache
+def _priced(
+    name: str, epsilon: float, times: int, rows: int, noise: str, relation: Adjacency
+) -> tuple[PureLoss, TrustedCode]:
+    """What calls with these arguments cost, and what the certificate says of them."""
+    price = exact("epsilon", epsilon) * times  # of a float, the shortest decimal
+    told = {"call": name, "epsilon": epsilon, "times": times, "rows": rows, "noise": noise}
+    return PureLoss(price, adjacency=relation), TrustedCode("diffprivlib", KNOWN[0], told)
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:

@@ -17,6 +17,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Protocol
 
@@ -30,7 +31,7 @@ from privlearn.errors import AdjacencyError, DataError, PackageError
 from privlearn.events.dp_accounting import from_dp_event
 from privlearn.events.pricing import to_dict
 from privlearn.ledger.canonical_json import canonical
-from privlearn.losses import GaussianLoss
+from privlearn.losses import GaussianLoss, Loss
 from privlearn.values.adjacency import Adjacency, Trust
 from privlearn.values.exact import Exact, exact, exact_text, round_up
 from privlearn.values.validate import count, finite
@@ -73,17 +74,27 @@ def meter_event(
         PackageError: ``package`` is not installed, or is a jax_privacy of another version.
     """
     code_version = _version(package)
-    dp_event = _event_of(event, accountant.adjacency)
-    events = from_dp_event(
-        dp_event,
-        adjacency=accountant.adjacency.value,
-        trust=accountant.trust.value,
-        selection_delta=selection_delta,
-    )
-    loss = events.loss()
-    told = _told(to_dict(events)["events"]) | _noise_of(package)
-    code = TrustedCode(package, code_version, told)
+    whole = _event_of(event, accountant.adjacency)
+    asked = whole, accountant.adjacency, accountant.trust, selection_delta
+    try:
+        loss, told = _known_price(*asked)  # each step of a loop has the same
+    except TypeError:  # a list in an event cannot be looked up
+        loss, told = _price(*asked)
+    code = TrustedCode(package, code_version, told | _noise_of(package))
     return accountant.meter(loss, label=label, users=users, code=code)
+
+
+def _price(
+    event: Any, adjacency: Adjacency, trust: Trust, selection_delta: Exact | None
+) -> tuple[Loss, dict[str, Any]]:
+    """The loss of an event, and what the ledger says of it."""
+    events = from_dp_event(
+        event, adjacency=adjacency.value, trust=trust.value, selection_delta=selection_delta
+    )
+    return events.loss(), _told(to_dict(events)["events"])
+
+
+_known_price = lru_cache(maxsize=64)(_price)
 
 
 def meter_factorization(
@@ -205,6 +216,7 @@ def _noise_of(package: str) -> dict[str, str]:
     return {"noise": "in floating point, from a key"} if _is_jax_privacy(package) else {}
 
 
+@lru_cache
 def _version(package: str) -> str:
     if _is_jax_privacy(package):
         found = installed(package, "jax_privacy", KNOWN, f"jax-privacy=={KNOWN[-1]}")

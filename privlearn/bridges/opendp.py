@@ -12,8 +12,8 @@ and so is every query of a context::
 
 The price is what the measurement's own ``map`` says at ``d_in``, whatever its output measure: that
 the map is right is OpenDP's word.  Before, `privlearn.bridges.opendp_units` holds ``d_in`` against
-the neighbours of the account, and `privlearn.bridges.opendp_frames` refuses queries of frames for
-which maps of this version are known to say too little.
+the neighbours of the account; `privlearn.bridges.opendp_faults` and
+`privlearn.bridges.opendp_frames` refuse what this version is known to price too low.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Any
 
 from privlearn.bridges.installed import installed
 from privlearn.bridges.meters import Meters
+from privlearn.bridges.opendp_faults import check_constructors
 from privlearn.bridges.opendp_frames import check_frames
 from privlearn.bridges.opendp_prices import price_of
 from privlearn.bridges.opendp_units import check_units, distance_text
@@ -163,6 +164,7 @@ def _priced(
     rows = count(rows_each=rows_each)
     metric = check_units(measurement.input_metric, d_in, rows, accountant)
     made = list(_constructors(measurement))
+    check_constructors(made)
     check_frames(measurement, d_in, made)
     measure = str(measurement.output_measure.type)
     price = price_of(opendp, measurement, measure, d_in, accountant.adjacency, delta)

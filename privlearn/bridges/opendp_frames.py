@@ -1,8 +1,8 @@
 """Queries of polars frames for which maps of OpenDP 0.16.0 are known to say too little.
 
-The issues are open upstream, and each is rebuilt in the tests: counts of columns behind an
-invariant (2938, 2939, 2940), a group's ``max_length`` below the rows that a person has in it
-(2945), and columns that are defined anew after the truncation that bounds a person (2949).
+The issues are open upstream: counts of columns behind an invariant (2938, 2939, 2940), a group's
+``max_length`` below the rows that a person has in it (2945), columns that are defined anew after
+what bounds a person (2949), and expressions (`EXPRESSIONS`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from privlearn.bridges.opendp_faults import Made
 from privlearn.bridges.opendp_units import OF_PEOPLE
 from privlearn.errors import BudgetError
 
@@ -36,7 +37,14 @@ _TRANSPARENT = frozenset(
 _UNSPENT = "; nothing was spent"
 
 
-Made = Sequence[tuple[str, dict[str, Any]]]
+EXPRESSIONS = {
+    "to_physical": "2944: codes of categories depend on the rows before",
+    "NaN": "2936: a NaN that is put in makes a sum 0",
+    "fill_null([col(": "2936: the other column may hold a NaN, which makes a sum 0",
+    ".dt.": "2942: a time out of range ends the process",
+    "null_count": "2938: casts, cuts and remainders make nulls that are counted without noise",
+}
+"""What a plan may not hold, as polars writes it, and the issue."""
 
 
 def check_frames(measurement: Any, d_in: Any, made: Made | None) -> None:
@@ -63,11 +71,12 @@ def check_frames(measurement: Any, d_in: Any, made: Made | None) -> None:
                 "2940): leave it out, and give public keys by with_keys" + _UNSPENT
             )
     metric, most = measurement.input_metric, _most_rows(d_in)
-    inner = str(getattr(metric, "inner_metric", metric).type)
-    grouped = isinstance(d_in, Sequence) and any(len(bound.by) for bound in d_in)
-    if made is not None and (grouped or inner in OF_PEOPLE):
-        kept = _truncated(made, whole=grouped)
-        most = max(kept, default=0) if inner in OF_PEOPLE else most
+    if made is not None:
+        plans = [plan.explain(optimized=False) for plan in _plans(made)]
+        of_people = str(getattr(metric, "inner_metric", metric).type) in OF_PEOPLE
+        grouped = isinstance(d_in, Sequence) and any(len(bound.by) for bound in d_in)
+        kept = [number for plan in plans for number in _kept(plan, of_people, grouped)]
+        most = max(kept, default=0) if of_people else most
     for by, margin in margins:
         if by and margin.max_length is not None and margin.max_length < most:
             raise BudgetError(
@@ -98,41 +107,42 @@ def _most_rows(d_in: Any) -> int:
     return int(d_in)
 
 
-def _truncated(made: Made, *, whole: bool) -> list[int]:
-    """How many rows, or groups, the truncations of the plans leave a person.
-
-    Args:
-        made: the constructors.
-        whole: whether bounds by group are stated, so that no column may be defined anew at all.
+def _plans(made: Made) -> Iterator[Any]:
+    """The plans that a measurement computes.
 
     Raises:
-        BudgetError: a plan that cannot be seen, or defines columns after its bounds hold.
+        BudgetError: one of them cannot be seen.
     """
     unseen = sorted({name for name, _ in made} - _TRANSPARENT)
     if unseen or not made:
         raise BudgetError(
             f"opendp: the plan of {unseen[0] if unseen else 'the measurement'} is not to be seen, "
-            "and a plan may define columns after a person was bounded by them, which is priced too "
-            "low (opendp issue 2949): meter each query, as meter_context does, with one plan"
-            + _UNSPENT
+            "and plans may hold what is priced too low (such as opendp issue 2949): meter each "
+            "query, as meter_context does, with one plan" + _UNSPENT
         )
-    kept: list[int] = []
-    for name, given in made:
-        if name == _PLANNED:
-            kept += _kept(given["lazyframe"].explain(optimized=False), whole)
-    return kept
+    return (given["lazyframe"] for name, given in made if name == _PLANNED)
 
 
-def _kept(explained: str, whole: bool) -> list[int]:
-    """The last step of a plan is written first."""
+def _kept(explained: str, of_people: bool, grouped: bool) -> list[int]:
+    """How many rows, or groups, truncations leave a person; a plan's last step is written first.
+
+    Raises:
+        BudgetError: a plan that defines columns after its bounds hold, or is known to be wrong.
+    """
+    for text, issue in EXPRESSIONS.items():
+        if text in explained:
+            raise BudgetError(
+                f"opendp: a plan with {text!r} is known to be wrong (opendp issue {issue}): "
+                "prepare that column before the data are handed over" + _UNSPENT
+            )
     lines = [line.strip() for line in explained.splitlines()]
     found = [i for i, line in enumerate(lines) if line.startswith("FILTER") and _TRUNCATES in line]
     sources = [i for i, line in enumerate(lines) if line.startswith("DF ")]
-    for start in sources if whole else found[:1]:
-        _check_after(lines[:start])
     kept = [_KEEPS.findall(lines[i]) for i in found]
     if not all(kept) or not sources:
         raise BudgetError("opendp: a plan is not understood" + _UNSPENT)
+    for start in sources if grouped else found[:1] if of_people else []:
+        _check_after(lines[:start])
     return [int(number) for numbers in kept for number in numbers]
 
 

@@ -201,4 +201,4 @@ def _passes(kind: str, mechanism: Any) -> Fraction:
         tail = math.exp(-above) / 2 if above > 0 else 1.0
     else:
         tail = math.erfc(above / math.sqrt(2)) / 2
-    return mechanism.max_contrib * Fraction(float_up(Fraction(tail)))
+    return int(mechanism.max_contrib) * Fraction(float_up(Fraction(tail)))

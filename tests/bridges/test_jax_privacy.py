@@ -20,7 +20,7 @@ import pytest
 from pages import run_page
 
 from privlearn.accountants import CentralAccountant, audit
-from privlearn.bridges import installed
+from privlearn.bridges import installed, jax_privacy
 from privlearn.bridges.jax_privacy import meter_event, meter_factorization, participation_square
 from privlearn.errors import (
     AdjacencyError,
@@ -185,6 +185,7 @@ def test_what_has_no_sound_price_is_refused_before_anything_is_spent(name: str) 
 
 
 def test_a_jax_privacy_that_was_not_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    jax_privacy._version.cache_clear()
     monkeypatch.setattr(installed, "version", lambda name: "3.0.0")
     with pytest.raises(PackageError, match=r"3\.0\.0.*2\.0\.0 only"):
         meter_event(account(Adjacency.ZERO_OUT), events().GaussianDpEvent(1.0))

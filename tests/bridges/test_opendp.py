@@ -310,6 +310,87 @@ def test_noisy_max_draws_what_its_price_is_for() -> None:
     assert abs(first - exponential) < abs(first - flip)
 
 
+# Maps that are known to say too little -----------------------------------------------------------
+
+
+def sized(*bounds: float, size: int = 4) -> Any:
+    kind = type(bounds[0])
+    inside = dp.atom_domain(bounds=bounds, **({"nan": False} if kind is float else {}))
+    return dp.vector_domain(inside, size=size)
+
+
+def ordered(domain: Any) -> Any:
+    return domain, dp.insert_delete_distance()
+
+
+def tree(metric: str) -> Any:
+    leaves = dp.t.then_count_by_categories([0, 1], MO=f"{metric}<i32>", null_category=True)
+    return space() >> leaves >> dp.t.then_b_ary_tree(3, 2)
+
+
+def faulty(issue: int) -> Any:
+    noise, integers = dp.m.then_laplace(2.0), sized(0, 5)
+    match issue:
+        case 2922:
+            keys = dp.vector_domain(dp.atom_domain(T=str)), dp.symmetric_distance()
+            threshold = dp.m.then_laplace_threshold(scale=1.0, threshold=5)
+            return keys >> dp.t.then_count_by() >> threshold
+        case 2923:
+            return (sized(0.0, 1.0), dp.symmetric_distance()) >> dp.t.then_variance() >> noise
+        case 2924:
+            return tree("L2Distance") >> dp.m.then_gaussian(2.0)
+        case 2926:
+            unordered = dp.t.then_metric_unbounded() >> dp.t.then_unordered()
+            return ordered(integers) >> dp.t.then_metric_bounded() >> unordered >> counting(noise)
+        case 2927:
+            resize = dp.t.then_resize(size=3, constant=0, MO="InsertDeleteDistance")
+            return ordered(space()[0]) >> resize >> dp.t.then_unordered() >> counting(noise)
+    summed = (integers, dp.symmetric_distance()) >> dp.t.then_sum() >> noise
+    return dp.c.make_population_amplification(summed, population_size=100)
+
+
+def counting(noise: Any) -> Any:
+    return dp.t.then_count() >> noise
+
+
+@pytest.mark.parametrize("issue", [2922, 2923, 2924, 2926, 2927, 2933])
+def test_constructors_that_are_priced_too_low_are_refused(issue: int) -> None:
+    accountant = account(failure="0.1")
+    measurement = faulty(issue)
+    distance = {"InsertDeleteDistance": ADD, "SymmetricDistance": ADD}
+    assert str(measurement.input_metric.type) in distance
+    with pytest.raises(BudgetError, match=rf"opendp issue {issue}\): .*nothing was spent"):
+        meter_measurement(accountant, measurement, 1)
+    assert not losses(accountant)
+
+
+def test_the_faults_are_those_of_this_version() -> None:
+    """Where a version mends one, its refusal may go."""
+    release = faulty(2922)
+    passed = len(release([f"user{i}" for i in range(20_000)])) / 20_000
+    assert passed > 1.5 * release.map(1)[1]
+    low = 2.0**50
+    deviations = dp.t.make_sum_of_squared_deviations(
+        sized(low, low + 1, size=1024), dp.symmetric_distance()
+    )
+    one, other = [low + 0.25] * 1024, [low + 0.5] + [low + 0.25] * 1023
+    assert abs(deviations(one) - deviations(other)) > deviations.map(2)
+    leaves = dp.vector_domain(dp.atom_domain(T=int), size=4), dp.l2_distance(T=int)
+    sums = dp.t.make_b_ary_tree(*leaves, leaf_count=4, branching_factor=4)
+    assert math.dist(sums([0] * 4), sums([1] * 4)) > sums.map(2)
+    bounded = dp.t.make_metric_bounded(*ordered(sized(0, 5, size=3)))
+    assert bounded.map(2) < 3  # though [0, 1, 2] and [1, 2, 3] differ everywhere
+
+
+def test_their_sound_forms_are_metered() -> None:
+    accountant = account()
+    for sound in (
+        tree("L1Distance") >> dp.m.then_laplace(2.0),
+        space() >> dp.t.then_resize(size=3, constant=0) >> counting(dp.m.then_laplace(2.0)),
+    ):
+        meter_measurement(accountant, sound, 1)
+
+
 # Compositors --------------------------------------------------------------------------------------
 
 

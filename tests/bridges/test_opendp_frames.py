@@ -11,6 +11,7 @@ import pytest
 
 from privlearn.accountants import CentralAccountant
 from privlearn.bridges.opendp import meter_context, meter_measurement
+from privlearn.bridges.opendp_frames import _kept
 from privlearn.errors import AdjacencyError, BudgetError, InsufficientBudgetError
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import ZCDP, Currency, PureDP
@@ -245,6 +246,35 @@ def test_a_plan_behind_another_is_not_seen() -> None:
     undone = first >> truncated(again=True, before=False, space=space)
     assert undone.map(1) < 100**2 / 2
     refused(undone, 1, "is not to be seen")
+
+
+@pytest.mark.parametrize(
+    ("issue", "column"),
+    [
+        (2936, lambda: pl.col("x").fill_null(float("nan")).clip(0.0, 1.0).sum()),
+        (2936, lambda: pl.col("x").fill_null(pl.col("y")).clip(0.0, 1.0).sum()),
+        (2942, lambda: pl.col("t").dt.year().clip(2000, 2030).sum()),
+        (2944, lambda: pl.col("x").cut([1.0]).to_physical().clip(0, 1).sum()),
+        (2938, lambda: pl.col("x").cast(pl.Int64, strict=False).null_count()),
+    ],
+)
+def test_expressions_that_are_known_to_be_wrong(issue: int, column: Callable[[], Any]) -> None:
+    schema = {"x": pl.Float64, "y": pl.Float64, "t": pl.Datetime("us")}
+    plan = pl.LazyFrame(schema=schema).select(column())
+    with pytest.raises(BudgetError, match=rf"opendp issue {issue}: .*nothing was spent"):
+        _kept(plan.explain(optimized=False), of_people=False, grouped=False)
+
+
+def test_codes_of_categories_follow_the_rows_before() -> None:
+    columns = [dp.series_domain("x", dp.atom_domain(T=float, nan=False))]
+    domain = dp.with_margin(dp.lazyframe_domain(columns), dp.polars.Margin(max_length=101))
+    codes = pl.col("x").cut([1.0]).to_physical().dp.sum((0, 1), scale=1.0)
+    plan = pl.LazyFrame(schema={"x": pl.Float64}).select(codes)
+    summed = of_frame(domain, dp.max_divergence(), plan)
+    assert summed.map(1) == 1  # and yet one row that joins moves the sum by 100:
+    one = summed(pl.LazyFrame({"x": [0.5] * 100})).collect().item()
+    assert summed(pl.LazyFrame({"x": [2.0, *[0.5] * 100]})).collect().item() > one + 50
+    refused(summed, 1, "2944")
 
 
 def test_a_map_that_fails_is_no_price() -> None:
