@@ -15,6 +15,7 @@ from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError, Pr
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import (
     AttestEntry,
+    CapEntry,
     CloseEntry,
     Entry,
     OpenEntry,
@@ -175,9 +176,10 @@ class AccountLog:
                 "does not check: join the account again"
             )
         self._behind = True
-        for entry in self._news.take():
+        for entry, minute in self._news.take():
+            timed = self.state.allowances.timed or isinstance(entry, CapEntry)
             try:
-                checked = self.state.check(entry)
+                checked = self.state.check(entry, minute if timed else None)
             except (PrivlearnError, ValueError) as error:
                 raise LedgerError(
                     f"{self.ledger.name}: another process wrote an entry that does not check, and "

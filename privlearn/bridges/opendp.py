@@ -18,6 +18,7 @@ the neighbours of the account; `privlearn.bridges.opendp_faults` and
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib import import_module
@@ -28,9 +29,9 @@ from privlearn.bridges.meters import Meters
 from privlearn.bridges.opendp_faults import check_constructors
 from privlearn.bridges.opendp_frames import check_frames
 from privlearn.bridges.opendp_prices import price_of
-from privlearn.bridges.opendp_units import check_units, distance_text
+from privlearn.bridges.opendp_units import check_size, check_units, distance_text, limits_of
 from privlearn.contract.metering import TrustedCode
-from privlearn.errors import BudgetError, TokenSpentError
+from privlearn.errors import BudgetError, DataError, TokenSpentError
 from privlearn.losses import Loss
 from privlearn.values.exact import Exact
 from privlearn.values.validate import count, text
@@ -71,12 +72,24 @@ def meter_measurement(
         AdjacencyError: ``d_in`` is not for the account's neighbours, or the metric has none.
         BudgetError: the map has no price there, or is known to be wrong.
         ValueError: ``rows_each``, ``label`` or ``delta`` is none.
+        DataError: when it is called, data that are not in a domain with bounds, of one size or
+            without NaN.
     """
     opendp = _library()
     _check_measurement(opendp, measurement)
     price, code = _priced(opendp, accountant, measurement, d_in, rows_each, delta)
-    run = partial(_drawn, opendp, measurement)
-    return partial(_paid, accountant, text(label=label), users, price, code, run)
+    run, domain = partial(_drawn, opendp, measurement), measurement.input_domain
+    paid = partial(_paid, accountant, text(label=label), users, price, code, run)
+
+    def release(data: Any) -> Any:
+        if limits_of(domain) and not _member(domain, data):
+            raise DataError(
+                f"opendp: the data are not in {domain}, for which the map holds, and nobody else "
+                "looks: clamp, impute or resize them in the measurement; nothing was spent"
+            )
+        return paid(data)
+
+    return release
 
 
 def meter_context(
@@ -108,6 +121,12 @@ def meter_context(
         raise TypeError(f"context: a {type(context).__name__}: must be an OpenDP Context")
     kind, d_in = type(context.queryable), context.d_in
     check_units(context.accountant.input_metric, d_in, count(rows_each=rows_each), accountant)
+    check_size(context.accountant.input_domain, accountant.adjacency)
+    if limits := limits_of(context.accountant.input_domain).keys() - {"size"}:
+        raise BudgetError(
+            f"opendp: the context's domain says {' and '.join(sorted(limits))}, which nobody looks "
+            "for in its data: leave it out, and clamp, impute or resize in queries; nothing was spent"
+        )
     check_frames(context.accountant, d_in, None)
     odometer = opendp.mod.OdometerQueryable
     answered = bool(context.d_mids_consumed)
@@ -129,6 +148,11 @@ def meter_context(
     metered: Any = type(f"Metered{kind.__name__}", (kind,), {"__call__": ask, "invoke": ask})
     context.queryable = metered.__new__(metered)
     vars(context.queryable).update(vars(answer))
+
+
+def _member(domain: Any, data: Any) -> bool:
+    with warnings.catch_warnings(action="ignore"):  # they show the data
+        return bool(domain.member(data))
 
 
 @cache
@@ -165,6 +189,7 @@ def _priced(
     metric = check_units(measurement.input_metric, d_in, rows, accountant)
     made = list(_constructors(measurement))
     check_constructors(made)
+    check_size(measurement.input_domain, accountant.adjacency)
     check_frames(measurement, d_in, made)
     measure = str(measurement.output_measure.type)
     price = price_of(opendp, measurement, measure, d_in, accountant.adjacency, delta)
