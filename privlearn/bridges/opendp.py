@@ -124,8 +124,8 @@ def meter_context(
     check_size(context.accountant.input_domain, accountant.adjacency)
     if limits := limits_of(context.accountant.input_domain).keys() - {"size"}:
         raise BudgetError(
-            f"opendp: the context's domain says {' and '.join(sorted(limits))}, which nobody looks "
-            "for in its data: leave it out, and clamp, impute or resize in queries; nothing was spent"
+            f"opendp: the context's domain says {' and '.join(sorted(limits))}, and nobody looks "
+            "for it in the data: leave it out, and clamp or impute in queries; nothing was spent"
         )
     check_frames(context.accountant, d_in, None)
     odometer = opendp.mod.OdometerQueryable

@@ -501,5 +501,5 @@ def test_data_outside_of_a_limited_domain_are_refused_as_maps_do_not_look() -> N
         privacy_loss=dp.loss_of(epsilon=1.0),
         split_evenly_over=1,
     )
-    with pytest.raises(BudgetError, match="says bounds, which nobody looks for"):
+    with pytest.raises(BudgetError, match="says bounds, and nobody looks"):
         meter_context(account(), context)
