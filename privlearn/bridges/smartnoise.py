@@ -142,7 +142,7 @@ def _check(reader: Any, query: Any, inner: Any) -> None:
     noisy = [symbol for symbol in inner._select_symbols if symbol.mechanism is not None]
     unbounded = any(symbol.mechanism.sensitivity == math.inf for symbol in noisy)
     most = [symbol.mechanism.max_contrib for symbol in noisy]
-    columns = [column for table in reader.metadata for column in table.columns()]
+    columns = [column for table in reader.metadata.tables() for column in table.columns()]
     stated = [one.name for one in columns if getattr(one, "sensitivity", None) is not None]
     for wrong, why in (
         (
