@@ -22,6 +22,7 @@ from privlearn.errors import (
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import (
     AttestEntry,
+    CapEntry,
     CloseEntry,
     Entry,
     OpenEntry,
@@ -223,14 +224,18 @@ class AccountLog:
             )
         self._behind = True
         in_order = not self._ahead
-        for entry in self._news.take():
+        for entry, minute in self._news.take():
             if not in_order and _key(entry) in self._ahead:
                 self._ahead.remove(_key(entry))
                 self._seen += 1
                 continue
+            timed = self.state.allowances.timed or isinstance(entry, CapEntry)
             try:
                 # among what was written ahead it may seem to exceed the cap: its owner checked it
-                checked = self.state.check(entry) if in_order else Checked(entry)
+                if in_order:
+                    checked = self.state.check(entry, minute if timed else None)
+                else:
+                    checked = Checked(entry)
             except (PrivlearnError, ValueError) as error:
                 raise LedgerError(
                     f"{self.ledger.name}: another process wrote an entry that does not check, and "

@@ -124,7 +124,7 @@ class _Accountant(Issuing[B], Generic[B]):
         book = Ledger.memory() if ledger is None else ledger
         if isinstance(book, str | os.PathLike):  # made only now: a mistake above leaves no file
             book = Ledger.create(book)
-        news = News(opened.accountant)
+        news = News(opened.accountant, book)
         if book.shared:
             book.listen(news)
         log = AccountLog(AccountState(opened), 1, book, news)

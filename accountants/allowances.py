@@ -197,10 +197,17 @@ class Allowance:
     def check_until(self, minute: int | None) -> None:
         """Raises if an entry of that minute, as of `check_epochs`, is behind the end of a grant.
 
+        What was issued before and not spent can then only be handed back.
+
         Raises:
             BudgetError: it is.  LedgerError: the clock is behind.
         """
         for one in self.out():
+            if one.returned and isinstance(one.entry, CapEntry) and one.entry.to is not None:
+                raise BudgetError(
+                    f"{one.words(None)} was granted, and the grant is revoked: nothing more is "
+                    "issued or spent out of it"
+                )
             if one.until is None or minute is None:
                 continue
             if minute == 0:

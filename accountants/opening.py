@@ -164,7 +164,7 @@ def read_account(
     if source.simulated is not first.simulated:
         raise LedgerError(f"noise = {source.name}: the ledger was begun with {first.noise}")
     state, seen, before = AccountState(first), 0, Replay(book)
-    others, news = OtherLosses(), News(first.accountant)
+    others, news = OtherLosses(), News(first.accountant, book)
     stands = book.listen(news) if book.shared else None  # from here on others may write
     for entry in islice(book.entries, stands):
         if entry.accountant == first.accountant:

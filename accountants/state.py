@@ -44,6 +44,7 @@ from privlearn.errors import (
     TokenError,
     TokenSpentError,
 )
+from privlearn.ledger.chain import text_of_minute
 from privlearn.ledger.entries import (
     PARTICIPATION,
     RESUME,
@@ -125,6 +126,8 @@ class AccountState:
         self.learner: LearnerEntry | None = None
         self._minute: int | None = None
         """Of the entry that is being checked."""
+        self._latest = 0
+        """Of the entries so far, where it is known."""
         self.unknown_heads = 0
         """How often it was gone on with without a head to compare the ledger with."""
         self.closed = False
@@ -180,6 +183,11 @@ class AccountState:
         self._minute = minute
         before = self.prices.denominator
         try:
+            if minute and minute < self._latest:
+                raise LedgerError(
+                    f"it tells {text_of_minute(minute)}, behind {text_of_minute(self._latest)} of "
+                    "an entry before it: caps renew, or grants end, by these times"
+                )
             if self.visits is not None or entry.__dict__.get("admitted") is not None:
                 check_clock(entry, self.visits, self.users, self.admitted)
             return _CHECKS[entry.__class__](self, entry) or Checked(entry)
@@ -312,9 +320,9 @@ class AccountState:
     def _check_spend(self, entry: SpendEntry) -> Checked[SpendEntry]:
         account = self._account(entry.token)
         account.check_unspent(entry)
-        if account.allowance is not None and self.allowances.timed:
-            part = self.allowances[account.allowance]
-            part.check_epochs(account.epochs, self._minute)
+        if account.allowance is not None and (part := self.allowances.get(account.allowance)):
+            if self.allowances.timed:
+                part.check_epochs(account.epochs, self._minute)
             part.check_until(self._minute)
         statement = stated(entry, self.opened, self.visits)
         loss = statement.loss
@@ -414,6 +422,7 @@ class AccountState:
 
     def record(self, checked: Checked[Any]) -> None:
         """Takes an entry into account."""
+        self._latest = max(self._latest, self._minute or 0)
         self.prices.work.left += MOST_ORDERS  # it may bring one more loss
         if self.visits is not None:
             self.visits.work.earn()

@@ -12,19 +12,19 @@ from privlearn.storage.exclusive import Block, Exclusive
 
 @final
 class News:
-    """Takes the entries of one accountant that others have written."""
+    """Takes the entries of one accountant that others have written, with the minutes they tell."""
 
-    def __init__(self, accountant: str) -> None:
-        self._accountant = accountant
-        self._waiting: list[Entry] = []
+    def __init__(self, accountant: str, ledger: Ledger) -> None:
+        self._accountant, self._ledger = accountant, ledger
+        self._waiting: list[tuple[Entry, int]] = []
         self.own: Entry | None = None
         """That this process is about to write, and knows of."""
 
     def put(self, entry: Entry) -> None:
         if entry.accountant == self._accountant and entry is not self.own:
-            self._waiting.append(entry)
+            self._waiting.append((entry, self._ledger.minute))
 
-    def take(self) -> list[Entry]:
+    def take(self) -> list[tuple[Entry, int]]:
         found, self._waiting = self._waiting, []
         return found
 

@@ -196,7 +196,7 @@ class Account:
     def __init__(self, body):
         self.body, self.unchecked, self.adds_up, self.closed = body, set(), True, False
         self.tokens, self.items, self.begun, self.learned = {}, None, False, False
-        self.charges, self.common, self.waits = {}, 1, []
+        self.charges, self.common, self.waits, self.timed, self.last = {}, 1, [], False, ""
         self.caps, self.labels, self.parts = {}, set(), set()  # inside; of caps; that are reserved
         need(body["trust"] == "central" or body["adjacency"] != "add-remove", "users shift")
         need(body["trust"] == "local" or not body.get("attested"), "attested is for local trust")
@@ -267,9 +267,14 @@ class Account:
     def add(self, body):
         kind = body["entry"]
         need(not self.closed, "after the close")
+        self.timed = self.timed or (kind == "cap" and any(map(body.get, ("every", "until"))))
+        if self.timed and "at" in body:  # by which caps renew, and grants end
+            need(body["at"] >= self.last, "its time goes back")
+            self.last = body["at"]
         if kind == "cap": self.inside(body)
         elif kind == "return" and body["allowance"] in self.caps:
-            self.path(body["allowance"])[-1]["ended"] = True
+            need(not (cap := self.caps[body["allowance"]])["ended"], "of a cap that has ended")
+            cap["ended"] = True
         elif kind in UNLOOKED:
             self.begun = self.begun or kind in ("delegate", "attest")
             self.leave(f"entries of kind {kind}")
@@ -312,6 +317,7 @@ class Account:
         need(told != [], "epochs of nothing")
         for cap in path:
             need(not cap.get("until") or minute(at) < minute(cap["until"]), "a grant that ended")
+            need(not (cap.get("to") and cap["ended"]), "a grant that was revoked")
             number = next(numbers, -1) if cap.get("every") or cap.get("epochs") else None
             if cap.get("every"):
                 now = (minute(at) - minute(cap["since"])) // cap["every"]

@@ -119,11 +119,12 @@ class _Payer:
         if rows > len(self._users) * self._rows_each:
             raise UsersError(
                 call.refused(
-                    f"{rows} rows of {len(self._users)} users: somebody has more than "
-                    f"{self._rows_each}: state rows_each, or whose rows they are in users"
+                    f"more rows than {len(self._users)} users with rows_each = {self._rows_each} "
+                    "have: state rows_each, or whose rows they are in users"
                 )
             )
-        loss, code = _priced(key[1], whole, times, rows, call.noise, relation)
+        public = None if relation is Adjacency.ADD_REMOVE else rows
+        loss, code = _priced(key[1], whole, times, public, call.noise, relation)
         meter = self._accountant.meter(loss, label=self._label, users=self._users, code=code)
         block = meter.__enter__()
         self.spent.append(loss.epsilon)
@@ -160,11 +161,15 @@ class _Payer:
 
 @lru_cache
 def _priced(
-    name: str, epsilon: float, times: int, rows: int, noise: str, relation: Adjacency
+    name: str, epsilon: float, times: int, rows: int | None, noise: str, relation: Adjacency
 ) -> tuple[PureLoss, TrustedCode]:
-    """What calls with these arguments cost, and what the certificate says of them."""
+    """What calls with these arguments cost, and what the certificate says of them.
+
+    ``rows``: where their number is public; who joins or leaves changes it.
+    """
     price = exact("epsilon", epsilon) * times  # of a float, the shortest decimal
-    told = {"call": name, "epsilon": epsilon, "times": times, "rows": rows, "noise": noise}
+    told = {"call": name, "epsilon": epsilon, "times": times, "noise": noise}
+    told |= {} if rows is None else {"rows": rows}
     return PureLoss(price, adjacency=relation), TrustedCode("diffprivlib", KNOWN[0], told)
 
 

@@ -18,6 +18,7 @@ the neighbours of the account; `privlearn.bridges.opendp_faults` and
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from importlib import import_module
@@ -28,9 +29,9 @@ from privlearn.bridges.meters import Meters
 from privlearn.bridges.opendp_faults import check_constructors
 from privlearn.bridges.opendp_frames import check_frames, is_of_frames
 from privlearn.bridges.opendp_prices import price_of
-from privlearn.bridges.opendp_units import check_units, distance_text
+from privlearn.bridges.opendp_units import check_size, check_units, distance_text, limits_of
 from privlearn.contract.metering import TrustedCode
-from privlearn.errors import BudgetError, TokenSpentError
+from privlearn.errors import BudgetError, DataError, TokenSpentError
 from privlearn.losses import Loss
 from privlearn.values.exact import Exact
 from privlearn.values.validate import count, text
@@ -71,12 +72,14 @@ def meter_measurement(
         AdjacencyError: ``d_in`` is not for the account's neighbours, or the metric has none.
         BudgetError: the map has no price there, or is known to be wrong.
         ValueError: ``rows_each``, ``label`` or ``delta`` is none.
+        DataError: when it is called and paid for, data that are not in a domain with bounds, of one
+            size or without NaN.
     """
     opendp = _library()
     _check_measurement(opendp, measurement)
     framed = is_of_frames(measurement)
     price, code = _priced(opendp, accountant, measurement, d_in, rows_each, delta, framed)
-    run = partial(_drawn, opendp, measurement)
+    run = partial(_drawn, opendp, partial(_held_to, measurement.input_domain, measurement))
     return partial(_paid, accountant, text(label=label), users, price, code, run)
 
 
@@ -109,6 +112,12 @@ def meter_context(
         raise TypeError(f"context: a {type(context).__name__}: must be an OpenDP Context")
     kind, d_in = type(context.queryable), context.d_in
     check_units(context.accountant.input_metric, d_in, count(rows_each=rows_each), accountant)
+    check_size(context.accountant.input_domain, accountant.adjacency)
+    if limits := limits_of(context.accountant.input_domain).keys() - {"size"}:
+        raise BudgetError(
+            f"opendp: the context's domain says {' and '.join(sorted(limits))}, and nobody looks "
+            "for it in the data: leave it out, and clamp or impute in queries; nothing was spent"
+        )
     framed = is_of_frames(context.accountant)  # and no query of it takes anything else
     if framed:
         check_frames(context.accountant, d_in, None)
@@ -132,6 +141,20 @@ def meter_context(
     metered: Any = type(f"Metered{kind.__name__}", (kind,), {"__call__": ask, "invoke": ask})
     context.queryable = metered.__new__(metered)
     vars(context.queryable).update(vars(answer))
+
+
+def _held_to(domain: Any, run: Callable[[Any], Any], data: Any) -> Any:
+    """The result, if the data are in the domain for which the map holds; it is paid for before."""
+    if limits_of(domain):
+        with warnings.catch_warnings(action="ignore"):  # they show the data
+            held = bool(domain.member(data))
+        if not held:
+            raise DataError(
+                f"opendp: the data are not in {domain}, for which the map holds, and nobody else "
+                "looks: clamp, impute or resize them in the measurement; it stays charged, as "
+                "whether it ran tells of them"
+            )
+    return run(data)
 
 
 @cache
@@ -169,6 +192,7 @@ def _priced(
     metric = check_units(measurement.input_metric, d_in, rows, accountant)
     made = list(_constructors(measurement))
     check_constructors(made)
+    check_size(measurement.input_domain, accountant.adjacency)
     if framed:
         check_frames(measurement, d_in, made)
     measure = str(measurement.output_measure.type)

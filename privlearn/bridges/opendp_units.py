@@ -17,6 +17,7 @@ Metrics of numbers, such as AbsoluteDistance, say nothing of a person: they are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,9 @@ _PEOPLE = ("SymmetricIdDistance",)
 _CHANGED_PEOPLE = ("ChangeOneIdDistance",)
 OF_PEOPLE = (*_PEOPLE, *_CHANGED_PEOPLE)
 """Metrics that count identifiers, each with any number of rows."""
+_LIMITS = re.compile(r"(bounds|size)=(\[.*?\]|\d+)")
+_REALS, _NO_NAN = re.compile("T=f(32|64)"), {"nan": "false"}
+"""Of domains as the library writes them."""
 
 
 def check_units(metric: Any, d_in: Any, rows_each: int, accountant: Meters) -> str:
@@ -52,6 +56,32 @@ def check_units(metric: Any, d_in: Any, rows_each: int, accountant: Meters) -> s
             "person has; nothing was spent"
         )
     return name
+
+
+def check_size(domain: Any, relation: Adjacency) -> None:
+    """Refuses data of one size under add-remove, of whose neighbours a map says next to nothing.
+
+    Raises:
+        AdjacencyError: they are.
+    """
+    if relation is Adjacency.ADD_REMOVE and "size" in (limits := limits_of(domain)):
+        raise AdjacencyError(
+            f"opendp: the data are in a domain of size {limits['size']}, in which nobody joins or "
+            "leaves: leave size out, or open the account with adjacency=Adjacency.REPLACE_ONE; "
+            "nothing was spent"
+        )
+
+
+def limits_of(domain: Any) -> dict[str, str]:
+    """What a domain of vectors says of the data, and the library does not look for.
+
+    Nothing for domains of frames, whose plans say what is done with values.
+    """
+    written = str(domain)
+    if not written.startswith("VectorDomain"):
+        return {}
+    found = dict(_LIMITS.findall(written))
+    return found if "nan=true" in written or not _REALS.search(written) else found | _NO_NAN
 
 
 def distance_text(d_in: Any) -> Any:

@@ -149,6 +149,8 @@ def _check(reader: Any, query: Any, inner: Any) -> None:
     noisy = [symbol for symbol in inner._select_symbols if symbol.mechanism is not None]
     unbounded = any(symbol.mechanism.sensitivity == math.inf for symbol in noisy)
     most = [symbol.mechanism.max_contrib for symbol in noisy]
+    columns = [column for table in reader.metadata.tables() for column in table.columns()]
+    stated = [one.name for one in columns if getattr(one, "sensitivity", None) is not None]
     for wrong, why in (
         (
             query.use_dpsu,
@@ -170,6 +172,11 @@ def _check(reader: Any, query: Any, inner: Any) -> None:
             "leave GROUP BY out",
         ),
         (unbounded, "a column has no bounds: state lower and upper in the metadata"),
+        (
+            stated,
+            f"the metadata state a sensitivity of {', '.join(stated)}, which the noise is for, "
+            "whatever the bounds to which values are clamped: leave it out",
+        ),
         (
             reader._options.max_contrib != inner.max_ids or most != [inner.max_ids] * len(noisy),
             "max_ids of the rewritten query is not what its noise is for (issue 544)",

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -98,7 +99,15 @@ _DOMAIN, _NOISE = _Own("kind"), _Own("family")
 
 
 def metered_spend(loss: Loss, code: TrustedCode | None) -> Spend:
-    """What is written of code that is not ours before it runs."""
+    """What is written of code that is not ours before it runs.
+
+    Raises:
+        TypeError: ``code`` is none.
+    """
+    if not isinstance(code, TrustedCode | None):
+        raise TypeError(
+            f"code = {code!r:.80}: must be TrustedCode(package, version, parameters), or None"
+        )
     return Spend(
         METERED if code is None else f"{METERED} {code.package}",
         cast(Any, _DOMAIN),
@@ -146,6 +155,8 @@ def loss_of(price: Loss | Budget, adjacency: Adjacency) -> Loss:
     )
 
 
+_UNDONE = (Iterator, AsyncIterator, Awaitable, Future)
+"""Of values that compute later: generators, what ``map`` returns, coroutines."""
 _LATER = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 """Of functions that return before their work is done."""
 
@@ -240,8 +251,13 @@ class Meter:
 
         Raises:
             TypeError: a function that returns before its work is done, as generators and coroutines
-                do.
+                do; or none, such as a class method.
         """
+        if not callable(function):
+            raise TypeError(
+                f"meter {self.label!r}: a {type(function).__name__} cannot be called: meter the "
+                "function inside of it"
+            )
         if any(test(function) for test in _LATER):
             raise TypeError(
                 f"meter {self.label!r}: a generator or coroutine returns before its work is done: "
@@ -307,7 +323,7 @@ class MeteredBlock:
                     f"meter {self._token.label!r}: the price is for one release; gather all that "
                     "leaves in one value"
                 )
-            if inspect.isgenerator(value) or inspect.isawaitable(value):
+            if isinstance(value, _UNDONE):
                 raise TokenError(
                     f"meter {self._token.label!r}: a {type(value).__name__} has not done its work: "
                     "release what comes of it"

@@ -200,6 +200,11 @@ class OpenLedger:
             if log.durable and not log.waits:
                 self._tell_head()
 
+    @property
+    def minute(self) -> int:
+        """Since 1970, as told by the last entry of a shared ledger that tells one."""
+        return self.log.tip.minute
+
     def next_minute(self) -> int:
         """The minute, since 1970, that the next entry would tell; 0 where the clock is behind.
 

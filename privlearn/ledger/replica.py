@@ -41,6 +41,9 @@ class Replica:
             LedgerUnreadableError: it does not continue the chain.
         """
         problems = self._chain.add(record)
+        minute = minute_of(self._chain.minute)
+        if minute < self.tip.minute:  # caps renew, and grants end, by what entries tell
+            problems.append("an entry tells a time before that of an earlier one")
         if not problems:
             try:
                 entry = parse_entry(record.body, record.ext)
@@ -53,7 +56,7 @@ class Replica:
                 f"{'; '.join(problems)}"
             )
         self.tip.head = record.hash
-        self.tip.minute = max(self.tip.minute, minute_of(self._chain.minute))
+        self.tip.minute = minute
         return entry
 
     def write(self, record: Record, value: Value | None) -> Record:

@@ -22,6 +22,7 @@ from privlearn.accountants.accounts import Accounts
 from privlearn.accountants.allowances import Allowance
 from privlearn.accountants.serving import owning_ledger
 from privlearn.cli.main import app
+from privlearn.contract.metering import metered_spend
 from privlearn.errors import BudgetError, LedgerError, PeopleError
 from privlearn.ledger import Ledger
 from privlearn.ledger.canonical_json import canonical
@@ -35,6 +36,7 @@ from privlearn.ledger.entries import (
     ReturnEntry,
 )
 from privlearn.ledger.owner import LedgerOwner
+from privlearn.losses import PureLoss
 from privlearn.losses.budgets import PureDP
 from privlearn.noise import NoiseSource
 from privlearn.people.server import PeopleAnswers, WithPeople
@@ -107,6 +109,45 @@ def test_both_verifiers_find_what_was_spent_behind_the_end(
         spend(grant, "0.1")
     assert any("was granted until" in problem for problem in audit(path).problems)
     assert any("a grant that ended" in problem for problem in problems_of_one_file(path))
+
+
+def test_both_verifiers_find_a_time_that_goes_back_before_the_end(
+    tmp_path: Path, clock: list[int]
+) -> None:
+    path = tmp_path / "ledger.db"
+    with in_file(path) as account:
+        grant = account.nested(PureDP(1), label="a", until="2030-05-02")
+        clock[0] += 1440
+        spend(account, "0.1")
+        clock[0] = NOW
+        with pytest.raises(LedgerError, match="the clock is behind"):
+            spend(grant, "0.1")
+        account.ledger.log.tip.minute, account._state._latest = NOW, 0  # a writer that forgets
+        spend(grant, "0.1")
+    assert any("an entry before it" in problem for problem in audit(path).problems)
+    assert any("its time goes back" in problem for problem in problems_of_one_file(path))
+
+
+def test_a_revoked_grant_pays_no_more_even_with_tokens_that_were_issued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger.db"
+    with in_file(path) as account:
+        grant = account.nested(PureDP(1), label="a", to="alice")
+        inner = grant.nested(PureDP(1), label="b")
+        meter, spent = metered_spend(PureLoss("0.1"), None), []
+        tokens = [inner.issue(PureLoss("0.1"), users=USERS, label="x") for _ in range(2)]
+        grant.close()
+        inner.close()  # within what has ended
+        with pytest.raises(BudgetError, match="the grant is revoked"):
+            tokens[0]._recorded(meter)
+        tokens[0].retire()
+        assert account.spent() == PureDP("0.1")
+        with monkeypatch.context() as patched:
+            patched.setattr(Allowance, "check_until", lambda self, minute: None)
+            spent.append(tokens[1]._recorded(meter))
+    assert any("the grant is revoked" in problem for problem in audit(path).problems)
+    assert problems_of_one_file(path)[0] == "entry 8: a grant that was revoked"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import json
 import os
 import pickle
 import threading
+from concurrent.futures import Future
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -261,6 +262,16 @@ def test_what_returns_before_its_work_is_done_is_not_metered() -> None:
     for late in (generator, coroutine):
         with pytest.raises(TypeError, match="before its work is done"):
             meter(late)
+    with pytest.raises(TypeError, match="meter the function inside of it"):
+        meter(classmethod(len))  # type: ignore[arg-type]
+    for value in (map(abs, [1]), iter([1]), Future[int]()):
+        with (
+            pytest.raises(TokenError, match="has not done its work"),
+            in_memory().meter(PureDP(1), label="late") as spend,
+        ):
+            spend.release(value)
+    with pytest.raises(TypeError, match=r"must be TrustedCode\(package"):
+        in_memory().meter(PureDP(1), label="x", code="numpy")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -385,6 +385,18 @@ def test_several_rows_of_a_person_cost_as_many_times(dpl: Any) -> None:
     assert {e.label for e in accountant.ledger.entries if hasattr(e, "label")} == {"clinic"}
 
 
+def test_the_number_of_records_is_not_told_where_it_is_not_public(dpl: Any) -> None:
+    for relation, told in (Adjacency.REPLACE_ONE, True), (Adjacency.ADD_REMOVE, False):
+        accountant = account(adjacency=relation)
+        ours = diffprivlib_accountant(accountant)
+        dpl.tools.median(X, bounds=(0, 10), accountant=ours, **SMALL)
+        (spend,) = [e for e in accountant.ledger.entries if isinstance(e, SpendEntry)]
+        assert ("rows" in spend.parameters["metered"]["parameters"]) is told
+        with pytest.raises(UsersError) as refused:
+            dpl.tools.median(np.r_[X, X, X], bounds=(0, 10), accountant=ours, **SMALL)
+        assert str(3 * len(X)) not in str(refused.value).replace("diffprivlib", "")
+
+
 def test_a_default_pays_once_for_a_forest_and_copies_are_the_account_itself(dpl: Any) -> None:
     from sklearn.base import clone
 

@@ -22,6 +22,7 @@ from privlearn.bridges.opendp_units import check_units
 from privlearn.errors import (
     AdjacencyError,
     BudgetError,
+    DataError,
     InsufficientBudgetError,
     PackageError,
     TokenSpentError,
@@ -476,3 +477,29 @@ def test_the_program_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.Monkey
         pytest.skip(f"OpenDP computes frames of polars {wanted} only")
     page = (DOCS / "opendp.md").read_text(encoding="utf-8").replace("```py\n", "```python\n")
     assert run_page(page, "opendp.md", tmp_path, monkeypatch) == 1
+
+
+def test_data_outside_of_a_limited_domain_are_refused_as_maps_do_not_look() -> None:
+    space = dp.vector_domain(dp.atom_domain(bounds=(0.0, 10.0)), size=3), dp.symmetric_distance()
+    total = space >> dp.t.then_sum() >> dp.m.then_laplace(scale=100.0)
+    # who joins moves it by 10, and the map says next to nothing, as nobody joins 3 records
+    assert total.map(1) < 1e-9 < total.map(2)
+    with pytest.raises(AdjacencyError, match="domain of size 3, in which nobody joins"):
+        meter_measurement(account(), total, 1)
+    accountant = account(adjacency=REPLACE)
+    paid = meter_measurement(accountant, total, 2)
+    for data in [1.0, 2.0], [1.0, 2.0, 1e9]:
+        with pytest.raises(DataError, match="clamp, impute or resize"):
+            paid(data)
+    assert accountant.spent().is_zero
+    paid([1.0, 2.0, 3.0])
+    assert not accountant.spent().is_zero
+    context = dp.Context.compositor(
+        data=[1e9],
+        domain=dp.vector_domain(dp.atom_domain(bounds=(0.0, 10.0))),
+        privacy_unit=dp.unit_of(contributions=1),
+        privacy_loss=dp.loss_of(epsilon=1.0),
+        split_evenly_over=1,
+    )
+    with pytest.raises(BudgetError, match="says bounds, and nobody looks"):
+        meter_context(account(), context)

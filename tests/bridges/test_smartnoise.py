@@ -151,6 +151,11 @@ def test_gaussian_columns_fail_with_their_delta() -> None:
         ({"censor_dims": False}, AVERAGE, "censor_dims"),
         ({"use_dpsu": True}, AVERAGE, "use_dpsu"),
         ({"table": {"age": {"type": "int"}}}, AVERAGE, "no bounds"),
+        (
+            {"table": {"age": {"type": "int", "lower": 0, "upper": 100, "sensitivity": 0.001}}},
+            AVERAGE,
+            "a sensitivity of age",
+        ),
         # issue 201: an expression within the sum would undo the bounds
         ({}, "SELECT SUM(age * 1000) AS s FROM people.people", "aggregation over expressions"),
         ({}, "SELECT MAX(age) AS s FROM people.people", "MAX"),
