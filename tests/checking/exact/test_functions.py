@@ -243,6 +243,7 @@ def test_coins_in_a_row_have_their_exact_law() -> None:
     [
         (lambda d, rng: sum(d) * (3 if len(d) > 100 else 1) + rng.laplace(), "sizes"),
         (lambda d, rng: sum(9.0 if x == 999.0 else x for x in d) + rng.laplace(), "values"),
+        (lambda d, rng: sum(d) + rng.laplace(), "values"),  # nan is a number
     ],
 )
 def test_what_happens_on_other_data_is_said_and_accuses_nobody(function: Any, axis: str) -> None:

@@ -205,6 +205,10 @@ def test_a_right_loss_is_not_accused_and_not_called_tight_by_its_own_word(
     assert ways(bumps)["renyi"]().verdict == "holds"
 
 
+def test_a_number_far_out_in_a_tail_is_no_fault() -> None:
+    assert check_loss(GaussianLoss("9e-4")).passed
+
+
 def test_a_curve_above_its_other_numbers_is_no_fault(coin: Callable[..., Coin]) -> None:
     """Nor is one number of a loss the truth about another, where no laws are known."""
     loose = {"renyi": lambda s, a, r: 3 * r, "laws": lambda s: None}
