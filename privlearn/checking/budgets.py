@@ -1,8 +1,7 @@
 """`assert_budget`: what a run may lose of anybody's privacy, as its ledgers say.
 
 It returns what it found, and leaves a line for the summary of the pytest plugin, because a test
-that passes says nothing by itself: who spent how much.
-"""
+that passes says nothing by itself: who spent how much."""
 
 from __future__ import annotations
 
@@ -13,10 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from fractions import Fraction
 from functools import cache, wraps
-from typing import Any
+from typing import Any, Literal
 
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.accountants.account_log import AccountLog
@@ -168,14 +166,12 @@ def assert_budget(
 
     Returns:
         A finding on ``at_most`` ("guarantee"), on ``spent``, or on both, each with a `BudgetReport`
-        as its ``evidence``; and what a run does beside its accountant, which may be noise that
-        nobody paid for.
+        as its ``evidence``; and what a run does beside its accountant.
 
     Raises:
         PrivacyViolation: too much, with both figures; the `BudgetReport` is its ``evidence``.
-        CheckError: nothing was used; a limit cannot be compared with what was used; the ledger
-            does not check; a run spends from an accountant that was made before it, or under
-            several neighbour relations, and a loss has no price under replace-one.
+        CheckError: nothing was used, or it cannot be compared with a limit; the ledger does not
+            check; a run spends from an accountant that was made before it.
     """
     limits = _limits(at_most, spent)
     cap, made = limits[0][0], ""
@@ -196,11 +192,11 @@ def assert_budget(
     reports = [measure(states, limit, within, basis, made) for limit, basis in limits]
     for report, (limit, basis) in zip(reports, limits, strict=True):
         if report.exceeded:
-            other = SPENT if basis is GUARANTEE else GUARANTEE
+            other: Basis = SPENT if basis == GUARANTEE else GUARANTEE
             figure = "no such number"
             with suppress(CheckError):
                 figure = measure(states, limit, within, other, made).used
-            told = replace(report, other=f"{other.value}: {figure}")
+            told = replace(report, other=f"{other}: {figure}")
             note(f"{name}: {str(told).splitlines()[0]}")
             raise PrivacyViolation(f"{name}: {told}", told)
     if refused is not None and isinstance(cap, Currency):  # ε may fit where its ρ did not
@@ -351,15 +347,10 @@ class BudgetReport:
         return "\n".join(lines)
 
 
-class Basis(Enum):
-    """What of an accountant counts."""
-
-    GUARANTEE = "guarantee"  # The plan, or else the cap
-    SPENT = "spent"  # Spends, whatever came of them, and what clients attest
-    USED = "used"  # The plan, or else spends and whatever was reserved
-
-
-GUARANTEE, SPENT, USED = Basis.GUARANTEE, Basis.SPENT, Basis.USED
+Basis = Literal["guarantee", "spent", "used"]  # What of an accountant counts
+GUARANTEE: Basis = "guarantee"  # The plan, or else the cap
+SPENT: Basis = "spent"  # Spends, whatever came of them, and what clients attest
+USED: Basis = "used"  # The plan, or else spends and whatever was reserved
 
 
 def used_at_all(state: AccountState, within: range | None) -> bool:
@@ -380,7 +371,7 @@ def measure(
     the accountant ``made`` for a run its cap is no promise of the run."""
 
     def basis_of(state: AccountState) -> Basis:
-        return USED if basis is GUARANTEE and state.opened.accountant == made else basis
+        return USED if basis == GUARANTEE and state.opened.accountant == made else basis
 
     worst = (_worst(state, limit, within, basis_of(state)) for state in states)
     reports = [report for report in worst if report is not None]
@@ -395,7 +386,7 @@ def measure(
             if part is not None:
                 amounts = _priced(limit, {part: 1})
                 reports.append(_judged(limit, amounts, None, added.who, (), basis))
-    nothing = BudgetReport(limit, basis.value, "nothing", 0.0, states[0].users, "nobody", (), "")
+    nothing = BudgetReport(limit, basis, "nothing", 0.0, states[0].users, "nobody", (), "")
     return max(reports, key=lambda report: (report.exceeded, report.ratio), default=nothing)
 
 
@@ -434,15 +425,15 @@ def _worst(
 def _counted(state: AccountState, basis: Basis) -> Tallies[_Item]:
     book: Tallies[_Item] = Tallies(state.users)
     add = book.add
-    if state.plan is not None and basis is not SPENT:
+    if state.plan is not None and basis != SPENT:
         for planned in state.plan:
             for users, loss in planned.loss.over(planned.users):
                 add(users, (planned.label, "planned", loss), planned.count)
         return book
-    if basis is GUARANTEE:
+    if basis == GUARANTEE:
         add(state.users, ("cap", "no plan", _holding(state, state.cap, state.failure)))
         return book
-    reserved = basis is USED
+    reserved = basis == USED
     allowances = state.delegated() if reserved else []
     for allowance in allowances:
         inner = _holding(state, allowance.meter.cap, allowance.meter.failure)
@@ -486,7 +477,7 @@ def _within(
 
 def _composites(state: AccountState, within: range | None, basis: Basis) -> Tallies[Loss]:
     if state.visits is not None:
-        return (spent_pieces if basis is SPENT else promised_pieces)(state)
+        return (spent_pieces if basis == SPENT else promised_pieces)(state)
     tallies: Tallies[Loss] = Tallies(state.users)
     for users, items in _within(state, within, basis):
         for loss, count in _only_losses(_losses(items, state.opened.adjacency, None)):
@@ -576,4 +567,4 @@ def _judged(
         used, excess = str(at_most._of(amounts)), str(at_most._of(over))
     told = excess if any(over) else ""
     ratio = _ratio(at_most, amounts)
-    return BudgetReport(at_most, basis.value, used, ratio, users, who, items, told)
+    return BudgetReport(at_most, basis, used, ratio, users, who, items, told)

@@ -1,8 +1,7 @@
 """Numbers that code under test mentions: where it compares, it may do something special.
 
 They are read from its bytecode and from what it holds.  A check tries them as values, as numbers of
-rows and as places.
-"""
+rows and as places."""
 
 from __future__ import annotations
 

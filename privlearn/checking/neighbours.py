@@ -1,8 +1,7 @@
 """Records at the edge of what a user can contribute, in pairs that differ as much as they can.
 
 Records are made raw, many times too large, and get into their domain by its own `clip`: what a
-check then sees is what the code does, not what `sensitivity` says.
-"""
+check then sees is what the code does, not what `sensitivity` says."""
 
 from __future__ import annotations
 
@@ -265,7 +264,9 @@ def default_pairs(
     # others who do not count may leave a mechanism that counts, or averages, with one record
     nobody = _null_record(record_at(records, slice(0, 1)))
     far, other = first, pairs[min(1, len(pairs) - 1)]
-    null = next((pair for pair in pairs if _is_null(pair[1])), far)
+    floats = [[x for x in leaves(b) if x.dtype.kind == "f"] if length(b) else [] for _, b in pairs]
+    lost = [bool(some) and all(np.isnan(x).all() for x in some) for some in floats]
+    null = pairs[lost.index(True)] if True in lost else far
     opposite = [pair[1] if length(pair[1]) else pair[0] for pair in (far, other)]
     crowded = [
         _beside(null, far[0], 1),
@@ -473,11 +474,6 @@ def _null_record(record: Any) -> Any:
     return each_leaf(
         record, lambda leaf: np.full_like(leaf, np.nan if leaf.dtype.kind == "f" else -1)
     )
-
-
-def _is_null(block: Any) -> bool:
-    floats = [leaf for leaf in leaves(block) if leaf.dtype.kind == "f"]
-    return bool(length(block)) and bool(floats) and all(np.isnan(leaf).all() for leaf in floats)
 
 
 def _beside(pair: DataPair, other: Any, n: int) -> DataPair:

@@ -286,7 +286,7 @@ def _in_this_kit(error: BaseException) -> str:
     """Where a check raised it itself: at a fault of this package, or of what it was given."""
     frames = [f for f in extract_tb(error.__traceback__) if _NUMPY not in Path(f.filename).parents]
     last = Path(frames[-1].filename)
-    own = Path(__file__).parents[1] in last.parents and not last.name.startswith("scripted_")
+    own = Path(__file__).parent in last.parents and not last.name.startswith("scripted_")
     return f"{last.name}:{frames[-1].lineno}" if own else ""
 
 

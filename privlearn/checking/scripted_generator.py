@@ -1,8 +1,7 @@
 """A NumPy generator whose draws are written down in advance, and recorded.
 
 Whatever is drawn is a known function of independent *standard numbers*, which a check may choose:
-normal, laplace, gumbel, exponential, or uniform on [0, 1).
-"""
+normal, laplace, gumbel, exponential, or uniform on [0, 1)."""
 
 from __future__ import annotations
 

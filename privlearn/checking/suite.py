@@ -1,45 +1,29 @@
-"""`privlearn check`: every check on everything that is shipped, or on your own.
+"""Every check on everything that is shipped, by name, for `privlearn check`.
 
 Each subject is checked in every way that applies to it: exactly (white box), by sampling (black
 box), against the laws of mechanisms, by replay on neighbouring users.  A finding states what was
-claimed, what was computed exactly, and the lower bound that samples allow.
-"""
+claimed, what was computed exactly, and the lower bound that samples allow."""
 
 from __future__ import annotations
 
-import importlib.util
-import json
-import math
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from privlearn import learners as le
 from privlearn import mechanisms as me
-from privlearn.checking.exact.check import ExactResult
-from privlearn.checking.laws.check import Sampling, checked, is_mechanism
+from privlearn.checking.laws.check import Sampling, checked
 from privlearn.checking.replay.learners import check_learner
-from privlearn.checking.reports import BAD, CheckReport, Evidence, Finding, Verdict
-from privlearn.checking.targets import SamplingTarget
+from privlearn.checking.reports import CheckReport, Finding, Verdict
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms.constraint_sets import LpBall, Simplex
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.rows.domains import Ball, Box, Counted, GradientHessian, OneOf, PSDTrace
-from privlearn.values.packages import MECHANISMS, look_up
-from privlearn.values.packages import announced as announced_names
 from privlearn.values.participation import Participation
-from privlearn.values.validate import count
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 HORIZON = 24  # Rows of the streams that are checked
 LEAST_SAMPLES = 1_000  # Fewer would not do for all pairs of neighbours that are tried
@@ -59,7 +43,7 @@ def settings(confidence: float = 0.999, samples: int | None = None, seed: int = 
 def shipped_mechanisms() -> Makers:
     """A small instance of every mechanism, by name."""
     rho = ZCDP("0.5")
-    return _sums(rho) | _minimisers() | _choices(rho) | _phases(rho) | _arms(rho) | _reports()
+    return _sums(rho) | _minimisers() | _choices(rho) | _phases_and_arms(rho) | _reports()
 
 
 def _sums(rho: ZCDP) -> Makers:
@@ -131,19 +115,14 @@ def _choices(rho: ZCDP) -> Makers:
     }
 
 
-def _phases(rho: ZCDP) -> Makers:
+def _phases_and_arms(rho: ZCDP) -> Makers:
     phases, unit = partial(me.PhaseSum.calibrated, horizon=6), Box(0, 1, 1)
+    choice = me.ReportNoisyMax.calibrated(me.CrossPolytope(2), 1.0, rho)
+    models = OneOf(GradientHessian(2, weight=1.5), 2)
     return {
         "phase-sum/laplace": lambda: phases(Box(-0.5, 0.5, 1), PureDP(1)),
         "phase-sum/gaussian": lambda: phases(unit, rho),
         "phase-sum/signs": lambda: phases(unit, PureDP("0.5"), outputs=3),
-    }
-
-
-def _arms(rho: ZCDP) -> Makers:
-    choice = me.ReportNoisyMax.calibrated(me.CrossPolytope(2), 1.0, rho)
-    models = OneOf(GradientHessian(2, weight=1.5), 2)
-    return {
         "one-of-k/gaussian-sum": lambda: me.OneOfK.calibrated(Ball(1.0, 2), rho, arms=3),
         "one-of-k/report-noisy-max": lambda: me.OneOfK(choice, 2),
         "one-of-k/batched-prefix-sum": lambda: me.BatchedPrefixSum.calibrated(
@@ -172,8 +151,7 @@ def _reports() -> Makers:
 class _InTurn:
     """A policy that names one arm after the other."""
 
-    def __init__(self) -> None:
-        self._turn = 0
+    _turn = 0
 
     def choose(self) -> int:
         return self._turn % 2
@@ -242,56 +220,6 @@ def catalogue() -> dict[str, Check]:
     return entries
 
 
-def is_known(name: str) -> bool:
-    """Whether a name is of something that this package checks, or of a group of such."""
-    return name == "all" or any(key == name or key.startswith(f"{name}/") for key in catalogue())
-
-
-def chosen(names: Sequence[str]) -> dict[str, Check]:
-    """The checks of a name, of all names below it (``prefix-sum``), of ``all``, or of a package.
-    Raises CheckError: nothing is called that. Raises PackageError: two packages announce it."""
-    known = catalogue()
-    selected: dict[str, Check] = {}
-    for name in names:
-        if ".py:" in name:
-            selected[name] = partial(own, name)
-            continue
-        if name.endswith(".py"):
-            raise CheckError(f"{name}: say what in it is to be checked, {name}:NAME")
-        matching = {
-            key: checks
-            for key, checks in known.items()
-            if name in ("all", key) or key.startswith(f"{name}/")
-        }
-        if not matching and look_up(MECHANISMS, name) is not None:
-            matching = {name: partial(announced, name)}
-        if not matching:
-            groups = sorted({key.partition("/")[0] for key in known})
-            close = get_close_matches(name, [*groups, *known, *announced_names(MECHANISMS)], 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise CheckError(
-                f"nothing is called {name!r}{hint}; known: all, {', '.join(groups)}, a name below "
-                "one of these (`privlearn check --list`), or path/to/module.py:Factory"
-            )
-        selected |= matching
-    return selected
-
-
-def run(checks: Mapping[str, Check], how: Sampling, *, jobs: int = 1) -> Iterator[CheckReport]:
-    """Reports of the checks, in order; they do not depend on the number of processes."""
-    if count(jobs=jobs) == 1:
-        yield from (check(how) for check in checks.values())
-        return
-    from joblib import Parallel, delayed
-
-    tasks = (delayed(_of_name)(name, how) for name in checks)
-    yield from Parallel(n_jobs=jobs, return_as="generator")(tasks)
-
-
-def _of_name(name: str, how: Sampling) -> CheckReport:
-    return chosen([name])[name](how)
-
-
 def mechanism_report(name: str, make: Callable[[], Any], how: Sampling) -> CheckReport:
     """A mechanism's exact loss, its samples, and its laws as one finding."""
     report = checked(make(), name=name, how=how)
@@ -315,164 +243,3 @@ def replayed(
         text = "; ".join([str(error), *getattr(error, "__notes__", [])])
         return CheckReport(name, (Finding("replay", verdict, text),))
     return replace(found, subject=name)
-
-
-def own(where: str, how: Sampling) -> CheckReport:
-    """Checks what ``path/to/module.py:Factory`` makes. That is a mechanism, a `SamplingTarget`, or
-    a learner that was not started."""
-    with _loaded(where) as made:
-        return _report(where, where.rpartition(":")[2], made, how)
-
-
-def announced(name: str, how: Sampling) -> CheckReport:
-    """Checks what another package announces in the group ``privlearn.mechanisms``."""
-    found = look_up(MECHANISMS, name)
-    if found is None:
-        raise CheckError(f"nothing is announced as {name!r}")
-    return _report(str(found), name, _called(str(found), found.load()), how)
-
-
-def _report(where: str, name: str, made: Any, how: Sampling) -> CheckReport:
-    if isinstance(made, SamplingTarget):
-        return mechanism_report(made.name, lambda: made, how)
-    if isinstance(made, le.Learner):
-        return replayed(name, made, {}, how)
-    if hasattr(made, "loss") and is_mechanism(made):
-        return mechanism_report(name, lambda: made, how)
-    raise CheckError(
-        f"{where} is {made!r}: must be, or make when called without arguments, a mechanism "
-        "(loss() and release(rows, token) or open(token)), a SamplingTarget, or a learner"
-    )
-
-
-@contextmanager
-def _loaded(where: str) -> Iterator[Any]:
-    """What a file makes; in the block it can be imported, and what lies beside it."""
-    path, _, attribute = where.rpartition(":")
-    if not Path(path).is_file():
-        raise CheckError(f"{path}: no such file")
-    name = f"checked {Path(path).stem.replace('.', ' ')}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None, "a name that ends in .py has a loader"
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    folder = str(Path(path).resolve().parent)
-    beside = [] if folder in sys.path else [folder]
-    sys.modules[name] = module  # where dataclasses look for their module
-    sys.path += beside  # as by `python path`
-    try:
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:
-            raise CheckError(f"{path}: {type(error).__name__}: {error}") from error
-        if not hasattr(module, attribute):
-            raise CheckError(f"{path} has no {attribute!r}")
-        yield _called(where, getattr(module, attribute))
-    finally:
-        sys.modules.pop(name, None)
-        for added in beside:
-            sys.path.remove(added)
-
-
-def _called(where: str, made: Any) -> Any:
-    if isinstance(made, type) or not (
-        isinstance(made, SamplingTarget | le.Learner)
-        or hasattr(made, "release")
-        or hasattr(made, "open")
-    ):
-        try:
-            return made()
-        except Exception as error:
-            raise CheckError(
-                f"{where} was called without arguments to make what is to be checked, and fails: "
-                f"{type(error).__name__}: {error}.  Wrap a plain function of data in "
-                "privlearn.checking.sampling_target(function, claim, neighbours)"
-            ) from error
-    return made
-
-
-TIMES = "times the claimed curve"
-COLUMNS = "subject", "check", "verdict", "claimed", "exact", "at least", "conf.", "samples", "s"
-
-
-def print_reports(reports: Sequence[CheckReport], console: Console, *, seed: int) -> None:
-    """A table of what was claimed, computed and bounded; then what went wrong or stayed open."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for place, name in enumerate(COLUMNS):
-        table.add_column(name, justify="right" if place > 2 else "left", no_wrap=place > 0)
-    for report in reports:
-        for finding in report:
-            style = "bold red" if finding.verdict in BAD else None
-            table.add_row(report.subject, *_cells(finding), style=style)
-    console.print(table)
-
-    def say(line: str, style: str | None = None) -> None:
-        console.print(line, style=style, markup=False, highlight=False)
-
-    for report in reports:
-        for finding in (*report.violated, *report.undone):
-            say(f"\n{report.subject}, {finding.check}: {finding.verdict.upper()}", "bold")
-            say(f"  {finding.detail}")
-    open_ones = [(report, finding) for report in reports for finding in report.inconclusive]
-    if open_ones:
-        told = "nothing was refuted, and a fault might not have been seen"
-        say(f"\nINCONCLUSIVE: {told}", "bold yellow")
-    for report, finding in open_ones:
-        say(f"  {report.subject}, {finding.check}: {finding.verdict.upper()}; {finding.missing}")
-    shown = [(report.subject, finding.evidence) for report in reports for finding in report]
-    nothing = [x for x, e in shown if isinstance(e, Evidence) and e.bound == 0 < e.claimed]
-    if nothing:
-        say(f"\nSamples saw nothing (a bound of 0) of: {', '.join(nothing)}", "yellow")
-    bad = sum(finding.verdict in BAD for report in reports for finding in report)
-    verdict = f"{bad} findings need a look" if bad else "nothing refuted"
-    if open_ones:
-        verdict += f", {len(open_ones)} INCONCLUSIVE"
-    seconds = sum(finding.seconds for report in reports for finding in report)
-    say(f"\n{verdict}; seed {seed}, {seconds:.0f} s. Samples refute and never prove.")
-
-
-def _cells(finding: Finding) -> list[str]:
-    shown = numbers(finding)
-
-    def number(name: str) -> str:
-        value = shown.get(name)
-        return "" if value is None else f"{value:.4g}"
-
-    claimed = f"{shown.get('unit', '').replace(TIMES, '×')} {number('claimed')}".strip()
-    cells = [finding.check, finding.verdict, claimed, *map(number, ("exact", "bound"))]
-    return [*cells, number("confidence"), str(shown.get("samples", "")), f"{finding.seconds:.1f}"]
-
-
-def numbers(finding: Finding) -> dict[str, Any]:
-    """What was claimed, computed or bounded, by name; an infinite number is None."""
-    found, shown = finding.evidence, dict[str, Any]()
-    if isinstance(found, Evidence):
-        shown = {"unit": found.unit, "claimed": found.claimed, "bound": found.bound}
-        shown |= {"confidence": found.confidence, "samples": found.samples}
-    if isinstance(found, ExactResult):
-        worst, word = found.worst, "exact" if found.whole else "bound"
-        shown = {"unit": worst.measure, "claimed": worst.claimed, word: worst.exact}
-    return {k: None if x in (math.inf, -math.inf) else x for k, x in shown.items()}
-
-
-def as_json(reports: Sequence[CheckReport], *, seed: int) -> str:
-    """One entry for each finding, with its numbers and what was tried."""
-    findings = [
-        {
-            "subject": report.subject,
-            "check": finding.check,
-            "verdict": finding.verdict,
-            **numbers(finding),
-            "coverage": [
-                {"axis": x.name, "tried": x.tried, "enough": x.enough}
-                for x in finding.coverage.axes
-            ],
-            "detail": finding.detail,
-            "seconds": round(finding.seconds, 3),
-        }
-        for report in reports
-        for finding in report
-    ]
-    return json.dumps({"seed": seed, "findings": findings}, indent=2, ensure_ascii=False)

@@ -96,7 +96,12 @@ def sampling_target(
         raise CheckError(f"{called}: a plain function needs neighbours, a pair of data sets")
     pairs = _pairs(neighbours)
     _check_pairs(pairs, adjacency)
-    return SamplingTarget(called, _starter(mechanism), _checked(claim), pairs, function=mechanism)
+    on = runs_of(mechanism)
+
+    def start(data: Any, seed: int) -> Callable[[], Any]:
+        return partial(on(data), np.random.default_rng(seed))
+
+    return SamplingTarget(called, start, _checked(claim), pairs, function=mechanism)
 
 
 def name_of(mechanism: Any) -> str:
@@ -152,15 +157,6 @@ def has_own_randomness(function: Callable[..., Any]) -> bool:
     return signature_of(function) == (1, False)
 
 
-def _starter(function: Callable[..., Any]) -> Callable[[Any, int], Callable[[], Any]]:
-    on = runs_of(function)
-
-    def start(data: Any, seed: int) -> Callable[[], Any]:
-        return partial(on(data), np.random.default_rng(seed))
-
-    return start
-
-
 def _fresh(data: Any) -> Callable[[], Any]:
     """Makes a copy for each run, as a function may change what it is given."""
     if isinstance(data, np.ndarray) and not data.dtype.hasobject:
@@ -172,7 +168,7 @@ def _fresh(data: Any) -> Callable[[], Any]:
 
 
 def _pairs(neighbours: Any) -> list[tuple[Any, Any]]:
-    if _is_pair(neighbours):
+    if type(neighbours) is tuple and len(neighbours) == 2:
         return [own_copy(neighbours)]
     if not isinstance(neighbours, Iterable) or isinstance(neighbours, tuple | str):
         raise CheckError(f"neighbours = {neighbours!r}: must be a tuple of two, or a list of such")
@@ -180,13 +176,9 @@ def _pairs(neighbours: Any) -> list[tuple[Any, Any]]:
     if not pairs:
         raise CheckError("neighbours: no pair of data sets, or an exhausted iterator of them")
     for i, pair in enumerate(pairs):
-        if not _is_pair(pair):
+        if type(pair) is not tuple or len(pair) != 2:
             raise CheckError(f"neighbours[{i}]: must be a tuple of two data sets")
     return [own_copy(pair) for pair in pairs]
-
-
-def _is_pair(item: Any) -> bool:
-    return type(item) is tuple and len(item) == 2
 
 
 def _check_pairs(pairs: Sequence[tuple[Any, Any]], adjacency: Adjacency | None) -> None:
@@ -288,7 +280,11 @@ def _of_mechanism(
         _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
         for i, (first, second) in enumerate(pairs):
             visits = visits_of(promise) or visits_of(own)
-            _check_adjacent(i, _records(first), _records(second), relation, visits)
+            one, two = (
+                [[np.asarray(leaf) for leaf in leaves(record_at(b, k))] for k in range(length(b))]
+                for b in (first, second)
+            )
+            _check_adjacent(i, one, two, relation, visits)
             _check_form(i, (first, second), spent)
     spend = spent(pairs[0][0])
     exact = spend is not None and spend.exact_form() is not None
@@ -307,9 +303,3 @@ def _check_form(i: int, blocks: tuple[Any, Any], spent: Callable[[Any], Any]) ->
         except Exception as error:
             reason = f"{error}"
     raise CheckError(f"neighbours[{i}]: no row fits the domain, so all would be null: {reason}")
-
-
-def _records(block: Any) -> list[Any]:
-    return [
-        [np.asarray(leaf) for leaf in leaves(record_at(block, k))] for k in range(length(block))
-    ]

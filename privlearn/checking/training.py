@@ -4,8 +4,7 @@ What a step of DP-SGD releases is ``centre + scale·z`` with a fresh standard no
 measured on the running loop: the scale by moving the noise, the shift of the centre by moving the
 coin of one record, so that it is in the sample of that step or is not, with all else as it was.
 The shift in units of the scale is 1/noise multiplier, whatever clip norm, normalisation and
-learning rate are; the rate of the sampler is the coin at which the record enters.
-"""
+learning rate are; the rate of the sampler is the coin at which the record enters."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from faults import third_party
 from privlearn import Ball, PureDP
 from privlearn.checking import check_mechanism
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.exact.probe import LimitedSource, Script, ScriptedCalls
 from privlearn.checking.sampling.check import black_box
+from privlearn.checking.scripted_noise import LimitedSource, Script, ScriptedCalls
 from privlearn.checking.targets import sampling_target
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.mechanisms import NoisySum

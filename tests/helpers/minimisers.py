@@ -14,11 +14,12 @@ import numpy as np
 
 from privlearn.checking.exact.check import ORDERS, ExactResult, compare
 from privlearn.checking.exact.distributions import DistributionPair, renyi
-from privlearn.checking.exact.probe import Script, run
+from privlearn.checking.exact.probe import run
 from privlearn.checking.exact.search import LARGEST
 from privlearn.checking.mined import mined
 from privlearn.checking.neighbours import record_pool, worst_pairs
 from privlearn.checking.reports import Axis, Coverage
+from privlearn.checking.scripted_noise import Script
 from privlearn.errors import CheckError
 from privlearn.losses import MinimizerLoss, leaves_of
 from privlearn.losses.output_laws import Density

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from scipy.special import expit
 
 from privlearn.accountants import CentralAccountant
-from privlearn.checking.exact.probe import ScriptedVariates
 from privlearn.checking.replay.check import assert_noninterference
+from privlearn.checking.scripted_noise import ScriptedVariates
 from privlearn.errors import CurrencyError, InterferenceError
 from privlearn.learners import base, pofw
 from privlearn.learners.pofw import DPPOFW

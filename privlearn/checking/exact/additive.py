@@ -17,7 +17,6 @@ from privlearn.checking.exact.one_number import located, mixture
 from privlearn.checking.exact.probe import (
     Affine,
     DenseNoise,
-    Script,
     UnpredictedError,
     affine,
     centre,
@@ -38,6 +37,7 @@ from privlearn.checking.neighbours import (
 )
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_generator import Standard
+from privlearn.checking.scripted_noise import Script
 from privlearn.checking.stream_runs import is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
@@ -190,15 +190,14 @@ def _tried_each(look: _Look) -> Coverage:
         if unlike.any():
             place = int(unlike.argmax())
             other = _with_record(block, place, record_at(pool, slice(0, 1)))
-            raise UnpredictedError(f"the report of user {place} of {n} is made otherwise than that "
-                                   "of a user alone", [(block, other)])  # fmt: skip
-    return Coverage(
-        (
-            Axis("values", f"{count} records about {len(numbers.numbers)} numbers in code"),
-            Axis("sizes", f"{sizes[0]} to {sizes[-1]:,} users at once, each of them looked at"),
-            Axis("noise", f"−{FARTHEST:g} to {FARTHEST:g} scales"),
-        )
+            told = f"the report of user {place} of {n} is made otherwise than that of a user alone"
+            raise UnpredictedError(told, [(block, other)])
+    axes = (
+        Axis("values", f"{count} records about {len(numbers.numbers)} numbers in code"),
+        Axis("sizes", f"{sizes[0]} to {sizes[-1]:,} users at once, each of them looked at"),
+        Axis("noise", f"−{FARTHEST:g} to {FARTHEST:g} scales"),
     )
+    return Coverage(axes)
 
 
 _RUNS = 1_000  # On each data set
@@ -252,9 +251,8 @@ def sampled_law(
 
 def _coverage(low: float, high: float, runs: int) -> Coverage:
     rate = f"a record is in the sample at a rate between {low:.3g} and {high:.3g} ({runs} runs)"
-    return Coverage(
-        (Axis("coins", rate, enough=False), Axis("records", "one; all others null", enough=False))
-    )
+    records = Axis("records", "one; all others null", enough=False)
+    return Coverage((Axis("coins", rate, enough=False), records))
 
 
 def _centres(

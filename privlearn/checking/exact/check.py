@@ -1,8 +1,7 @@
 """Claims against the exact divergence of a mechanism's output distributions on worst neighbours.
 
 Nothing is sampled: output distributions are computed from a measurement of what the code does with
-noise.  A claim that stands is right for *these* neighbours and up to the stated numerical error.
-"""
+noise.  A claim that stands is right for *these* neighbours and up to the stated numerical error."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ win; that picks follow from them is tried on random noise.  The law of the picks
   ∫ f(x − s_j)·(1 − F(x − s_i))·∏_{k≠i,j} F(x − s_k) dx.
 - A fresh draw for each pick: the law of one, among those left.
 
-What leaves may be the indices of the picks, or one number for each candidate (a price, an age).
-"""
+What leaves may be the indices of the picks, or one number for each candidate (a price, an age)."""
 
 from __future__ import annotations
 
@@ -24,13 +23,7 @@ import numpy as np
 
 from privlearn.checking.exact.choice_search import Scored, search_scores
 from privlearn.checking.exact.distributions import DistributionPair, largest_ratio, renyi
-from privlearn.checking.exact.probe import (
-    Script,
-    ScriptedCalls,
-    UnpredictedError,
-    check_sampler,
-    released_on,
-)
+from privlearn.checking.exact.probe import UnpredictedError, check_sampler, released_on
 from privlearn.checking.exact.search import LARGEST
 from privlearn.checking.mined import Mined, mined
 from privlearn.checking.neighbours import (
@@ -42,6 +35,7 @@ from privlearn.checking.neighbours import (
     worst_pairs,
 )
 from privlearn.checking.reports import Axis, Coverage
+from privlearn.checking.scripted_noise import Script, ScriptedCalls
 from privlearn.checking.stream_runs import calls_tried, declared_users, is_stream
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
@@ -201,8 +195,8 @@ def _made(
     named = picks.dtype.kind == "f" and picks.size == 1
     if picks.dtype.kind not in "iu" and not named:
         if family.kind == "gumbel":
-            what = f"gumbel noise chooses, and what leaves is {picks.dtype} of shape {picks.shape}"
-            raise CheckError(f"{what}: release the index of the winner")
+            what = f"gumbel noise chooses, and {picks.dtype} of shape {picks.shape} leaves: release"
+            raise CheckError(f"{what} the index of the winner, or one number for each candidate")
         return None
     if named and family.kind != "gumbel" and not (picks % 1 == 0 and sum(source.sizes) > 1):
         return None  # Laplace and exponential noise may as well be added
@@ -252,7 +246,7 @@ class _Choice:
         noise = self.family.floor + _SURE * np.eye(self.n)
         names = tuple(float(self._left(block, row[None])[0]) for row in noise)
         if len({*names}) < self.n:
-            raise CheckError("one number leaves for two candidates: release the winner's index")
+            raise CheckError("one number leaves for two: release the index of the winner")
         return names
 
     def _left(self, block: Any, noise: Array) -> Array:

@@ -1,8 +1,7 @@
 r"""Laws of outputs, and how far two of them are apart, computed and not bounded.
 
 With g = α·log p − (α−1)·log q the divergence is D_α = log ∫ e^g / (α−1), by Gauss-Legendre panels
-that are halved until that changes nothing that matters.
-"""
+that are halved until that changes nothing that matters."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Exact laws of the output of ``f(data, rng)``, measured on the running code.
 
-Here: outputs that no number moves, noise that is added, and choices by the largest noisy score.
-"""
+Here: outputs that no number moves, noise that is added, and choices by the largest noisy score."""
 
 from __future__ import annotations
 

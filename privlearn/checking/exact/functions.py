@@ -3,8 +3,7 @@
 Its output is a known function of independent standard numbers (`scripted_generator`): of none;
 affine; a choice by the largest noisy score; parts of one number each; or coins in a row.
 That is shown on numbers that are tried, at random and far out.  Where the law is that of something
-which the output determines, such as bins, what is found is a lower bound.
-"""
+which the output determines, such as bins, what is found is a lower bound."""
 
 from __future__ import annotations
 

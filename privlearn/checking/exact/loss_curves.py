@@ -2,8 +2,7 @@
 
 A bound that is below the exact number of some pair of laws is refuted; a bound that is above is
 none the worse for falling or bending.  Where no laws are known nothing is refuted but a bound below
-0, and a ledger that gives back less than was written.
-"""
+0, and a ledger that gives back less than was written."""
 
 from __future__ import annotations
 

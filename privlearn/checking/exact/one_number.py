@@ -1,7 +1,6 @@
 """Standard numbers, and the law of whatever is a function of one of them.
 
-Its line is cut into pieces on which the outcome is the same, from a grid far into both tails on.
-"""
+Its line is cut into pieces on which the outcome is the same, from a grid far into both tails on."""
 
 from __future__ import annotations
 

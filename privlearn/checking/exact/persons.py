@@ -1,8 +1,7 @@
 """Data sets that differ in all visits of one person, and what is promised of them.
 
 Neither a `VisitsLoss` nor what `for_visits` says is believed: which visits are worst follows from
-the rule and from what single ones move on the running code.
-"""
+the rule and from what single ones move on the running code."""
 
 from __future__ import annotations
 

@@ -1,183 +1,38 @@
 """Runs a mechanism on noise that is written down in advance, to see what it does with it.
 
 An output that is an affine function of independent normal (or Laplace) numbers is known completely
-once each of them was set to 1 in turn.  Nothing that a mechanism says about itself is believed.
-"""
+once each of them was set to 1 in turn.  Nothing that a mechanism says about itself is believed."""
 
 from __future__ import annotations
 
 import copy
-from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Never, Protocol, Self, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from privlearn.checking.neighbours import each_float, spend_of
+from privlearn.checking.scripted_noise import LimitedSource, Script
 from privlearn.checking.stream_runs import StubAccountant, released_by
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.mechanisms.noise_stream import NoiseStream
 from privlearn.noise import NoiseSource
-from privlearn.noise.exact.fast import Floors
-from privlearn.noise.exact.pool import Kind, Pool, Variates, variates
+from privlearn.noise.exact.pool import Kind, variates
 from privlearn.noise.exact.tables import FLOOR_BITS
 from privlearn.rows import Rows
 from privlearn.rows.domains import Array
 from privlearn.values.grid import Grid
 from privlearn.values.records import length
 
-_ODD = 0x9E3779B97F4A7C15
-_TAIL_BITS = 64
-
-
-class PoolSource(Protocol):
-    """What receipts ask for the noise of a spend: a `NoiseSource`, or a script in its place."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def simulated(self) -> bool: ...
-
-    def pool(self) -> Pool:
-        """The noise of one spend."""
-
-
-@dataclass(frozen=True)
-class ScriptedVariates:
-    """Numbers that are given on 2^−40, with 64 further bits that no two of a run have in common."""
-
-    kind: Kind
-    floors: Floors
-    first: int
-
-    def __len__(self) -> int:
-        return len(self.floors)
-
-    def refined(self, i: int, bits: int) -> int:
-        tail = (self.first + i + 1) * _ODD & (1 << _TAIL_BITS) - 1
-        known = (int(self.floors[i]) << _TAIL_BITS) + tail
-        drop = FLOOR_BITS + _TAIL_BITS - bits
-        return known >> drop if drop >= 0 else known << -drop
-
-    def part(self, start: int, stop: int) -> ScriptedVariates:
-        return ScriptedVariates(self.kind, self.floors[start:stop], self.first + start)
-
-
-class ScriptedPool(ABC):
-    """A noise source, and its own pool: every spend goes on where the one before it stopped."""
-
-    name, simulated = "scripted", True
-
-    def __init__(self) -> None:
-        self.drawn: Counter[Kind] = Counter()
-        """How many numbers of each kind were asked for."""
-
-    def pool(self) -> Self:
-        return self
-
-    @abstractmethod
-    def numbers(self, kind: Kind, n: int) -> Array:
-        """The next ``n`` standard variates."""
-
-    def floors(self, kind: Kind, n: int) -> Floors:
-        """⌊2^40 z⌋, for numbers rounded to 2^−40."""
-        numbers = self.numbers(kind, n)
-        self.drawn[kind] += n
-        return np.rint(np.ldexp(numbers, FLOOR_BITS)).astype(np.int64)
-
-    def variates(self, kind: Kind, n: int) -> Variates:
-        first = self.drawn.total()
-        return cast(Variates, ScriptedVariates(kind, self.floors(kind, n), first))
-
-    def words(self, n: int) -> NDArray[np.uint64]:
-        """Refused: nothing is known of what uniform words decide."""
-        return self._refuse()
-
-    def more(self) -> int:
-        return self._refuse()
-
-    def _refuse(self) -> Never:
-        raise CheckError("uniform words decide, so noise is not just added: check it by sampling")
-
-
-class Script(ScriptedPool):
-    """Hands out numbers of whatever kind in one row, and zeros behind them."""
-
-    def __init__(self, numbers: Array) -> None:
-        super().__init__()
-        self._numbers = numbers
-
-    def numbers(self, kind: Kind, n: int) -> Array:
-        first, taken = self.drawn.total(), np.zeros(n)
-        part = self._numbers[first : first + n]
-        taken[: len(part)] = part
-        return taken
-
-
-class ScriptedCalls(ScriptedPool):
-    """Hands out numbers of one kind call by call, and zeros behind them."""
-
-    def __init__(self, kind: Kind, calls: Sequence[Array]) -> None:
-        super().__init__()
-        self._kind, self._calls = kind, calls
-        self.sizes: list[int] = []
-        """Of the calls."""
-
-    def numbers(self, kind: Kind, n: int) -> Array:
-        if kind != self._kind:
-            raise CheckError(f"{kind} numbers decide, where the spend states {self._kind} noise")
-        self.sizes.append(n)
-        if len(self.sizes) > len(self._calls):
-            return np.zeros(n)
-        scripted = np.asarray(self._calls[len(self.sizes) - 1]).reshape(-1)
-        if len(scripted) != n:
-            raise CheckError(
-                f"noise is drawn for {n} candidates on some data and {len(scripted)} on others: "
-                "how many there are must follow from public numbers"
-            )
-        return scripted.copy()
-
-
-class LimitedSource:
-    """A noise source with a limit on its draws, for a mechanism that draws until a value suits it.
-    Numbers that are written down in advance may never suit it, and the run would not end."""
-
-    name, simulated = "scripted", True
-
-    def __init__(self, source: PoolSource, draws: int) -> None:
-        self._source, self._most, self._left = source, draws, draws
-
-    def pool(self) -> Pool:
-        return cast(Pool, _LimitedPool(self._source.pool(), self))
-
-    def count(self) -> None:
-        self._left -= 1
-        if self._left < 0:
-            raise CheckError(
-                f"one run asks for noise more than {self._most} times, so that the noise may be "
-                "chosen by what it gives: check it by sampling"
-            )
-
-
-@dataclass(frozen=True)
-class _LimitedPool:
-    _pool: Pool
-    _limit: LimitedSource
-
-    def __getattr__(self, name: str) -> Any:
-        self._limit.count()
-        return getattr(self._pool, name)
-
-
 _MOST_NUMBERS = 4096
 _GRID = 1 << 14  # Words of each sign, or half, on which a sampler is tried
+_IN_SCIPY = {"normal": "norm", "laplace": "laplace", "exponential": "expon", "gumbel": "gumbel_r"}
 _DRAWS, _DRAWS_EACH = 2_000, 64
 """Times that one run may ask for noise, and times more for every user."""
 _SAMPLER_GAP = 1e-3
@@ -291,25 +146,13 @@ class _Grid:
         return 1 << 63
 
 
-def _quantiles(kind: Kind, levels: Array) -> Array:
-    match kind:
-        case "normal":
-            from scipy.special import ndtri
-
-            return np.asarray(ndtri(levels))
-        case "laplace":
-            return np.asarray(np.sign(levels - 0.5) * -np.log(2 * np.minimum(levels, 1 - levels)))
-        case "exponential":
-            return np.asarray(-np.log1p(-levels))
-        case "gumbel":
-            return np.asarray(-np.log(-np.log(levels)))
-
-
 def sampler_gap(kind: Kind) -> float:
     """Distance between distribution functions: of the real sampler on a grid, and of its law."""
+    from scipy import stats  # late, as it takes a second
+
     drawn = np.ldexp(variates(kind, _Grid(), 2 * _GRID).floors, -FLOOR_BITS)
     levels = (np.arange(64) + 0.5) / 64
-    below = np.searchsorted(_quantiles(kind, levels), drawn)
+    below = np.searchsorted(getattr(stats, _IN_SCIPY[kind]).ppf(levels), drawn)
     reached = np.cumsum(np.bincount(below, minlength=65))[:64] / len(drawn)
     return float(np.abs(reached - levels).max())
 

@@ -3,8 +3,7 @@
 A cap report about a direction u has, against the null law, density M = p/q where ⟨z, u⟩ is large
 and m = (1−p)/(1−q) elsewhere.  The word that decides for the cap is halved to find p, that which
 decides for u or −u to find its share; that points follow the null law inside and outside is tried
-on thousands.  An answer of k is true where a word is below a threshold, and else uniform.
-"""
+on thousands.  An answer of k is true where a word is below a threshold, and else uniform."""
 
 from __future__ import annotations
 

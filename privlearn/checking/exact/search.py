@@ -3,8 +3,7 @@
 Runs on records about numbers of the code, among 1 to 1,000 rows, at every kind of place and with
 noise of up to 30 scales test the prediction output = centre(data) + M·z.  Neighbours whose centres
 are farther apart than at hand are compared; where noise acts otherwise, rows are replaced until it
-does not, and the laws of the two neighbours found are computed as they are (`exact.one_number`).
-"""
+does not, and the laws of the two neighbours found are computed as they are (`exact.one_number`)."""
 
 from __future__ import annotations
 
@@ -153,7 +152,8 @@ class _Search:
         return Found(shifted, bounded, self.odd, self.suspects, coverage, near)
 
     def _try_all(self, undone: list[str]) -> None:
-        self.sizes = [n for n in self.subject.sizes or _sizes(self.subject.mined) if self._takes(n)]
+        sizes = self.subject.sizes or sizes_about(self.subject.mined)
+        self.sizes = [n for n in sizes if self._takes(n)]
         if not self.sizes:
             return
         self.try_records()
@@ -180,7 +180,13 @@ class _Search:
         return value if np.isfinite(value).all() else None
 
     def near(self, value: Array, wanted: Array, moved: Array, size: Array) -> bool:
-        return _near(value, wanted, moved, size, float(np.abs(self.noise.matrix).max(initial=0.0)))
+        """Up to the rounding of numbers of a given size, and of noise on a grid, where it moved."""
+        if value.shape != wanted.shape:
+            return False
+        parts = moved, size, self.noise.matrix
+        far, large, unit = (float(np.abs(part).max(initial=0.0)) for part in parts)
+        room = _CLOSE * far + 0.1 * _CLOSE * unit + 64 * _ULP * (large + far)
+        return bool((np.abs(value - wanted) <= room).all())
 
     def centre(self, numbers: Numbers) -> Array | None:
         key = numbers.tobytes()
@@ -532,7 +538,8 @@ def _coverage(search: _Search, undone: list[str]) -> Coverage:
     return Coverage(tuple(Axis(name, text, name not in undone) for name, text in tried.items()))
 
 
-def _sizes(mined: Mined) -> list[int]:
+def sizes_about(mined: Mined) -> list[int]:
+    """Numbers of rows that are tried, those that the code mentions among them."""
     return sorted({*SIZES, *mined.sizes(LARGEST)})
 
 
@@ -543,12 +550,3 @@ def _rounded(one: Array, two: Array, matrix: Array) -> Array:
         return one - two
     size = float(np.abs([one, two]).max())
     return (one - two) * max(1 - 8 * _ULP * size * (1 / far + 1 / unit), 0.0)
-
-
-def _near(value: Array, wanted: Array, moved: Array, size: Array, unit: float) -> bool:
-    """Up to the rounding of numbers of a given size, and of noise on a grid, where it moved."""
-    if value.shape != wanted.shape:
-        return False
-    far, large = (float(np.abs(part).max(initial=0.0)) for part in (moved, size))
-    room = _CLOSE * far + 0.1 * _CLOSE * unit + 64 * _ULP * (large + far)
-    return bool((np.abs(value - wanted) <= room).all())

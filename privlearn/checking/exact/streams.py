@@ -4,13 +4,11 @@ Guessed is what noise does to the outputs (`exact.probe`), the same for all data
 records add responses, alike for all arrivals or measured at each.  Both are tried on data sets in
 which every record of a pool (extreme, null, numbers of the code) stands at every arrival, with
 noise of 30 scales, rows that come in several calls, and fewer users.  Where outputs are others, the
-arrival at which that begins is found by halving, and all records are tried there as neighbours.
-"""
+arrival at which that begins is found by halving, and all records are tried there as neighbours."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from typing import Any, NamedTuple
@@ -24,7 +22,6 @@ from privlearn.checking.exact.probe import (
     NOT_ADDED,
     DenseNoise,
     Numbers,
-    Script,
     SolvedNoise,
     StreamNoise,
     UnpredictedError,
@@ -37,6 +34,7 @@ from privlearn.checking.exact.search import laplace_pair
 from privlearn.checking.mined import HASHED, Mined, in_variables, mined
 from privlearn.checking.neighbours import each_float, extreme_records, spend_of
 from privlearn.checking.reports import Axis, Coverage
+from privlearn.checking.scripted_noise import Script
 from privlearn.checking.stream_runs import (
     accepted_users,
     calls_tried,
@@ -54,6 +52,7 @@ from privlearn.rows.clipping import clipping_of
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import join, length, record_at
+from privlearn.values.user_code import attempted
 
 MOST_ARRIVALS = 2**16  # Arrivals of a longer stream that are looked at
 _ENDLESS = 1024
@@ -160,8 +159,10 @@ def _pool(mechanism: Any, spend: Spend, neighbours: Any) -> _Pool:
         extremes = join([record_at(block, slice(None)) for block in (one, two)])
     last = length(extremes) - 1
     ends = record_at(extremes, np.unique([*range(min(_EXTREMES, last)), last]))
-    with suppress(Exception), in_variables() as held:  # so few rows may be refused
-        run(mechanism, mechanism.loss(), ends, Script(np.zeros(0)))
+    rows = fixed_users(mechanism) or min(declared_users(mechanism) or last + 1, length(ends))
+    with in_variables() as held:
+        block = record_at(ends, np.arange(rows) % length(ends))
+        attempted(run, mechanism, mechanism.loss(), block, Script(np.zeros(0)))
     numbers = mined(mechanism, spend.domain, also=held)
     special = [x for number in numbers.numbers[:_NUMBERS] for x in (number, 2 * number)]
     first = record_at(ends, slice(0, 1))

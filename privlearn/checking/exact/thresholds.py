@@ -4,8 +4,7 @@ An answer is ⊤ where α + Σβ_j z_j >= 0 for the numbers z that are drawn; α
 answers before.  They are measured on the running code by halving where a number turns the answer.
 A sequence has P(s) = ∫ f(t) ∏_j [F(h_j(t)) − F(l_j(t))]^+ dt, where number j must lie between l_j
 and h_j, and t is the noise that answers have in common.  Taken are sequences whose ratio between
-two data sets grows most, answer by answer, and all that leave them; their sum must be 1.
-"""
+two data sets grows most, answer by answer, and all that leave them; their sum must be 1."""
 
 from __future__ import annotations
 
@@ -19,10 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from privlearn.checking.exact.distributions import DistributionPair
-from privlearn.checking.exact.probe import Script, check_sampler, released_on
+from privlearn.checking.exact.probe import check_sampler, released_on
 from privlearn.checking.mined import mined
 from privlearn.checking.neighbours import each_float, informative_records, record_pairs, spend_of
 from privlearn.checking.reports import Axis, Coverage
+from privlearn.checking.scripted_noise import Script
 from privlearn.checking.stream_runs import calls_tried, declared_users, fixed_users, is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss

@@ -1,8 +1,7 @@
 """Which visits of one person move the output most, among all that a rule of participation allows.
 
 What visits move has the square sᵀGs, G the products of what each moves, s of −1, 0 and 1.  Regular
-and random patterns are improved visit by visit; that no other moves more is not shown.
-"""
+and random patterns are improved visit by visit; that no other moves more is not shown."""
 
 from __future__ import annotations
 

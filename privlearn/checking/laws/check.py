@@ -2,8 +2,7 @@
 
 It is a function of data, or any object with ``loss()`` and ``release(rows, token)``, or ``open``
 for a stream. A mechanism is run on a real accountant, with an observer of what it does; runs that
-must agree are compared, since noise can be held fixed.
-"""
+must agree are compared, since noise can be held fixed."""
 
 from __future__ import annotations
 
@@ -47,7 +46,7 @@ from privlearn.checking.reports import (
     perform_all,
 )
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.session import CheckSession, current, note
+from privlearn.checking.session import CURRENT, CheckSession, note
 from privlearn.checking.stream_runs import (
     StubAccountant,
     declared_users,
@@ -97,7 +96,7 @@ def _how(
     samples: int | None, confidence: float | None, seed: int, seconds: float | None, bits: Any
 ) -> Sampling:
     """What was asked for or the default, and no more time than the running test has left."""
-    session = current() or CheckSession()
+    session = CURRENT.get() or CheckSession()
     level = session.confidence if confidence is None else confidence
     level, limit = CONFIDENCE if level is None else level, SECONDS if seconds is None else seconds
     if (left := session.seconds_left) is not None and left <= 0:
@@ -160,7 +159,10 @@ def _affordable(subject: SamplingTarget[Any], how: Sampling, most: int) -> int:
 D = TypeVar("D")
 D_contra = TypeVar("D_contra", contravariant=True)
 X = TypeVar("X")
-UNSEEN = "what a function prints, warns of or logs", "files, other processes, how long it takes"
+UNSEEN = (
+    "what a function prints, warns of or logs",
+    "files, sockets, other processes, and how long it takes",
+)
 _LONGEST = 64  # Users of a stream that says nothing of a horizon, and lets nothing out of fewer
 _PAIRS = 3  # Pairs of a mechanism whose domain is known from its spend only
 
@@ -336,6 +338,9 @@ def looks_at_claim(
         except CheckError as error:
             return Finding("exact", "not applicable", f"not computed: {error}")
 
+    def samples(subject: SamplingTarget[Any]) -> Finding:
+        return by_samples(subject, how, known)
+
     looks, known = list[Finding](), False
     if case is not None or subject.function is not None:
         first = perform(exact, case, 2 * how.seconds)
@@ -347,7 +352,7 @@ def looks_at_claim(
         elif first.evidence is not None:
             # In a window, too, numbers were computed: samples are for what is no number.
             known = first.verdict in (COMPUTED if case is None else {*COMPUTED, "window"})
-    sampled = perform(lambda target: by_samples(target, how, known), subject, how.seconds)
+    sampled = perform(samples, subject, how.seconds)
     if all(x.verdict == "not applicable" for x in looks) and sampled.coverage.missing:
         sampled = replace(sampled, verdict=max(sampled.verdict, "weak", key=ORDER.index))
     return [*looks, sampled]

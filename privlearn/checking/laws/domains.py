@@ -307,6 +307,9 @@ def check_row_local(function: Callable[[T], Any], block: T, other: T) -> None:
             trial.check_size(_result(function, record_at(block, np.arange(size) % n)))
     for number, (what, row) in enumerate(odd_rows(function, block)):
         trial.check(row, np.arange(n) == number % n, f"by one of {what}")
+    for size in (*_LARGE, *mined(function, most=_MOST_CONSTANTS).sizes(_LARGE[-1])):
+        if size > n:
+            trial.check_size(_result(function, record_at(block, np.arange(size) % n)))
     for what, row in odd_rows(None, block):
         trial.check(row, np.arange(n) != 0, f"by rows of {what}")
         _check_beside(function, block, other, what, row)

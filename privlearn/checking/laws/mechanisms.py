@@ -1,7 +1,6 @@
 """The laws that accountants and learners rely on, each as a named check of one mechanism.
 
-Runs can be compared, as their noise can be held fixed.
-"""
+Runs can be compared, as their noise can be held fixed."""
 
 from __future__ import annotations
 

@@ -12,10 +12,9 @@ from functools import lru_cache, partial
 from inspect import getattr_static, isroutine, signature
 from itertools import islice
 from types import FunctionType, MethodType
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privlearn.checking.isolation import is_output
 from privlearn.contract.billboard import Billboard
@@ -59,7 +58,7 @@ class CanonicalForm:
             return _ADDRESS.sub(" at 0x", item.replace(self._id, "accountant"))
         if kind in _NUMBERS:
             return item
-        if _is_array(item):
+        if (kind is np.ndarray or isinstance(item, np.generic)) and not item.dtype.hasobject:
             text, code = _dtype(item.dtype)
             return ["array", text, list(item.shape), item.tobytes(), code]
         if isinstance(item, Enum):
@@ -191,7 +190,9 @@ def _items(item: Any) -> list[Any]:
         raise CheckError(f"nothing can be concluded, as looking through a {kind} changes it")
     items = list(islice(iter(item), _MOST_ITEMS + 1))
     if len(items) > _MOST_ITEMS:
-        raise CheckError(f"nothing can be concluded, as iterating over a {kind} did not end")
+        raise CheckError(
+            f"nothing can be concluded, as a {kind} did not end after {_MOST_ITEMS:,} items"
+        )
     return items
 
 
@@ -207,11 +208,6 @@ def _read(value: Callable[[], Any]) -> Any:
 @lru_cache(maxsize=64)
 def _dtype(dtype: np.dtype[Any]) -> tuple[str, str]:
     return repr(dtype), dtype.str
-
-
-def _is_array(item: object) -> TypeGuard[NDArray[Any]]:
-    plain = type(item) is np.ndarray or isinstance(item, np.generic)
-    return plain and not item.dtype.hasobject  # type: ignore[attr-defined]
 
 
 def marshalled(form: CanonicalValue) -> bytes:

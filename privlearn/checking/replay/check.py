@@ -6,15 +6,13 @@ change: tokens, parameters, clock, clipped rows and outputs of everybody else, p
 printed, warned of or logged. The replaced user's contribution may move by the sensitivity that was
 paid for, and so may what was about to be released, as the noise is the same, draw by draw.
 Mechanisms with arithmetic of their own are run a third time, with the rows of the first run put
-back: they must then release the same. What no replay sees is in `learners.UNSEEN`.
-"""
+back: they must then release the same. What no replay sees is in `learners.UNSEEN`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -113,16 +111,14 @@ def assert_noninterference(
         protocol: how the learner is run and what users receive; default `serve`.
         accountant: makes it from the cap, ``users``, ``noise`` and ``observer``.  Under a
             `CentralAccountant` all outputs are public, that to the replaced user included.
-        rule: of participation.  Users are then visits with an ``id`` (None is nobody), which the
-            protocol hands on (`serve_people`); neighbours differ in all visits of one person: in
-            what the records hold under a public pattern, else they are nobody's in one of the two.
+        rule: of participation.  Users are then visits with an ``id`` (None is nobody); neighbours
+            differ in all visits of one person: in what the records hold under a public pattern,
+            else they are nobody's in one of the two.
         may_spend_nothing: whether it is right that nothing is spent on these data.
-        restarts: after how many users the process ends; the accountant is then resumed from its
-            file.  Users whom the new learner's ``clock_`` is past receive nothing.
+        restarts: after how many users the process ends, to be resumed from the accountant's file.
         probe: what anybody may ask of the learner with methods; looked at with the public state.
         crowd: whether many users may differ, of whom nothing may show to others or in public.
-        looks: after how many users the public state is looked at, and at the end; default all.  If
-            given, for long runs, there is no third run.
+        looks: after how many users the public state is looked at; default all, and a third run.
         seconds: for everything together.
 
     Raises:
@@ -173,7 +169,9 @@ def lives(
                 observer.run.outputs.append(canonical.of(output, "the output"))
         if len(observer.run.outputs) != n:
             done = len(observer.run.outputs)
-            raise CheckError(f"protocol: must yield once per user: {done} times for {n} users")
+            raise CheckError(
+                f"protocol: must yield once per user; yielded {done} times for {n} users"
+            )
 
     return body
 
@@ -329,7 +327,8 @@ class Setup:
         run.users = range(self.users)
         if people is not None:
             names[people.id] = "registry"
-            run.room = partial(_room, people)
+            visits, parts = people.rule.visits, people.batches if people.rule.batched else None
+            run.room = lambda users: visits(len(users), len(parts(users)) if parts else 1)
         observer.follow(accountant.ledger, names)
         if self.crowd:
             run.room = len
@@ -372,11 +371,6 @@ def _restarted(accountant: Any) -> Any:
     again.issuer.observer = accountant.issuer.observer
     again.issuer.observer.follow(again.ledger)
     return again
-
-
-def _room(people: People, users: range) -> int:
-    rule = people.rule
-    return rule.visits(len(users), len(people.batches(users)) if rule.batched else 1)
 
 
 def _check(

@@ -93,10 +93,9 @@ def check_learner(
 
     A learner of this package's kinds is run on generated users, well-formed and malformed, one by
     one, in blocks, with answers that come late or never, and with a restart from its ledger.  In
-    half of the pairs one user differs, in the others every second one, of whom nothing may show to
-    others or in public.  Two runs have `LONG` users.  Numbers that the learner's code mentions are
-    tried as data, answers and numbers of users.  `assert_noninterference` says what is compared; an
-    error goes to its user, compared like any output, and the next one comes.
+    half of the pairs one user differs, in the others every second one.  Two runs have `LONG` users.
+    Numbers that the learner's code mentions are tried as data, answers and numbers of users.
+    `assert_noninterference` says what is compared; errors are outputs like any other.
 
     Args:
         learner: not started, of which every run has a copy; or what starts one with an accountant;

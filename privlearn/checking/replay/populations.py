@@ -2,8 +2,7 @@
 
 A user is own data plus a response function, so that answers to offers that were never made are
 defined. Malformed users send NaN, numbers that overflow, arrays of the wrong shape, text, or
-answers that name no item: each of them must become the null record, without any public trace.
-"""
+answers that name no item: each of them must become the null record, without any public trace."""
 
 from __future__ import annotations
 
@@ -72,7 +71,6 @@ def _put(data: Array, at: tuple[int, int], value: float) -> Array:
 
 
 _ODD_DATA: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
-    "proper data": lambda x, at: x,
     "one NaN": lambda x, at: _put(x, at, np.nan),
     "one infinity": lambda x, at: _put(x, at, -np.inf),
     "nothing but NaN": lambda x, at: np.full_like(x, np.nan),

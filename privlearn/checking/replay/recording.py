@@ -69,10 +69,6 @@ class TokenEvent:
 PublicState = dict[str, bytes]  # What can be seen, by name, as `marshalled` forms
 
 
-def _one(users: range) -> int:
-    return 1
-
-
 @dataclass(slots=True)
 class RecordedRun:
     """One run, seen from outside."""
@@ -89,7 +85,7 @@ class RecordedRun:
     error: str = ""
     coupled: str = ""  # What was said where rows were found to depend on each other
     users: range = range(0)  # Of the accountant
-    room: Callable[[range], int] = _one
+    room: Callable[[range], int] = lambda users: 1
     """How many rows of the person who differs a token for some slots may open."""
 
 
@@ -231,13 +227,11 @@ def compare(
     _compare_states(first, second)
     for i, (said, now) in enumerate(zip_longest(first.captured, second.captured)):
         if said != now:
-            told = f"{_heard(said)}, then {_heard(now)}"
-            raise InterferenceError(f"printed, warned, logged or written {i}: {told}")
+            both = (f"at clock {x[0]}: {x[1:]!r:.500}" if x else "nothing" for x in (said, now))
+            raise InterferenceError(
+                f"printed, warned, logged or written {i}: {', then '.join(both)}"
+            )
     return moved
-
-
-def _heard(said: tuple[int, str, str] | None) -> str:
-    return "nothing" if said is None else f"at clock {said[0]}: {said[1:]!r:.500}"
 
 
 def _entries_differ(x: str | None, y: str | None, where: str) -> str:
@@ -304,7 +298,8 @@ def check_phases(run: RecordedRun) -> None:
         phase = event.label, event.users.stop
         if event.at > event.users.start and phase not in begun:
             served = event.at - event.users.start
-            raise InterferenceError(f"{_named(event)}: {served} of its users had been served")
+            told = f"{_named(event)}: {served} of its users had been served"
+            raise InterferenceError(f"{told}, whose rows may have chosen where it ends")
         begun.add(phase)
 
 

@@ -2,8 +2,7 @@
 
 An audit hook of the interpreter (PEP 578) tells of them; there is one for all checks, as hooks
 cannot be taken away. Global values of the code under test and chance that it draws by itself start
-alike in every run, and are put back at the end.
-"""
+alike in every run, and are put back at the end."""
 
 from __future__ import annotations
 

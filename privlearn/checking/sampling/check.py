@@ -2,8 +2,7 @@
 
 `black_box` learns an event that separates the two data sets from one part of the
 outputs and draws its conclusion from the other part.  The answer is a lower bound on the loss with
-its confidence.  It refutes claims and never proves them.
-"""
+its confidence.  It refutes claims and never proves them."""
 
 from __future__ import annotations
 

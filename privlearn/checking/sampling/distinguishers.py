@@ -1,8 +1,7 @@
 """Scores that tell two data sets apart, learned from outputs; larger speaks for the first data set.
 
 Several simple learners compete; which of them is used is decided on outputs that it was not fitted
-to, and what is then concluded rests on outputs that took part in neither.
-"""
+to, and what is then concluded rests on outputs that took part in neither."""
 
 from __future__ import annotations
 
@@ -201,7 +200,10 @@ class _Features:
     @classmethod
     def fitted(cls, first: OutputTable, second: OutputTable, bits: bool) -> _Features:
         both = np.vstack([first.numbers[:LOOK], second.numbers[:LOOK]])
-        return cls(np.median(second.numbers, axis=0), bits | _on_a_grid(both))
+        # numbers with few binary digits, such as whole ones: their parity is theirs
+        digits = np.where(both == 0, 0, np.frexp(both)[1] - lowest_bit(both))
+        fine = np.asarray(bits | (digits.max(axis=0, initial=0) <= FLOAT_DIGITS))
+        return cls(np.median(second.numbers, axis=0), fine)
 
     def of(self, table: OutputTable) -> tuple[list[str], Array]:
         """Their names, and their values, shape (n, features)."""
@@ -219,13 +221,6 @@ class _Features:
             of_all += [x.sum(axis=1), (x**2).sum(axis=1), jumps.max(axis=1), gaps.min(axis=1)]
             columns.append(np.stack(of_all, axis=1).astype(np.float64))
         return names, np.hstack(columns)
-
-
-def _on_a_grid(values: Array) -> NDArray[np.bool_]:
-    """Columns of numbers with few binary digits, such as whole numbers: their parity is theirs."""
-    exponents = np.frexp(values)[1]
-    digits = np.where(values == 0, 0, exponents - lowest_bit(values))
-    return np.asarray(digits.max(axis=0, initial=0) <= FLOAT_DIGITS)
 
 
 def _fit_single(first: OutputTable, second: OutputTable, bits: bool) -> list[Fitted]:

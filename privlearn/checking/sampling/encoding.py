@@ -1,8 +1,7 @@
 """Outputs of any kind as a table of numbers and symbols, so that nothing fails open.
 
 An output is taken apart into *leaves* with a path each: ``[0].x`` and so on. Finite numbers stay
-numbers, also those in texts; all else (NaN, text, exceptions, types, absent leaves) are symbols.
-"""
+numbers, also those in texts; all else (NaN, text, exceptions, types, absent leaves) are symbols."""
 
 from __future__ import annotations
 
@@ -270,15 +269,12 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
         if not shown and (callable(item) or isawaitable(item) or " at 0x" in text):
             raise CheckError(f"output{path}: a {type(item).__name__} cannot be looked into")
         yield path, text
-        if not isinstance(item, _Note):
-            yield from _numbers_in(text, path)
-
-
-def _numbers_in(text: str, path: str) -> Iterator[tuple[str, Any]]:
-    if result := [float(digits) for digits in _DIGITS.findall(text)]:
-        yield from _numbered(result, f"{path}.number")
-    if len(text) > LONG:
-        yield f"{path}.letters", len(text)
+        if isinstance(item, _Note):
+            return
+        if result := [float(digits) for digits in _DIGITS.findall(text)]:
+            yield from _numbered(result, f"{path}.number")
+        if len(text) > LONG:
+            yield f"{path}.letters", len(text)
 
 
 _DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")

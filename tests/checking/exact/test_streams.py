@@ -20,7 +20,7 @@ from privlearn.checking.exact.probe import UnpredictedError, solved
 from privlearn.checking.exact.streams import tried_places
 from privlearn.checking.laws.check import exactly
 from privlearn.checking.stream_runs import accepted_users, declared_users
-from privlearn.checking.suite import numbers
+from privlearn.cli.check_table import numbers
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.mechanisms import (
