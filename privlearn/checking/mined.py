@@ -5,10 +5,13 @@ rows and as places."""
 
 from __future__ import annotations
 
+import ast
 import dis
 import functools
+import inspect
 import math
 import sys
+import textwrap
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -30,6 +33,8 @@ _LIBRARIES = sys.stdlib_module_names | {
     *("jax", "matplotlib", "numpy", "opacus", "pandas", "privlearn", "pyarrow", "pytest", "scipy"),
     *("sklearn", "torch"),
 }
+_PLAIN = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Name, ast.Constant)
+_PLAIN += (ast.operator, ast.unaryop, ast.expr_context)
 _COMPARING = {"COMPARE_OP", "CONTAINS_OP", "IS_OP"}
 _HASHING = {"hash", "tobytes", "bytes", "hashlib", "crc32", "adler32", "sha256", "md5", "blake2b"}
 HASHED = "; it takes hashes, which no number shows"
@@ -90,13 +95,16 @@ def mined(*things: Any, most: int = _MOST, also: Iterable[float] = ()) -> Mined:
 
 @contextmanager
 def in_variables() -> Iterator[dict[float, None]]:
-    """Numbers that variables of the user's functions hold at the end of calls made meanwhile."""
-    seen = dict[float, None]()
+    """Numbers that variables of the user's functions hold at the end of calls made meanwhile, and
+    that their arithmetic comes to."""
+    seen, met = dict[float, None](), set[types.CodeType]()
 
     def look(frame: types.FrameType, event: str, _: Any) -> None:
         if event == "return" and not _is_known(frame.f_globals.get("__name__")):
-            numbers = (_number(value) for value in frame.f_locals.values())
-            seen.update((x, None) for x in numbers if x is not None)
+            values = [*frame.f_locals.values()]
+            values += [] if frame.f_code in met else _come_to(frame)
+            met.add(frame.f_code)
+            seen.update((x, None) for value in values if (x := _number(value)) is not None)
 
     before = sys.getprofile()
     sys.setprofile(look)
@@ -104,6 +112,16 @@ def in_variables() -> Iterator[dict[float, None]]:
         yield seen
     finally:
         sys.setprofile(before)
+
+
+def _come_to(frame: types.FrameType) -> Iterator[Any]:
+    """What arithmetic of names, attributes and constants in its code comes to."""
+    with suppress(OSError, TypeError, SyntaxError):  # no source, or part of a line
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(frame.f_code)))):
+            if isinstance(node, ast.BinOp) and all(isinstance(x, _PLAIN) for x in ast.walk(node)):
+                with suppress(Exception):
+                    code = compile(ast.Expression(node), "<arithmetic>", "eval")
+                    yield eval(code, frame.f_globals, frame.f_locals)
 
 
 def reached(*things: Any) -> Iterator[Any]:

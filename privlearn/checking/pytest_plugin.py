@@ -157,11 +157,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     level = item.config.getoption("privacy_confidence") if confidence is None else confidence
     session = item.stash[_SESSION] = check_session.CheckSession(confidence=level)
     item.stash[_SEEDS] = []
-    entered = check_session.enter(session)
+    entered = check_session.CURRENT.set(session)
     try:
         return (yield)
     finally:
-        check_session.leave(entered)
+        check_session.CURRENT.reset(entered)
 
 
 @pytest.hookimpl(wrapper=True)

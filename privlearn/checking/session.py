@@ -6,7 +6,7 @@ privlearn installed and do not use it."""
 from __future__ import annotations
 
 import time
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 
@@ -24,26 +24,11 @@ class CheckSession:
         return None if self.deadline is None else self.deadline - time.monotonic()
 
 
-_CURRENT: ContextVar[CheckSession | None] = ContextVar("privlearn_check_session", default=None)
-
-
-def current() -> CheckSession | None:
-    """The session of the test that is running in this context, if any."""
-    return _CURRENT.get()
-
-
-def enter(session: CheckSession) -> Token[CheckSession | None]:
-    """Makes ``session`` the current one until `leave` is called with what this returns."""
-    return _CURRENT.set(session)
-
-
-def leave(token: Token[CheckSession | None]) -> None:
-    """Ends what `enter` began."""
-    _CURRENT.reset(token)
+CURRENT: ContextVar[CheckSession | None] = ContextVar("privlearn_check_session", default=None)
 
 
 def note(line: str) -> None:
     """Leaves a line for the summary; outside of a test it goes nowhere."""
-    session = _CURRENT.get()
+    session = CURRENT.get()
     if session is not None:
         session.lines.append(line)

@@ -275,14 +275,14 @@ class _Check:
             raise SurvivalError(f"{copy} it spends {run.spends} tokens before anybody has come")
         run.start = run.learner.clock_
         if run.start < copy.upto:
-            raise SurvivalError(
-                f"{copy} its clock_ is {run.start}: user {copy.upto - 1} comes again"
-            )
+            who = f"user {copy.upto - 1}, whose row was in a value that left"
+            raise SurvivalError(f"{copy} its clock_ is {run.start}: {who}, is to come again")
         account = run.accountant
         lost = [token for token in account._state.accounts.values() if token.outcome == "lost"]
         most = max([copy.came, *(account._state.users_of(token).stop for token in lost)])
         if run.start > most:
-            raise SurvivalError(f"{copy} its clock_ is {run.start}: user {most} is passed over")
+            who = f"user {most}, who had not come and is in no spend that was lost"
+            raise SurvivalError(f"{copy} its clock_ is {run.start}: {who}, is passed over")
         states = self.whole.states[copy.released]
         if states and run.state() not in states:
             state = f"{self.learned(run.learner)!r:.200}"

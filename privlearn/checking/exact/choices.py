@@ -53,7 +53,7 @@ _MOST_POINTS = 64  # Points whose differences are tried as records
 _MOST_OUTCOMES = 5_000
 _STEPS = 36  # Halvings that find a score
 _ROUGHLY = 9  # Halvings before it is known which pairs are worst
-_MOST_ALONE = 400  # Scores of single records that are measured to find the two farthest apart
+_MOST_ALONE = 250  # Scores of single records that are measured to find the two farthest apart
 _WORST = 1  # Pairs that are measured to the last digit by themselves, and as many beside others
 _EACH = 3  # Pairs at most that are all measured to the last digit; of more the worst
 _UNLIKELY = 12.0  # Others push a score down by half of so many units of the noise
@@ -171,7 +171,7 @@ def _own_pairs(mechanism: Any, spend: Spend, loss: Loss) -> list[tuple[Any, Any]
 
 def _mentioned(made: _Choice, spend: Spend, numbers: Mined) -> list[tuple[Any, Any]]:
     """The two records about numbers of the code that move scores farthest apart."""
-    pool, changing = record_pool(spend.domain, numbers.values(), within=False)
+    pool, changing = record_pool(spend.domain, numbers.numbers, within=False)
     rows = [record_at(pool, slice(k, k + 1)) for k in range(min(changing, _MOST_ALONE // made.n))]
     if made.loss.adjacency is not Adjacency.REPLACE_ONE or len(rows) < 2:
         return []

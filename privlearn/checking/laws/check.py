@@ -46,7 +46,7 @@ from privlearn.checking.reports import (
     perform_all,
 )
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.session import CheckSession, current, note
+from privlearn.checking.session import CURRENT, CheckSession, note
 from privlearn.checking.stream_runs import (
     StubAccountant,
     declared_users,
@@ -96,7 +96,7 @@ def _how(
     samples: int | None, confidence: float | None, seed: int, seconds: float | None, bits: Any
 ) -> Sampling:
     """What was asked for or the default, and no more time than the running test has left."""
-    session = current() or CheckSession()
+    session = CURRENT.get() or CheckSession()
     level = session.confidence if confidence is None else confidence
     level, limit = CONFIDENCE if level is None else level, SECONDS if seconds is None else seconds
     if (left := session.seconds_left) is not None and left <= 0:
@@ -159,7 +159,10 @@ def _affordable(subject: SamplingTarget[Any], how: Sampling, most: int) -> int:
 D = TypeVar("D")
 D_contra = TypeVar("D_contra", contravariant=True)
 X = TypeVar("X")
-UNSEEN = "what a function prints, warns of or logs", "files, other processes, how long it takes"
+UNSEEN = (
+    "what a function prints, warns of or logs",
+    "files, sockets, other processes, and how long it takes",
+)
 _LONGEST = 64  # Users of a stream that says nothing of a horizon, and lets nothing out of fewer
 _PAIRS = 3  # Pairs of a mechanism whose domain is known from its spend only
 

@@ -298,7 +298,8 @@ def check_phases(run: RecordedRun) -> None:
         phase = event.label, event.users.stop
         if event.at > event.users.start and phase not in begun:
             served = event.at - event.users.start
-            raise InterferenceError(f"{_named(event)}: {served} of its users had been served")
+            told = f"{_named(event)}: {served} of its users had been served"
+            raise InterferenceError(f"{told}, whose rows may have chosen where it ends")
         begun.add(phase)
 
 

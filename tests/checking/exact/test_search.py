@@ -25,7 +25,7 @@ from privlearn.rows.domains import Array, Ball, Box
 
 Draw = Callable[[tuple[int, ...]], Array]
 Computes = Callable[[Array, Draw], Any]
-STD = 2_000.0
+STD, LARGEST = 2_000.0, 1_000.0
 
 
 def _of(function: Computes, noise: Any = None) -> Any:
@@ -64,8 +64,7 @@ def _about_the_mean(times: float) -> Computes:
 
 
 def _computed(rows: Array) -> Array:
-    edge = rows.dtype.type(1_000) * 3 / 7
-    return np.where(abs(rows - edge) < 1e-3, 3, 1)
+    return np.where(abs(rows - LARGEST * 3 / 7) < 1e-3, 3, 1)
 
 
 FAULTS: dict[str, Computes] = {
