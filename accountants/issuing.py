@@ -46,7 +46,7 @@ from privlearn.ledger.entries import (
 )
 from privlearn.losses import Loss
 from privlearn.losses.base import is_foreign
-from privlearn.losses.budgets import ApproxDP, B
+from privlearn.losses.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, PureDP
 from privlearn.rows.domains import Array
 from privlearn.values.exact import Exact, exact, exact_text
 from privlearn.values.validate import user_range
@@ -54,6 +54,8 @@ from privlearn.values.validate import user_range
 X = TypeVar("X")
 T = TypeVar("T")
 _NO = Fraction(0)
+_MOST_FORMS = 256
+_OF_ONE_NUMBER = frozenset({PureDP, ZCDP, GaussianDP})
 
 
 class Issuing(Continuing, Metering, Generic[B]):
@@ -62,6 +64,8 @@ class Issuing(Continuing, Metering, Generic[B]):
     def _start(self, log: AccountLog, issuer: TokenEntries) -> None:
         super()._start(log, issuer)
         self._mechanisms: dict[str, Any] = {}
+        self._forms: dict[int, tuple[Fraction, type[Currency], dict[str, Any]]] = {}
+        """By identity of an amount, which is one for equal short texts."""
 
     def divide(self, starts: Sequence[int]) -> None:
         """Declares where the public batches begin that the rule of participation counts within.
@@ -373,7 +377,7 @@ class Issuing(Continuing, Metering, Generic[B]):
             else:
                 index = user_range(users=users)
                 priced, stands = None, None
-                budget, form = price, price.to_dict()
+                budget, form = price, self._form_of(price)
             planned = None
             if (plan := self._state.plan) is not None:
                 if stands is None:
@@ -399,6 +403,19 @@ class Issuing(Continuing, Metering, Generic[B]):
             entry = made(IssueEntry, fields) if plain else IssueEntry(**fields)
             self._log.append(entry, nonce=nonce, minute=minute, ahead=ahead)
             return mint_token(self.issuer, token, budget, index, label, failure, priced)
+
+    def _form_of(self, budget: B) -> dict[str, Any]:
+        """A budget as it is written; of one number the very form that was written before."""
+        kind = budget.__class__
+        if kind not in _OF_ONE_NUMBER:
+            return budget.to_dict()
+        (amount,) = budget.amounts
+        seen = self._forms.get(id(amount))
+        if seen is None or seen[0] is not amount or seen[1] is not kind:
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.clear()
+            seen = self._forms[id(amount)] = amount, kind, budget.to_dict()
+        return seen[2]
 
     def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:
         index = self._state.meter.charged.check(user_range(users=users))

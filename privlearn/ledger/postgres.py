@@ -212,9 +212,7 @@ class PostgresStore:
     ) -> T:
         """Does something in a transaction that is checked, until the server does not undo it.
 
-        Args:
-            of_epoch: whether this process must belong to the last epoch.
-            begins: whether it begins the transaction, and checks that, by itself.
+        ``of_epoch``: for the last epoch alone; ``begins``: it begins it, and checks, by itself.
         """
         for _ in range(_TRIES):
             try:
