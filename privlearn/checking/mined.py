@@ -33,7 +33,7 @@ _LIBRARIES = sys.stdlib_module_names | {
     *("jax", "matplotlib", "numpy", "opacus", "pandas", "privlearn", "pyarrow", "pytest", "scipy"),
     *("sklearn", "torch"),
 }
-_PLAIN = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Name, ast.Constant)
+_PLAIN: tuple[type[ast.AST], ...] = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Name, ast.Constant)
 _PLAIN += (ast.operator, ast.unaryop, ast.expr_context)
 _COMPARING = {"COMPARE_OP", "CONTAINS_OP", "IS_OP"}
 _HASHING = {"hash", "tobytes", "bytes", "hashlib", "crc32", "adler32", "sha256", "md5", "blake2b"}

@@ -137,9 +137,8 @@ def runs_of(function: Callable[..., Any]) -> Callable[[Any], Callable[[Any], Any
     something else than data, or data and a generator."""
     places, named = signature_of(function)
     if places not in (1, 2):
-        raise CheckError(
-            f"{name_of(function)}: {places} arguments; must be f(data, rng) or f(data)"
-        )
+        told = f"{name_of(function)} takes {places} positional arguments"
+        raise CheckError(f"{told}: must be f(data, rng) or f(data)")
 
     def on(data: Any) -> Callable[[Any], Any]:
         fresh = _fresh(data)
