@@ -33,8 +33,8 @@ _LIBRARIES = sys.stdlib_module_names | {
     *("jax", "matplotlib", "numpy", "opacus", "pandas", "privlearn", "pyarrow", "pytest", "scipy"),
     *("sklearn", "torch"),
 }
-_PLAIN = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Name, ast.Constant)
-_PLAIN += (ast.operator, ast.unaryop, ast.expr_context)
+_PLAIN = (ast.BinOp, ast.UnaryOp, ast.Attribute, ast.Name, ast.Constant, ast.operator, ast.unaryop,
+          ast.expr_context)  # fmt: skip
 _COMPARING = {"COMPARE_OP", "CONTAINS_OP", "IS_OP"}
 _HASHING = {"hash", "tobytes", "bytes", "hashlib", "crc32", "adler32", "sha256", "md5", "blake2b"}
 HASHED = "; it takes hashes, which no number shows"
