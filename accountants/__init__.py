@@ -3,31 +3,17 @@
 if __name__ != "privlearn.accountants":
     raise ImportError("import privlearn.accountants, not the folder: a second copy would not match")
 
-from privlearn.accountants.accountant import CentralAccountant, JointAccountant
-from privlearn.accountants.arrivals import ArrivalSpend
-from privlearn.accountants.audit import audit
-from privlearn.accountants.certificate import Certificate, Guarantee
-from privlearn.accountants.delegated import Delegated
-from privlearn.accountants.filters import Filter, Odometer, RunningBound
-from privlearn.accountants.guarantee import in_gaussian, in_zcdp
-from privlearn.accountants.local import LocalAccountant
+import lazy_loader
+
 from privlearn.values.calls import explained
 
-__all__ = [
-    "ArrivalSpend",
-    "CentralAccountant",
-    "Certificate",
-    "Delegated",
-    "Filter",
-    "Guarantee",
-    "JointAccountant",
-    "LocalAccountant",
-    "Odometer",
-    "RunningBound",
-    "audit",
-    "in_gaussian",
-    "in_zcdp",
-]
+_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_METHODS = {
+    name: ("__init__", "issue")
+    for name in ("CentralAccountant", "JointAccountant", "LocalAccountant")
+}
+"""What says which arguments it takes."""
 
-for _kind in (CentralAccountant, JointAccountant, LocalAccountant):
-    explained(_kind, ("__init__", "issue"))
+
+def __getattr__(name: str) -> object:  # a price needs no ledger, and a ledger is long to import
+    return explained(_load(name), _METHODS.get(name, ()))

@@ -30,6 +30,7 @@ from privlearn.ledger.entries import (
     ReturnEntry,
     SpendEntry,
 )
+from privlearn.ledger.rights import check_right
 from privlearn.ledger.values import packed
 from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded
 from privlearn.storage.exclusive import Exclusive
@@ -141,8 +142,11 @@ class AccountLog:
 
         An owner checks them behind all that others wrote; of what is known here only the cap may
         be otherwise, as a plan, once committed, and a rule of participation count what others did.
+        Parts and caps inside are looked at in a turn: they may be closed, or renew, meanwhile.
         """
-        return self.ledger.checks_ahead and self.state.plan is None and self.state.visits is None
+        state = self.state
+        plain = state.plan is None and state.visits is None and not state.allowances
+        return self.ledger.checks_ahead and plain and self.ledger.grantee is None
 
     def name(self, ahead: bool) -> str:
         """Of a further token; ahead of others one that none of them can take."""
@@ -156,22 +160,30 @@ class AccountLog:
         entry: Entry,
         value: ReleasedValue | None = None,
         nonce: str | None = None,
+        minute: int | None = None,
         *,
         ahead: bool = False,
     ) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between.
 
-        ``ahead``, with the own lock: others may, see `goes_ahead`.
+        ``minute``: that it tells, of `Ledger.next_minute`; default, by the clock.
+        ``ahead``, with the own lock: others may come in between, see `goes_ahead`.
         """
         if self._interrupted:
             raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
-        checked = self._checked_ahead(entry) if ahead else self.state.check(entry)
+        if (who := self.ledger.grantee) is not None:
+            check_right(entry, who, self._granted, lambda token: self._paid_by(token, who))
+        if minute is None and self.state.allowances.timed:
+            minute = self.ledger.next_minute()
+        checked = self._checked_ahead(entry) if ahead else self.state.check(entry, minute)
         self._interrupted = True
         self._news.own = entry
         try:
             kept = None if value is None else (value.digest, packed(value.value))
             after = None if ahead else self._seen
-            self.ledger.append(entry, after=after, value=kept, nonce=nonce, ahead=ahead)
+            self.ledger.append(
+                entry, after=after, value=kept, nonce=nonce, minute=minute, ahead=ahead
+            )
         except LedgerHeadError:  # it stands
             self._record(checked, ahead)
             raise
@@ -193,6 +205,14 @@ class AccountLog:
             self._seen += 1
         self.state.record(checked)
         self._interrupted = False
+
+    def _granted(self, accountant: str, name: str | None, to: str) -> bool:
+        return accountant == self.id and self.state.allowances.granted(name, to)
+
+    def _paid_by(self, token: str, who: str) -> bool:
+        """Whether a token is of what was granted to somebody."""
+        account = self.state.accounts.get(token)
+        return account is not None and self._granted(self.id, account.allowance, who)
 
     def catch_up(self, orphans: Sequence[str]) -> None:
         """Records what others wrote, and ends tokens and parts of processes that are gone."""
@@ -220,6 +240,8 @@ class AccountLog:
             self.others.note(self.state, entry)
             self._seen += 1
         self._behind = False
+        if (who := self.ledger.grantee) is not None:  # the others' are left to others
+            orphans = [name for name in orphans if self._paid_by(name, who)]
         for name in orphans:
             account = self.state.accounts.get(name)
             if account is not None and account.outcome is None:
@@ -230,7 +252,7 @@ class AccountLog:
                 self.take_back(name)
 
     def take_back(self, allowance: str) -> None:
-        """Ends a reserved part of the cap, with the lock held."""
+        """Ends a reserved part, or a cap, with the lock held."""
         self.append(ReturnEntry(accountant=self.id, allowance=allowance))
 
     def end_outstanding(self) -> None:

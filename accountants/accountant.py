@@ -13,13 +13,13 @@ from fractions import Fraction
 from typing import ClassVar, Generic, Literal, Self, cast, final
 
 from privlearn.accountants.account_log import AccountLog
+from privlearn.accountants.account_totals import promised, spent
 from privlearn.accountants.arrivals import ArrivalSpend, spend_by_arrival
 from privlearn.accountants.audit import certify
 from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.collector import collector_paused
 from privlearn.accountants.epsilon_delta import largest_delta, largest_epsilon
 from privlearn.accountants.filters import RunningBound, running_bound
-from privlearn.accountants.guarantee import promised, spent
 from privlearn.accountants.issuing import Issuing
 from privlearn.accountants.multiple_accountants import check_beside
 from privlearn.accountants.opening import check_registry, opening_entry, read_account

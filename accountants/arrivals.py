@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from privlearn.accountants.account_totals import cap_of
 from privlearn.accountants.charged import Tallies
 from privlearn.accountants.epsilon_delta import largest_epsilon
-from privlearn.accountants.guarantee import Composite, cap_of, epsilon_of
+from privlearn.accountants.guarantee import Composite, epsilon_of
 from privlearn.accountants.loss_structure import total
 from privlearn.accountants.state import AccountState
 from privlearn.errors import BudgetError

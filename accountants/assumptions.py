@@ -75,6 +75,16 @@ _UNNAMED = trusted(
     "ledger, which neither named nor checked them.",
     weakens=True,
 )
+_METERED = trusted(
+    "Metered code, each named as trusted, is not of this package: what it opens of each user, that "
+    "its noise is random and earns its price, and that nothing else leaves it is its own word. Its "
+    "price was in the ledger before it ran.",
+    weakens=True,
+)
+_METERED_JOINT = trusted(
+    "That metered code opens only rows that the accountant's own billboard served is its own word.",
+    weakens=True,
+)
 _GROUP = "has group privacy (k·μ, k²·ρ, k·ε for pure ε)."
 _CENTRAL = (trusted("The curator who runs the mechanisms sees the rows and is trusted."),)
 _JOINT = (
@@ -200,10 +210,11 @@ def _arithmetic(state: AccountState, totals: SpendTotals) -> list[Assumption]:
 
 def noise_text(state: AccountState, totals: SpendTotals) -> str:
     """What the noise of an accountant is, as its ledger says."""
-    if EXACT not in state.opened.features or not (totals.exact or totals.rounded):
-        return state.opened.noise
-    rounded = "in floating point" if totals.rounded else ""
-    return f"{state.opened.noise}, {' and '.join(filter(None, ['exact' * totals.exact, rounded]))}"
+    noise = state.opened.noise
+    if EXACT in state.opened.features and (totals.exact or totals.rounded):
+        rounded = "in floating point" if totals.rounded else ""
+        noise += f", {' and '.join(filter(None, ['exact' * totals.exact, rounded]))}"
+    return f"{noise}; of metered code its own" if totals.metered else noise
 
 
 def _devices(state: AccountState) -> list[Assumption]:
@@ -274,6 +285,8 @@ def _number_of_users(state: AccountState, totals: SpendTotals) -> list[Assumptio
 
 def _of_spends(state: AccountState, totals: SpendTotals) -> list[Assumption]:
     lines = [declared(f"{_upper(text)}.", weakens=True) for text in totals.declarations.words()]
+    if totals.metered:
+        lines += [_METERED, *([_METERED_JOINT] if state.opened.trust is Trust.JOINT else [])]
     if totals.solver_error is not None:
         lines.append(
             checked(

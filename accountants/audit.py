@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from privlearn.accountants.account_totals import promised, spent
 from privlearn.accountants.assumptions import noise_text
 from privlearn.accountants.audited_accounts import AuditedAccount, AuditedAccounts, Watcher
 from privlearn.accountants.certificate import Attestation, Certificate, Guarantee, Share
 from privlearn.accountants.epsilon_delta import Work
-from privlearn.accountants.guarantee import promised, spent
 from privlearn.accountants.multiple_accountants import promised_pieces, remarks, spent_pieces
 from privlearn.accountants.recorded_visits import Restate
 from privlearn.accountants.state import AccountState
+from privlearn.accountants.stated_caps import RENEWED_BY_CLOCKS, stated_caps
 from privlearn.accountants.stated_guarantees import (
     Asked,
     broken_promise,
@@ -141,7 +142,10 @@ class ToldTimes:
         ]
 
 
-_CLAIMS = "Times are what the writers say; no guarantee rests on them."
+_CLAIMS = (
+    "Times are what the writers say; no guarantee rests on them, but the epochs of caps that renew "
+    "by the clock."
+)
 
 
 @final
@@ -319,6 +323,9 @@ class _Audit:
             sums_spent=expended_together,
             remarks=list(dict.fromkeys(notes)),
             attestations=_attestations(states),
+            caps=stated_caps(books, guarantees, asked, work)
+            if any(state.allowances for state in states)
+            else [],
             mechanisms=shares,
             entries=self.chain.tree.size,
             spends=sum(sum(each.spends.values()) for each in totals),
@@ -358,7 +365,10 @@ class _Audit:
                 self.accounts.problems.add(problem)
 
     def _remarks(self, books: Sequence[AuditedAccount]) -> list[str]:
-        notes = [*remarks([book.state for book in books]), *self.times.remarks()]
+        states = [book.state for book in books]
+        notes = [*remarks(states), *self.times.remarks()]
+        if any(state.allowances.timed for state in states):
+            notes.append(RENEWED_BY_CLOCKS)
         for book in books:
             notes += [*book.totals.declarations.remarks(), *book.totals.foreign.remarks]
         return notes

@@ -15,7 +15,15 @@ from privlearn.accountants.recorded_visits import Restate, restated_visits
 from privlearn.accountants.spend_totals import SpendTotals
 from privlearn.accountants.state import AccountState
 from privlearn.ledger import Record
-from privlearn.ledger.entries import Entry, OpenEntry, RetireEntry, SpendEntry, parse_entries
+from privlearn.ledger.chain import minute_of
+from privlearn.ledger.entries import (
+    CapEntry,
+    Entry,
+    OpenEntry,
+    RetireEntry,
+    SpendEntry,
+    parse_entries,
+)
 
 
 class Watcher(Protocol):
@@ -45,7 +53,9 @@ class AuditedAccount:
         """Checks and records an entry, and says what is wrong with it."""
         problem, state, checked = "", self.state, None
         try:
-            checked = state.check(entry)
+            timed = state.allowances.timed or isinstance(entry, CapEntry)
+            told = (record.envelope or {}).get("at") if timed else None
+            checked = state.check(entry, None if told is None else minute_of(str(told)))
         except Exception as error:  # whatever a file holds, an audit ends
             problem = str(error) or type(error).__name__
         try:
@@ -114,6 +124,7 @@ class AuditedAccount:
 
 
 _FREE = {
+    "cap",
     "close",
     "delegate",
     "functions",

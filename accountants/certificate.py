@@ -141,7 +141,62 @@ class Attestation(BaseModel):
     unseen: tuple[str, ...] = ()
 
 
-_LATER = ("together", "ended_early", "freed", "leases", "learners", "head_beside", "declarations")
+class InnerCap(BaseModel):
+    """A cap inside an account: what is charged to it is charged to the account, too.
+
+    Charges are those of one person, reserved ones included, and their ε at ``delta`` an upper
+    bound from their sum; None where it is not known.
+    """
+
+    model_config = ConfigDict(frozen=True, ser_json_inf_nan="strings")
+    accountant: int
+    allowance: str
+    """Its name in the ledger."""
+    path: tuple[str, ...]
+    """The labels of what it is inside of, from the outermost in, and its own."""
+    users: Users
+    budget: dict[str, Any]
+    failure: str = "0"
+    every: int | None = None
+    """Minutes after which it renews; None if it does not, or by number."""
+    since: str | None = None
+    """When epoch 0 of these began."""
+    epochs: Users | None = None
+    """Numbers of its epochs, if they are told by number."""
+    to: str | None = None
+    """To whom it was granted."""
+    until: str | None = None
+    """When the grant ends: what is spent behind that is a problem."""
+    closed: bool
+    delta: float
+    epsilon: float | None
+    """That it allows, in one epoch if it renews."""
+    charged_in: tuple[int, ...] = ()
+    """The first and the last epoch in which something is charged."""
+    epochs_charged: int = 0
+    share: float | None
+    """The part of the cap that is charged, in the epoch of most, 0 to 1."""
+    most: float | None
+    """ε of what is charged, in the epoch of most."""
+    in_all: float | None
+    """ε of what is charged to a person who is in all epochs; `epsilon` of the account bounds it."""
+
+    @property
+    def name(self) -> str:
+        """Its labels in one."""
+        return "/".join(self.path)
+
+
+_LATER = (
+    "together",
+    "ended_early",
+    "freed",
+    "leases",
+    "learners",
+    "head_beside",
+    "declarations",
+    "caps",
+)
 """Fields that older versions did not have; they are left out where they say nothing."""
 
 
@@ -167,6 +222,8 @@ class Certificate(BaseModel):
     sums_spent: list[Guarantee] = []
     remarks: list[str] = []
     attestations: list[Attestation] = []
+    caps: list[InnerCap] = []
+    """Caps inside accounts, each of which held for all that was charged to it."""
     mechanisms: list[Share]
     entries: int
     spends: int

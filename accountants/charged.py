@@ -21,8 +21,9 @@ from fractions import Fraction
 from operator import add
 from typing import Generic, NamedTuple, TypeVar, final
 
+from privlearn.accountants.allowances import Allowances, Epochs, Levels
+from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.loss_structure import over
-from privlearn.accountants.meter import Allowances, Meter
 from privlearn.accountants.per_user_charge import Amounts
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.prices import LossPrice, Prices
@@ -87,6 +88,8 @@ class Account:
     """Whether an entry of it did not check, so that nothing of what it is charged becomes free."""
     running: bool = False
     """Whether it was spent and has not ended; not of a lease."""
+    epochs: Epochs = None
+    """Of the caps that renew among those that it is charged to, from the outermost in."""
     past: None = None
     """Nothing that it released in another process leaves again."""
 
@@ -380,9 +383,9 @@ class Charged:
         runs_committed: the same of the plan.
     """
 
-    def __init__(self, meter: Meter, prices: Prices, visits: Visits | None) -> None:
+    def __init__(self, meter: CappedSums, prices: Prices, visits: Visits | None) -> None:
         self._meter, self._prices, self._visits = meter, prices, visits
-        self.allowances = Allowances(meter)
+        self.allowances = Allowances(meter, visits)
         self.planned = False
         self.spent: Tallies[Loss] = Tallies(meter.users)
         self.committed: Tallies[Loss] = Tallies(meter.users)
@@ -401,15 +404,19 @@ class Charged:
     def reserve(self, account: Account) -> None:
         """Charges what a new token holds."""
         if not self.planned:
-            self.allowances.paying(account.allowance).charge(
+            self._paying(account).charge(
                 range(*account.users), account.budget, account.failure, shared=account.shared
             )
+
+    def _paying(self, account: Account) -> CappedSums | Levels:
+        name = account.allowance
+        return self._meter if name is None else self.allowances.paying(name, account.epochs)
 
     def hand_back(self, account: Account) -> None:
         """Takes off what a token held."""
         if account.held and not self.planned:
             account.held = False
-            self.allowances.paying(account.allowance).release(
+            self._paying(account).release(
                 range(*account.users), account.budget, account.failure, shared=account.shared
             )
 
@@ -443,11 +450,11 @@ class Charged:
                 account.held = False
                 return
         self.hand_back(account)  # it may have held more than its one loss; the rest is free again
-        self.charge(self.allowances.paying(account.allowance), pieces)
+        self.charge(self._paying(account), pieces)
 
     def end_early(self, account: Account, stream: Stream) -> None:
         """Takes a stream's charges off the users whose rows it never took."""
-        meter = self.allowances.paying(account.allowance)
+        meter = self._paying(account)
         for users, kept, part in stream.freed:
             self._add(users, part, -1)
             if kept:
@@ -456,7 +463,9 @@ class Charged:
                 self.charge(meter, [(users, part)], off=True)
                 self.charge(meter, [(kept, part)] if kept else [])
 
-    def charge(self, meter: Meter, pieces: Pieces, count: int = 1, *, off: bool = False) -> None:
+    def charge(
+        self, meter: CappedSums | Levels, pieces: Pieces, count: int = 1, *, off: bool = False
+    ) -> None:
         """Charges ``count`` runs of what each of the users pays, or takes them off."""
         for users, loss in pieces:
             shared, price = self._shares(loss), self._prices.of_person(loss, users)

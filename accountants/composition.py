@@ -33,6 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privlearn.accountants.loss_grid import (
+    ASKED,
     COARSEST,
     FINE,
     ULP,
@@ -62,6 +63,11 @@ from privlearn.losses.steps import (
 
 _ACCURACY = 1.5e-4  # Share of the variance that a grid may add
 _ORDERS = 1000  # Bounded-range steps in a recursion over all orders
+_FEW_KINDS = 16  # Of steps whose largest losses are looked at before a lattice is
+_NEAR = 5e-6  # Relative distance of two simple bounds between which nothing else is looked for
+_SPARE = 3e-3  # Share of ε by which the better direction may first be too large
+_APART = 2.0**-46  # Relative distance of an answer to where it is too small
+_STEEP = 50.0  # Logarithm of a quotient beyond which it says nothing about where a curve crosses
 
 EFFORT = 1.2e7
 """(Bounded-range steps) x (grid points) of a recursion: about 3 s."""
@@ -136,11 +142,7 @@ class Composition:
         self._renyi_known = StepCurve(self._known)
         self._renyi_others = StepCurve(self._others)
         self._mass = self._gaussian_mass()
-        tight = self._known and self._mass is None
-        self._tight: list[_Tight] = []
-        if tight:
-            with suppress(TooLong):  # the bound by Renyi curves remains
-                self._tight = self._solve()
+        self._solved: list[_Tight] | None = None if self._known else []
 
     def epsilon(self, delta: float) -> RoundedNumber:
         """An epsilon >= 0 such that the whole plan is (epsilon, delta)-DP."""
@@ -151,6 +153,10 @@ class Composition:
             return RoundedNumber(exact.value, exact.error_bound, "gaussian")
         pure = self._pure()
         options = [(self._renyi.epsilon(delta), "renyi"), (pure, "pure")]
+        value, method = min(options)
+        least = self._by_largest(pure, delta)
+        if value - least <= _NEAR * value:
+            return RoundedNumber(value, _gap(value, least), method)
         for tight in self._tight:
             if self._others:
                 options.append((self._shared_epsilon(tight, delta), f"{tight.method}+renyi"))
@@ -181,6 +187,14 @@ class Composition:
         low = max((tight.lower(epsilon) for tight in self._tight), default=0.0)
         return RoundedNumber(value, _gap(value, low), method)
 
+    @property
+    def _tight(self) -> list[_Tight]:
+        if self._solved is None:
+            self._solved = []
+            with suppress(TooLong):  # the bound by Renyi curves remains
+                self._solved = self._solve()
+        return self._solved
+
     # -- simple bounds
 
     def _gaussian_mass(self) -> float | None:
@@ -196,6 +210,21 @@ class Composition:
         for step, count in self._plan:
             total += step.largest() * count
         return total * (1 + (2 * len(self._plan) + 2) * ULP)
+
+    def _by_largest(self, pure: float, delta: float) -> float:
+        """A lower bound of epsilon: what is lost where every loss is the largest possible."""
+        chance = 1.0
+        if self._others or math.isinf(pure) or len(self._known) > _FEW_KINDS:
+            return 0.0
+        for step, count in self._known:
+            if isinstance(step, BoundedRangeStep):
+                return 0.0
+            loss, p, _, spill = step.points("remove", COARSEST, 1.0)
+            top = float(p[loss >= step.largest() * (1 - 4 * ULP)].sum()) - spill
+            chance *= max(top * (1 - 1e-12), 0.0) ** count
+            if chance <= delta:
+                return 0.0
+        return max(pure * (1 - 1e-12) + math.log1p(-delta / chance), 0.0)
 
     # -- tight and Renyi parts together: delta splits
 
@@ -224,12 +253,18 @@ class Composition:
         tail = 1e-5 * self._delta
         if not ranged:
             mesh = FINE if self._effort >= EFFORT else Mesh()
-            roughly = [frame(merged(dominated), tail, way).epsilon for way in directions]
-            laws = [
-                block(dominated, tail, mesh, way, (max(roughly) - epsilon) / 4)
-                for way, epsilon in zip(directions, roughly, strict=True)
-            ]
-            curves = tuple(curve_of_law(law) for law in laws)
+            roughly = {way: frame(merged(dominated), tail, way).epsilon for way in directions}
+            curves: tuple[DeltaCurve, ...] = ()
+            for way in sorted(roughly, key=lambda way: -roughly[way]):
+                curve = None
+                if curves:  # what is the better direction may be known less well
+                    worse = _invert(curves[0].upper, ASKED * tail)
+                    spare = max((worse - roughly[way]) / 4, _SPARE * worse)
+                    curve = curve_of_law(block(dominated, tail, mesh, way, spare))
+                    if curve.upper(worse) > ASKED * tail:
+                        curve = None
+                curve = curve or curve_of_law(block(dominated, tail, mesh, way))
+                curves = (*curves, curve)
             return [_Tight(curves, curves, "dominating pairs")]
         if self._order == "any" and len({s for s, _ in ranged}) > 1:
             return self._any_order(dominated, ranged, tail, directions)
@@ -402,31 +437,52 @@ def _gap(value: float, low: float) -> float:
 
 
 def _invert(upper: Callable[[float], float], delta: float) -> float:
+    """An epsilon at which ``upper``, which falls, is at most delta; about the least."""
     if upper(0.0) <= delta:
         return 0.0
     low, high = 0.0, 1.0
-    while upper(high) > delta:
+    while not (at_high := upper(high)) <= delta:
         low, high = high, 2 * high
         if high > 1e9:
             return math.inf
-    for _ in range(48):
-        middle = (low + high) / 2
-        if upper(middle) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high
+    return _crossing(upper, delta, low, high, at_high)[1]
 
 
 def _invert_lower(lower: Callable[[float], float], delta: float, high: float) -> float:
     """A point where the lower bound exceeds delta, so that the exact epsilon is not below it."""
-    low = 0.0
-    if not lower(low) > delta or math.isinf(high):
+    if math.isinf(high):
         return 0.0
-    for _ in range(48):
-        middle = (low + high) / 2
-        if lower(middle) > delta:
-            low = middle
+    for share in (1e-6, 1e-3, 0.1, 0.5, 1.0):  # nothing is known of it far below
+        low = high * (1 - share)
+        if lower(low) > delta:
+            return _crossing(lower, delta, low, high, lower(high))[0]
+    return 0.0
+
+
+def _crossing(
+    curve: Callable[[float], float], delta: float, low: float, high: float, at_high: float
+) -> tuple[float, float]:
+    """Neighbours: ``curve`` is above delta at the first and at most delta at the second.
+
+    By false position on the logarithm, which is nearly straight; halved where it jumps.
+    """
+
+    def excess(value: float) -> float:
+        return min(max(math.log(value / delta), -_STEEP), _STEEP) if value > 0 else -_STEEP
+
+    at_low, at_high = excess(curve(low)), excess(at_high)
+    moved, number = 0, 0
+    while high - low > (apart := _APART * high):
+        number += 1
+        share = at_low / (at_low - at_high) if at_low > at_high and number % 8 else 0.5
+        middle = min(max(low + (high - low) * share, low + apart / 2), high - apart / 2)
+        found = curve(middle)
+        if found > delta:
+            low, at_low = middle, excess(found)
+            at_high /= 2 if moved > 0 else 1  # an end that stays loses weight
+            moved = 1
         else:
-            high = middle
-    return low
+            high, at_high = middle, excess(found)
+            at_low /= 2 if moved < 0 else 1
+            moved = -1
+    return low, high

@@ -1,8 +1,10 @@
-"""Sub-budgets: a part of an accountant's cap, handed to a component and given back unused.
+"""Accounts inside an account: reserved parts of its cap, and caps that share it.
 
-A component can be a learner, whose plan is then this process's alone: the ledger holds the reserved
-budget, which every token of the part is checked against, whatever was planned.  So several fits
-spend under one accountant, and the plan only keeps each of them from beginning what it cannot pay.
+A reserved part is handed to a component and given back unused; a cap inside the account reserves
+nothing, stands in the ledger for every process, and may renew.  A learner can be started with
+either; its plan is then this process's alone: the ledger holds the budget, which every token is
+checked against, whatever was planned.  So several fits spend under one accountant, and the plan
+only keeps each of them from beginning what it cannot pay.
 """
 
 from __future__ import annotations
@@ -10,19 +12,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Generic, Never, Protocol, Self, cast, final
+from typing import Any, Generic, NamedTuple, Never, Protocol, Self, cast, final
 
 from privlearn.accountants.account_log import AccountLog
+from privlearn.accountants.allowances import Epochs
+from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.charged import CommittedPlan, Planned
 from privlearn.accountants.loss_structure import over
-from privlearn.accountants.meter import Meter
+from privlearn.accountants.metering import Metering
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.contract.protocols import Plan
 from privlearn.contract.tokens import Token
 from privlearn.errors import ONE_PROCESS, BudgetError, TokenCopyError
 from privlearn.losses import Loss
-from privlearn.losses.budgets import B
+from privlearn.losses.budgets import ApproxDP, B
 from privlearn.values.adjacency import Adjacency, Trust
 from privlearn.values.exact import Exact, exact
 from privlearn.values.validate import user_range
@@ -34,18 +38,52 @@ class _Parent(Protocol[B]):
 
     def held(self, label: str, users: range) -> list[range]: ...
     def _issue(
-        self, price: Loss | B, users: range, label: str, failure: Fraction, allowance: str | None
+        self,
+        price: Loss | B,
+        users: range,
+        label: str,
+        failure: Fraction,
+        allowance: str | None,
+        *,
+        epoch: int | None = None,
     ) -> Token[B]: ...
+    def _delegate(
+        self,
+        budget: B,
+        users: range,
+        label: str,
+        failure: Exact,
+        within: str | None,
+        epoch: int | None,
+    ) -> Delegated[B]: ...
+    def _nested(
+        self,
+        cap: B | ApproxDP,
+        label: str,
+        users: range | None,
+        failure: Exact,
+        renews: Renews,
+        within: str | None,
+    ) -> Nested[B]: ...
 
 
-@final
-class Delegated(Generic[B]):
-    """What a component is handed: it issues tokens up to its budget and gives back the rest.
+class Renews(NamedTuple):
+    """When a cap renews and ends, and to whom it is granted, as it was asked for."""
 
-    Made by `CentralAccountant.delegate`.  Its tokens are the accountant's own, so they open the
-    rows of the accountant's billboard.  Closing ends it; tokens that are still out stay charged.
-    A learner can be started with it, one for each part.
+    every: str | None
+    epochs: range | None
+    to: str | None = None
+    until: str | None = None
+
+
+class Part(Metering, Generic[B]):
+    """What a reserved part and a cap inside an account have in common: they issue tokens.
+
+    The tokens are the accountant's own, so they open the rows of the accountant's billboard.  A
+    learner can be started with it, one for each.
     """
+
+    _epoch: int | None = None
 
     def __init__(
         self, parent: _Parent[B], state: AccountState, name: str, budget: B, users: range
@@ -128,7 +166,7 @@ class Delegated(Generic[B]):
         if self._begun:
             raise BudgetError(
                 f"{what} comes before the first token of a part and is its only one: "
-                "accountant.delegate(...) reserves another part"
+                "accountant.delegate(...) or nested(...) makes another one"
             )
 
     def replaying(self, *, goes_on: bool = False) -> Never:
@@ -153,8 +191,8 @@ class Delegated(Generic[B]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was given back, or its account closed."""
-        return self._allowance.returned or self._state.closed
+        """Whether it was closed, or what it is inside of."""
+        return self._allowance.over or self._state.closed
 
     def spent(self, user: int | None = None) -> B:
         """What its tokens hold or have spent for one user (default: amount by amount, the most)."""
@@ -177,7 +215,9 @@ class Delegated(Generic[B]):
         inside = self._allowance.meter.charged.check(user_range(users=users))
         item = self._take(price, inside, label)
         try:
-            token = self._parent._issue(price, inside, label, exact("failure", failure), self._name)
+            token = self._parent._issue(
+                price, inside, label, exact("failure", failure), self._name, epoch=self._epoch
+            )
         except BaseException:
             if item is not None:
                 item.give_back(inside)
@@ -232,7 +272,7 @@ class Delegated(Generic[B]):
         self._check_new("a plan")
         committed = CommittedPlan()
         with self._parent._log.lock:
-            trial = Meter(self._users, self._budget, self.failure)
+            trial = CappedSums(self._users, self._budget, self.failure)
             for item in items:
                 pieces = over(item.loss, item.users)
                 self._state.charged.charge(trial, pieces, item.count)
@@ -256,18 +296,38 @@ class Delegated(Generic[B]):
         """The probability of failing that was handed over."""
         return self._allowance.meter.failure
 
+    def nested(
+        self,
+        cap: B | ApproxDP,
+        *,
+        label: str,
+        users: range | None = None,
+        failure: Exact = 0,
+        every: str | None = None,
+        epochs: range | None = None,
+        to: str | None = None,
+        until: str | None = None,
+    ) -> Nested[B]:
+        """A cap inside this one; as `CentralAccountant.nested`."""
+        renews = Renews(every, epochs, to, until)
+        made = self._parent._nested(cap, label, users, failure, renews, self._name)
+        made._epoch = self._epoch
+        return made
+
+    def delegate(self, budget: B, *, users: range, label: str, failure: Exact = 0) -> Delegated[B]:
+        """Reserves part of what is left here; as `CentralAccountant.delegate`.
+
+        In what renews by the clock, it is to be spent in the epoch in which it is reserved.
+        """
+        self._allowance.meter.charged.check(user_range(users=users))
+        return self._parent._delegate(budget, users, label, failure, self._name, self._epoch)
+
     def close(self) -> None:
-        """Gives back what was not used; may be called twice."""
+        """Ends it, and gives back what was reserved and not used; may be called twice."""
         log = self._parent._log
         with log.lock:
             if not self._allowance.returned:
                 log.take_back(self._name)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _refuse_copy(self, *_: object) -> Never:
         raise TokenCopyError(f"a delegated budget cannot be copied or pickled; {ONE_PROCESS}")
@@ -279,4 +339,73 @@ class Delegated(Generic[B]):
         return self
 
     def __repr__(self) -> str:
-        return f"Delegated({self._budget}, spent {self.spent()}, users={self._users})"
+        kind = type(self).__name__
+        return f"{kind}({self._budget}, spent {self.spent()}, users={self._users})"
+
+
+@final
+class Delegated(Part[B]):
+    """What a component is handed: it issues tokens up to its budget and gives back the rest.
+
+    Made by `CentralAccountant.delegate`.  Closing ends it; tokens that are still out stay charged.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@final
+class Nested(Part[B]):
+    """A cap inside an account, or inside another cap; nothing is reserved for it.
+
+    Made by `CentralAccountant.nested`, and found again by the same call in another process, or
+    after a restart.  Each token is charged to it and to all that it is inside of, or to none.  It
+    ends with `close`, for all processes, or with its account.
+    """
+
+    def epoch(self, number: int) -> Nested[B]:
+        """The same cap, to spend in an epoch that is told by number, here or outside.
+
+        Raises:
+            BudgetError: there are no epochs, or not this one.
+        """
+        renewals = [one.renewal for one in self._allowance.renewing if one.renewal]
+        numbered = [renewal.numbers for renewal in renewals if renewal.every is None]
+        if not numbered or number not in numbered[-1]:
+            told = numbered[-1] if numbered else "told by the clock, or there are none"
+            raise BudgetError(f"epoch = {number!r:.80}: the epochs of {self._name} are {told}")
+        found = Nested(self._parent, self._state, self._name, self._budget, self._users)
+        found._epoch = number
+        return found
+
+    def spent(self, user: int | None = None) -> B:
+        """What is charged or reserved for one user (default: amount by amount, the most).
+
+        Of a cap that renews, in the epoch of now, or the one that is spent in.
+        """
+        with self._parent._log.lock:
+            meter, epochs = self._allowance.meter, self._epochs()
+            if epochs is not None and self._allowance.renewal is not None:
+                meter = self._allowance.in_epoch(epochs[-1])
+            return cast(B, meter.largest(self._range(user)))
+
+    def spent_in_all(self, user: int | None = None) -> B:
+        """As `spent`, over all epochs together: for a person who is in all of them."""
+        with self._parent._log.lock:
+            return cast(B, self._allowance.meter.largest(self._range(user)))
+
+    def remaining(self, user: int | None = None) -> B:
+        """What can still be issued now, here and in all that it is inside of; as `spent`."""
+        with self._parent._log.lock:
+            users = self._range(user)
+            if self.closed:
+                return self._budget.zero()
+            return cast(B, self._state.allowances.room(self._name, self._epochs(), users))
+
+    def _epochs(self) -> Epochs:
+        allowances, ledger = self._state.allowances, self._parent._log.ledger
+        minute = ledger.next_minute() if allowances.timed else 0
+        return allowances.epochs_at(self._name, minute, self._epoch)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy import fft
 from numpy.typing import NDArray
-from scipy import fft
 
 Array = NDArray[np.float64]
 Spectrum = NDArray[np.complex128]
@@ -27,8 +27,9 @@ _TINY = 1e-280  # More than all underflows together
 _STEEPEST = 500.0  # Largest exponent that a tilt may reach
 _RARE = 1e-3  # Mass, over the count of a factor, of what `power` looks at apart
 _UNSEEN = 1e-9  # Share of a tail that nobody misses
-_MOST_WASTE = 8.0  # The same where only few tilts are used
 _WASTE = 1.5  # Log of how much larger than with the best tilt an error may be, about
+_ALIKE = 1.5  # 1.25 of a normal law
+_FLAT = 12.0  # Log moment of a tilt with which enough is known of where most mass is
 _BINS = 2048
 _DEPTH = 5  # At most 2**_DEPTH + 1 tilts
 
@@ -65,14 +66,18 @@ def dot(one: Array, two: Array) -> float:
     return float(np.einsum("i,i->", one, two))
 
 
-def _binned(weights: Array, centre: int) -> tuple[Array, Array]:
-    """Places about a centre, and weights, of at most `_BINS` groups of neighbours."""
+def _binned(weights: Array, centre: int) -> tuple[Array, Array, Array]:
+    """Of at most `_BINS` groups of neighbours: mean places, weights, half of the squares inside."""
     width = -(-len(weights) // _BINS)
     padded = np.zeros(-(-len(weights) // width) * width)
     padded[: len(weights)] = weights
-    sums = padded.reshape(-1, width).sum(axis=1)
-    place = np.arange(len(sums)) * float(width) + (width - 1) / 2 - centre
-    return place[sums > 0], sums[sums > 0]
+    padded = padded.reshape(-1, width)
+    sums = padded.sum(axis=1)
+    first, padded, sums = np.flatnonzero(sums) * float(width), padded[sums > 0], sums[sums > 0]
+    at = np.arange(float(width))
+    mean = np.einsum("ij,j->i", padded, at) / sums
+    squares = np.einsum("ij,j->i", padded, at * at) - mean * mean * sums
+    return first - centre + mean, sums, np.maximum(squares, 0.0) / 2
 
 
 class _Tilted:
@@ -86,7 +91,7 @@ class _Tilted:
         self.steepest = _STEEPEST / self.longest
         self.flattest = min(1 / (self.end + 1), self.steepest / 2)
         self._places: list[Array] = []
-        self._rough: list[tuple[Array, Array]] = []
+        self._rough: list[tuple[Array, Array, Array]] = []
         self.centre = 0
         for weights, count in factors:
             index = np.arange(len(weights), dtype=np.float64)
@@ -100,7 +105,10 @@ class _Tilted:
 
     def moments(self, theta: float) -> list[float]:
         """About the log of sum w_j e^(theta (j - centre)) of every factor."""
-        return [math.log(dot(np.exp(theta * place), w)) for place, w in self._rough]
+        return [
+            math.log(dot(np.exp(theta * place), w + theta * theta * squares))
+            for place, w, squares in self._rough
+        ]
 
     def moment(self, theta: float) -> float:
         """About the log moment of all factors together: for searches and scales."""
@@ -181,7 +189,7 @@ def _argmin(value: Callable[[float], float], low: float, high: float) -> float:
     return math.exp(c if at_c < at_d else d)
 
 
-def power(weights: Array, count: int, where: Window, tail: float) -> Enclosed:
+def power(weights: Array, count: int, where: Window, tail: float, care: int = 1) -> Enclosed:
     """As `convolve` of one factor, for a thin long tail, all of it known to about ``tail``.
 
     With w = b + t, t what lies beyond all but a small mass, w^n is b^n and the sum of the
@@ -194,7 +202,8 @@ def power(weights: Array, count: int, where: Window, tail: float) -> Enclosed:
     bulk = [(weights[:cut], count)]
     index = np.arange(where.first, where.last + 1)
     short = window(bulk, _UNSEEN * tail / len(index))
-    common, rest = convolve(bulk, short), convolve([(weights, count)], where, cut=cut)
+    common = convolve(bulk, short, care=care)
+    rest = convolve([(weights, count)], where, care=care, cut=cut)
     # no weight beside the window of b^n is larger than all of them together
     most = rest.most + np.where(index > short.last, short.above, 0.0)
     most += np.where(index < short.first, short.below, 0.0)
@@ -220,18 +229,21 @@ def convolve(
 ) -> Enclosed:
     """All factors convolved, on a window that may have been found for other weights.
 
-    ``care``: 0 for the fewest tilts; 3 for more and steeper ones, in four times the time.  ``cut``:
-    of one factor, only where at least one of its indices is ``cut`` or above.
+    ``care``: 0 for one tilt, between none and the steepest; 1 for several; 3 for more and steeper
+    ones, in four times the time.  ``cut``: of one factor, only where at least one of its indices is
+    ``cut`` or above.
     """
     index = np.arange(where.first, where.last + 1)
     if not all(weights.any() for weights, _ in factors):
         return Enclosed(np.zeros(len(index)), np.zeros(len(index)), 0.0)
     tilted = _Tilted(factors)
-    size = 2 ** ((3 * len(index) // 2 + 1).bit_length() + (care > 1))
+    size = 2 ** ((5 * len(index) // 4 + 1).bit_length() + (care > 0))
+    wrapped = int(index[0]) % size
     folded = _Folded(tilted, index, size)
     gap = np.full(len(index), np.inf)
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
-    for theta in _tilts(tilted, min(where.up, folded.up / 1.25), care):
+
+    def look(theta: float) -> None:
         if cut is None:
             middle, error, moment = _spectral(tilted.weights(theta, size), tilted.count, size)
         else:
@@ -239,14 +251,35 @@ def convolve(
             middle, error = _spectral_rest(low, high, tilted.count)
         exponent = moment - theta * (index - tilted.centre)
         scale = np.exp(np.minimum(exponent, 700.0))
-        top = middle[index % size] * scale + error * scale * (1 + 1e-9)
+        middle = np.concatenate((middle[wrapped:], middle[:wrapped]))[: len(index)]
+        top = middle * scale + error * scale * (1 + 1e-9)
         here = (2 * error * scale + folded(theta)) * (1 + 1e-8)
         better = (here < gap) & (exponent < 700)
         np.copyto(gap, here, where=better)
         np.copyto(most, top, where=better)
         np.copyto(least, top - here, where=better)
+
+    steepest = min(where.up, folded.up / 1.25)
+    for theta in _tilts(tilted, steepest, care) if care else [_one_tilt(tilted, where, steepest)]:
+        look(theta)
+    if not np.isfinite(most).all():
+        look(0.0)  # with which no exponent is large
     rounding = tilted.rounding + tilted.count * (tilted.longest / size + 1) * ULP
     return Enclosed(np.maximum(least, 0.0), np.maximum(most, 0.0), rounding)
+
+
+def _one_tilt(tilted: _Tilted, where: Window, steepest: float) -> float:
+    """One for all: halfway to the one that serves the tail, if the other end bears it.
+
+    That is if errors there are about as of a normal law; else they are made alike at both ends.
+    """
+    # logs of the mass at the last index, by Chernoff, and of the error at the first
+    mass = tilted.moment(steepest) - steepest * (where.last - tilted.centre)
+    half, reach = steepest / 2, tilted.centre - where.first
+    moment = tilted.moment(half)
+    if moment <= _FLAT and moment + half * reach <= -_ALIKE * mass:
+        return half
+    return min(max(-mass, 0.0) / (where.last - where.first + 1), half)
 
 
 def _tilts(tilted: _Tilted, up: float, halvings: int) -> list[float]:
@@ -255,12 +288,10 @@ def _tilts(tilted: _Tilted, up: float, halvings: int) -> list[float]:
     At least 2**halvings + 1, because where few outcomes make the tail the moments do not tell.
     """
 
-    waste = _WASTE if halvings else _MOST_WASTE
-
     def between(a: float, at_a: float, b: float, at_b: float, depth: int) -> list[float]:
         middle = (a + b) / 2
         value = tilted.moment(middle)
-        if depth <= 0 or (depth <= _DEPTH - halvings and (at_a + at_b) / 2 - value <= waste):
+        if depth <= 0 or (depth <= _DEPTH - halvings and (at_a + at_b) / 2 - value <= _WASTE):
             return [a]
         return between(a, at_a, middle, value, depth - 1) + between(
             middle, value, b, at_b, depth - 1

@@ -21,18 +21,17 @@ from dataclasses import dataclass
 from itertools import product
 from typing import final
 
-from privlearn.accountants.assumption import Assumption
-from privlearn.accountants.charged import Tallies
-from privlearn.accountants.guarantee import (
+from privlearn.accountants.account_totals import (
     MOST_TERMS,
-    Composite,
     Totals,
-    as_loss,
     cap_of,
     compositions,
     promised,
     spent,
 )
+from privlearn.accountants.assumption import Assumption
+from privlearn.accountants.charged import Tallies
+from privlearn.accountants.guarantee import Composite, as_loss
 from privlearn.accountants.loss_structure import total
 from privlearn.accountants.state import AccountState
 from privlearn.errors import AdjacencyError, BudgetError

@@ -20,7 +20,7 @@ from privlearn.accountants.loss_structure import (
 from privlearn.accountants.opening_checks import is_resumable, rule_in
 from privlearn.accountants.persons import Visits
 from privlearn.accountants.prices import flat, read_domain, read_loss, read_noise
-from privlearn.contract.spends import LEASE, PHASES
+from privlearn.contract.spends import LEASE, METERED, PHASES
 from privlearn.errors import AdjacencyError, BudgetError, UsersError
 from privlearn.ledger.entries import PARTICIPATION, RESUME, Entry, OpenEntry, SpendEntry
 from privlearn.ledger.spend_forms import KNOWN, SpendForm
@@ -38,10 +38,11 @@ from privlearn.losses import (
 from privlearn.noise import GaussianNoise, noise_from_dict
 from privlearn.rows.domains import domain_from_dict
 from privlearn.values.adjacency import Adjacency, Trust
-from privlearn.values.json_forms import REAL, check_form
+from privlearn.values.json_forms import OBJECT, REAL, TEXT, check_form
 
 _LONGEST_FORM = 4096
 MOST_RUNS = 2**53 - 1
+_CODE = {"package": TEXT, "version": TEXT, "parameters": OBJECT}
 _MINIMIZER = {"ridge": REAL, "solver_error": REAL, "blur_std": REAL}
 
 
@@ -73,6 +74,7 @@ def stated(entry: SpendEntry, opened: OpenEntry, visits: Visits | None) -> State
     _check_stated_rule(visits, entry)
     _check_timetable(visits, entry)
     _check_phases(visits, entry, opened)
+    _check_metered(entry)
     runs = runs_of(entry)
     clock = (entry.admitted or {}).get("clock", entry.users[1])
     if is_lease(entry) and clock < entry.users[1]:
@@ -241,6 +243,30 @@ def _check_phases(visits: Visits | None, entry: SpendEntry, opened: OpenEntry) -
             f"{entry.mechanism}: under {visits.rule}: phases are not known when batches are "
             "declared; use a rule with most and apart alone"
         )
+
+
+def _check_metered(entry: SpendEntry) -> None:
+    """A spend of code that is not ours says so in full, and claims nothing that is ours."""
+    said = entry.parameters.get(METERED)
+    own = entry.domain.get("kind"), entry.noise.get("family")
+    if METERED not in entry.parameters and METERED not in own:
+        return
+    good = said == {} or (isinstance(said, dict) and _is_code(said))
+    plain = (entry.arithmetic, entry.gain, entry.exact) == ("own", 1, None)
+    plain = plain and not (entry.derived or entry.interactive or entry.profile)
+    if not good or not plain or own != (METERED, METERED):
+        raise BudgetError(
+            f"{entry.mechanism}: {METERED} = {said!r:.80}: must be an object, empty or with "
+            "package, version and parameters, of a spend whose domain and noise are its code's own"
+        )
+
+
+def _is_code(said: dict[str, object]) -> bool:
+    try:
+        check_form(METERED, said, _CODE)
+    except (KeyError, ValueError):
+        return False
+    return bool(said["package"] and said["version"])
 
 
 def _check_binding(entry: SpendEntry, loss: Loss, runs: int) -> None:

@@ -18,8 +18,9 @@ from privlearn.accountants.prices import read_loss
 from privlearn.accountants.spend_checks import is_lease, runs_of
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.streams import Stream
-from privlearn.contract.spends import PHASES
+from privlearn.contract.spends import METERED, PHASES
 from privlearn.errors import BudgetError
+from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.entries import (
     EXACT,
     AttestEntry,
@@ -34,6 +35,7 @@ from privlearn.losses import Loss, foreign_kinds
 from privlearn.rows.functions import NOT_NAMED
 from privlearn.values.adjacency import Calibration
 
+_MOST_CODES = 100  # Of metered code with its parameters, that a certificate lists
 Group = tuple[str, str]
 """Mechanism and label."""
 
@@ -78,6 +80,10 @@ class SpendTotals:
     """Losses of other packages, which are counted as they were declared."""
     foreign: ForeignSpends = field(default_factory=ForeignSpends)
     """Spends of domains and noise of other packages."""
+    metered: dict[str, None] = field(default_factory=dict)
+    """Code of others that was paid for, in words."""
+    metered_others: int = 0
+    """Spends of such code with other parameters, which are not listed."""
     restated: dict[str, None] = field(default_factory=dict)
     """Mechanisms whose gain for all visits of a person was worked out again."""
     as_recorded: dict[str, None] = field(default_factory=dict)
@@ -129,7 +135,10 @@ class SpendTotals:
         self.spends[group] = self.spends.get(group, 0) + 1
         if entry.interactive:
             self.streams.add(group)
-        if not entry.derived:
+        metered = METERED in entry.parameters
+        if metered:
+            self._metered(entry, label)
+        elif not entry.derived:
             self.foreign.add(entry, loss)
         pieces = pieces_of(loss, range(*entry.users))
         if pieces[0][1] is not loss:  # a kind may say by itself who pays what
@@ -154,7 +163,9 @@ class SpendTotals:
             None if entry.exact is None else "grid" in entry.exact,
             entry.noise.get("family") in ("cap", "category"),
         )
-        if shape not in self._known:
+        if metered:
+            self.all_derived = False
+        elif shape not in self._known:
             self._known.add(shape)
             self.trusted_code.update(dict.fromkeys(_spend_notes(entry)))
             if EXACT in state.opened.features:
@@ -198,9 +209,24 @@ class SpendTotals:
             _change(edges, kept.stop, -1)
             _change(edges, users.stop, 1)
 
+    def _metered(self, entry: SpendEntry, label: str) -> None:
+        word = _code_words(entry, label)
+        if word in self.metered or len(self.metered) < _MOST_CODES:
+            self.metered[word] = None
+        else:
+            self.metered_others += 1
+
     def words(self) -> list[str]:
         """Whose code, or word, is trusted."""
-        return [*self.trusted_code, *self.declarations.words(), *self.foreign.words()]
+        others = self.metered_others
+        more = [f"metered code with other parameters, of {others:,} spends"] * (others > 0)
+        return [
+            *self.trusted_code,
+            *self.metered,
+            *more,
+            *self.declarations.words(),
+            *self.foreign.words(),
+        ]
 
     def _exactness(self, entry: SpendEntry) -> None:
         if entry.exact is None:
@@ -288,6 +314,14 @@ def _kind_note(kind: type[Loss]) -> str:
         f"loss kind {kind.kind!r} ({kind.__module__}.{kind.__qualname__}): that its prices are not "
         "too low is its code's word"
     )
+
+
+def _code_words(entry: SpendEntry, label: str) -> str:
+    said, code = entry.parameters[METERED], f"named by its label {label!r} only"
+    if isinstance(said, dict) and said:
+        parameters = canonical(said.get("parameters")).decode()
+        code = f"package {said.get('package')}, version {said.get('version')}, {parameters}"
+    return f"metered code, {code}: that its output has the loss it was priced by is its own word"
 
 
 def _function_note(name: str) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, final
 
+from privlearn.accountants.allowances import Allowance
+from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.charged import (
     Account,
     Charged,
@@ -20,7 +22,6 @@ from privlearn.accountants.charged import (
 )
 from privlearn.accountants.claims import Claims
 from privlearn.accountants.loss_structure import by_arrival, dominates, over
-from privlearn.accountants.meter import Allowance, Meter
 from privlearn.accountants.opening_checks import (
     cap_of,
     check_relation,
@@ -48,6 +49,7 @@ from privlearn.ledger.entries import (
     RESUME,
     AttestEntry,
     BatchesEntry,
+    CapEntry,
     CloseEntry,
     DelegateEntry,
     Entry,
@@ -105,7 +107,7 @@ class AccountState:
         self.prices = Prices(cap, self.visits, apart=opened.trust is Trust.LOCAL)
         self.admitted = self.users.start
         """The next slot of the registry of persons, as far as entries say."""
-        self.meter = Meter(self.users, cap, self.failure, self.visits)
+        self.meter = CappedSums(self.users, cap, self.failure, self.visits)
         self.charged = Charged(self.meter, self.prices, self.visits)
         self.allowances = self.charged.allowances
         self.plan: CommittedPlan | None = None
@@ -121,6 +123,8 @@ class AccountState:
         self.resumable = is_resumable(opened)
         """Whether streams say how far they come, and are charged no further."""
         self.learner: LearnerEntry | None = None
+        self._minute: int | None = None
+        """Of the entry that is being checked."""
         self.unknown_heads = 0
         """How often it was gone on with without a head to compare the ledger with."""
         self.closed = False
@@ -140,8 +144,9 @@ class AccountState:
         return [account for account in self.accounts.values() if account.outcome is None]
 
     def delegated(self) -> list[Allowance]:
-        """Allowances that were not given back."""
-        return [allowance for allowance in self.allowances.values() if not allowance.returned]
+        """Reserved parts that were not given back."""
+        found = self.allowances.values()
+        return [part for part in found if part.reserved and not part.returned]
 
     @property
     def begun(self) -> bool:
@@ -165,10 +170,14 @@ class AccountState:
 
     # Checks: nothing is changed, and what is wrong is raised --------------------------------------
 
-    def check(self, entry: Entry) -> Checked[Any]:
-        """Raises what is wrong with ``entry`` as the next one; changes nothing."""
+    def check(self, entry: Entry, minute: int | None = None) -> Checked[Any]:
+        """Raises what is wrong with ``entry`` as the next one; changes nothing.
+
+        ``minute``: that it tells, as of `Ledger.next_minute`; None where that is not known.
+        """
         if self.closed:
             raise LedgerClosedError("the accountant is closed: no entry may follow")
+        self._minute = minute
         before = self.prices.denominator
         try:
             if self.visits is not None or entry.__dict__.get("admitted") is not None:
@@ -185,13 +194,13 @@ class AccountState:
             raise LedgerError("allowances that were not returned: return them first")
 
     def _check_return(self, entry: ReturnEntry) -> None:
-        self.allowances.at(entry.allowance)
+        self.allowances.standing(entry.allowance)
 
     def _check_plan(self, entry: PlanEntry) -> None:
         begun = self.accounts or self.folded or self.attested or self.allowances
         if self.plan is not None or begun:
             raise BudgetError("a plan is committed once, before the first token")
-        trial = Meter(self.users, self.cap, self.failure, self.visits)
+        trial = CappedSums(self.users, self.cap, self.failure, self.visits)
         for item in entry.items:
             loss = own_loss(item.loss, self.opened)
             users = self._whole_ranges(range(*item.users))
@@ -222,7 +231,7 @@ class AccountState:
         price = self.prices.of_entry(entry.budget, entry.failure)
         if entry.shared is not None:
             self._check_shared(entry)
-        if self.plan is not None and entry.allowance is not None:
+        if self.plan is not None and (entry.allowance, entry.epochs) != (None, None):
             raise BudgetError(f"token {entry.token}: no allowance can stand beside a plan")
         if not all(price.budget.amounts):
             raise BudgetError(
@@ -234,11 +243,7 @@ class AccountState:
             return Checked(entry, price=price)
         if entry.planned is not None:
             raise BudgetError(f"token {entry.token} names a plan, but none was committed")
-        meter = self.meter
-        if entry.allowance is not None:
-            meter = self.allowances.at(entry.allowance).meter
-            meter.charged.check(users)
-        meter.check(users, price.budget, price.failure, shared=entry.shared is not None)
+        self._check_room(entry, entry.allowance, users, price, shared=entry.shared is not None)
         return Checked(entry, price=price)
 
     def _check_shared(self, entry: IssueEntry) -> None:
@@ -269,12 +274,47 @@ class AccountState:
         price = self.prices.of_entry(entry.budget, entry.failure)
         if price.budget.is_zero:
             raise BudgetError(f"allowance {entry.label!r}: {price.budget} can pay for nothing")
-        self.meter.check(users, price.budget, price.failure)
+        self._check_room(entry, entry.within, users, price)
+        return Checked(entry, price=price)
+
+    def _check_room(
+        self,
+        entry: IssueEntry | DelegateEntry,
+        within: str | None,
+        users: range,
+        price: LossPrice,
+        *,
+        shared: bool = False,
+    ) -> None:
+        """Raises unless what a token or a reserved part comes out of has room for it."""
+        holds = price.budget, price.failure
+        if within is not None:
+            minute = self._minute
+            self.allowances.check(within, entry.epochs, minute, users, *holds, shared=shared)
+        elif entry.epochs is not None:
+            raise BudgetError(f"{entry.label!r}: epochs are those of caps, and it is in none")
+        else:
+            self.meter.check(users, *holds, shared=shared)
+
+    def _check_cap(self, entry: CapEntry) -> Checked[CapEntry]:
+        if self.opened.attested:
+            raise BudgetError("an accountant of attestations issues no tokens: no cap is inside it")
+        if self.plan is not None:
+            raise BudgetError("a plan is exhaustive: no cap can stand beside it")
+        users = self._whole_ranges(range(*entry.users))
+        price = self.prices.of_entry(entry.budget, entry.failure)
+        if price.budget.is_zero:
+            raise BudgetError(f"cap {entry.label!r}: {price.budget} can pay for nothing")
+        self.allowances.check_cap(entry, users, price.budget, price.failure, self._minute)
         return Checked(entry, price=price)
 
     def _check_spend(self, entry: SpendEntry) -> Checked[SpendEntry]:
         account = self._account(entry.token)
         account.check_unspent(entry)
+        if account.allowance is not None and self.allowances.timed:
+            part = self.allowances[account.allowance]
+            part.check_epochs(account.epochs, self._minute)
+            part.check_until(self._minute)
         statement = stated(entry, self.opened, self.visits)
         loss = statement.loss
         price = self.prices.of_person(loss, range(*account.users))
@@ -440,6 +480,7 @@ class AccountState:
             price.budget,
             price.failure,
             shared=entry.shared is not None,
+            epochs=entry.epochs,
         )
         item = self._item(account)
         self.accounts[entry.token] = account
@@ -451,6 +492,11 @@ class AccountState:
         entry = checked.entry
         price = checked.price or self.prices.of_entry(entry.budget, entry.failure, probable=False)
         self.allowances.reserve(entry, price.budget, price.failure)
+
+    def _record_cap(self, checked: Checked[CapEntry]) -> None:
+        entry = checked.entry
+        price = checked.price or self.prices.of_entry(entry.budget, entry.failure, probable=False)
+        self.allowances.begin(entry, price.budget, price.failure)
 
     def _record_spend(self, checked: Checked[SpendEntry]) -> None:
         entry = checked.entry
@@ -548,6 +594,7 @@ _CHECKS: dict[type[Any], Callable[[AccountState, Any], Checked[Any] | None]] = {
     PublishEntry: AccountState._check_publish,
     PlanEntry: AccountState._check_plan,
     DelegateEntry: AccountState._check_delegate,
+    CapEntry: AccountState._check_cap,
     ReturnEntry: AccountState._check_return,
     IssueEntry: AccountState._check_issue,
     SpendEntry: AccountState._check_spend,
@@ -567,7 +614,8 @@ _RECORDS: dict[type[Any], Callable[[AccountState, Checked[Any]], None]] = {
     PublishEntry: AccountState._record_publish,
     PlanEntry: AccountState._record_plan,
     DelegateEntry: AccountState._record_delegate,
-    ReturnEntry: lambda state, checked: state.allowances.take_back(checked.entry.allowance),
+    CapEntry: AccountState._record_cap,
+    ReturnEntry: lambda state, checked: state.allowances.end(checked.entry.allowance),
     IssueEntry: AccountState._record_issue,
     SpendEntry: AccountState._record_spend,
     FunctionsEntry: AccountState._record_functions,

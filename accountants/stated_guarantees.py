@@ -8,20 +8,14 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
+from privlearn.accountants.account_totals import Totals
 from privlearn.accountants.assumption import Assumption, paid, unprotected
 from privlearn.accountants.assumptions import assumptions
 from privlearn.accountants.audited_accounts import AuditedAccount
 from privlearn.accountants.certificate import Guarantee, Leased, Running, Share
 from privlearn.accountants.epsilon_delta import RoundedNumber, Work, largest_epsilon
 from privlearn.accountants.filters import running_bound
-from privlearn.accountants.guarantee import (
-    Composite,
-    Totals,
-    epsilon_of,
-    mu_of,
-    rho_of,
-    unless_failed,
-)
+from privlearn.accountants.guarantee import Composite, epsilon_of, mu_of, rho_of, unless_failed
 from privlearn.accountants.multiple_accountants import (
     CHOSEN_BEFORE,
     Pieces,

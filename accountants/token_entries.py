@@ -8,7 +8,8 @@ from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.replay import Replay
 from privlearn.accountants.retries import FirstTry
 from privlearn.contract.issuing import Outcome, RecordedToken, ReleasedValue, ReleaseObserver
-from privlearn.contract.spends import LEASE, Spend
+from privlearn.contract.metering import is_metered
+from privlearn.contract.spends import LEASE, METERED, Spend
 from privlearn.contract.tokens import Token
 from privlearn.errors import BudgetError
 from privlearn.ledger.entries import (
@@ -41,7 +42,7 @@ def _forms_of(spend: Spend, loss: Loss) -> _Forms:
         return found[2]
     forms = spend.domain.to_dict(), spend.noise.to_dict(), loss.to_dict()
     known = *forms, spend.derived, spend.exact_form()
-    if spend.derived:  # all of it is ours
+    if spend.derived or is_metered(spend):  # all of it is ours
         if len(_FORMS) >= _MOST_KNOWN:
             _FORMS.clear()
         _FORMS[id(spend)] = spend, loss, known
@@ -54,6 +55,8 @@ _Known = tuple[Spend, Loss, SpendForm | None]
 def _parameters_of(spend: Spend, runs: int | None) -> dict[str, Any]:
     if LEASE in spend.parameters:
         raise BudgetError(f"{spend.mechanism}: a parameter {LEASE!r} is only that of a lease")
+    if METERED in spend.parameters and not is_metered(spend):
+        raise BudgetError(f"{spend.mechanism}: a parameter {METERED!r} is only that of a meter")
     return {**spend.parameters, **({} if runs is None else {LEASE: {"runs": runs}})}
 
 
@@ -127,7 +130,7 @@ class TokenEntries:
                 return self.past.spent(entry)
             log.append(entry, ahead=ahead)
             account = log.state.accounts[entry.token]
-        if form is None and runs is None and entry.derived:  # all of it is ours
+        if form is None and runs is None and (entry.derived or is_metered(spend)):  # all is ours
             self._keep(spend, stands, entry)
         if self.observer is not None:
             self.observer.spent(token, spend)

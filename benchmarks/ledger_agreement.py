@@ -2,15 +2,15 @@
 
     python benchmarks/ledger_agreement.py [--ledgers 20000] [--seed 0]
 
-Ledgers are written by central accountants, with plans, allowances or neither, or are made of one
-account or several: of streams that say how far they come, end early and go on, of phases, and of
-persons who come back under a rule.  Some are changed as somebody changes a file (bytes, lines),
-some as somebody who rewrites the whole chain: lies, the same tokens again, values of other JSON
-types, unknown names.  All must say the same of each: unreadable, an unknown extension, problems or
-none; and the same head and root.  Where a verifier finds no problem and we do, it must have listed
-the matter as one that it did not check (`UNCHECKED`).  Nobody may say yes to a ledger whose real
-spends, which are added up here by all patterns of visits, exceed a cap, and nobody may accuse an
-honest one.
+Ledgers are written by central accountants, with plans, allowances, caps inside or none, or are made
+of one account or several: of streams that say how far they come, end early and go on, of phases,
+and of persons who come back under a rule.  Some are changed as somebody changes a file (bytes,
+lines), some as somebody who rewrites the whole chain: lies, the same tokens again, values of other
+JSON types, unknown names.  All must say the same of each: unreadable, an unknown extension,
+problems or none; and the same head and root.  Where a verifier finds no problem and we do, it must
+have listed the matter as one that it did not check (`UNCHECKED`).  Nobody may say yes to a ledger
+whose real spends, which are added up here by all patterns of visits, exceed a cap, and nobody may
+accuse an honest one.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from privlearn.ledger.entries import (
     PARTICIPATION,
     RESUME,
     BatchesEntry,
+    CapEntry,
     CloseEntry,
     Entry,
     IssueEntry,
@@ -65,6 +66,7 @@ from privlearn.ledger.entries import (
     PublishEntry,
     ReachEntry,
     RetireEntry,
+    ReturnEntry,
     SpendEntry,
 )
 from privlearn.losses.budgets import ZCDP, PureDP
@@ -101,7 +103,7 @@ def honest(rng: Rng) -> list[Record]:
         book: CentralAccountant[ZCDP] = CentralAccountant(
             ZCDP("0.2"), users=USERS, ledger=ledger, noise=NoiseSource.simulation(0), shared=True
         )
-        kind = rng.choice(["plan", "allowance", "plain"], p=[0.35, 0.15, 0.5])
+        kind = rng.choice(["plan", "allowance", "caps", "plain"], p=[0.35, 0.15, 0.2, 0.3])
         _PEOPLE[kind](book, rng)
         if rng.random() < 0.7:
             ending.append(book)
@@ -193,6 +195,7 @@ class _Draws:
         self.names: list[str] = []
         self.users: dict[str, tuple[int, int]] = {}
         self.phases: dict[str, int] = {}
+        self.caps: list[CapEntry] = []
         self.clock, self.planned = 0, bool(rng.random() < 0.5)
         self.edges = sorted({0, 12, *(int(at) for at in rng.integers(1, 12, 3))})
 
@@ -232,6 +235,8 @@ class _Draws:
 
     def _next(self) -> Entry:
         kind, rng = self.rng.integers(7), self.rng
+        if not self.planned and rng.random() < 0.1:
+            return self._cap()
         if kind < 1 or not self.names:
             return self._issue()
         name = self.names[-1 - min(int(rng.exponential(1)), len(self.names) - 1)]
@@ -278,7 +283,41 @@ class _Draws:
             budget={"kind": cap, **amount},
             planned=int(rng.integers(2)) if self.planned else None,
             shared={} if self.rule and not self.planned and rng.random() < 0.5 else None,
+            **self._out_of(),
         )
+
+    def _out_of(self) -> dict[str, Any]:
+        """A cap that a token comes out of, most of the time in as many epochs as it has."""
+        if not self.caps or self.rng.random() < 0.3:
+            return {}
+        inside = self.caps[self.rng.integers(len(self.caps))]
+        within = {cap.allowance: cap for cap in self.caps}
+        path, number = [inside], int(self.rng.integers(3))
+        while path[-1].within in within:
+            path.append(within[str(path[-1].within)])
+        epochs = tuple(number for cap in path if cap.epochs) + (0,) * bool(self.rng.random() < 0.05)
+        return {"allowance": inside.allowance, "epochs": epochs or None}
+
+    def _cap(self) -> Entry:
+        rng = self.rng
+        if self.caps and rng.random() < 0.2:
+            ends = self.caps[rng.integers(len(self.caps))]
+            return ReturnEntry(accountant=self.of, allowance=ends.allowance)
+        times = int(rng.integers(1, 5)) * (int(rng.integers(1, 5)) if self.rule else 1)
+        rho, epsilon = str(exact("rho", "0.005") * times), str(exact("epsilon", "0.1") * times)
+        pure = self.spend.loss["kind"] == "laplace"
+        within = [None, *(cap.allowance for cap in self.caps)]
+        cap = CapEntry(
+            accountant=self.of,
+            allowance=f"{self.of}/cap-{len(self.caps) + 1}",
+            label=f"cap {rng.integers(9)}",
+            users=self._range() if rng.random() < 0.4 else (0, 12),
+            budget={"kind": "pure", "epsilon": epsilon} if pure else {"kind": "zcdp", "rho": rho},
+            within=within[rng.integers(len(within))],
+            epochs=(0, 3) if rng.random() < 0.5 else None,
+        )
+        self.caps.append(cap)
+        return cap
 
     def _admitted(self) -> int:
         self.clock = min(12, self.clock + int(self.rng.integers(3)))
@@ -340,7 +379,22 @@ def _delegating(book: CentralAccountant[ZCDP], rng: Rng) -> None:
     _plain(book, rng)
 
 
-_PEOPLE = {"plan": _planned, "allowance": _delegating, "plain": _plain}
+def _capping(book: CentralAccountant[ZCDP], rng: Rng) -> None:
+    team = book.nested(ZCDP("0.1"), label="team", every="7d")
+    inner = [
+        team.nested(ZCDP("0.05"), label="project", users=range(2, 9)),
+        team.nested(ZCDP("0.04"), label="daily", every="1d"),
+        team.nested(ZCDP("0.03"), label="numbered", epochs=range(3)).epoch(int(rng.integers(3))),
+    ]
+    for _ in range(rng.integers(0, 12)):
+        mechanism = _mechanism(rng)
+        issuer = [book, team, *inner][rng.integers(5)]
+        _spend(issuer, mechanism, mechanism.loss(), "inner", rng)
+    if rng.random() < 0.3:
+        inner[rng.integers(3)].close()
+
+
+_PEOPLE = {"plan": _planned, "allowance": _delegating, "plain": _plain, "caps": _capping}
 
 
 def _set(kind: str, change: Callable[[Body], object]) -> Callable[[list[Body], Rng], object]:
@@ -505,6 +559,19 @@ def _phases(horizon: Any) -> Callable[[Body], None]:
     return apply
 
 
+def _metered(said: Any, **changes: Any) -> Callable[[Body], None]:
+    """A spend of code that is not the package's, or nearly one."""
+    own = {"domain": {"kind": "metered"}, "noise": {"family": "metered"}}
+    plain = {"arithmetic": "own", "derived": False, "interactive": False, "gain": 1, "ext": {}}
+
+    def apply(body: Body) -> None:
+        body.update({**own, **plain, "parameters": {"metered": said}, **changes})
+        if not body["ext"]:
+            del body["ext"]
+
+    return apply
+
+
 def _pair(**changes: Any) -> Callable[[Body], None]:
     """Of a gradient and Hessian, or of one per arm."""
 
@@ -514,6 +581,20 @@ def _pair(**changes: Any) -> Callable[[Body], None]:
                 domain.update(changes)
 
     return change
+
+
+CODE = {"package": "p", "version": "1", "parameters": {"epsilon": 1}}
+NEARLY = {
+    "interactive": True,
+    "derived": True,
+    "arithmetic": "sum",
+    "gain": 2,
+    "noise": {"family": "gaussian", "std": 1},
+    "domain": {"kind": "mine"},
+    "profile": [[1, 1]],
+    "parameters": {"metered": {}, "lease": {"runs": 1}},
+}
+"""What a metered spend cannot say, but for the last."""
 
 
 def _put(**changes: Any) -> Callable[[Body], None]:
@@ -569,6 +650,16 @@ LIES: tuple[Callable[[list[Body], Rng], object], ...] = (
     _set("issue", lambda b: b.update(allowance="none")),
     _set("issue", lambda b: b.update(failure="0.1")),
     _set("delegate", lambda b: b["budget"].update(rho="0.01")),
+    *[_set("cap", lambda b: b["budget"].update(rho="0.004"))] * 2,
+    *[_set("cap", lambda b: b["budget"].update(rho="0.5"))] * 2,
+    *[_set("cap", _put(users=users)) for users in ([0, 5], [3, 4], [0, 13])],
+    *[_set("cap", _put(within=name)) for name in ("none", None)],
+    *[_set("cap", _put(every=n)) for n in (None, 1, 1440, 20160, 0)],
+    *[_set("cap", _put(since=at)) for at in (None, "2001-02-31T00:00Z", "2200-01-01T00:00Z")],
+    *[_set("cap", _put(epochs=numbers)) for numbers in (None, [0, 1], [2, 9], [3, 3])],
+    *[_set("cap", _put(label=label)) for label in ("", "team", "cap 1")],
+    *[_set("issue", _put(epochs=numbers)) for numbers in (None, [], [0], [1], [7], [0, 0], [-1])],
+    *[_same_again(kind) for kind in ("cap", "return")],
     _set("return", lambda b: b.update(allowance="none")),
     _set("open", lambda b: b.update(failure="0.1", odometer="0.95")),
     _set("open", lambda b: b.update(simulated=False)),
@@ -630,6 +721,12 @@ LIES: tuple[Callable[[list[Body], Rng], object], ...] = (
     *[_set("phase", _put(stop=n)) for n in (0, 1, 5, 12, 13)],
     *[_set("spend", _phases(n)) for n in (0, 11, "12", None)],
     *[_set("spend", _phases(12))] * 3,
+    *[_set("spend", _metered(said)) for said in ({}, CODE)] * 2,
+    *[_set("spend", _metered({**CODE, name: ""})) for name in (*CODE, "more")],
+    *[_set("spend", _metered(said)) for said in (None, 1, {"package": "p"})],
+    *[_set("spend", _metered({}, **{name: value})) for name, value in NEARLY.items()],
+    _set("spend", _put(parameters={"metered": {}})),
+    _set("spend", lambda b: b["domain"].update(kind="metered")),
     *[_set("publish", _put(upto=n)) for n in (-1, 0, 5, 12)],
     _set("publish", lambda b: b.update(digest="x")),
     _set("reach", lambda b: b.update(token="another")),

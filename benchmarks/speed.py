@@ -22,13 +22,13 @@ from unittest.mock import patch
 import numpy as np
 from reporting import Table, in_parallel, parser, write
 
-from privlearn.accountants import CentralAccountant, JointAccountant
+from privlearn.accountants import CentralAccountant, JointAccountant, TrustedCode
 from privlearn.contract.protocols import Plan
 from privlearn.learners import DPHDB, DPMNL, DPPOFW, DPTOFW, OnePassNewtonMNL, assortment
 from privlearn.learners.serving import Arrival, Respond
 from privlearn.ledger import Ledger
 from privlearn.losses import GaussianLoss
-from privlearn.losses.budgets import ZCDP
+from privlearn.losses.budgets import ZCDP, PureDP
 from privlearn.mechanisms import NoisySum, ObjectivePerturbation, PrefixSumStream
 from privlearn.mechanisms.choice_model import Items
 from privlearn.mechanisms.constraint_sets import LpBall
@@ -366,6 +366,34 @@ def spend_rate(ledger: Ledger, count: int) -> float:
     return rate
 
 
+def metered_cost(ledger: Ledger, count: int) -> float:
+    """CPU microseconds that a metered call adds to a function that does nothing."""
+    accountant = CentralAccountant(PureDP(count), users=range(1000), ledger=ledger)
+    code = TrustedCode("nothing", "1", {"scale": 1000})
+    call = accountant.meter(PureDP("0.001"), label="speed", code=code)(float)
+    begin = time.process_time()
+    for number in range(count):
+        call(number)
+    took = (time.process_time() - begin) / count * 1e6
+    accountant.close()
+    return took
+
+
+def metered_alone() -> None:
+    """What a meter costs, in memory and on a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [metered_cost(Ledger.create(Path(folder) / f"{n}.db"), 300) for n in range(TRIES)]
+    memory = [metered_cost(Ledger.memory(), 3000) for _ in range(TRIES)]
+    found = {"memory": memory, "file": files}
+    targets = {"memory": 1000, "file": 1200}
+    rows = [
+        [place, f"{min(times):.0f} ({sorted(times)[len(times) // 2]:.0f})", f"<= {targets[place]}"]
+        for place, times in found.items()
+    ]
+    table = Table("A metered call, CPU us, min (median)", ["ledger", "measured", "target"], rows)
+    write("speed_metered", [table], found, "")
+
+
 def import_cost(module: str) -> tuple[float, float]:
     """CPU seconds: of the import statement, and of the whole interpreter."""
     code = (
@@ -571,14 +599,21 @@ def dpmnl_alone() -> None:
     )
 
 
+PARTS = {
+    "dpmnl": dpmnl_alone,
+    "composition": composition_alone,
+    "rows": rows_alone,
+    "metered": metered_alone,
+}
+
+
 def main() -> None:
     """Measures everything, one thing after the other."""
     arguments = parser(__doc__)
-    arguments.add_argument("--only", choices=["dpmnl", "composition", "rows"], help="only one part")
+    arguments.add_argument("--only", choices=[*PARTS], help="only one part")
     options = arguments.parse_args()
     if options.only:
-        parts = {"dpmnl": dpmnl_alone, "composition": composition_alone, "rows": rows_alone}
-        parts[options.only]()
+        PARTS[options.only]()
         return
     rows, numbers = run_rows()
     serving = Table(

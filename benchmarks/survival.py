@@ -1,7 +1,7 @@
 """Programs that are killed a thousand times, and what it takes to go on after 100,000 users.
 
     OMP_NUM_THREADS=1 python benchmarks/survival.py [--deaths 1000] [--more 300] [--owners 1000]
-        [--seed 1]
+        [--metered 100] [--seed 1]
 
 Processes are killed at points drawn from all kinds that they pass (every statement of SQLite, every
 sync, every entry, every release), at times drawn at random, and by simulated cuts of the power.
@@ -12,6 +12,9 @@ the end.  tests/helpers/deaths.py does it, and a test does it for fifty deaths.
 ``--owners`` is how many owners of ledgers (`privlearn ledger serve`) are killed in the same way
 under a process that spends through them (tests/helpers/owner_deaths.py).
 
+``--metered`` is how many processes are killed in blocks of code that is not ours, or around them,
+on a file, at an owner and in PostgreSQL each (tests/helpers/metered_deaths.py).
+
 ``--more`` is how many further deaths there are of variants and baselines, of two or three in a row
 with the later ones mostly while a program is being resumed, and of cuts of the power.
 """
@@ -20,9 +23,11 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +36,11 @@ from reporting import Table, parser, write
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "helpers"))
 
+import metered_deaths
 import owner_deaths
 from deaths import EVERYTHING, Kind, Outcome, Task, campaign
 from mortal_subjects import RARER, SUBJECTS
+from postgres import started
 
 from privlearn import ZCDP
 from privlearn.accountants import JointAccountant, LocalAccountant, audit
@@ -205,6 +212,35 @@ def hear(path: Path) -> None:
         server.advance()
 
 
+def metered(deaths: int, seed: int) -> tuple[Table, dict[str, Any]]:
+    """So many deaths in metered blocks on each store."""
+    found: dict[str, metered_deaths.Outcome] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "file.db")
+        found["file"] = metered_deaths.asked(path, path, deaths, seed)
+        path = str(Path(folder) / "owned.db")
+        serve = [sys.executable, "-m", "privlearn.cli", "ledger", "serve", path, "--new"]
+        with subprocess.Popen(serve, stdout=subprocess.PIPE) as owner:
+            assert owner.stdout is not None
+            owner.stdout.readline()
+            found["owner"] = metered_deaths.asked(f"{path}.sock", path, deaths, seed)
+            owner.terminate()
+    with started() as server:
+        address = server.url(ledger="metered")
+        found["PostgreSQL"] = metered_deaths.asked(address, address, deaths, seed)
+    header = ["store", "deaths", "in the block", "blocks", "unpaid", "freed", "lost", "problems"]
+    rows = [
+        [
+            store,
+            *(str(n) for n in (o.deaths, o.within, o.begun, o.unpaid, o.freed, o.lost)),
+            str(len(o.problems)),
+        ]
+        for store, o in found.items()
+    ]
+    numbers = {store: asdict(outcome) for store, outcome in found.items()}
+    return Table("Processes that died in metered blocks", header, rows), numbers
+
+
 def resumed(name: str, path: Path) -> int:
     """Goes on from the ledger; the next user."""
     if name == "LDP server":
@@ -250,7 +286,8 @@ def main() -> None:
     options.add_argument("--more", type=int, default=300)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--owners", type=int, default=1000)
-    options.add_argument("--only", choices=("deaths", "resume", "owners"))
+    options.add_argument("--only", choices=("deaths", "resume", "owners", "metered"))
+    options.add_argument("--metered", type=int, default=100)
     options.add_argument("--subjects", nargs="+", choices=EVERYTHING, default=list(SUBJECTS))
     chosen = options.parse_args()
     tables: list[Table] = []
@@ -269,7 +306,10 @@ def main() -> None:
     if chosen.only in (None, "owners"):
         table, numbers["owners"] = owners(chosen.owners, chosen.seed)
         tables.append(table)
-    name = "survival_owners" if chosen.only == "owners" else "survival"
+    if chosen.only in (None, "metered"):
+        table, numbers["metered"] = metered(chosen.metered, chosen.seed)
+        tables.append(table)
+    name = f"survival_{chosen.only}" if chosen.only in ("owners", "metered") else "survival"
     write(name, tables, numbers, "Ledgers lie in the folder for temporary files.")
 
 

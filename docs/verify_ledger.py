@@ -1,12 +1,14 @@
 """Verifies a privlearn ledger without privlearn: ``python verify_ledger.py ledger.db``.
 Format 2 of docs/ledger.md: chain, Merkle roots, envelopes, JSON types, the life of tokens, plans,
-streams that end early, phases, a cap in zCDP or pure epsilon at every arrival index, that Gaussian
-or Laplace noise has its loss, and exact noise a grid.  Prints JSON with what is left unchecked.
+streams that end early, phases, a cap in zCDP or pure epsilon at every arrival index, caps inside it
+in every epoch, that Gaussian or Laplace noise has its loss, and exact noise a grid.  Prints JSON
+with what is left unchecked.
 Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension."""
 
 # fmt: off
 # ruff: noqa: E401, E701, E704, I001
-import contextlib, functools, hashlib, itertools, json, math, pathlib, re, sqlite3, struct, sys
+import calendar, contextlib, functools, hashlib, itertools, json, math, pathlib, re, sqlite3
+import struct, sys, time
 from fractions import Fraction
 MOST_BYTES, MOST_FILE, MOST_ENTRIES, MOST_DEPTH = 8 * 2**20, 64 * 2**30, 50_000_000, 64
 TABLES = ["CREATE TABLE entries (\n    seq INTEGER PRIMARY KEY, entry TEXT NOT NULL, hash "
@@ -18,17 +20,20 @@ FORMS = """envelope body:object writer:writer epoch:count nonce:nonce at:minute?
 simulated:bool side_information:[text durable:bool failure:chance? odometer:chance?~ attested:bool?
 population:name?~ features:features? ; close ; plan items:[item ; item label users:users loss:loss
 count:count? ; issue token label users:users budget:budget planned:int?~ failure:chance?
-allowance:text?~ ; spend token mechanism users:users trust:trust adjacency:relation domain:domain
-noise:noise simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool
-parameters:object calibration:proved/published interactive:bool? profile:[list? ; retire token
+allowance:text?~ epochs:[index?~ ; cap allowance label:name users:users budget:budget
+failure:chance? within:text?~ every:count?~ since:minute?~ epochs:users?~ to:name?~ until:minute?~ ;
+spend token mechanism users:users trust:trust adjacency:relation domain:domain noise:noise
+simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool parameters:object
+calibration:proved/published interactive:bool? profile:[list? ; retire token
 outcome:released/unused/lost/uncovered digest:text?~ ; kept digest:hash upto:index ; learner
 name:name parameters:object made:object ; reach token stop:count ; phase token stop:count ; phases
 horizon:count outputs:count ; publish token digest:hash upto:index ; resume head:unknown ; heads
 heads:elsewhere ; batches starts:[int ; functions token names:[name ; delegate allowance label
-users:users budget:budget failure:chance? ; return allowance ; attest by:name mechanism:name label
-users:users adjacency:relation loss:loss most_messages:count count:count planned:int?~ unseen:[name?
-; sums label number:index upto:index heard:index rejected:object step:real digest:hash ; lease
-runs:count ; budget.zcdp kind rho:exact ; budget.pure kind epsilon:exact ; budget.gdp kind
+users:users budget:budget failure:chance? within:text?~ epochs:[index?~ ; return allowance ; attest
+by:name mechanism:name label users:users adjacency:relation loss:loss most_messages:count
+count:count planned:int?~ unseen:[name? ; sums label number:index upto:index heard:index
+rejected:object step:real digest:hash ; lease runs:count ; metered package:name version:name
+parameters:object ; budget.zcdp kind rho:exact ; budget.pure kind epsilon:exact ; budget.gdp kind
 mu_squared:exact ; budget.renyi kind curve:[list ; budget.approx kind epsilon:exact delta:exact ;
 loss.gaussian mu_squared:exact ; loss.zcdp rho:exact ; loss.pure epsilon:exact ; loss.laplace
 epsilon:exact ; loss.bounded-range epsilon:exact ; loss.renyi-curve curve:[list ; loss.approx
@@ -72,7 +77,7 @@ HEAD = rb"(privlearn ledger head\nentries (\d{12})\nhash ([0-9a-f]{64})\n)check 
 NUMBER = r"[+-]?(\d{1,400}/\d{1,400}|(\d{1,400}(\.\d{0,400})?|\.\d{1,400})([eE][+-]?0*(\d{1,3}))?)"
 UNLOOKED = "delegate", "return", "attest", "sums"  # entries of which only the form is checked
 KINDS = ("open", "plan", "issue", "spend", "retire", "close", "learner", "reach", "publish",
-         "phase", "resume", "functions", "batches", *UNLOOKED)
+         "phase", "resume", "functions", "batches", "cap", *UNLOOKED)
 KNOWN = {"exact/1", "participation/1", "resume/1"}
 OF = {"exact/1": ["spend"], "resume/1": ["open", "retire"],  # kinds of entries that have such data
       "participation/1": ["open", "issue", "spend", "retire"]}
@@ -181,6 +186,7 @@ def rows(path):
             yield seq, data, stored
         yield from waiting(path.resolve().with_name(f"{path.resolve().name}-tail"), seq,
                            bytes.fromhex(stored.decode()))
+def minute(text): return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%MZ")) // 60
 def kinds(loss):  # of a loss and of all in it
     inner = [loss.get("loss"), *(part["loss"] for part in loss.get("parts", []))]
     return {loss["kind"]}.union(*map(kinds, filter(None, inner + loss.get("losses", []))))
@@ -190,7 +196,8 @@ class Account:
     def __init__(self, body):
         self.body, self.unchecked, self.adds_up, self.closed = body, set(), True, False
         self.tokens, self.items, self.begun, self.learned = {}, None, False, False
-        self.charges, self.common, self.waits = [], 1, []
+        self.charges, self.common, self.waits = {}, 1, []
+        self.caps, self.labels, self.parts = {}, set(), set()  # inside; of caps; that are reserved
         need(body["trust"] == "central" or body["adjacency"] != "add-remove", "users shift")
         need(body["trust"] == "local" or not body.get("attested"), "attested is for local trust")
         self.cap, self.common = self.amount(body["cap"]), 1
@@ -227,18 +234,26 @@ class Account:
         whole, shifts = self.body["users"], self.body["adjacency"] == "add-remove"
         need(whole[0] <= users[0] and users[1] <= whole[1], "these are not its users")
         need(users == whole or not shifts, "only all users together")
-    def charge(self, users, rho):  # or free, if below zero
-        if self.adds_up and rho and users[0] < users[1]: self.charges.append((users, rho))
+    def charge(self, users, rho, levels=(None,)):  # or free, if below zero
+        for level in levels if self.adds_up and rho and users[0] < users[1] else ():
+            self.charges.setdefault(level, []).append((users, rho))
     def planned(self, item): self.charge(item["users"], item["rho"] and item["rho"] * item["left"])
-    def reserved(self, token, body): self.charge(token["users"], token["rho"])
+    def reserved(self, token, body): self.charge(token["users"], token["rho"], token["levels"])
     def spent(self, token, rho, body):
-        self.charge(token["users"], token["rho"] and rho and rho - token["rho"])
+        more = token["rho"] and rho and rho - token["rho"]
+        self.charge(token["users"], more, token["levels"])
     def ended(self, token, stop):
-        self.charge([stop, token["users"][1]], token["rho"] and -token["rho"])
-    def exceeded(self):  # at which index the cap is, at some time: a tree over time, by index
-        half, edges = 1 << len(self.charges).bit_length(), {}
+        self.charge([stop, token["users"][1]], token["rho"] and -token["rho"], token["levels"])
+    def limit(self, level):  # of the account, or of a cap inside it in an epoch, and its name
+        if level is None: return self.cap, "the cap"
+        return self.caps[level[0]]["rho"], "the cap {}, epoch {},".format(*level)
+    def exceeded(self):
+        for level, charges in self.charges.items():
+            yield from self.above(charges, *self.limit(level))
+    def above(self, charges, cap, name):  # at which index, at some time: a tree over time, by index
+        half, edges = 1 << len(charges).bit_length(), {}
         sums, most = [0] * 2 * half, [0] * 2 * half  # of a stretch of time; of its beginnings
-        for leaf, (users, rho) in enumerate(self.charges, half):
+        for leaf, (users, rho) in enumerate(charges, half):
             for at, by in zip(users, (rho, -rho), strict=True):
                 edges.setdefault(at, []).append((leaf, int(by * self.common)))
         for at in sorted(edges):
@@ -248,14 +263,63 @@ class Account:
                 while node := node // 2:
                     sums[node] = sums[2 * node] + sums[2 * node + 1]
                     most[node] = max(most[2 * node], sums[2 * node] + most[2 * node + 1])
-            if most[1] > self.cap * self.common: return (yield f"the cap is exceeded at index {at}")
+            if most[1] > cap * self.common: return (yield f"{name} is exceeded at index {at}")
     def add(self, body):
         kind = body["entry"]
         need(not self.closed, "after the close")
-        if kind in UNLOOKED:
+        if kind == "cap": self.inside(body)
+        elif kind == "return" and body["allowance"] in self.caps:
+            self.path(body["allowance"])[-1]["ended"] = True
+        elif kind in UNLOOKED:
             self.begun = self.begun or kind in ("delegate", "attest")
             self.leave(f"entries of kind {kind}")
+            if kind == "delegate": self.parts.add(body["allowance"])
         elif kind != "open": getattr(self, kind)(body)
+    def path(self, name):  # of a cap that is open: all that it is inside of, and itself
+        found = [self.caps[name]] if name in self.caps else []
+        need(found or name is None or name in self.parts, "of a cap that was not made")
+        above = found and self.path(found[0].get("within"))
+        need(not any(cap["ended"] for cap in found), "of a cap that has ended")
+        return [*above, *found]
+    def inside(self, body):  # a cap inside the account, or inside another one
+        named = body.get("within"), body["label"]
+        fresh = body["allowance"] not in {*self.caps, *self.parts} and named not in self.labels
+        plain = self.items is None and not self.body.get("attested")
+        need(fresh and plain, "a cap that was made before, or beside a plan")
+        need(body["budget"]["kind"] == self.body["cap"]["kind"], "a cap in another currency")
+        path, rho = self.path(named[0]), self.amount(body["budget"])
+        if exact(body.get("failure", "0")): self.leave("caps of what may fail")
+        self.begun = True
+        self.within(body["users"])
+        every, since, numbers = map(body.get, ("every", "since", "epochs"))
+        need((every is None) == (since is None) and not (every and numbers), "renews in two ways")
+        need(since is None or minute(since) <= minute(body["at"]), "it renews from a later time")
+        for outer in path:
+            (low, high), within, above = body["users"], outer["users"], outer.get("epochs")
+            need(within[0] <= low < high <= within[1], "users of none that it is inside of")
+            need(None in (rho, outer["rho"]) or rho <= outer["rho"], "larger than what it is in")
+            if every and outer.get("every"):
+                shift = minute(since) - minute(outer["since"])
+                need(outer["every"] % every == shift % every == 0, "epochs that overlap")
+            numbered = not (numbers and above) or above[0] <= numbers[0] < numbers[1] <= above[1]
+            need(numbered, "epochs that it is not inside of")
+        need(rho is None or self.cap is None or rho <= self.cap, "larger than the account's")
+        self.labels.add(named)
+        self.caps[body["allowance"]] = body | {"rho": rho, "ended": False, "latest": 0}
+    def levels(self, path, told, at):  # that a token is charged to, in the epochs that it tells
+        numbers, levels, alike = iter(told or []), [None], set()
+        need(told != [], "epochs of nothing")
+        for cap in path:
+            need(not cap.get("until") or minute(at) < minute(cap["until"]), "a grant that ended")
+            number = next(numbers, -1) if cap.get("every") or cap.get("epochs") else None
+            if cap.get("every"):
+                now = (minute(at) - minute(cap["since"])) // cap["every"]
+                need(number == now >= cap["latest"], "another epoch than that of its time")
+                cap["latest"] = number
+            elif number is not None: alike.add(number if number in range(*cap["epochs"]) else -1)
+            levels.append((cap["allowance"], number))
+        need(next(numbers, None) is None and len(alike - {-1}) == len(alike) < 2, "its epochs")
+        return levels
     def close(self, body):
         need(all("outcome" in token for token in self.tokens.values()), "open tokens")
         self.closed = True
@@ -276,8 +340,13 @@ class Account:
         token = {"users": users, "rho": self.amount(body["budget"]), "upto": users[0], "item": None}
         token |= {"of": [body["label"], number], "phase": None}
         need(body["budget"]["kind"] == self.body["cap"]["kind"], "a budget of another currency")
-        if exact(body.get("failure", "0")) or body.get("allowance") is not None:
+        name, told = body.get("allowance"), body.get("epochs")
+        if exact(body.get("failure", "0")) or name not in (None, *self.caps):
             self.leave("tokens that may fail, or are of an allowance")
+        token |= {"path": self.path(name) if name in self.caps else [], "epochs": told}
+        token["levels"] = self.levels(token["path"], told, body["at"])
+        for low, high in (cap["users"] for cap in token["path"]):
+            need(low <= users[0] and users[1] <= high, "not users of the cap")
         need(body["token"] not in self.tokens and not self.body.get("attested"), "issued twice")
         need((number is None) == (self.items is None), "planned without a plan, or not planned")
         self.within(users)
@@ -297,6 +366,7 @@ class Account:
     def spend(self, body):
         token = self.tokens[body["token"]]
         need(not {"loss", "outcome"} & token.keys() and body["users"] == token["users"], "spent")
+        self.levels(token["path"], token["epochs"], body["at"])
         need(all(body[n] == self.body[n] for n in ("trust", "adjacency", "simulated")), "of others")
         several = body["trust"] == "local" and body["users"][1] - body["users"][0] > 1
         need(not several or body["arithmetic"] == "each", "noise that several users share")
@@ -308,6 +378,7 @@ class Account:
             form = fits("object", lease := body["parameters"]["lease"]) and fits("lease", lease)
             need(form and not body.get("interactive"), "lease")
             self.leave("that leases pay for all of their runs")
+        self.metered(body, (body["domain"].get("kind"), body["noise"].get("family")))
         phased = "phases" in body["parameters"] and self.in_phases(token, body)
         price, row = self.price(body["loss"], body["users"]), self.stated(body["loss"])
         need(None in (price, token["rho"]) or price <= token["rho"], "more than was reserved")
@@ -317,6 +388,12 @@ class Account:
         early = self.early and (self.once or phased) and body.get("interactive") and not fails
         token["reach"] = body["users"][not early]
         self.draws(body, drawn, row)
+    def metered(self, body, own):  # code that is not the package's
+        if "metered" not in {*own, *(told := body["parameters"])}: return
+        form = told.get("metered") == {} or fits("metered", told["metered"])
+        plain = not any(map(body.get, ("derived", "drawn", "interactive", "profile")))
+        named = (*own, body["arithmetic"], body["gain"]) == ("metered", "metered", "own", 1)
+        need(form and plain and named, "metered")
     def in_phases(self, token, body):  # each user is in one release, whose price is that of all
         told, (start, stop) = body["parameters"]["phases"], body["users"]
         form = fits("object", told) and fits("phases", told) and stop - start <= told["horizon"]
@@ -439,6 +516,7 @@ def verify(path, kind_of_account=Account):
                 fits(kind, {k: v for k, v in body.items() if k not in ("accountant", "entry")})
                 need((kind == "open") != (name in accounts), "opened twice, or not at all")
                 body |= {"drawn": ext.get("exact/1"), "told": ext.get("participation/1")}
+                body |= {"at": envelope["at"]} if "at" in envelope else {}
                 body |= {"kept": ext["resume/1"]} if "resume/1" in ext else {}
                 if kind == "open":
                     alike = all(a.body["simulated"] == body["simulated"] for a in accounts.values())

@@ -40,7 +40,7 @@ class Persons(verify_ledger.Account):
 
     def of_persons(self, told):
         body, self.starts, self.clock, self.left = self.body, [], self.body["users"][0], MOST_STEPS
-        self.changes = []  # in order: of a token or item, what it is charged from then on
+        self.changes = {}  # by level, in order: of a token or item, its charge from then on
         rule = fits("participation", told) and told["rule"]
         need((rule["per_batch"] or 1) <= rule["most"], "more in a batch than in all")
         alone = rule["per_batch"] is None and rule["apart"] == 1
@@ -88,7 +88,9 @@ class Persons(verify_ledger.Account):
     def add(self, body):
         kind, told = body["entry"], body["told"]
         if self.rule is not None:
-            need(kind not in verify_ledger.UNLOOKED, f"{kind} under a rule of participation")
+            ends_cap = kind == "return" and body["allowance"] in self.caps
+            plain = ends_cap or kind not in verify_ledger.UNLOOKED
+            need(plain, f"{kind} under a rule of participation")
             need(kind != "spend" or told is not None, "a spend without the registry's clock")
             if kind in ("spend", "retire") and told is not None:
                 clock = fits("clock", told) and told["clock"]
@@ -109,7 +111,8 @@ class Persons(verify_ledger.Account):
             return super().planned(item)
         share, count = self.divided(item["loss"], item["users"]), item["left"]
         charge = item["users"], item["rho"] and item["rho"] * count, share
-        self.changes.append((len(self.changes), charge))
+        planned = self.changes.setdefault(None, [])
+        planned.append((len(planned), charge))
 
     def issue(self, body):
         if self.rule is not None:
@@ -179,8 +182,8 @@ class Persons(verify_ledger.Account):
         self.change(token, (users, rho, share))
 
     def change(self, token, charge):
-        if charge != token.get("charge"):
-            self.changes.append((id(token), charge))
+        for level in token["levels"] if charge != token.get("charge") else ():
+            self.changes.setdefault(level, []).append((id(token), charge))
         token["charge"] = charge
 
     def exceeded(self):
@@ -188,17 +191,19 @@ class Persons(verify_ledger.Account):
             yield from super().exceeded()
         elif self.adds_up:
             try:
-                all_reserved = [*dict(reversed(self.changes)).values()]
-                peaks = self.peaks() if self.largest(all_reserved) > self.cap else ()
-                if any(self.largest(charges) > self.cap for charges in peaks):
-                    yield "a person can be charged more than the cap"
+                for level, changes in self.changes.items():
+                    cap, name = self.limit(level)
+                    all_reserved = [*dict(reversed(changes)).values()]
+                    peaks = self.peaks(changes) if self.largest(all_reserved) > cap else ()
+                    if any(self.largest(charges) > cap for charges in peaks):
+                        yield f"a person can be charged more than {name}"
             except TooMuch:
                 self.leave("what persons pay, with so many pieces and visits")
 
-    def peaks(self):
+    def peaks(self, changes):
         """What is charged whenever a charge is about to become smaller, and at the end."""
         standing, grown = {}, False
-        for name, charge in self.changes:
+        for name, charge in changes:
             if name in standing and grown:
                 yield [*standing.values()]
             grown = name not in standing

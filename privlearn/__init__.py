@@ -9,7 +9,7 @@ import lazy_loader
 
 from privlearn.values import calls
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 _METHODS = {"Rows": ("seal",), "Token": (), "Released": ()}

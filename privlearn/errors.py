@@ -74,11 +74,25 @@ class BudgetError(PrivlearnError, ValueError):
 class InsufficientBudgetError(BudgetError):
     """The cap cannot hold the request; nothing was charged."""
 
-    def __init__(self, *, spent: object, requested: object, remaining: object, users: range):
+    def __init__(
+        self, *, spent: object, requested: object, remaining: object, users: range, cap: str = ""
+    ):
         self.spent, self.requested, self.remaining, self.users = spent, requested, remaining, users
+        self.cap = cap
         super().__init__(
-            f"budget exceeded for users {users.start}..{users.stop - 1}: spent or reserved "
-            f"{spent}, requested {requested}, remaining {remaining}; nothing was charged"
+            f"budget exceeded for users {users.start}..{users.stop - 1}{cap and f' in {cap}'}: "
+            f"spent or reserved {spent}, requested {requested}, remaining {remaining}; nothing was "
+            "charged"
+        )
+
+    def of(self, cap: str) -> InsufficientBudgetError:
+        """The same, of a cap inside the account."""
+        return InsufficientBudgetError(
+            spent=self.spent,
+            requested=self.requested,
+            remaining=self.remaining,
+            users=self.users,
+            cap=cap,
         )
 
 

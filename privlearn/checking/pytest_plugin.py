@@ -1,8 +1,7 @@
 """The pytest plugin: fixtures, the ``privacy`` marker, and a summary of what was checked.
 
 It is loaded wherever privlearn is installed, so it imports nothing but the package itself until a
-test asks for more; switch it off with ``-p no:privlearn``.
-"""
+test asks for more; switch it off with ``-p no:privlearn``."""
 
 from __future__ import annotations
 
@@ -58,11 +57,7 @@ def privacy_accountant(request: pytest.FixtureRequest) -> AccountantFactory:
 
 
 class AccountantFactory:
-    """Makes accountants for one test.
-
-    Args:
-        item: the test.
-    """
+    """Makes accountants for one test."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -92,15 +87,8 @@ class AccountantFactory:
         adjacency: Adjacency | None = None,
         currency: type[Currency] | None = None,
     ) -> Any:
-        """An accountant with a ledger in memory.
-
-        Args:
-            budget: the cap for every user.
-            users: the arrival indices it protects.
-            trust: "central", "joint" or "local".
-            adjacency: default replace-one.
-            currency: for an (ε, δ) budget, what to count in; default ZCDP.
-        """
+        """An accountant with a ledger in memory; an (ε, δ) budget is counted in ``currency``, else
+        ZCDP."""
         from privlearn.checking.budgets import in_memory
 
         noise = _next_noise(self._item, f"privacy_accountant({budget!r})")
@@ -202,6 +190,13 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     return result
 
 
+def _told_in_full(failure: pytest.ExceptionInfo[BaseException]) -> bool:
+    """Whether the message says what was found, and frames of this package would add nothing."""
+    from privlearn.errors import CheckError, InterferenceError, PrivacyViolation, SurvivalError
+
+    return failure.errisinstance((PrivacyViolation, CheckError, SurvivalError, InterferenceError))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
@@ -212,11 +207,9 @@ def pytest_runtest_makereport(
         item.user_properties += [(_PROPERTY, line) for line in session.lines]
         session.lines.clear()
     if call.excinfo is not None:
-        from privlearn.checking.full_messages import told_in_full
-
         for name, module in list(sys.modules.items()):
             if name.startswith("privlearn.checking."):
-                vars(module)["__tracebackhide__"] = told_in_full
+                vars(module)["__tracebackhide__"] = _told_in_full
     report: Any = yield
     error = call.excinfo.value if call.excinfo is not None else None
     if report.failed and error is not None:

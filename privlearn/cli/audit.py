@@ -15,6 +15,7 @@ from privlearn.cli.output import (
     BAD_INPUT,
     INCOMPLETE,
     OTHER_LEDGER,
+    check_drawn,
     clear_errors,
     console,
     fail,
@@ -149,6 +150,7 @@ def audit(
     if follow:
         _refuse_others(context, "--follow prints spends as they come", _OF_FOLLOW)
         _follow(where, delta=delta, head=head, rounds=rounds, full=full)
+    check_drawn(files["plot"])
     _check_files(where, {**files, "about": about})
     from privlearn.reporting.report import look_at, report_of
 

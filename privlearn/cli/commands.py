@@ -1,4 +1,4 @@
-"""Commands of other distributions, found by entry points and imported when called or listed.
+"""Groups of commands, each imported when it is called or listed, with those of other distributions.
 
 A distribution announces a command in the group ``privlearn.commands``: ``errata`` is a command of
 ``privlearn``, ``run ldp-sgd`` one of ``privlearn run``.
@@ -6,6 +6,8 @@ A distribution announces a command in the group ``privlearn.commands``: ``errata
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, Final
 
 import typer
@@ -13,7 +15,6 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from privlearn.cli.output import BAD_INPUT, fail
-from privlearn.cli.run import Runnable, add_run
 from privlearn.errors import PackageError
 from privlearn.values.packages import COMMANDS, announced, look_up
 
@@ -23,16 +24,25 @@ _ANY: Final = {"allow_extra_args": True, "ignore_unknown_options": True, "help_o
 """Of a command that cannot run: whatever it is given, it says why."""
 
 
-def announcing_group(prefix: str = "") -> type[TyperGroup]:
-    """A group of commands that has those which are announced under ``prefix``, too."""
+def announcing_group(prefix: str = "", own: Mapping[str, str] | None = None) -> type[TyperGroup]:
+    """A group that also has the commands which are announced under ``prefix``.
+
+    Args:
+        prefix: the group's own name and a space; empty for the first group.
+        own: by name, the ``module:attribute`` of commands of this package, in the order of the
+            help.  They are imported one by one, as importing all takes half a second.
+    """
+    targets = own or {}
 
     class AnnouncingGroup(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
-            own = super().list_commands(ctx)
+            own = [*targets, *super().list_commands(ctx)]
             found = {name.removeprefix(prefix) for name in _known() if _in(name, prefix)}
             return [*own, *sorted(found - set(own))]
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            if cmd_name in targets and cmd_name not in self.commands:
+                self.commands[cmd_name] = _imported(cmd_name, targets[cmd_name])
             own = super().get_command(ctx, cmd_name)
             return _announced(prefix + cmd_name) if own is None else own
 
@@ -46,6 +56,18 @@ def announcing_group(prefix: str = "") -> type[TyperGroup]:
                 self.commands = own
 
     return AnnouncingGroup
+
+
+def _imported(name: str, target: str) -> Any:
+    module, _, attribute = target.partition(":")
+    app, found = typer.Typer(add_completion=False), getattr(import_module(module), attribute)
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    else:
+        app.command(name)(found)
+    app.callback()(lambda: None)  # so that one command is still in a group
+    whole: Any = get_command(app)
+    return whole.commands[name]
 
 
 def _known() -> set[str]:
@@ -91,10 +113,13 @@ def command_of(name: str, loaded: Any, by: str) -> Any:
     try:
         if isinstance(loaded, typer.Typer):
             app = loaded
-        elif isinstance(loaded, Runnable):
-            add_run(app, last, loaded)
         elif callable(loaded):
             app.command(last)(loaded)
+        else:
+            from privlearn.cli.run import Runnable, add_run  # slow to import
+
+            if isinstance(loaded, Runnable):
+                add_run(app, last, loaded)
         command = get_command(app)
     except (RuntimeError, ValueError, TypeError) as error:
         raise PackageError(f"{name!r} of {by}: {loaded!r:.80}: must be a command") from error

@@ -13,66 +13,53 @@ with 0; its first line says that they are not verified.
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.main import get_command
 
-from privlearn.cli.audit import audit
-from privlearn.cli.certify import certify, verify, witness
-from privlearn.cli.check import check
 from privlearn.cli.commands import announcing_group
-from privlearn.cli.describe import describe
-from privlearn.cli.fit import fit_app, predict
-from privlearn.cli.keys import key_app
-from privlearn.cli.ledger import ledger_app
 from privlearn.cli.output import BAD_INPUT, say_error, standard_output, unread
-from privlearn.cli.packages import packages
-from privlearn.cli.people import people_app
-from privlearn.cli.price import calibrate, delta, epsilon
-from privlearn.cli.run import quickstart, run_app
-from privlearn.cli.schema import schema
-from privlearn.cli.serve import access_app, serve
 from privlearn.errors import LedgerError, PrivlearnError
 
+_COMMANDS: Final = {
+    "quickstart": "run:quickstart",
+    "describe": "describe:describe",
+    "predict": "fit:predict",
+    "audit": "audit:audit",
+    "epsilon": "price:epsilon",
+    "delta": "price:delta",
+    "calibrate": "price:calibrate",
+    "check": "check:check",
+    "packages": "packages:packages",
+    "schema": "schema:schema",
+    "serve": "serve:serve",
+    "certify": "certify:certify",
+    "verify": "certify:verify",
+    "witness": "certify:witness",
+    "fit": "fit:fit_app",
+    "run": "run:run_app",
+    "ledger": "ledger:ledger_app",
+    "key": "keys:key_app",
+    "people": "people:people_app",
+    "access": "serve:access_app",
+}
 app = typer.Typer(
-    cls=announcing_group(),
+    cls=announcing_group("", {name: f"privlearn.cli.{at}" for name, at in _COMMANDS.items()}),
     help="Private online learning that can be checked.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # else line breaks of docstrings stay
 )
-_COMMANDS = (
-    quickstart,
-    describe,
-    predict,
-    audit,
-    epsilon,
-    delta,
-    calibrate,
-    check,
-    packages,
-    schema,
-    serve,
-)
-for command in _COMMANDS:
-    app.command()(command)
-for signing_command in (certify, verify, witness):
-    app.command()(signing_command)
-app.add_typer(fit_app, name="fit")
-app.add_typer(run_app, name="run", cls=announcing_group("run "))
-app.add_typer(ledger_app, name="ledger")
-app.add_typer(key_app, name="key")
-app.add_typer(people_app, name="people")
-app.add_typer(access_app, name="access")
 
 
 def is_own_command(name: str) -> bool:
     """Whether ``privlearn NAME`` is of this package; ``run mnl`` is one of ``run``."""
-    found: Any = get_command(app)
-    for part in name.split():
-        found = getattr(found, "commands", {}).get(part)
-    return found is not None
+    first, _, second = name.partition(" ")
+    if first not in _COMMANDS or not second:
+        return first in _COMMANDS
+    group: Any = get_command(app)
+    return second in getattr(group.get_command(None, first), "commands", {})
 
 
 def _print_version(wanted: bool) -> None:

@@ -55,6 +55,16 @@ def of_system(error: OSError) -> str:
     return f"{error.filename} cannot be opened: {error.strerror}"
 
 
+def check_drawn(plot: object) -> None:
+    """Ends the command if a picture is asked for and cannot be drawn, before anything else."""
+    if plot is None:
+        return
+    from privlearn.reporting.figures import NEEDED, can_draw
+
+    if not can_draw():
+        fail(f"--plot: {NEEDED}", BAD_INPUT)
+
+
 FORESEEN: Final = (OSError, PrivlearnError, ValueError, OverflowError)
 """Errors that are told in one line."""
 

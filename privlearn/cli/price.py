@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from privlearn.cli.output import clear_errors, console
+from privlearn.cli.output import check_drawn, clear_errors, console
 
 EventsFile = Annotated[Path, typer.Argument(help="Event list, .json or .toml.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
@@ -31,6 +31,7 @@ def epsilon(
     """
     from privlearn.events.pricing import epsilon_price
 
+    check_drawn(plot)
     with clear_errors():
         listed = _events(events)
         price = epsilon_price(listed, delta, replace_one=as_replace_one)
@@ -50,6 +51,7 @@ def delta(
     """
     from privlearn.events.pricing import delta_price
 
+    check_drawn(plot)
     with clear_errors():
         listed = _events(events)
         price = delta_price(listed, epsilon, replace_one=as_replace_one)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, get_args, get_origin
 import typer
 from pydantic.fields import FieldInfo
 
+from privlearn.cli.commands import announcing_group
 from privlearn.cli.output import (
     BAD_INPUT,
     FORESEEN,
@@ -30,7 +31,11 @@ from privlearn.runs.glm_configs import GLMConfig
 from privlearn.runs.persons import PersonConfig, VisitConfig
 from privlearn.storage.foreign_files import LARGEST_SETTINGS, read_whole, toml_in
 
-run_app = typer.Typer(help="Run a learner on data within a budget.", no_args_is_help=True)
+run_app = typer.Typer(
+    cls=announcing_group("run "),
+    help="Run a learner on data within a budget.",
+    no_args_is_help=True,
+)
 
 _NAMES = {"schema_file": "--schema"}  # Options that are not named as their setting
 _FILE_ONLY = {"learner", "side_information"}  # Settings that are no options
@@ -259,6 +264,7 @@ def _detail(form: Any, item: Any) -> str:
 def show_outcome(outcome: Any) -> None:
     """Prints what a run leaves behind, and where."""
     from privlearn.reporting.certificates import print_certificate
+    from privlearn.reporting.figures import NEEDED, can_draw
     from privlearn.reporting.terminal_page import Page
 
     screen, folders = console(), outcome.folders
@@ -272,6 +278,8 @@ def show_outcome(outcome: Any) -> None:
         Page(screen).hanging("  ", line, "")
     screen.print(f"\npublic   {folders.public}   ({outcome.published})")
     screen.print(f"private  {folders.private}   (what only the operator may see)")
+    if not can_draw():
+        screen.print(f"nothing is drawn: {NEEDED}", markup=False, highlight=False)
 
 
 @contextmanager

@@ -140,11 +140,14 @@ class Lease(Generic[X]):
             PrivlearnError: as the mechanism's ``release``, and the first time as `Token.spend`.
             TokenCopyError: in a forked process.
         """
+        return self._mechanism.release(rows, self._token_of_run())
+
+    def _token_of_run(self) -> Token[Any]:
+        """A token that takes one run when it is spent."""
         token, (budget, failure) = self._token, self._holds
-        own = mint_token(
+        return mint_token(
             _Run(self), token.id, budget, token.users, token.label, failure, self._priced
         )
-        return self._mechanism.release(rows, own)
 
     def _take(self, spend: Spend, loss: Loss) -> RecordedToken:
         with self._lock:

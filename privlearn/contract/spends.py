@@ -26,6 +26,11 @@ PHASES = "phases"
 come in phases, whose ends stand in the ledger before.  An object with the most users, ``horizon``,
 and the sums of a release, ``outputs``."""
 
+METERED = "metered"
+"""The parameter of a spend, in the ledger, by which it pays for code that is not of this package:
+an object with its ``package``, ``version`` and the ``parameters`` that the price came from, or
+without any of them.  Its domain and its noise, which are that code's own, have this name, too."""
+
 Arithmetic = Literal["sum", "own", "each"]
 """What computes, and for whom; see `Spend.arithmetic`."""
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Generic, Never, cast, final
 
-from privlearn.contract.issuing import MINT, Issuer, Mint
+from privlearn.contract.issuing import MINT, Issuer, Mint, RecordedToken
 from privlearn.contract.openings import check_partitions, check_rows, check_timetable, check_total
 from privlearn.contract.partial_sums import check_terms
 from privlearn.contract.partial_sums import partial_sum as partial_sum
@@ -135,6 +135,10 @@ class Token(Generic[B]):
             ProvenanceError: on a timetable, a mechanism that does not add up.
             UsersError: slots that are not over.
         """
+        return Receipt(MINT, self._issuer, self, spend, self._recorded(spend))
+
+    def _recorded(self, spend: Spend) -> RecordedToken:
+        """The token's account, once ``spend`` stands durably; raises as `spend`."""
         people = self._issuer.people
         if people is not None:
             check_timetable(people, self, spend)
@@ -146,12 +150,11 @@ class Token(Generic[B]):
                 raise self._was_used()
             object.__setattr__(self, "_used", True)
         try:
-            account = self._issuer.record_spend(self, spend, loss)
+            return self._issuer.record_spend(self, spend, loss)
         except BaseException:
             # Not durable: the token may be tried again; the ledger refuses a second spend anyway.
             object.__setattr__(self, "_used", False)
             raise
-        return Receipt(MINT, self._issuer, self, spend, account)
 
     def _check_price(self, mechanism: str, loss: Loss) -> None:
         failure, price = _priced(self.budget, loss)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, final
 
-from privlearn.accountants import CentralAccountant, Certificate, Delegated
+from privlearn.accountants import CentralAccountant, Certificate, Delegated, Nested
 from privlearn.accountants.books import Book, check_new
 from privlearn.errors import BudgetError
 from privlearn.estimators.methods import Fitter
@@ -174,7 +174,8 @@ class Account:
         """Ends it; what it proves, None of a part."""
         self._owner.close()
         if isinstance(self._owner, Delegated):
-            return None if isinstance(self._shared, Delegated) else self._shared.certificate()
+            inside = isinstance(self._shared, Delegated | Nested)
+            return None if inside else self._shared.certificate()
         certificate: Certificate = self._owner.certificate()
         return certificate
 

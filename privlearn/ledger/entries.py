@@ -20,6 +20,8 @@ Users = tuple[Annotated[StrictInt, Field(ge=0)], AtLeastOne]
 """First arrival index and one past the last."""
 
 SHA256 = r"^[0-9a-f]{64}$"
+MINUTE = r"^[0-9]{4}-(0[1-9]|1[0-2])-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]Z$"
+"""How entries tell a minute, in UTC."""
 FEATURE = r"^[a-z][a-z0-9-]{0,63}/[1-9][0-9]{0,3}$"
 """How an extension is named: ``values/1``."""
 EXACT = "exact/1"
@@ -51,6 +53,11 @@ class _Entry(BaseModel):
     def ext(self) -> dict[str, Any]:
         """Data of extensions, by their names, which are hashed and stored beside the body."""
         return {}
+
+
+def _without(body: dict[str, Any], *names: str) -> dict[str, Any]:
+    """A body without those of the names of which it says nothing."""
+    return {name: value for name, value in body.items() if value is not None or name not in names}
 
 
 class OpenEntry(_Entry):
@@ -150,15 +157,18 @@ class IssueEntry(_Entry):
     failure: str = "0"
     """Probability of failing that the token may use."""
     allowance: str | None = None
-    """The sub-budget it is taken from; None for the accountant's own."""
+    """The reserved part, or the cap, it is taken from; None for the accountant's own."""
+    epochs: tuple[Annotated[StrictInt, Field(ge=0)], ...] | None = None
+    """Of each cap that renews and that it is charged to, from the outermost in; None for none."""
     shared: Annotated[dict[str, Any] | None, Field(exclude=True)] = None
     """Data of `PARTICIPATION`: that the budget is for a loss which grows with a person's visits at
     least as fast as their number; None where it is charged whole to whoever has one."""
 
     def body(self) -> dict[str, Any]:
         said = self.__dict__
-        if not all([each.__class__ is str for pair in said["budget"].items() for each in pair]):
-            return super().body()
+        plain = all([each.__class__ is str for pair in said["budget"].items() for each in pair])
+        if said["epochs"] is not None or not plain:
+            return _without(super().body(), "epochs")
         return {  # names in their order
             "accountant": said["accountant"],
             "allowance": said["allowance"],
@@ -184,10 +194,49 @@ class DelegateEntry(_Entry):
     users: Users
     budget: dict[str, Any]
     failure: str = "0"
+    within: str | None = None
+    """What it is taken off, besides the account; None for the account alone."""
+    epochs: tuple[Annotated[StrictInt, Field(ge=0)], ...] | None = None
+    """As of a token that comes out of that."""
+
+    def body(self) -> dict[str, Any]:
+        return _without(super().body(), "within", "epochs")
+
+
+class CapEntry(_Entry):
+    """A cap inside the account, or inside another cap: nothing is reserved for it.
+
+    What comes out of it is charged to it and to all that it is inside of.
+    """
+
+    entry: Literal["cap"] = "cap"
+    allowance: str
+    """Its name, by which tokens are issued out of it, and which no reserved part has."""
+    label: Annotated[str, Field(min_length=1)]
+    """By which processes find it again; no two caps have one inside the same."""
+    users: Users
+    budget: dict[str, Any]
+    """The cap; of one that renews, that of each epoch."""
+    failure: str = "0"
+    within: str | None = None
+    """What it is inside of; None for the account itself."""
+    every: AtLeastOne | None = None
+    """Minutes after which it renews; an entry is in the epoch that its own time is in."""
+    since: Annotated[str, Field(pattern=MINUTE)] | None = None
+    """When epoch 0 of those began."""
+    epochs: Users | None = None
+    """Numbers of its epochs, if these are told by number."""
+    to: Annotated[str, Field(min_length=1)] | None = None
+    """To whom it is granted: a user of the owner's host, or a role of PostgreSQL."""
+    until: Annotated[str, Field(pattern=MINUTE)] | None = None
+    """From when on nothing more is issued or spent out of it."""
+
+    def body(self) -> dict[str, Any]:
+        return _without(super().body(), "within", "every", "since", "epochs", "to", "until")
 
 
 class ReturnEntry(_Entry):
-    """A component gives back what it did not use; no further token comes out of its allowance."""
+    """No further token comes out of a reserved part, or a cap; what a part did not use is free."""
 
     entry: Literal["return"] = "return"
     allowance: str
@@ -358,6 +407,7 @@ Entry = (
     | ResumeEntry
     | PlanEntry
     | DelegateEntry
+    | CapEntry
     | ReturnEntry
     | IssueEntry
     | SpendEntry

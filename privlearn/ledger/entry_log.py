@@ -36,6 +36,8 @@ from privlearn.ledger.replica import Replica
 from privlearn.ledger.spend_forms import KNOWN
 from privlearn.ledger.stores import SharedStore, Value
 
+CLOCK_MAY_BE_OFF = 2
+"""Minutes by which a clock may be behind the last entry without a word."""
 _PLAIN_DEPTH = 16
 B = TypeVar("B")
 E = TypeVar("E")
@@ -142,7 +144,7 @@ class EntryLog:
         """Has an entry written behind entries that are not known here; it is followed later."""
         store = self._shared
         assert store is not None
-        record = self._made(entry, nonce)
+        record = self._made(entry, nonce, this_minute())
         self.doubtful = entry
         try:
             store.write_ahead(record, value)
@@ -152,20 +154,31 @@ class EntryLog:
             raise
         self.last_ahead, self.doubtful = entry, None
 
-    def add(self, entry: Entry, value: Value | None, nonce: str | None, later: bool) -> None:
+    def add(
+        self,
+        entry: Entry,
+        value: Value | None,
+        nonce: str | None,
+        later: bool,
+        minute: int | None = None,
+    ) -> None:
         """Writes the next entry; see `Ledger.append`."""
+        if minute is None:
+            minute = this_minute()
         if self._memory is None:
-            self._write(entry, value, nonce, later)
+            self._write(entry, value, nonce, later, minute)
         else:
             kept = self._memory.checked(entry)
             self.doubtful = entry
-            self._memory.write(kept, nonce)
+            self._memory.write(kept, nonce, minute)
         self.doubtful = entry  # where a signal's exception ends it
         self.accounts.note(entry)
         self.doubtful = None
 
-    def _write(self, entry: Entry, value: Value | None, nonce: str | None, later: bool) -> None:
-        record = self._made(entry, nonce)
+    def _write(
+        self, entry: Entry, value: Value | None, nonce: str | None, later: bool, minute: int
+    ) -> None:
+        record = self._made(entry, nonce, minute)
         store = self.file or self._shared
         assert store is not None
         stands = record
@@ -186,8 +199,8 @@ class EntryLog:
             self.tip.add(record)
         self.read = None
 
-    def _made(self, entry: Entry, nonce: str | None) -> Record:
-        record = self.tip.make(entry, this_minute(), nonce)
+    def _made(self, entry: Entry, nonce: str | None, minute: int) -> Record:
+        record = self.tip.make(entry, minute, nonce)
         if not _is_plain(entry):
             parse(record.data)  # raises for what a reader would refuse, and the whole file with it
         return record
@@ -211,6 +224,17 @@ class EntryLog:
     def standing(self) -> Head:
         """The head of all entries."""
         return Head(self.tip.size, self.tip.head)
+
+    def next_minute(self) -> int:
+        """That the next entry would tell; 0 where the clock is behind what entries tell.
+
+        By a minute or two the clocks of several hosts may differ: what entries tell goes on.
+
+        Raises:
+            LedgerError: as `this_minute`.
+        """
+        now, last = this_minute(), self.tip.minute if self._memory is None else self._memory.minute
+        return max(now, last) if last <= now + CLOCK_MAY_BE_OFF else 0
 
     def check_own(self) -> None:
         """Raises what `check_next` and `add` would, if somebody else wrote to it."""
@@ -300,12 +324,16 @@ class MemoryLog:
         stored = parse(canonical({"body": entry.body(), "ext": entry.ext()}))
         return parse_entry(stored["body"], stored["ext"])
 
-    def write(self, entry: Entry, nonce: str | None) -> None:
-        """Adds an entry that was `checked`; ``nonce`` as for `Tip.make`."""
-        now = this_minute()
+    @property
+    def minute(self) -> int:
+        """Of the last entry, since 1970."""
+        return self._minutes[-1] if self._minutes else 0
+
+    def write(self, entry: Entry, nonce: str | None, minute: int) -> None:
+        """Adds an entry that was `checked`; ``minute``, ``nonce`` as for `Tip.make`."""
         if nonce is not None:
             self._given[len(self._minutes)] = nonce
-        self._minutes.append(max(now, self._minutes[-1]) if self._minutes else now)
+        self._minutes.append(max(minute, self.minute))
         self._last.append(entry)
         if len(self._last) == _AT_ONCE:
             self._packed.append(_packed(self._last))

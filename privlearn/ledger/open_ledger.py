@@ -59,6 +59,7 @@ class OpenLedger:
     Attributes:
         path: absolute; None for a ledger in memory, and one that others write to.
         shared: whether other processes may write to it.
+        grantee: who this process writes for, if only what was granted to them; None if for anybody.
         unknown_head: whether it was opened without a head to compare it with.
         log: its entries and where they stand; for who holds all of it, as its owner does.
     """
@@ -74,6 +75,7 @@ class OpenLedger:
         self._lock = Exclusive("a ledger")
         self._turn_lock = Exclusive("a turn of a ledger")
         self._shared = shared
+        self.grantee = None if shared is None else shared.grantee
         self.log = EntryLog(path, shared, tip)
         self._heads = KeptHeads(self.name, path, keep_head)
         self._listeners: list[Queue] = []
@@ -158,6 +160,7 @@ class OpenLedger:
         value: Value | None = None,
         nonce: str | None = None,
         later: bool = False,
+        minute: int | None = None,
         ahead: bool = False,
     ) -> None:
         """Adds an entry; returns when what it protects is durable (at once for a memory ledger).
@@ -169,7 +172,7 @@ class OpenLedger:
         in memory keeps none.  ``nonce`` is for an ``issue``: 32 lower-case hexadecimal digits by
         which `since` finds it, and that no other entry has; default, random ones.
         ``later``: an entry in a file is durable once `settled` returns, and nothing is to be
-        released for it before.
+        released for it before.  ``minute``: that it tells, of `next_minute`; default, by the clock.
         ``ahead``, where `checks_ahead`: an entry that relies on no other that this process knows of
         is written outside of a turn, and stands among `entries` from the next turn on.
 
@@ -191,11 +194,19 @@ class OpenLedger:
         with self._lock:
             log = self.log
             log.check_next(entry, after=after, first=first, beside=beside, nonce=nonce)
-            log.add(entry, value, nonce, later)
+            log.add(entry, value, nonce, later, minute)
             for queue in self._listeners:
                 queue.put(entry)
             if log.durable and not log.waits:
                 self._tell_head()
+
+    def next_minute(self) -> int:
+        """The minute, since 1970, that the next entry would tell; 0 where the clock is behind.
+
+        Of a shared ledger, as far as this process knows: ask in a `turn`.
+        """
+        with self._lock:
+            return self.log.next_minute()
 
     def since(self, nonce: str) -> Iterator[Entry]:
         """The entry that a token was issued with under a nonce, and all that follow it.

@@ -12,6 +12,9 @@ others wait.  Entries that others are to rely on are brought to disk with one sy
 until it began: the turn goes on meanwhile, and the end of a turn is answered when its own entries
 are durable.
 
+A process of another user than the owner's, where these may connect, writes only what was granted
+to that user (`privlearn.ledger.rights`), as the kernel tells whose it is.
+
 A process that is gone, by its connection, has ``grace`` seconds to come back; then the owner ends
 its tokens: unspent ones are free again, spent ones stay charged.
 """
@@ -28,6 +31,7 @@ from secrets import token_hex
 from typing import Any, Protocol, final
 
 from privlearn.errors import (
+    BudgetError,
     LedgerBusyError,
     LedgerError,
     LedgerFencedError,
@@ -48,12 +52,14 @@ from privlearn.ledger.entries import (
 )
 from privlearn.ledger.open_ledger import Settling
 from privlearn.ledger.records import record_of
+from privlearn.ledger.rights import check_right
 from privlearn.ledger.store import Ledger
 from privlearn.ledger.stores import Value
 from privlearn.ledger.tail import needs_no_sync
 from privlearn.ledger.values import unpacked
 from privlearn.storage.frames import Message
 from privlearn.storage.sockets import Peer
+from privlearn.storage.users import user_named
 
 TURN = 10.0
 """Seconds after which a process loses its turn, if others wait; public."""
@@ -69,8 +75,8 @@ _LOG = logging.getLogger("privlearn.ledger.owner")
 class Checker(Protocol):
     """The accounts of a ledger, which say whether an entry may stand."""
 
-    def check(self, entry: Entry) -> None:
-        """Raises PrivlearnError or ValueError if it may not."""
+    def check(self, entry: Entry, minute: int | None = None) -> None:
+        """Raises PrivlearnError or ValueError if it may not, in that minute."""
 
     def record(self, entry: Entry) -> None:
         """It stands."""
@@ -81,6 +87,12 @@ class Checker(Protocol):
     def ending(self, accountant: str, name: str) -> Entry | None:
         """What ends one of them; None if nothing is to end."""
 
+    def granted(self, accountant: str, name: str | None, to: str) -> bool:
+        """Whether a cap of an accountant, or one that it is inside of, was granted to somebody."""
+
+    def has_grant(self, to: str) -> bool:
+        """Whether something was granted to them that was not revoked."""
+
 
 @final
 class _Session:
@@ -88,7 +100,9 @@ class _Session:
 
     def __init__(self, peer: Peer) -> None:
         self.peer: Peer | None = peer
-        self.id = token_hex(16)
+        self.who = None if peer.other is None else user_named(peer.other)
+        """Who writes only what was granted to them; None for whoever is the owner's own user."""
+        self.other, self.id = peer.other, token_hex(16)
         self.held: dict[str, str] = {}
         """Tokens and reserved parts that are to be ended with it, and their accountants."""
         self.accountants: set[str] = set()
@@ -206,6 +220,9 @@ class LedgerOwner:
             raise LedgerError("the owner knows this connection already: use one version")
         if epoch is not None:
             self._check_epoch(epoch)
+        who = None if peer.other is None else user_named(peer.other)
+        if who is not None and not self._accounts.has_grant(who):
+            raise LedgerError(f"{self._ledger.name}: nothing is granted to user {who!r}")
         if known is None:
             session = _Session(peer)
             self._sessions[session.id] = session
@@ -219,13 +236,14 @@ class LedgerOwner:
                 "epoch": self._ledger.log.tip.epoch,
                 "writer": self._ledger.log.tip.writer,
                 "heads_elsewhere": self._ledger.keeps_heads_elsewhere,
+                "grantee": session.who,
             }
         )
 
     def _back(self, peer: Peer, known: str) -> _Session:
         """A process that lost its connection, and whose tokens were not ended yet."""
         session = self._sessions.get(known)
-        if session is None:
+        if session is None or peer.other != session.other:
             raise LedgerFencedError(
                 f"{self._ledger.name}: the connection of this process was cut for more than "
                 f"{self._grace:g} seconds, and its tokens were ended; connect again, and join"
@@ -278,6 +296,8 @@ class LedgerOwner:
     def _enter(self, session: _Session, fields: _Fields) -> Message:
         accountant = fields.text("accountant")
         if fields.truth("alone"):
+            if session.who is not None:
+                raise BudgetError(f"{session.who!r} joins the account for what was granted")
             for other in list(self._sessions.values()):
                 if other is session or accountant not in other.accountants:
                     continue
@@ -363,6 +383,8 @@ class LedgerOwner:
             waiting = self._queue.popleft()
             if not waiting.granted.done():
                 more = max(0, self._ledger.log.tip.size - waiting.size) * _FOR_EACH
+                if waiting.session.who is not None:  # who says how much it has to take in
+                    more = min(more, self._turn_seconds)
                 self._turns += 1
                 until = loop.time() + self._turn_seconds + more
                 self._turn = _Turn(self._turns, waiting.session, until)
@@ -402,6 +424,9 @@ class LedgerOwner:
         if line is None:
             if in_turn:
                 self._check_turn(session, fields)
+            if session.who is not None:
+                own = lambda token: self._holder.get(token) is session  # noqa: E731
+                check_right(entry, session.who, self._accounts.granted, own)
             value = _value_in(entry, fields.optional_text("digest"), attached[len(stored) :])
             line = self._append(entry, value, nonce)
             self._written[nonce] = body, line
@@ -433,13 +458,14 @@ class LedgerOwner:
     def _append(self, entry: Entry, value: Value | None, nonce: str | None) -> bytes:
         """Writes an entry, if it may stand; its line."""
         try:
-            self._accounts.check(entry)
+            minute = self._ledger.next_minute()
+            self._accounts.check(entry, minute)
         except ValueError as error:
             if isinstance(error, PrivlearnError):
                 raise
             raise LedgerError(f"{error}: nothing was recorded") from None
         try:
-            self._ledger.append(entry, value=value, nonce=nonce, later=True)
+            self._ledger.append(entry, value=value, nonce=nonce, later=True, minute=minute)
         except BaseException as error:
             if self._ledger.may_hold(entry) or isinstance(error, LedgerBusyError):
                 raise self._fail(error) from error

@@ -60,6 +60,7 @@ from privlearn.ledger.postgres_sessions import (
     new_member,
     room_of,
 )
+from privlearn.ledger.postgres_teams import TEAM
 from privlearn.ledger.records import record_of
 from privlearn.ledger.stores import Turn, Value
 from privlearn.storage import processes
@@ -88,6 +89,7 @@ class PostgresStore:
 
     Attributes:
         ledger: what it is called in the database.
+        grantee: the session's role, if the database lets it write only what was granted to it.
     """
 
     def __init__(self, address: str | os.PathLike[str], how: How) -> None:
@@ -112,9 +114,11 @@ class PostgresStore:
         self._end = weakref.finalize(self, self._held.close, processes.here())
         processes.INHERITED.add(self)
         self.writer, self.epoch = "", 0
+        self.grantee: str | None = None
         try:
             if how == "create":
                 self._make_tables()
+            self.grantee = self._team()
             with self._said(), self._turn_taken() as session:
                 self.writer, self.epoch = self._again(
                     session, lambda: self._begun(session, how), of_epoch=False
@@ -139,6 +143,13 @@ class PostgresStore:
             raise self._cut_off(error) from None
         finally:
             making.close()
+
+    def _team(self) -> str | None:
+        (found,) = self._ask(text("SELECT to_regproc(:name) AS found"), name=TEAM)
+        if found.found is None:
+            return None
+        (told,) = self._ask(text(f"SELECT {TEAM}() AS role"))
+        return None if told.role is None else str(told.role)
 
     def _begun(self, session: Session, how: How) -> tuple[str, int]:
         last = session.run(_LAST_EPOCH, ledger=self.ledger)
@@ -461,8 +472,8 @@ class PostgresStore:
             if session.one(_RECOVERING).found:  # which may be behind, and tell an old epoch
                 session.close()
                 raise LedgerError(
-                    f"{self.name}: a standby answers, which may be behind: name the primary, or "
-                    "let target_session_attrs=read-write pick it"
+                    f"{self.name} is a standby, which takes no entries and may be behind: connect "
+                    "to the primary (target_session_attrs=read-write picks it among several hosts)"
                 )
             self._held.reading = session
         return self._held.reading

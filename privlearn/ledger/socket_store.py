@@ -57,16 +57,19 @@ class SocketStore:
 
     Args:
         socket: of the owner.
+        of: the number of the user whose process that must be; default, this one's.
 
     Attributes:
         heads_elsewhere: whether the owner hands each head to somebody who keeps it.
+        grantee: this process's user, if the owner lets it write only what was granted to them.
 
     Raises:
         LedgerError: nobody serves there.
     """
 
-    def __init__(self, socket: str | os.PathLike[str]) -> None:
-        self._socket, self.heads_elsewhere = socket, False
+    def __init__(self, socket: str | os.PathLike[str], of: int | None = None) -> None:
+        self._socket, self._of, self.heads_elsewhere = socket, of, False
+        self.grantee: str | None = None
         self._session: str | None = None
         self._joining = threading.Lock()
         self._asked = self._unsettled = False
@@ -82,7 +85,7 @@ class SocketStore:
             ) from None
 
     def _connected(self) -> Client:
-        client = Client(self._socket, limits=LIMITS)
+        client = Client(self._socket, limits=LIMITS, of=self._of)
         try:
             asked = {"do": "hello", "session": self._session, "epoch": self.epoch or None}
             told = client.ask(asked, seconds=_ANSWER).fields
@@ -91,6 +94,7 @@ class SocketStore:
             raise
         self._session, self._ledger = str(told["session"]), str(told["path"])
         self.heads_elsewhere = bool(told["heads_elsewhere"])
+        self.grantee = None if told["grantee"] is None else str(told["grantee"])
         self.epoch, self.writer = int(told["epoch"]), str(told["writer"])
         return client
 

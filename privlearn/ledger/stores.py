@@ -44,6 +44,10 @@ class SharedStore(Protocol):
         """Who writes in this epoch: 16 hexadecimal digits, the same for all processes in it."""
 
     @property
+    def grantee(self) -> str | None:
+        """Who this process writes for, if only what was granted to them; None if for anybody."""
+
+    @property
     def epoch(self) -> int:
         """Of this ledger, from 1; it ends when somebody opens the ledger anew."""
 

@@ -158,6 +158,9 @@ class DiscreteGaussianStep(PairStep):
         found = Points(loss + 1e-15 * np.abs(loss), masses, lost=out)
         return found.plus([float(loss[0])], [out], out)
 
+    def lattice(self) -> float:
+        return (2 - self.moved % 2) / 2 / self.std**2
+
     def renyi(self, order: float) -> float:
         return up(order * self.moved / self.std**2 / 2)
 

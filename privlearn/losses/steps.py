@@ -69,6 +69,10 @@ class PairStep(ABC):
         """The largest absolute loss; infinite where there is none."""
         return math.inf
 
+    def lattice(self) -> float:
+        """A number of which all losses are multiples; 0 where there is none."""
+        return 0.0
+
     def renyi(self, order: float) -> float:
         """An upper bound on the divergence of this order, both ways; infinite: none is known."""
         return math.inf
@@ -112,7 +116,8 @@ def integrated(
     cuts = _bisected(loss, lattice, ends) if inverse is None else inverse(lattice)
     regular = np.linspace(low, high, math.ceil((high - low) / width) + 1)
     cuts = np.concatenate((cuts, np.array(breaks, dtype=np.float64)))
-    edges = np.unique(np.concatenate((regular, cuts[(cuts > low) & (cuts < high)])))
+    edges = np.sort(np.concatenate((regular, cuts[(cuts > low) & (cuts < high)])))
+    edges = edges[np.append(True, np.diff(edges) > 0)]  # np.unique imports masked arrays
     z, weight = _pieces(edges, width)
     below, above = outside[0] * _SLACK, outside[1] * _SLACK
     found = Points(loss(z), weight * density(z))
@@ -231,6 +236,9 @@ class RandomizedResponseStep(_OfEpsilon):
         losses = np.array([self.epsilon, -self.epsilon, 0.0])
         return Points(losses, masses) if self.k > 2 else Points(losses[:2], masses[:2])
 
+    def lattice(self) -> float:
+        return self.epsilon
+
     def in_range(self) -> bool:
         return _OfEpsilon.in_range(self) and self.k >= 2
 
@@ -243,6 +251,9 @@ class PureStep(_OfEpsilon):
 
     def points(self, way: Direction, step: float, tail: float) -> Points:
         return RandomizedResponseStep(self.epsilon).points(way, step, tail)
+
+    def lattice(self) -> float:
+        return self.epsilon
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +282,11 @@ class DiscreteLaplaceStep(_OfEpsilon):
         top = 1 / (1 + math.exp(-float(gap[0]) / 2))
         bottom = math.exp(-eps) / (1 + math.exp(-float(gap[-1]) / 2))
         return Points(loss, np.concatenate(([top], inner, [bottom])))
+
+    def lattice(self) -> float:
+        if self.sensitivity > _MOST_ATOMS:
+            return 0.0
+        return self.epsilon * (2 - self.sensitivity % 2) / self.sensitivity
 
     def in_range(self) -> bool:
         return _OfEpsilon.in_range(self) and self.sensitivity >= 1

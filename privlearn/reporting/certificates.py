@@ -7,7 +7,14 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, TypeVar
 
 from privlearn.accountants.assumption import KINDS, Assumption
-from privlearn.accountants.certificate import Attestation, Certificate, Guarantee, Leased, Share
+from privlearn.accountants.certificate import (
+    Attestation,
+    Certificate,
+    Guarantee,
+    InnerCap,
+    Leased,
+    Share,
+)
 from privlearn.accountants.person_assumptions import rule_words
 from privlearn.accountants.plain_words import DETAILS, compared, first_screen
 from privlearn.accountants.plain_words import verdict as verdict
@@ -21,7 +28,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-S = TypeVar("S", Attestation, Share)
+S = TypeVar("S", Attestation, InnerCap, Share)
 
 _MOST_PROBLEMS = 2
 _MOST_OF_PROBLEM = 200  # Problems on the first screen, and characters of each
@@ -105,6 +112,45 @@ def _claim(claim: Attestation) -> tuple[str, ...]:
 def _share(share: Share) -> tuple[str, ...]:
     part = "unknown" if share.share is None else part_of_one(share.share)
     return (share.mechanism, share.label, str(share.spends), part)
+
+
+def cap_words(cap: InnerCap) -> tuple[str, str, str, str, str, str]:
+    """A cap inside an account: `CAP_HEADS`."""
+    renews = "never"
+    if cap.every is not None:
+        unit = "d" if cap.every % 1440 == 0 else "h" if cap.every % 60 == 0 else "min"
+        length = cap.every // {"d": 1440, "h": 60, "min": 1}[unit]
+        renews = f"every {length} {unit} from {cap.since}"
+    elif cap.epochs is not None:
+        renews = f"epochs {indices(cap.epochs)}"
+    if cap.epochs_charged:
+        renews += f"; {cap.epochs_charged:,} charged, {indices_of(cap.charged_in)}"
+    granted = f", granted to {cap.to}" if cap.to else ""
+    granted += f", until {cap.until}" if cap.until else ""
+    share = "unknown" if cap.share is None else part_of_one(cap.share)
+    return (
+        cap.name + granted + ", closed" * cap.closed,
+        indices(cap.users),
+        renews,
+        "none" if cap.epsilon is None else up(cap.epsilon),
+        f"{up(cap.most)} ({share})",
+        up(cap.in_all),
+    )
+
+
+CAP_HEADS = (
+    "cap inside the account",
+    "users",
+    "renews",
+    "ε in one epoch",
+    "charged there",
+    "to one person in all epochs",
+)
+
+
+def indices_of(ends: tuple[int, ...]) -> str:
+    """Numbers from the first to the last, both told."""
+    return indices((ends[0], ends[-1] + 1)) if ends else "none"
 
 
 def _of(items: Sequence[S], guarantee: Guarantee) -> list[S]:
@@ -199,6 +245,26 @@ def print_claims(certificate: Certificate, guarantee: Guarantee, page: Page) -> 
         page.items([f"assumed not to be seen by the receiver: {unseen}"])
 
 
+def print_caps(certificate: Certificate, guarantee: Guarantee, page: Page) -> None:
+    """Caps inside an account."""
+    page.table(CAP_HEADS, [cap_words(cap) for cap in _of(certificate.caps, guarantee)])
+
+
+def print_grants(certificate: Certificate, page: Page) -> None:
+    """Caps that were granted to somebody, and what was spent of each."""
+    heads = ["grant", "account", "to", "until", "allows", "charged", ""]
+    rows = []
+    for cap in certificate.caps:
+        if cap.to is not None:
+            share = "unknown" if cap.share is None else part_of_one(cap.share)
+            allows = "none" if cap.epsilon is None else f"ε = {up(cap.epsilon)}"
+            ends = [cap.to, cap.until or "no end", f"{allows} at δ = {cap.delta:g}", share]
+            rows.append([cap.name, str(cap.accountant), *ends, "ended" * cap.closed])
+    page.table(heads, rows)
+    if not rows:
+        page.line("nothing was granted")
+
+
 def print_sums(certificate: Certificate, page: Page, sentences: Sequence[str] = ()) -> None:
     """What several accountants add up to, in plain words, too, and remarks."""
     sums = zip(certificate.sums, certificate.sums_spent, strict=False)
@@ -281,6 +347,9 @@ def certificate_markdown(certificate: Certificate) -> str:
         if claims:
             lines += [_row(_CLAIM), _row(["---"] * len(_CLAIM))]
             lines += [*(_row(map(markdown, _claim(claim))) for claim in claims), ""]
+        if caps := _of(certificate.caps, guarantee):
+            lines += [_row(CAP_HEADS), _row(["---"] * len(CAP_HEADS))]
+            lines += [*(_row(map(markdown, cap_words(cap))) for cap in caps), ""]
         if several:
             lines += _shares_table(_of(certificate.mechanisms, guarantee), _share_heads(guarantee))
     for guarantee, spent in zip(certificate.sums, certificate.sums_spent, strict=False):

@@ -24,7 +24,7 @@ from privlearn.accountants.certificate import Guarantee
 from privlearn.accountants.person_assumptions import relation_words, rule_words
 from privlearn.accountants.shown_numbers import counted, power_up, rounded_up, up
 from privlearn.errors import DataError, IncompleteRecordError, UncertifiedRecordError
-from privlearn.reporting.certificates import guarantee_line
+from privlearn.reporting.certificates import cap_words, guarantee_line
 from privlearn.reporting.model import Balance, Report
 from privlearn.reporting.visible import markdown, visible
 from privlearn.reporting.written_files import write_over_own
@@ -326,7 +326,7 @@ def _known(report: Report, guarantee: Guarantee, balance: Balance) -> dict[str, 
         "deployment_model.model_name_details": _MODEL[guarantee.trust],
         "deployment_model.release_type": "Many releases" if many else "One release",
         "deployment_model.release_type_details": _over_time(report, balance, spends),
-        "accounting.composition": _composition(guarantee, balance),
+        "accounting.composition": _composition(guarantee, balance) + _caps(report, balance),
         "implementation.mechanisms": _mechanisms(report, balance),
         "administrative.notes": (
             f"Every spend stands in a hash-chained ledger of {report.entries} entries with head "
@@ -406,6 +406,17 @@ def _composition(guarantee: Guarantee, balance: Balance) -> str:
         f"composition), and the guarantee is the largest total. (ε, δ) by method "
         f"{guarantee.method}."
     )
+
+
+def _caps(report: Report, balance: Balance) -> str:
+    mine = [cap_words(cap) for cap in report.caps if cap.accountant == balance.accountant]
+    lines = [
+        f"- {markdown(name)} (users {users}; renews: {renews}): ε = {epsilon} at most, {charged} "
+        f"charged, {in_all} to one person in all epochs"
+        for name, users, renews, epsilon, charged, in_all in mine
+    ]
+    told = "Caps inside it, each charged together with all that it is inside of, or not at all:"
+    return "\n\n" + "\n".join([told, *lines]) if lines else ""
 
 
 def _mechanisms(report: Report, balance: Balance) -> str:

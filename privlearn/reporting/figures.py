@@ -1,6 +1,6 @@
 """Plots of the trade-off curve, ε(δ), spending over time and over users, and regret.
 
-Only this module and the studies of papers import matplotlib.
+Only this module and the studies of papers import matplotlib, which is an extra (``plots``).
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +38,14 @@ _MOST_STEPS = 4000
 _MOST_PANELS = 16
 _LAST_DAY = 2_932_000  # Since 1970, of the year 9997: later ones cannot be drawn
 _POINTS = 400  # Of a curve over users; with more, dashes run together and files grow
+
+
+NEEDED = "pictures need matplotlib: pip install 'privlearn[plots]'"
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed."""
+    return find_spec("matplotlib") is not None
 
 
 def plot_guarantee(
@@ -333,7 +342,13 @@ def running_average(values: Array, window: int) -> tuple[Array, Array]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of that size in inches, without a window."""
+    """An empty figure of that size in inches, without a window.
+
+    Raises:
+        ImportError: matplotlib is not installed.
+    """
+    if not can_draw():
+        raise ImportError(NEEDED, name="matplotlib")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, final
 from markupsafe import Markup
 
 from privlearn.accountants.certificate import Guarantee
-from privlearn.reporting.certificates import price_words
+from privlearn.reporting.certificates import CAP_HEADS, cap_words, price_words
 from privlearn.reporting.model import Balance, Report, Spent
 from privlearn.reporting.page_values import count, minute, number, percent, users
 from privlearn.values.adjacency import Adjacency
@@ -145,6 +145,11 @@ class Tables:
             for one in self.of(self.report.attestations)
         ]
         return Table("Attested by clients, not verified", heads, rows)
+
+    @property
+    def caps(self) -> Table:
+        rows = [cap_words(one) for one in self.of(self.report.caps)]
+        return Table("Caps inside the account, each for one person", CAP_HEADS, rows)
 
     @property
     def curve(self) -> Table:

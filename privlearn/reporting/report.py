@@ -12,10 +12,11 @@ from typing import final
 
 import numpy as np
 
+from privlearn.accountants.account_totals import promised
 from privlearn.accountants.audit import Examined
 from privlearn.accountants.certificate import Certificate, Guarantee
 from privlearn.accountants.epsilon_delta import Work
-from privlearn.accountants.guarantee import Composite, promised
+from privlearn.accountants.guarantee import Composite
 from privlearn.accountants.multiple_accountants import promised_pieces, sums, user_sums
 from privlearn.accountants.plain_words import (
     attacker,

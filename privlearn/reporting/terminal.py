@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from privlearn.accountants.plain_words import first_screen
 from privlearn.accountants.shown_numbers import counted, down, indices, part, up
 from privlearn.reporting.certificates import (
+    print_caps,
     print_claims,
     print_findings,
     print_first_screen,
@@ -82,6 +83,7 @@ def _print_details(report: Report, page: Page, *, by: By | None, full: bool) -> 
             _print_balance(balances.pop(number), page)
         _print_spends(report, number, by, page)
         print_claims(report, guarantee, page)
+        print_caps(report, guarantee, page)
         _print_tokens(report, number, page)
         _print_listed(report, number, page)
     for balance in balances.values():  # of those whose guarantee could not be worked out

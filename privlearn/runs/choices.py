@@ -13,7 +13,7 @@ from privlearn.estimators.situations import Situations
 from privlearn.learners import OnePassNewtonMNL
 from privlearn.mechanisms.choice_model import clip_items, fit_mle, log_likelihoods
 from privlearn.people import People
-from privlearn.reporting.figures import plot_regret
+from privlearn.reporting.figures import can_draw, plot_regret
 from privlearn.rows.domains import Array
 from privlearn.runs import simulated_choices as experiments
 from privlearn.runs.cars import (
@@ -114,7 +114,7 @@ def _run_market(config: ChoiceConfig, out: Path, progress: Progress, resume: boo
     write_csv(folders.private / "choices.csv", [unit, "shown", "choice"], chosen)
     title = "10 of 100 real cars shown to each person"
     title += "" if people is None else f", at each of {VISITS} visits"
-    if first < horizon:
+    if first < horizon and can_draw():
         plot_regret(folders.private / "regret.png", regrets, title, unit)
     nulls = NullRecords.of(horizon, messages, cut_off.messages())
     nulls.write(folders.private)

@@ -30,7 +30,7 @@ from privlearn.estimators.sparse import PrivateSparseRegression
 from privlearn.ledger import iterate_records, write_export
 from privlearn.losses.budget_texts import parse_budget
 from privlearn.reporting.certificates import certificate_markdown
-from privlearn.reporting.figures import save
+from privlearn.reporting.figures import can_draw, save
 from privlearn.runs.common import Folders, Outcome, write_csv, write_json
 from privlearn.runs.null_records import NullRecords
 from privlearn.tables.readers import read
@@ -112,6 +112,8 @@ def _write_public(folders: Folders, estimator: PrivateEstimator, certificate: Ce
     (public / "certificate.json").write_text(certificate.model_dump_json(indent=1), "utf-8")
     (public / "certificate.md").write_text(certificate_markdown(certificate), "utf-8")
     write_export(public / "ledger.jsonl", iterate_records(folders.ledger))
+    if not can_draw():
+        return
     CoefficientsDisplay.from_estimator(estimator).save(public / "coefficients.png")
     if not certificate.not_certified:
         GuaranteeDisplay.from_estimator(estimator).save(public / "guarantee.png")
@@ -127,8 +129,10 @@ def _scored(folders: Folders, estimator: PrivateEstimator, held_out: Table | Non
     score = estimator.score(held_out)
     write_json(folders.private / "score.json", {"rows": rows, "score": score})
     regression = isinstance(estimator, PrivateLinearRegression)
-    display = HeldOutDisplay if regression else CalibrationDisplay
-    save(display.from_estimator(estimator, held_out).plot().figure_, folders.private / "fit.png")
+    if can_draw():
+        display = HeldOutDisplay if regression else CalibrationDisplay
+        drawn = display.from_estimator(estimator, held_out).plot().figure_
+        save(drawn, folders.private / "fit.png")
     name = "R²" if regression else "accuracy"
     return [f"{name} on {rows:,} rows that were held out at random: {score:.3f}"]
 

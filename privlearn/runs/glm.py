@@ -17,7 +17,7 @@ from privlearn.learners.one_pass_newton_glm import OnePassNewtonGLM
 from privlearn.losses.budgets import ZCDP
 from privlearn.noise import NoiseSource
 from privlearn.people import People
-from privlearn.reporting.figures import plot_regret
+from privlearn.reporting.figures import can_draw, plot_regret
 from privlearn.rows.domains import Array
 from privlearn.runs.arm_configs import SIMULATED
 from privlearn.runs.common import (
@@ -202,7 +202,7 @@ def _serve(config: GLMConfig, out: Path, progress: Progress, resume: bool) -> Ou
     }
     totals = {name: np.cumsum(regret) for name, regret in regrets.items()}
     write_curves(folders.private / "regret.csv", "users", totals, ".4f")
-    if len(own):
+    if len(own) and can_draw():
         title = f"one of {market.actions} actions for each visitor"
         plot_regret(folders.private / "regret.png", regrets, title, "visitor", "rewards")
     nulls = NullRecords.of(users, messages, cut_off.messages())

@@ -31,7 +31,7 @@ from privlearn.learners.tofw import DPTOFW
 from privlearn.mechanisms.constraint_sets import LpBall, dual_exponent
 from privlearn.noise import NoiseSource
 from privlearn.people import People
-from privlearn.reporting.figures import plot_running_averages
+from privlearn.reporting.figures import can_draw, plot_running_averages
 from privlearn.rows.domains import Array
 from privlearn.runs.common import (
     CutOff,
@@ -212,8 +212,9 @@ def _learn(
     with np.errstate(all="ignore"):
         curve = score.curve(foreseen, learner.predict(inputs), targets, first)
     _write_totals(folders.private, curve, score.curve_name)
-    picture = folders.private / "progress.png"
-    plot_running_averages(picture, curve, "rows learned from", score.curve_name, bottom=0)
+    if can_draw():
+        picture = folders.private / "progress.png"
+        plot_running_averages(picture, curve, "rows learned from", score.curve_name, bottom=0)
     lines += score.lines(test, learner, folders.private)
     released = [*cut_off.lines(), *(f"warning: {line}" for line in warnings)]
     released += told(config)
@@ -354,8 +355,9 @@ def _serve(
         commonest = usable.means.sum(axis=0).argmax()
         regrets["best constant arm"] = usable.means.max(axis=1) - usable.means[:, commonest]
     _write_totals(folders.private, regrets, "regret")
-    picture = folders.private / "regret.png"
-    plot_running_averages(picture, regrets, "users served", "share of wrong arms", bottom=0)
+    if can_draw():
+        picture = folders.private / "regret.png"
+        plot_running_averages(picture, regrets, "users served", "share of wrong arms", bottom=0)
     tail = max(int(kept.sum()) // 4, 1)
     lines += [
         f"{name}: {regret.sum():.0f} wrong arms of {len(regret)}; share {regret.mean():.3f}, "

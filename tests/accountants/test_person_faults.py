@@ -403,7 +403,7 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_a_plan_is_charged_as_often_as_it_says,
     ),
     (
-        "privlearn.accountants.meter:Meter.check_within",
+        "privlearn.accountants.capped:CappedSums.check_within",
         "not self._within(self.persons.bound())",
         "False",
         test_a_plan_is_charged_as_often_as_it_says,
@@ -495,7 +495,7 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_rows_within_a_batch_are_not_pooled_without_the_others,
     ),
     (
-        "privlearn.accountants.meter:Meter._within",
+        "privlearn.accountants.capped:CappedSums._within",
         "and most[-1] <= self.failure",
         "",
         test_failures_of_all_visits_are_within_those_that_are_allowed,

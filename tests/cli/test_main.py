@@ -43,11 +43,12 @@ def market(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def commands(command: Any, *names: str) -> Iterator[tuple[str, ...]]:
-    inner = getattr(command, "commands", {})
-    if not inner:
+    if not hasattr(command, "list_commands"):
         yield names
-    for name, one in inner.items():
-        yield from commands(one, *names, name)
+        return
+    context: Any = command.context_class(command)
+    for name in command.list_commands(context):
+        yield from commands(command.get_command(context, name), *names, name)
 
 
 @pytest.mark.parametrize("names", list(commands(get_command(app))), ids=" ".join)

@@ -23,6 +23,7 @@ CAPS: dict[str, dict[str, Any]] = {
 }
 LABELS = ("week", "month", "<b>day</b>", "\x1b[2Jnight")
 MECHANISMS = ("sum", "choice")
+CODE = {"package": "<b>", "version": "1", "parameters": {"epsilon": 0.5}}
 KINDS = (
     "open",
     "issue",
@@ -172,6 +173,9 @@ class Writer:
             self.write("spend", token=token, users=users, loss=loss, mechanism=name, **spend)
             self.phases(token, users)
             return
+        if name == "choice" and not stream:  # of code that is not the package's
+            spend |= {"domain": {"kind": "metered"}, "noise": {"family": "metered"}}
+            spend |= {"parameters": {"metered": {} if users[0] else CODE}}
         self.write("spend", token=token, users=users, loss=loss, mechanism=name, **spend)
         if stream and random.random() < 0.8:
             self.write("reach", token=token, stop=random.randint(users[0] + 1, users[1]))

@@ -38,6 +38,7 @@ class MemoryStore:
     def __init__(self, place: Place) -> None:
         self._place, self.epoch, self.writer = place, place.epoch, place.writer
         self.name, self.doubtful, self.gone = "the test's ledger", False, False
+        self.grantee = None
         self.before_write: Callable[[Record], object] = lambda record: None
 
     def iterate(self, begin: int) -> Iterator[Record]:

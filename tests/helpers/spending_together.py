@@ -1,4 +1,5 @@
-"""Threads of several processes that spend from one cap, more often than it allows.
+"""Threads of several processes that spend from one cap, more often than it allows, or from caps
+inside it that together are larger than what they are inside of.
 
 One process, started by `asked` or by a benchmark, forks the others, so that what they import is
 there already.  The ledger is the file of an owner, or one in PostgreSQL.
@@ -13,9 +14,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from fractions import Fraction
+from functools import partial
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -23,7 +28,7 @@ import numpy as np
 from privlearn import Rows
 from privlearn.accountants import CentralAccountant
 from privlearn.errors import InsufficientBudgetError
-from privlearn.ledger import Ledger
+from privlearn.ledger import Ledger, Record
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise
@@ -61,10 +66,55 @@ def begin(address: str, spends: int) -> None:
         CentralAccountant(PRICE * spends, users=USERS, ledger=ledger)
 
 
-def spend(address: str, attempts: int, processes: int, threads: int) -> Counted:
-    """Tries to spend so often in each of so many threads of so many processes."""
+def inside(account: Account, spends: int) -> list[Any]:
+    """What processes spend from: caps inside an account for so many spends, then the account."""
+    one = account.nested(PRICE * (spends // 2), label="one")
+    other = account.nested(PRICE * (spends * 5 // 12), label="other")
+    numbered = other.nested(PRICE * (spends // 8), label="numbered", epochs=range(4))
+    return [
+        *(one.nested(PRICE * (spends // 4), label=f"project {n}") for n in range(3)),
+        *(numbered.epoch(n) for n in range(4)),
+        other.nested(PRICE * (spends // 4), label="daily", every="1d"),
+        one,
+        account,
+    ]
+
+
+def overspends(records: Iterable[Record], spends: int) -> dict[str, int]:
+    """By what was spent from, and its epoch: by how many spends it is above its cap.
+
+    Counted from what the entries say, by nothing of the package.
+    """
+    caps: dict[str, tuple[str, str | None, Fraction, bool]] = {}
+    tokens: dict[str, list[str]] = {}
+    limits, counts = {"account": Fraction(spends)}, Counter[str]()
+    for record in records:
+        body = record.body
+        if body["entry"] == "cap":
+            most = Fraction(body["budget"]["rho"]) / PRICE.rho
+            renews = "every" in body or "epochs" in body
+            caps[body["allowance"]] = body["label"], body.get("within"), most, renews
+        elif body["entry"] == "issue":
+            name, epochs, levels = body["allowance"], [*body.get("epochs", [])], ["account"]
+            while name is not None:
+                label, name, most, renews = caps[name]
+                level = f"{label}, epoch {epochs.pop()}" if renews else label
+                limits[level] = most
+                levels.append(level)
+            tokens[body["token"]] = levels
+        elif body["entry"] == "spend":
+            counts.update(tokens[body["token"]])
+    return {name: max(0, ceil(counts[name] - limits[name])) for name in limits}
+
+
+def spend(address: str, attempts: int, processes: int, threads: int, nested: int = 0) -> Counted:
+    """Tries to spend so often in each of so many threads of so many processes.
+
+    ``nested``: from caps inside an account for so many spends, too.
+    """
     before, wall = _cpu(), time.perf_counter()
-    pipes = [_forked(lambda: _work(address, attempts, threads)) for _ in range(processes)]
+    work = partial(_work, address, attempts, threads, nested)
+    pipes = [_forked(work) for _ in range(processes)]
     found = Counted()
     for child, pipe in pipes:
         with os.fdopen(pipe, "rb") as told:
@@ -95,15 +145,16 @@ def _forked(work: Callable[[], Counted]) -> tuple[int, int]:
     return child, ours
 
 
-def _work(address: str, attempts: int, threads: int) -> Counted:
+def _work(address: str, attempts: int, threads: int, nested: int) -> Counted:
     found = Counted()
     counting = threading.Lock()
 
-    def run(account: Account) -> None:
+    def run(issuers: list[Any]) -> None:
         rows = Rows.seal(np.ones((len(USERS), 2)), users=USERS)
-        for _ in range(attempts):
+        for number in range(attempts):
             try:
-                token = account.issue(SUM.loss(), users=USERS, label="sum")
+                issuer = issuers[number % len(issuers)]
+                token = issuer.issue(SUM.loss(), users=USERS, label="sum")
                 SUM.release(rows, token)
             except InsufficientBudgetError:
                 with counting:
@@ -118,7 +169,8 @@ def _work(address: str, attempts: int, threads: int) -> Counted:
 
     with join(address) as ledger:
         account = Account.join(ledger)
-        workers = [threading.Thread(target=run, args=(account,)) for _ in range(threads)]
+        issuers = inside(account, nested) if nested else [account]
+        workers = [threading.Thread(target=run, args=(issuers,)) for _ in range(threads)]
         for each in workers:
             each.start()
         for each in workers:
@@ -126,9 +178,11 @@ def _work(address: str, attempts: int, threads: int) -> Counted:
     return found
 
 
-def asked(address: str, spends: int, attempts: int, processes: int, threads: int) -> Counted:
+def asked(
+    address: str, spends: int, attempts: int, processes: int, threads: int, nested: int = 0
+) -> Counted:
     """Begins an account and spends, in a process of its own."""
-    arguments = [str(each) for each in (spends, attempts, processes, threads)]
+    arguments = [str(each) for each in (spends, attempts, processes, threads, nested)]
     done = subprocess.run(
         [sys.executable, __file__, address, *arguments],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))},
@@ -144,9 +198,9 @@ def asked(address: str, spends: int, attempts: int, processes: int, threads: int
 def main() -> None:
     """Answers a request."""
     address, *numbers = sys.argv[1:]
-    spends, attempts, processes, threads = map(int, numbers)
+    spends, attempts, processes, threads, nested = map(int, numbers)
     begin(address, spends)
-    json.dump(asdict(spend(address, attempts, processes, threads)), sys.stdout)
+    json.dump(asdict(spend(address, attempts, processes, threads, nested)), sys.stdout)
 
 
 if __name__ == "__main__":

@@ -186,9 +186,9 @@ def test_an_owner_that_does_not_check_is_caught(
     """The broken variant: what the test above tests is seen by an audit."""
     check = Accounts.check
 
-    def only_opens(self: Accounts, entry: Any) -> None:
+    def only_opens(self: Accounts, entry: Any, minute: int) -> None:
         if entry.entry == "open":
-            check(self, entry)
+            check(self, entry, minute)
 
     monkeypatch.setattr(Accounts, "check", only_opens)
     with owned(path):

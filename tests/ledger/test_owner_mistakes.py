@@ -169,7 +169,7 @@ def test_what_others_wrote_is_checked_by_every_process(
     """Two that check nothing, the owner among them, spend beyond the cap: a third one stops."""
     check = Accounts.check
 
-    def only_opens(self: Accounts, entry: Any) -> None:
+    def only_opens(self: Accounts, entry: Any, minute: int | None = None) -> None:
         if entry.entry == "open":
             check(self, entry)
 
@@ -177,7 +177,7 @@ def test_what_others_wrote_is_checked_by_every_process(
         one, other = begun(path, "1/200"), joined(path)
         with monkeypatch.context() as patch:
             patch.setattr(Accounts, "check", only_opens)
-            patch.setattr(other._state, "check", Checked)
+            patch.setattr(other._state, "check", lambda entry, minute=None: Checked(entry))
             for _ in range(2):
                 other._issue(SUM.loss(), USERS, "sum", one.failure() * 0, None)
         with pytest.raises(LedgerError, match=r"does not check.*: budget exceeded"):

@@ -19,6 +19,8 @@ from kill_points import tell
 from postgres import Server
 from postgres_processes import NOISE, ROWS, SUM, USERS, Account, forked, live, run, told_by, unpaid
 from postgres_proxy import Cut, proxy_of
+from spending_together import asked as spent_together
+from spending_together import overspends
 from sqlalchemy import text
 
 from privlearn import Rows
@@ -40,7 +42,7 @@ from privlearn.errors import (
     TokenCopyError,
     TokenError,
 )
-from privlearn.ledger import Ledger, Record
+from privlearn.ledger import Ledger, Record, iterate_records
 from privlearn.ledger import postgres_sessions as sessions
 from privlearn.ledger.entries import PlanEntry, PlanItem
 from privlearn.ledger.postgres import PostgresStore
@@ -166,6 +168,17 @@ def test_eight_threads_of_four_processes_never_overspend(address: str, begun: An
     assert sum(paid) == 40
     assert certified(address).spends == 40
     assert min(paid) > 0
+
+
+def test_eight_processes_spend_no_more_than_nested_caps(postgres: Server, address: str) -> None:
+    Ledger.postgres(address, "create").close()
+    found = spent_together(address, 24, attempts=10, processes=8, threads=1, nested=24)
+    assert not found.errors
+    assert (found.released, found.refused) == (24, 56)
+    above = overspends(iterate_records(address), 24)
+    assert {"account", "one", "other", "project 0", "numbered, epoch 1"} <= above.keys()
+    assert {*above.values()} == {0}
+    assert certified(address).problems == []
 
 
 def test_an_account_is_resumed_by_one_process_alone(address: str, begun: Any, joined: Any) -> None:

@@ -19,6 +19,8 @@ STEPS = (
     "git",
     "pyproject-build",
     "diff",
+    "twine",
+    "privlearn",
 )
 INSTALLED = ("chromium", "initdb", "pgbouncer")  # or a test run by root would install them
 STEP = """#!/bin/sh

@@ -16,8 +16,8 @@ MOST = {
     "select": 47,
     "observe": 19,
     "end of a batch": 119,
-    "certificate": 361,
-    "audit": 3835,
+    "certificate": 362,
+    "audit": 3836,
     "choose": 6,
     "randomize": 144,
 }

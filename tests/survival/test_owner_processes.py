@@ -17,6 +17,7 @@ from deaths import Death
 from grids import thinned
 from owner_deaths import FAULTS, Answer, Task, asked
 from spending_together import asked as spent_together
+from spending_together import overspends
 
 from privlearn.accountants import CentralAccountant, audit
 from privlearn.accountants.serving import default_socket, owning_ledger
@@ -82,6 +83,18 @@ def test_threads_of_four_processes_spend_no_more_than_the_cap(tmp_path: Path) ->
     assert (found.released, found.refused) == (40, 8)
     looked = audit(path)
     assert (list(looked.problems), looked.spends) == ([], 40)
+
+
+def test_eight_processes_spend_no_more_than_nested_caps(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with owning_ledger(path, new=True) as socket:
+        found = spent_together(str(socket), 24, attempts=10, processes=8, threads=1, nested=24)
+    assert not found.errors
+    assert (found.released, found.refused) == (24, 56)
+    above = overspends(read_records(path), 24)
+    assert {"account", "one", "other", "project 0", "numbered, epoch 1"} <= above.keys()
+    assert {*above.values()} == {0}
+    assert audit(path).problems == []
 
 
 _IN_ITS_TURN = """
