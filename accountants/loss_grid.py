@@ -26,6 +26,7 @@ from privlearn.losses.steps import Array, Direction, GaussianStep, PairStep, Poi
 ULP = 2.0**-53
 COARSEST = 0.125
 _DIRECT = 30_000_000  # Products of a direct convolution that takes no longer than by FFT
+_MOST_PRODUCTS = 4_000_000_000  # Of all convolutions of one power: some seconds if all are direct
 _SHORT = 2**16  # Points of a law that an FFT does not mind
 ASKED = 4e5
 """δ over the tail that is cut, about."""
@@ -113,6 +114,8 @@ def _split(points: Points, step: float) -> Law:
 
 
 def _coarsen(law: Law) -> Law:
+    if law.step > _WIDEST:
+        raise TooLong
     up = min(1 / (1 + math.exp(-law.step)) * (1 + 8 * ULP), 1.0)
     down, grow = 1 - up, math.exp(law.step)
     start = law.low % 2
@@ -127,7 +130,10 @@ def _coarsen(law: Law) -> Law:
 
     p = halved(law.p, up, down)
     floor = p if law.floor is law.p else halved(law.floor, up, down)
-    q = halved(law.q, up * grow, down / grow)
+    with np.errstate(over="ignore", invalid="ignore"):
+        q = halved(law.q, up * grow, down / grow)
+    if not np.isfinite(q).all():
+        raise TooLong
     low = (law.low - start) // 2
     rounding = law.rounding + 16 * ULP
     return _trim(Law(2 * law.step, low, p, floor, q, law.lost, law.spill, rounding), 0.0)
@@ -252,8 +258,6 @@ def _settle(law: Law, mesh: Mesh) -> Law:
         wanted = mesh.points if len(law.p) < mesh.long else mesh.least
         if points <= 2 * wanted and (len(law.p) < 2 * mesh.long or law.step >= COARSEST):
             break
-        if law.step > _WIDEST:
-            raise TooLong
         law = _coarsen(law)
     return law
 
@@ -286,7 +290,13 @@ def _power(law: Law, count: int, tail: float, mesh: Mesh) -> Law:
 
 
 def _squared(law: Law, count: int, tail: float, mesh: Mesh, direct: bool = False) -> Law:
+    work = _MOST_PRODUCTS
+
     def join(one: Law, two: Law) -> Law:
+        nonlocal work
+        work -= len(one.p) * len(two.p)
+        if work < 0:
+            raise TooLong
         return _settle(_join(one, two, tail, direct), mesh)
 
     result: Law | None = None

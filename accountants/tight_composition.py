@@ -34,6 +34,7 @@ QUICK = 1e6
 """Effort for certificates, which are asked for often: about half a second."""
 
 _LARGEST_EPSILON = 500.0  # Of a backward recursion
+_LEAST_DELTA = 1e-46  # What a lattice with the finest resolution adds to every answer, about
 _MOST_RANGED = 20_000
 _MOST_DISTINCT = 1000
 _MOST_LISTED = 10_000
@@ -117,7 +118,7 @@ def _composition(
 
 def epsilon(parts: LossParts, order: Order, delta: float, effort: float) -> RoundedNumber | None:
     """ε at ``delta``, or None."""
-    steps = _steps(parts, effort)
+    steps = _steps(parts, effort) if delta >= _LEAST_DELTA else None
     if steps is None:
         return None
     found = _composition(steps, order, _resolution(delta), effort)
@@ -132,6 +133,8 @@ def delta(parts: LossParts, order: Order, epsilon: float, effort: float) -> Roun
     from privlearn.accountants.step_curves import StepCurve
 
     rough = StepCurve(steps).delta(epsilon)
+    if rough < _LEAST_DELTA:
+        return None
     found = _composition(steps, order, _resolution(max(rough / 10, 1e-40)), effort)
     return None if found is None else found.delta(epsilon)
 
