@@ -25,6 +25,8 @@ CLOCK_BEHIND = (
     "the clock is behind what the last entries tell, and what renews or ends by the clock cannot "
     "tell where it is: set the clock, or wait until it is past them; nothing was charged"
 )
+MOST_DEEP = 64
+"""Parts and caps inside each other: each charge of one inside goes through all of them."""
 Epochs = tuple[int, ...] | None
 """Numbers of epochs: of each cap that renews on a token's path, from the outermost in."""
 
@@ -118,6 +120,8 @@ class Allowance:
     renewing: tuple[Allowance, ...] = ()
     until: int | None = None
     epochs: dict[int, CappedSums] = field(default_factory=dict)
+    latest: int = 0
+    """The latest epoch in which something was charged."""
 
     def __post_init__(self) -> None:
         above = () if self.outer is None or self.reserved else self.outer.renewing
@@ -145,8 +149,7 @@ class Allowance:
     @property
     def path(self) -> list[str]:
         """The labels of all that it is inside of, and its own."""
-        above = [] if self.outer is None else self.outer.path
-        return [*above, self.entry.label]
+        return [part.entry.label for part in self.out()][::-1]
 
     def out(self) -> Iterator[Allowance]:
         """Itself and what it is inside of, from the inside out."""
@@ -179,7 +182,7 @@ class Allowance:
         for one, number in zip(self.renewing, epochs or (), strict=True):
             assert one.renewal is not None
             try:
-                one.renewal.check(number, minute, max(one.epochs, default=0))
+                one.renewal.check(number, minute, one.latest)
             except BudgetError as error:
                 raise BudgetError(f"{one.words(None)}: {error}") from None
             numbered |= {number} if one.renewal.every is None else set()
@@ -310,6 +313,7 @@ class Allowances(dict[str, Allowance]):
             meters.append(level.meter)
             if level in numbers:
                 number = numbers[level]
+                level.latest = max(level.latest, number)
                 meters.append(level.epochs.setdefault(number, level.in_epoch(number)))
             if level.reserved:
                 return Levels(meters)
@@ -408,6 +412,7 @@ class Allowances(dict[str, Allowance]):
         if entry.allowance in self or self.cap(entry.within, entry.label) is not None:
             raise BudgetError(f"cap {entry.label!r} or {entry.allowance}: it was made before")
         outer = None if entry.within is None else self.at(entry.within)
+        self.check_depth(entry)
         meter = self._whole if outer is None else outer.meter
         meter.charged.check(users)
         if not meter.cap.covers(cap) or failure > meter.failure:
@@ -430,22 +435,31 @@ class Allowances(dict[str, Allowance]):
                 assert one.renewal is not None
                 renewal.check_inside(one.renewal)
 
+    def check_depth(self, entry: CapEntry | DelegateEntry) -> None:
+        """Raises BudgetError where parts and caps would lie too deep."""
+        if entry.within in self and self._outside(entry) is None:
+            raise BudgetError(f"{entry.label!r}: parts and caps lie at most {MOST_DEEP} deep")
+
+    def _outside(self, entry: CapEntry | DelegateEntry) -> Allowance | None:
+        """What a part or cap is inside of; None for the account, or too deep, as an audit may."""
+        found = None if entry.within is None else self.get(entry.within)
+        return None if found is None or len(found.path) >= MOST_DEEP else found
+
     def begin(self, entry: CapEntry, cap: Currency, failure: Fraction) -> None:
         """A cap stands; a second one of a name is only in what an audit reads."""
         if entry.allowance not in self:
-            outer = None if entry.within is None else self.get(entry.within)
             meter = CappedSums(range(*entry.users), cap, failure, self._visits)
-            made = Allowance(entry, meter, outer, visits=self._visits)
+            made = Allowance(entry, meter, self._outside(entry), visits=self._visits)
             self[entry.allowance] = made
             self._labels.setdefault((entry.within, entry.label), made)
             self.timed = self.timed or entry.every is not None or entry.until is not None
 
     def reserve(self, entry: DelegateEntry, budget: Currency, failure: Fraction) -> None:
         """Takes a part off the cap; a second one of a name is only in what an audit reads."""
-        users, outer = range(*entry.users), self.get(entry.within or "")
-        made = Allowance(entry, CappedSums(users, budget, failure), outer)
+        sums = CappedSums(range(*entry.users), budget, failure)
+        made = Allowance(entry, sums, self._outside(entry))
         self.setdefault(entry.allowance, made)
-        self._around(made).charge(users, budget, failure)
+        self._around(made).charge(sums.users, budget, failure)
 
     def _around(self, part: Allowance) -> CappedSums | Levels:
         """What a reserved part is charged to."""

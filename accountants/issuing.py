@@ -30,6 +30,7 @@ from privlearn.contract.receipts import Released
 from privlearn.contract.tokens import Token, mint_token
 from privlearn.errors import (
     BudgetError,
+    InsufficientBudgetError,
     LeaseError,
     NonceReusedError,
     PrivlearnError,
@@ -45,7 +46,7 @@ from privlearn.ledger.entries import (
 )
 from privlearn.losses import Loss
 from privlearn.losses.base import is_foreign
-from privlearn.losses.budgets import ApproxDP, B
+from privlearn.losses.budgets import ZCDP, ApproxDP, B, Currency, GaussianDP, PureDP
 from privlearn.rows.domains import Array
 from privlearn.values.exact import Exact, exact, exact_text
 from privlearn.values.validate import user_range
@@ -53,6 +54,8 @@ from privlearn.values.validate import user_range
 X = TypeVar("X")
 T = TypeVar("T")
 _NO = Fraction(0)
+_MOST_FORMS = 256
+_OF_ONE_NUMBER = frozenset({PureDP, ZCDP, GaussianDP})
 
 
 class Issuing(Continuing, Metering, Generic[B]):
@@ -61,6 +64,8 @@ class Issuing(Continuing, Metering, Generic[B]):
     def _start(self, log: AccountLog, issuer: TokenEntries) -> None:
         super()._start(log, issuer)
         self._mechanisms: dict[str, Any] = {}
+        self._forms: dict[int, tuple[Fraction, type[Currency], dict[str, Any]]] = {}
+        """By identity of an amount, which is one for equal short texts."""
 
     def divide(self, starts: Sequence[int]) -> None:
         """Declares where the public batches begin that the rule of participation counts within.
@@ -336,7 +341,30 @@ class Issuing(Continuing, Metering, Generic[B]):
         *,
         epoch: int | None = None,
     ) -> Token[B]:
-        with self._lock:
+        if self._log.goes_ahead and self.issuer.past is None:
+            try:
+                return self._issued(
+                    price, users, label, failure, allowance, nonce, epoch, ahead=True
+                )
+            except InsufficientBudgetError:
+                raise
+            except BudgetError:
+                pass  # others may have committed a plan, which its turn tells
+        return self._issued(price, users, label, failure, allowance, nonce, epoch, ahead=False)
+
+    def _issued(
+        self,
+        price: Loss | B,
+        users: range,
+        label: str,
+        failure: Fraction,
+        allowance: str | None,
+        nonce: str | None,
+        epoch: int | None,
+        *,
+        ahead: bool,
+    ) -> Token[B]:
+        with self._log.own_lock if ahead else self._lock:
             if self.issuer.past is not None and (past := self._past) is not None:
                 return self._issue_again(past, price, users, label)
             if isinstance(price, Loss):
@@ -349,14 +377,14 @@ class Issuing(Continuing, Metering, Generic[B]):
             else:
                 index = user_range(users=users)
                 priced, stands = None, None
-                budget, form = price, price.to_dict()
+                budget, form = price, self._form_of(price)
             planned = None
             if (plan := self._state.plan) is not None:
                 if stands is None:
                     raise BudgetError("under a committed plan, issue tokens for its losses")
                 planned = plan.position_for(label, index, stands, self._state.prices)
             epochs, minute = self._epochs(allowance, epoch)
-            token = f"{self.issuer.id}/{len(self._state.accounts) + 1}"
+            token = self._log.name(ahead)
             fields: dict[str, Any] = {
                 "accountant": self.issuer.id,
                 "entry": "issue",
@@ -373,8 +401,21 @@ class Issuing(Continuing, Metering, Generic[B]):
             # all but the label is ours
             plain = label.__class__ is str
             entry = made(IssueEntry, fields) if plain else IssueEntry(**fields)
-            self._log.append(entry, nonce=nonce, minute=minute)
+            self._log.append(entry, nonce=nonce, minute=minute, ahead=ahead)
             return mint_token(self.issuer, token, budget, index, label, failure, priced)
+
+    def _form_of(self, budget: B) -> dict[str, Any]:
+        """A budget as it is written; of one number the very form that was written before."""
+        kind = budget.__class__
+        if kind not in _OF_ONE_NUMBER:
+            return budget.to_dict()
+        (amount,) = budget.amounts
+        seen = self._forms.get(id(amount))
+        if seen is None or seen[0] is not amount or seen[1] is not kind:
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.clear()
+            seen = self._forms[id(amount)] = amount, kind, budget.to_dict()
+        return seen[2]
 
     def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:
         index = self._state.meter.charged.check(user_range(users=users))

@@ -282,6 +282,7 @@ class AccountState:
         price = self.prices.of_entry(entry.budget, entry.failure)
         if price.budget.is_zero:
             raise BudgetError(f"allowance {entry.label!r}: {price.budget} can pay for nothing")
+        self.allowances.check_depth(entry)
         self._check_room(entry, entry.within, users, price)
         return Checked(entry, price=price)
 

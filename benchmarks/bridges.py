@@ -18,13 +18,15 @@ import numpy as np
 from privlearn.accountants import CentralAccountant
 from privlearn.bridges.diffprivlib import diffprivlib_accountant
 from privlearn.bridges.jax_privacy import meter_event
-from privlearn.bridges.opendp import meter_measurement
+from privlearn.bridges.opendp import meter_context, meter_measurement
+from privlearn.bridges.smartnoise import meter_reader
 from privlearn.errors import PackageError
 from privlearn.ledger import Ledger
 from privlearn.losses.budgets import PureDP, Renyi
 from privlearn.values.adjacency import Adjacency
 
 CALLS, TRIES, N = 200, 5, 1000
+FAILURE = "1e-4"
 X = np.random.default_rng(0).uniform(0, 100, N)
 Made = Callable[[], Any]
 """One call."""
@@ -48,6 +50,39 @@ def opendp(accountant: Any) -> Made:
     return lambda: paid(ages)
 
 
+def context(accountant: Any) -> Made:
+    import opendp.prelude as dp
+
+    dp.enable_features("contrib")
+    domain = dp.vector_domain(dp.atom_domain(T=int))
+    asked = dp.Context.compositor(
+        data=X.astype(int).tolist(),
+        privacy_unit=dp.unit_of(contributions=1),
+        privacy_loss=dp.loss_of(epsilon=1e6),
+        domain=domain,
+    )
+    if accountant is not None:
+        meter_context(accountant, asked)
+    total = (domain, dp.symmetric_distance()) >> dp.t.then_count() >> dp.m.then_laplace(1000.0)
+    return lambda: asked(total)
+
+
+def smartnoise(accountant: Any) -> Made:
+    import pandas as pd
+    import snsql
+
+    people = pd.DataFrame({"id": range(N), "age": X.astype(int)})
+    columns = {"id": {"type": "int", "private_id": True}, "age": {"type": "int"}}
+    reader = snsql.from_connection(
+        people,
+        privacy=snsql.Privacy(epsilon=1e-3, delta=1e-9),
+        metadata={"": {"people": {"people": columns}}},
+    )
+    if accountant is not None:
+        meter_reader(accountant, reader)
+    return lambda: reader.execute("SELECT COUNT(*) AS n FROM people.people")
+
+
 def dp_event(accountant: Any) -> Made:
     from dp_accounting import dp_event as events
 
@@ -69,6 +104,8 @@ def dp_event(accountant: Any) -> Made:
 CASES: dict[str, tuple[Callable[[Any], Made], Any, Adjacency]] = {
     "diffprivlib, mean of 1,000": (diffprivlib, PureDP(100), Adjacency.REPLACE_ONE),
     "OpenDP, count of 1,000": (opendp, PureDP(100), Adjacency.ADD_REMOVE),
+    "OpenDP, query of a context": (context, PureDP(100), Adjacency.ADD_REMOVE),
+    "SmartNoise, count of 1,000": (smartnoise, PureDP(100), Adjacency.ADD_REMOVE),
     "a DpEvent": (dp_event, Renyi({8: 10_000}), Adjacency.ADD_REMOVE),
 }
 
@@ -93,7 +130,7 @@ def rows() -> Iterator[str]:
             with TemporaryDirectory(dir=Path.cwd()) as folder:
                 for ledger in (Ledger.memory(), Ledger.create(Path(folder) / "ledger.db")):
                     with CentralAccountant(
-                        cap, users=range(N), adjacency=relation, ledger=ledger
+                        cap, users=range(N), adjacency=relation, failure=FAILURE, ledger=ledger
                     ) as accountant:
                         more.append(cpu(make(accountant)) - alone)
         except (ImportError, PackageError) as error:

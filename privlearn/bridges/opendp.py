@@ -27,7 +27,7 @@ from typing import Any
 from privlearn.bridges.installed import installed
 from privlearn.bridges.meters import Meters
 from privlearn.bridges.opendp_faults import check_constructors
-from privlearn.bridges.opendp_frames import check_frames
+from privlearn.bridges.opendp_frames import check_frames, is_of_frames
 from privlearn.bridges.opendp_prices import price_of
 from privlearn.bridges.opendp_units import check_size, check_units, distance_text, limits_of
 from privlearn.contract.metering import TrustedCode
@@ -72,24 +72,15 @@ def meter_measurement(
         AdjacencyError: ``d_in`` is not for the account's neighbours, or the metric has none.
         BudgetError: the map has no price there, or is known to be wrong.
         ValueError: ``rows_each``, ``label`` or ``delta`` is none.
-        DataError: when it is called, data that are not in a domain with bounds, of one size or
-            without NaN.
+        DataError: when it is called and paid for, data that are not in a domain with bounds, of one
+            size or without NaN.
     """
     opendp = _library()
     _check_measurement(opendp, measurement)
-    price, code = _priced(opendp, accountant, measurement, d_in, rows_each, delta)
-    run, domain = partial(_drawn, opendp, measurement), measurement.input_domain
-    paid = partial(_paid, accountant, text(label=label), users, price, code, run)
-
-    def release(data: Any) -> Any:
-        if limits_of(domain) and not _member(domain, data):
-            raise DataError(
-                f"opendp: the data are not in {domain}, for which the map holds, and nobody else "
-                "looks: clamp, impute or resize them in the measurement; nothing was spent"
-            )
-        return paid(data)
-
-    return release
+    framed = is_of_frames(measurement)
+    price, code = _priced(opendp, accountant, measurement, d_in, rows_each, delta, framed)
+    run = partial(_drawn, opendp, partial(_held_to, measurement.input_domain, measurement))
+    return partial(_paid, accountant, text(label=label), users, price, code, run)
 
 
 def meter_context(
@@ -127,7 +118,9 @@ def meter_context(
             f"opendp: the context's domain says {' and '.join(sorted(limits))}, and nobody looks "
             "for it in the data: leave it out, and clamp or impute in queries; nothing was spent"
         )
-    check_frames(context.accountant, d_in, None)
+    framed = is_of_frames(context.accountant)  # and no query of it takes anything else
+    if framed:
+        check_frames(context.accountant, d_in, None)
     odometer = opendp.mod.OdometerQueryable
     answered = bool(context.d_mids_consumed)
     if issubclass(kind, odometer) and not answered:
@@ -141,7 +134,7 @@ def meter_context(
 
     def ask(_: Any, query: Any) -> Any:
         _check_measurement(opendp, query)
-        price, code = _priced(opendp, accountant, query, d_in, rows_each, None)
+        price, code = _priced(opendp, accountant, query, d_in, rows_each, None, framed)
         run = partial(_drawn, opendp, answer)
         return _paid(accountant, named, users, price, code, run, query)
 
@@ -150,9 +143,18 @@ def meter_context(
     vars(context.queryable).update(vars(answer))
 
 
-def _member(domain: Any, data: Any) -> bool:
-    with warnings.catch_warnings(action="ignore"):  # they show the data
-        return bool(domain.member(data))
+def _held_to(domain: Any, run: Callable[[Any], Any], data: Any) -> Any:
+    """The result, if the data are in the domain for which the map holds; it is paid for before."""
+    if limits_of(domain):
+        with warnings.catch_warnings(action="ignore"):  # they show the data
+            held = bool(domain.member(data))
+        if not held:
+            raise DataError(
+                f"opendp: the data are not in {domain}, for which the map holds, and nobody else "
+                "looks: clamp, impute or resize them in the measurement; it stays charged, as "
+                "whether it ran tells of them"
+            )
+    return run(data)
 
 
 @cache
@@ -183,6 +185,7 @@ def _priced(
     d_in: Any,
     rows_each: int,
     delta: Exact | None,
+    framed: bool,
 ) -> tuple[Loss, TrustedCode]:
     """What one run costs, and what is said of where that comes from."""
     rows = count(rows_each=rows_each)
@@ -190,7 +193,8 @@ def _priced(
     made = list(_constructors(measurement))
     check_constructors(made)
     check_size(measurement.input_domain, accountant.adjacency)
-    check_frames(measurement, d_in, made)
+    if framed:
+        check_frames(measurement, d_in, made)
     measure = str(measurement.output_measure.type)
     price = price_of(opendp, measurement, measure, d_in, accountant.adjacency, delta)
     parameters = {

@@ -47,11 +47,16 @@ EXPRESSIONS = {
 """What a plan may not hold, as polars writes it, and the issue."""
 
 
+def is_of_frames(measurement: Any) -> bool:
+    """Whether a measurement, or the compositor of a context, takes frames."""
+    return str(measurement.input_domain.type) == "LazyFrameDomain"
+
+
 def check_frames(measurement: Any, d_in: Any, made: Made | None) -> None:
     """Refuses a measurement, or the compositor of a context, of frames with a known fault.
 
     Args:
-        measurement: whose input may be a frame; of others nothing is looked at.
+        measurement: whose input is a frame.
         d_in: between neighbours.
         made: the constructors of a measurement, with what they were given; None of a context,
             whose queries are looked at one by one.
@@ -59,8 +64,6 @@ def check_frames(measurement: Any, d_in: Any, made: Made | None) -> None:
     Raises:
         BudgetError: it has one, or it cannot be seen whether it has.
     """
-    if str(measurement.input_domain.type) != "LazyFrameDomain":
-        return
     margins = list(_margins(measurement.input_domain))
     for by, margin in margins:
         if margin.invariant is not None:

@@ -6,24 +6,25 @@
     meter_reader(accountant, reader)  # the line that is added
     reader.execute("SELECT region, AVG(age) FROM people.people GROUP BY region")
 
-Every query is rewritten as the library will rewrite it, priced and paid; then it reaches the
-database.  `Privacy(epsilon)` is for one statistic, so a query costs that of each noisy column of
-its rewritten form, the count that censors rare groups among them, and the probability that the
-threshold of that count lets a group of one person pass.  These are for a person who joins or
-leaves with at most ``max_ids`` rows, which the library samples; a person who is replaced costs a
-removal and an addition.  The library's odometer is not used.
+Every query is priced as the library has rewritten it, and paid; then it reaches the database.
+`Privacy(epsilon)` is for one statistic, so a query costs that of each noisy column of its rewritten
+form, the count that censors rare groups among them, and the probability that the threshold of that
+count lets a group of one person pass.  These are for a person who joins or leaves with at most
+``max_ids`` rows, which the library samples; a person who is replaced costs a removal and an
+addition.  The library's odometer is not used.
 """
 
 from __future__ import annotations
 
 import math
-from copy import deepcopy
+from contextlib import ExitStack
 from fractions import Fraction
+from threading import Lock
 from typing import Any
 
 from privlearn.bridges.installed import installed
 from privlearn.bridges.meters import Meters
-from privlearn.contract.metering import TrustedCode
+from privlearn.contract.metering import MeteredBlock, TrustedCode
 from privlearn.errors import AdjacencyError, BudgetError, TokenSpentError
 from privlearn.losses import ApproxLoss, Loss, PureLoss, as_replace_one, compose
 from privlearn.values.adjacency import Adjacency
@@ -81,28 +82,45 @@ def meter_reader(
             "smartnoise: the reader has answered queries that no account of ours paid for, or is "
             "metered already: meter it before its first query"
         )
-    run, named = reader._execute_ast, text(label=label)
+    run, reach, named = reader._execute_ast, reader._get_reader, text(label=label)
+    lock = Lock()
 
     def paid(query: Any, *others: Any, **options: Any) -> Any:
         for name, (usual, why) in _REFUSED.items():
             if options.get(name, usual) is not usual:
                 raise BudgetError(f"smartnoise: {name}: {why}{_UNSPENT}")
-        price, code = _priced(reader, query, accountant.adjacency)
-        with accountant.meter(price, label=named, users=users, code=code) as spend:
-            return spend.release(run(query, *others, **options))
+        spends: list[MeteredBlock] = []
+        with lock, ExitStack() as stack:
+
+            def reach_paid(inner: Any) -> Any:
+                """Called once, with the rewritten query, before the database."""
+                _check(reader, query, inner)
+                price, code = _priced(reader, query, inner, accountant.adjacency)
+                meter = accountant.meter(price, label=named, users=users, code=code)
+                spends.append(stack.enter_context(meter))
+                return reach(inner)
+
+            reader._get_reader = reach_paid
+            try:
+                result = run(query, *others, **options)
+            finally:
+                del reader._get_reader
+            (spend,) = spends
+            return spend.release(result)
 
     reader._execute_ast = paid
 
 
-def _priced(reader: Any, query: Any, adjacency: Adjacency) -> tuple[Loss, TrustedCode]:
+def _priced(reader: Any, query: Any, inner: Any, adjacency: Adjacency) -> tuple[Loss, TrustedCode]:
     """What a query costs, and what is said of where that comes from.
+
+    Args:
+        reader, query: as they were called.
+        inner: the query that the database will get, with its mechanisms.
 
     Raises:
         BudgetError: it has no sound price.
-        ValueError: the library refuses it.
     """
-    inner = _rewritten(reader, deepcopy(query))
-    _check(reader, query, inner)
     parts = [
         (_of(symbol, censored=query.censor_dims), 1)
         for symbol in inner._select_symbols
@@ -119,17 +137,6 @@ def _priced(reader: Any, query: Any, adjacency: Adjacency) -> tuple[Loss, Truste
         "row_privacy": bool(query.row_privacy),
     }
     return price, TrustedCode("smartnoise-sql", KNOWN[0], parameters)
-
-
-def _rewritten(reader: Any, query: Any) -> Any:
-    """The query that the database will get, with its mechanisms; as ``_execute_ast`` makes it."""
-    options = reader._options
-    options.row_privacy, options.censor_dims = query.row_privacy, query.censor_dims
-    options.reservoir_sample, options.clamp_counts = query.sample_max_ids, query.clamp_counts
-    options.use_dpsu, options.clamp_columns = query.use_dpsu, query.clamp_columns
-    reader._refresh_options()
-    inner, _ = reader._rewrite_ast(query)
-    return inner
 
 
 def _check(reader: Any, query: Any, inner: Any) -> None:

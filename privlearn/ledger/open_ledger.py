@@ -128,6 +128,18 @@ class OpenLedger:
                 for queue in self._listeners:
                     queue.put(entry)
             replica.broken = False
+            self.log.last_ahead = None
+
+    @property
+    def checks_ahead(self) -> bool:
+        """Whether an owner checks every entry, so that some need no turn; see `append`."""
+        return self._shared is not None and self._shared.checks
+
+    def _catch_up(self) -> None:
+        """Follows what was written ahead of what this process knows of."""
+        if self.log.last_ahead is not None and not self.log.closed:
+            with self.turn():
+                pass
 
     def enter(self, accountant: str, *, alone: bool = False) -> None:
         """Says, in a turn, that this process writes for an accountant; see `SharedStore.enter`.
@@ -149,6 +161,7 @@ class OpenLedger:
         nonce: str | None = None,
         later: bool = False,
         minute: int | None = None,
+        ahead: bool = False,
     ) -> None:
         """Adds an entry; returns when what it protects is durable (at once for a memory ledger).
 
@@ -160,6 +173,8 @@ class OpenLedger:
         which `since` finds it, and that no other entry has; default, random ones.
         ``later``: an entry in a file is durable once `settled` returns, and nothing is to be
         released for it before.  ``minute``: that it tells, of `next_minute`; default, by the clock.
+        ``ahead``, where `checks_ahead`: an entry that relies on no other that this process knows of
+        is written outside of a turn, and stands among `entries` from the next turn on.
 
         Raises:
             LedgerClosedError: closed.
@@ -171,6 +186,11 @@ class OpenLedger:
             ReentryError: called from inside a call that is not done.
             NonceReusedError: a token was issued under that nonce.
         """
+        if ahead:
+            with self._turn_lock, self._lock:
+                self.log.check_next(entry, after=None, first=False, beside=None, nonce=None)
+                self.log.add_ahead(entry, value, nonce)
+            return
         with self._lock:
             log = self.log
             log.check_next(entry, after=after, first=first, beside=beside, nonce=nonce)
@@ -225,7 +245,8 @@ class OpenLedger:
         Asked by an accountant for its last entry, with no other on its way.
         """
         log = self.log
-        return entry is log.doubtful or entry is log.accounts.newest.get(entry.accountant)
+        newest = log.accounts.newest.get(entry.accountant)
+        return entry is log.doubtful or entry is log.last_ahead or entry is newest
 
     def check_own(self) -> None:
         """Raises what `append` would, if the file is not there or somebody else wrote to it."""
@@ -294,6 +315,7 @@ class OpenLedger:
     @property
     def entries(self) -> Sequence[Entry]:
         """All entries, oldest first; of a file they are read again."""
+        self._catch_up()
         with self._lock:
             held = self.log.held_from(0)
             if held is not None:
@@ -327,6 +349,7 @@ class OpenLedger:
 
     def iterate(self) -> Iterator[Record]:
         """As `records`, one by one; entries of a file are not held in memory."""
+        self._catch_up()
         with self._lock:
             self._complete()
             found = self.log.records_from(0)
@@ -335,6 +358,7 @@ class OpenLedger:
     @property
     def head(self) -> str:
         """The last hash, on disk before it is told; keep it elsewhere to detect cuts."""
+        self._catch_up()
         with self._lock:
             self._complete()
             if self._shared is not None:
@@ -363,6 +387,7 @@ class OpenLedger:
     @property
     def root(self) -> str:
         """The Merkle root (RFC 6962) of the hashes of all entries."""
+        self._catch_up()
         with self._lock:
             self._complete()
             return self.log.tip.tree.root

@@ -3,7 +3,9 @@
 Processes ask over a Unix socket (`privlearn.ledger.socket_store`).  One of them at a time has the
 *turn*, in which it is told what the others wrote, and appends; the owner checks every entry with
 accounts of its own, which follow from the file alone, and makes the record itself.  So what a
-process believes, or how it is broken, changes nothing of what may be spent.
+process believes, or how it is broken, changes nothing of what may be spent.  So the issue, spend
+and end of a token need no turn, and its process need not know what others wrote: they are written
+between two turns, if the accounts here say that they may stand.
 
 Whoever has the turn and does not end it, as it is stopped, say, loses it after ``turn_seconds`` if
 others wait.  Entries that others are to rely on are brought to disk with one sync for all that came
@@ -48,12 +50,12 @@ from privlearn.ledger.entries import (
     SumsEntry,
     parse_entry,
 )
-from privlearn.ledger.file_store import needs_no_sync
 from privlearn.ledger.open_ledger import Settling
 from privlearn.ledger.records import record_of
 from privlearn.ledger.rights import check_right
 from privlearn.ledger.store import Ledger
 from privlearn.ledger.stores import Value
+from privlearn.ledger.tail import needs_no_sync
 from privlearn.ledger.values import unpacked
 from privlearn.storage.frames import Message
 from privlearn.storage.sockets import Peer
@@ -179,7 +181,9 @@ class LedgerOwner:
             case "turn":
                 return await self._give_turn(session, fields)
             case "write":
-                return self._write(session, fields, asked.attached)
+                return self._write(session, fields, asked.attached, in_turn=True)
+            case "append":
+                return await self._write_ahead(session, fields, asked.attached)
             case "end":
                 return await self._end_turn(session, fields)
             case "records":
@@ -311,6 +315,11 @@ class LedgerOwner:
         if self._ledger.log.tip.size - known > _BEHIND:
             lines = self._ledger.stored(known, _PAGE)
             return Message({"turn": None}, b"\n".join(lines))
+        turn = await self._granted(session, size, min(fields.real("wait"), 3600.0))
+        lines = self._ledger.stored(known, 2**40)
+        return Message({"turn": turn.number}, b"\n".join(lines))
+
+    async def _granted(self, session: _Session, size: int, wait: float) -> _Turn:
         if self._ending:
             raise LedgerError(f"{self._ledger.name}: its owner ends; nothing was recorded")
         self._drop(session)  # who asks again gave up what it asked for before
@@ -318,7 +327,6 @@ class LedgerOwner:
         waiting = _Waiting(session, size, loop.create_future())
         self._queue.append(waiting)
         self._grant()
-        wait = min(fields.real("wait"), 3600.0)
         await asyncio.wait([waiting.granted], timeout=wait)
         if not waiting.granted.done():
             self._queue.remove(waiting)
@@ -330,9 +338,24 @@ class LedgerOwner:
             if self.failure is not None:
                 raise self.failure
             raise LedgerError(f"{self._ledger.name}: its owner ends, or the connection was cut")
-        turn = waiting.granted.result()
-        lines = self._ledger.stored(known, 2**40)
-        return Message({"turn": turn.number}, b"\n".join(lines))
+        return waiting.granted.result()
+
+    async def _write_ahead(self, session: _Session, fields: _Fields, attached: bytes) -> Message:
+        """Writes between two turns an entry that relies on no other that its process knows of."""
+        wait = min(fields.real("wait"), 3600.0)
+        if self._turn is None and not self._queue and not self._due and not self._ending:
+            told = self._write(session, fields, attached)
+        else:
+            turn = await self._granted(session, self._ledger.log.tip.size, wait)
+            try:
+                told = self._write(session, fields, attached)
+            finally:
+                if self._turn is turn:
+                    self._turn = None
+                    self._grant()
+        if told.fields["unsettled"]:
+            await self._syncing.done()
+        return told
 
     def _grant(self) -> None:
         loop = asyncio.get_running_loop()
@@ -391,13 +414,16 @@ class LedgerOwner:
         except LedgerError as error:
             raise self._fail(error) from error
 
-    def _write(self, session: _Session, fields: _Fields, attached: bytes) -> Message:
+    def _write(
+        self, session: _Session, fields: _Fields, attached: bytes, *, in_turn: bool = False
+    ) -> Message:
         stored = attached[: fields.number("entry")]
         entry, nonce = _entry_in(stored)
         body = canonical([entry.body(), entry.ext()])
         line = self._stands(nonce, body)
         if line is None:
-            self._check_turn(session, fields)
+            if in_turn:
+                self._check_turn(session, fields)
             if session.who is not None:
                 own = lambda token: self._holder.get(token) is session  # noqa: E731
                 check_right(entry, session.who, self._accounts.granted, own)

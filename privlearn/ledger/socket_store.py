@@ -18,6 +18,7 @@ from privlearn.errors import LedgerError, LedgerUnreadableError, LocalSocketErro
 from privlearn.ledger.chain import Record
 from privlearn.ledger.large_values import LARGEST
 from privlearn.ledger.records import record_of
+from privlearn.ledger.replica import check_same
 from privlearn.ledger.stores import Turn, Value
 from privlearn.storage.exclusive import Block
 from privlearn.storage.frames import Limits, Message
@@ -184,18 +185,10 @@ class SocketStore:
         It is durable when the turn has ended, by when the owner has brought several to disk at
         once; nobody releases anything for it before, as an accountant holds the turn until then.
         """
-        digest, data = (None, b"") if value is None else value
-        if len(data) > LARGEST:
-            raise LedgerError(f"a value of {len(data)} bytes; at most {LARGEST} are kept")
-        fields = {
-            "turn": self._turn,
-            "seq": record.seq,
-            "entry": len(record.data),
-            "digest": digest,
-        }
+        fields, attached = self._written(record, value)
         self.doubtful = True
         try:
-            told = self._ask("write", fields, record.data + data)
+            told = self._ask("write", {"turn": self._turn, "seq": record.seq, **fields}, attached)
         except PrivlearnError as error:
             # what the owner answered is known: it was not written
             self.doubtful = isinstance(error.__cause__, LocalSocketError)
@@ -204,6 +197,31 @@ class SocketStore:
         self._unsettled = self._unsettled or bool(told.fields["unsettled"])
         self.doubtful = False
         return stands
+
+    @staticmethod
+    def _written(record: Record, value: Value | None) -> tuple[dict[str, Any], bytes]:
+        """An entry and its value, as the owner is asked to write them."""
+        digest, data = (None, b"") if value is None else value
+        if len(data) > LARGEST:
+            raise LedgerError(f"a value of {len(data)} bytes; at most {LARGEST} are kept")
+        return {"entry": len(record.data), "digest": digest}, record.data + data
+
+    checks = True
+
+    def write_ahead(self, record: Record, value: Value | None) -> None:
+        fields, attached = self._written(record, value)
+        self.doubtful = True
+        try:
+            asked = {"wait": WAIT, **fields}
+            told = self._ask("append", asked, attached, seconds=WAIT + _ANSWER)
+        except PrivlearnError as error:
+            # an entry stands whose head was not kept; else nothing was written
+            self.doubtful = isinstance(error.__cause__, LocalSocketError)
+            raise
+        if not told.attached.startswith(_FIRST + record.data):  # it may tell another minute
+            (stands,) = lines_of(told.attached, record.seq)
+            check_same(stands, record, self.name)
+        self.doubtful = False
 
     def check(self) -> None:
         self._ask("check", {})

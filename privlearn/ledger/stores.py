@@ -79,6 +79,17 @@ class SharedStore(Protocol):
     def doubtful(self) -> bool:
         """Whether the record of the last `write` may stand, also if that raised."""
 
+    @property
+    def checks(self) -> bool:
+        """Whether the place checks entries with accounts of its own, and takes `write_ahead`."""
+
+    def write_ahead(self, record: Record, value: Value | None) -> None:
+        """Appends outside of a turn, behind whatever others wrote; durable when it returns.
+
+        Of ``record`` body, data of extensions and nonce count.  Errors are those of `write`, and
+        what the accounts of the place say.
+        """
+
     def check(self) -> None:
         """Raises LedgerFencedError or LedgerError where `write` would.
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import reduce
 from pathlib import Path
 from random import Random
 from types import ModuleType, SimpleNamespace
@@ -408,6 +409,11 @@ REFUSED: dict[str, tuple[Asked, type[Exception], str]] = {
     ),
     "beyond the numbers": (
         lambda a, _: a.nested(PRICE, label="n", epochs=range(3)).epoch(3), BudgetError, "epoch = 3"
+    ),
+    "too deep": (
+        lambda a, _: reduce(lambda inside, n: inside.nested(PRICE, label=str(n)), range(65), a),
+        BudgetError,
+        "at most 64 deep",
     ),
     "a plan": (lambda a, _: a.commit([Plan("x", SUM.loss(), USERS)]), BudgetError, "plan"),
 }  # fmt: skip

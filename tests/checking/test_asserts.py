@@ -19,9 +19,9 @@ from privlearn.accountants.audit import certify
 from privlearn.checking import check_mechanism
 from privlearn.checking import session as check_session
 from privlearn.checking.budgets import assert_budget
-from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult
-from privlearn.checking.looks import CONFIDENCE
+from privlearn.checking.laws.check import CONFIDENCE
+from privlearn.checking.reports import Evidence
 from privlearn.checking.targets import SamplingTarget
 from privlearn.contract.protocols import Plan
 from privlearn.contract.receipts import Released
@@ -264,7 +264,7 @@ def test_settings_out_of_range_are_refused(setting: dict[str, Any]) -> None:
 
 def test_the_session_names_confidence_and_time() -> None:
     session = check_session.CheckSession(confidence=0.9)
-    entered = check_session.enter(session)
+    entered = check_session.CURRENT.set(session)
     try:
         assert assert_private(laplace_sum, PureDP(1), neighbours=PAIR).confidence == 0.9
         own = assert_private(laplace_sum, PureDP(1), neighbours=PAIR, confidence=0.8)
@@ -273,7 +273,7 @@ def test_the_session_names_confidence_and_time() -> None:
         with pytest.raises(CheckError, match="used up"):
             assert_private(laplace_sum, PureDP(1), neighbours=PAIR)
     finally:
-        check_session.leave(entered)
+        check_session.CURRENT.reset(entered)
     assert len(session.lines) == 2
     assert session.lines[0].startswith("laplace_sum: 2 of 2 checks passed; exact: WINDOW")
     assert "; samples: not refuted, epsilon >= 0." in session.lines[0]
@@ -282,12 +282,12 @@ def test_the_session_names_confidence_and_time() -> None:
 
 def test_a_violation_leaves_a_line_too() -> None:
     session = check_session.CheckSession()
-    entered = check_session.enter(session)
+    entered = check_session.CURRENT.set(session)
     try:
         with pytest.raises(PrivacyViolation):
             assert_private(half_noise, PureDP(1), neighbours=PAIR)
     finally:
-        check_session.leave(entered)
+        check_session.CURRENT.reset(entered)
     (line,) = session.lines
     assert "VIOLATED" in line
 
