@@ -374,7 +374,7 @@ class Nested(Part[B]):
         """
         renewals = [one.renewal for one in self._allowance.renewing if one.renewal]
         numbered = [renewal.numbers for renewal in renewals if renewal.every is None]
-        if not numbered or number not in numbered[-1]:
+        if not numbered or type(number) is not int or number not in numbered[-1]:
             told = numbered[-1] if numbered else "told by the clock, or there are none"
             raise BudgetError(f"epoch = {number!r:.80}: the epochs of {self._name} are {told}")
         found = Nested(self._parent, self._state, self._name, self._budget, self._users)

@@ -402,6 +402,11 @@ REFUSED: dict[str, tuple[Asked, type[Exception], str]] = {
         lambda a, _: run(a.nested(PRICE, label="n", epochs=range(3))), BudgetError, r"epoch\(number"
     ),
     "a number of none": (lambda _, w: w.epoch(3), BudgetError, "epoch = 3"),
+    "a number that is no integer": (
+        lambda a, _: a.nested(PRICE, label="n", epochs=range(3)).epoch(2.0),
+        BudgetError,
+        "epoch = 2.0",
+    ),
     "beyond the numbers": (
         lambda a, _: a.nested(PRICE, label="n", epochs=range(3)).epoch(3), BudgetError, "epoch = 3"
     ),
