@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 from privlearn.accountants.charged import Account
 from privlearn.accountants.prices import read_loss
-from privlearn.accountants.state import AccountState
+from privlearn.accountants.state import AccountState, Checked
 from privlearn.accountants.turn_lock import News, TurnLock
 from privlearn.contract.issuing import Outcome, ReleasedValue
-from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError, PrivlearnError
+from privlearn.errors import (
+    InsufficientBudgetError,
+    LedgerClosedError,
+    LedgerError,
+    LedgerHeadError,
+    PrivlearnError,
+)
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import (
     AttestEntry,
@@ -23,6 +30,7 @@ from privlearn.ledger.entries import (
     ReturnEntry,
     SpendEntry,
 )
+from privlearn.ledger.rights import check_right
 from privlearn.ledger.values import packed
 from privlearn.losses import DeclaredLoss, Loss, declared_in, foreign_kinds, recorded
 from privlearn.storage.exclusive import Exclusive
@@ -92,7 +100,12 @@ class AccountLog:
         self.lock: Exclusive | TurnLock = lock
         if ledger.shared:
             self.lock = TurnLock(lock, ledger, self.catch_up)
+        self.own_lock = lock
+        """For what is written ahead: against other threads alone."""
         self._news, self._seen = news, seen
+        self._ahead: set[tuple[type[Entry], str]] = set()
+        """Entries in the state that were written ahead, and not followed: kind and token."""
+        self._names, self._named = secrets.token_hex(4), 0
         self._interrupted = False
         self._behind = False
         """Whether entries of other processes stand in the ledger that are not in the state."""
@@ -123,38 +136,83 @@ class AccountLog:
             raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
         self.ledger.check_own()
 
+    @property
+    def goes_ahead(self) -> bool:
+        """Whether the issue, spend and end of a token need no turn.
+
+        An owner checks them behind all that others wrote; of what is known here only the cap may
+        be otherwise, as a plan, once committed, and a rule of participation count what others did.
+        Parts and caps inside are looked at in a turn: they may be closed, or renew, meanwhile.
+        """
+        state = self.state
+        plain = state.plan is None and state.visits is None and not state.allowances
+        return self.ledger.checks_ahead and plain and self.ledger.grantee is None
+
+    def name(self, ahead: bool) -> str:
+        """Of a further token; ahead of others one that none of them can take."""
+        if not ahead:
+            return f"{self.id}/{len(self.state.accounts) + 1}"
+        self._named += 1
+        return f"{self.id}/{self._names}-{self._named}"
+
     def append(
         self,
         entry: Entry,
         value: ReleasedValue | None = None,
         nonce: str | None = None,
         minute: int | None = None,
+        *,
+        ahead: bool = False,
     ) -> None:
         """Checks, writes and records, with the lock held: nobody comes in between.
 
         ``minute``: that it tells, of `Ledger.next_minute`; default, by the clock.
+        ``ahead``, with the own lock: others may come in between, see `goes_ahead`.
         """
         if self._interrupted:
             raise LedgerError("an entry was interrupted half-way: resume the ledger to go on")
+        if (who := self.ledger.grantee) is not None:
+            check_right(entry, who, self._granted, lambda token: self._paid_by(token, who))
         if minute is None and self.state.allowances.timed:
             minute = self.ledger.next_minute()
-        checked = self.state.check(entry, minute)
+        checked = self._checked_ahead(entry) if ahead else self.state.check(entry, minute)
         self._interrupted = True
         self._news.own = entry
         try:
             kept = None if value is None else (value.digest, packed(value.value))
-            self.ledger.append(entry, after=self._seen, value=kept, nonce=nonce, minute=minute)
+            after = None if ahead else self._seen
+            self.ledger.append(
+                entry, after=after, value=kept, nonce=nonce, minute=minute, ahead=ahead
+            )
         except LedgerHeadError:  # it stands
-            self._seen += 1
-            self.state.record(checked)
-            self._interrupted = False
+            self._record(checked, ahead)
             raise
         except BaseException:
             self._interrupted = self.ledger.may_hold(entry)
             raise
-        self._seen += 1
+        self._record(checked, ahead)
+
+    def _checked_ahead(self, entry: Entry) -> Checked[Any]:
+        try:
+            return self.state.check(entry)
+        except InsufficientBudgetError:  # others may have handed back: its owner knows
+            return Checked(entry)
+
+    def _record(self, checked: Checked[Any], ahead: bool) -> None:
+        if ahead:
+            self._ahead.add(_key(checked.entry))
+        else:
+            self._seen += 1
         self.state.record(checked)
         self._interrupted = False
+
+    def _granted(self, accountant: str, name: str | None, to: str) -> bool:
+        return accountant == self.id and self.state.allowances.granted(name, to)
+
+    def _paid_by(self, token: str, who: str) -> bool:
+        """Whether a token is of what was granted to somebody."""
+        account = self.state.accounts.get(token)
+        return account is not None and self._granted(self.id, account.allowance, who)
 
     def catch_up(self, orphans: Sequence[str]) -> None:
         """Records what others wrote, and ends tokens and parts of processes that are gone."""
@@ -164,9 +222,15 @@ class AccountLog:
                 "does not check: join the account again"
             )
         self._behind = True
+        in_order = not self._ahead
         for entry in self._news.take():
+            if not in_order and _key(entry) in self._ahead:
+                self._ahead.remove(_key(entry))
+                self._seen += 1
+                continue
             try:
-                checked = self.state.check(entry)
+                # among what was written ahead it may seem to exceed the cap: its owner checked it
+                checked = self.state.check(entry) if in_order else Checked(entry)
             except (PrivlearnError, ValueError) as error:
                 raise LedgerError(
                     f"{self.ledger.name}: another process wrote an entry that does not check, and "
@@ -176,6 +240,8 @@ class AccountLog:
             self.others.note(self.state, entry)
             self._seen += 1
         self._behind = False
+        if (who := self.ledger.grantee) is not None:  # the others' are left to others
+            orphans = [name for name in orphans if self._paid_by(name, who)]
         for name in orphans:
             account = self.state.accounts.get(name)
             if account is not None and account.outcome is None:
@@ -209,3 +275,7 @@ class AccountLog:
             over = not self.ledger.open_accountants
         if over:
             self.ledger.close()
+
+
+def _key(entry: Entry) -> tuple[type[Entry], str]:
+    return entry.__class__, getattr(entry, "token", "")

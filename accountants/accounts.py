@@ -9,7 +9,14 @@ from privlearn.accountants.multiple_accountants import check_beside
 from privlearn.accountants.state import AccountState, Checked
 from privlearn.errors import LedgerClosedError, LedgerError, LedgerHeadError
 from privlearn.ledger import Ledger
-from privlearn.ledger.entries import Entry, OpenEntry, ResumeEntry, RetireEntry, ReturnEntry
+from privlearn.ledger.entries import (
+    CapEntry,
+    Entry,
+    OpenEntry,
+    ResumeEntry,
+    RetireEntry,
+    ReturnEntry,
+)
 
 
 @final
@@ -80,6 +87,19 @@ class Accounts:
             known = self._checked is not None and self._checked.entry is entry
             checked = self._checked if known else None
             self._states[entry.accountant].record(checked or Checked(entry))
+
+    def granted(self, accountant: str, name: str | None, to: str) -> bool:
+        """Whether a cap of an accountant, or one that it is inside of, was granted to somebody."""
+        state = self._states.get(accountant)
+        return state is not None and state.allowances.granted(name, to)
+
+    def has_grant(self, to: str) -> bool:
+        """Whether something was granted to them that was not revoked."""
+        return any(
+            isinstance(part.entry, CapEntry) and part.entry.to == to and not part.returned
+            for state in self._open()
+            for part in state.allowances.values()
+        )
 
     def outstanding(self) -> Iterator[Entry]:
         """What a new opening writes: that the head was unknown, and the ends of what is open."""

@@ -23,6 +23,10 @@ from privlearn.losses.budgets import Currency
 _NEVER = Fraction(0)
 MOST_DEEP = 64
 """Parts and caps inside each other: each charge of one inside goes through all of them."""
+CLOCK_BEHIND = (
+    "the clock is behind what the last entries tell, and what renews or ends by the clock cannot "
+    "tell where it is: set the clock, or wait until it is past them; nothing was charged"
+)
 Epochs = tuple[int, ...] | None
 """Numbers of epochs: of each cap that renews on a token's path, from the outermost in."""
 
@@ -63,11 +67,7 @@ class Renewal:
                 raise BudgetError(f"epoch {number}: there are {self.numbers}")
             return
         if minute == 0:
-            raise LedgerError(
-                "the clock is behind what the last entries tell, and what renews by the clock "
-                "cannot tell its epoch: set the clock, or wait until it is past them; nothing was "
-                "charged"
-            )
+            raise LedgerError(CLOCK_BEHIND)
         now = None if minute is None else self.at(minute)
         if number < latest or number < 0 or now not in (None, number):
             over = max(latest, number if now is None else now)
@@ -107,6 +107,7 @@ class Allowance:
         returned: whether it was closed itself.
         renewing: those of its path that renew, from the outermost in; none outside of a reserved
             part, which was charged there in the epochs of its entry.
+        until: the minute from which on nothing more comes out of it; None for no end.
         epochs: of a cap that renews, what is charged in each epoch.
     """
 
@@ -117,6 +118,7 @@ class Allowance:
     visits: Visits | None = None
     renewal: Renewal | None = None
     renewing: tuple[Allowance, ...] = ()
+    until: int | None = None
     epochs: dict[int, CappedSums] = field(default_factory=dict)
     latest: int = 0
     """The latest epoch in which something was charged."""
@@ -125,6 +127,7 @@ class Allowance:
         above = () if self.outer is None or self.reserved else self.outer.renewing
         if isinstance(self.entry, CapEntry):
             self.renewal = Renewal.of(self.entry)
+            self.until = None if self.entry.until is None else minute_of(self.entry.until)
         self.renewing = above if self.renewal is None else (*above, self)
 
     @property
@@ -191,6 +194,23 @@ class Allowance:
                 level.outer.check_epochs(entry.epochs, minute)
                 return
 
+    def check_until(self, minute: int | None) -> None:
+        """Raises if an entry of that minute, as of `check_epochs`, is behind the end of a grant.
+
+        Raises:
+            BudgetError: it is.  LedgerError: the clock is behind.
+        """
+        for one in self.out():
+            if one.until is None or minute is None:
+                continue
+            if minute == 0:
+                raise LedgerError(CLOCK_BEHIND)
+            if minute >= one.until:
+                raise BudgetError(
+                    f"{one.words(None)} was granted until {text_of_minute(one.until)}: nothing "
+                    "more is issued or spent out of it"
+                )
+
     def words(self, number: int | None) -> str:
         """How errors call it."""
         kind = "part" if self.reserved else "cap"
@@ -228,7 +248,7 @@ class Allowances(dict[str, Allowance]):
         visits: the rule under which a person may come back.
 
     Attributes:
-        timed: whether one renews by the clock, so that entries are looked at with their time.
+        timed: whether one renews or ends by the clock, so that entries are looked at with times.
     """
 
     def __init__(self, meter: CappedSums, visits: Visits | None = None) -> None:
@@ -259,6 +279,12 @@ class Allowances(dict[str, Allowance]):
         if allowance.returned:
             raise BudgetError(f"{allowance.words(None)}: it was returned before")
         return allowance
+
+    def granted(self, name: str | None, to: str) -> bool:
+        """Whether a cap, or one that it is inside of, was granted to somebody."""
+        part = None if name is None else self.get(name)
+        found = () if part is None else part.out()
+        return any(isinstance(one.entry, CapEntry) and one.entry.to == to for one in found)
 
     def cap(self, within: str | None, label: str) -> Allowance | None:
         """The cap of that label inside another one, or the account."""
@@ -311,6 +337,7 @@ class Allowances(dict[str, Allowance]):
         part = self.at(name)
         part.meter.charged.check(users)
         part.check_epochs(epochs, minute)
+        part.check_until(minute)
         for words, meter in self._limits(name, epochs):
             try:
                 meter.check(users, amount, failure, shared=shared)
@@ -418,7 +445,7 @@ class Allowances(dict[str, Allowance]):
             made = Allowance(entry, meter, self._outside(entry), visits=self._visits)
             self[entry.allowance] = made
             self._labels.setdefault((entry.within, entry.label), made)
-            self.timed = self.timed or entry.every is not None
+            self.timed = self.timed or entry.every is not None or entry.until is not None
 
     def reserve(self, entry: DelegateEntry, budget: Currency, failure: Fraction) -> None:
         """Takes a part off the cap; a second one of a name is only in what an audit reads."""

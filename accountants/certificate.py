@@ -163,6 +163,10 @@ class InnerCap(BaseModel):
     """When epoch 0 of these began."""
     epochs: Users | None = None
     """Numbers of its epochs, if they are told by number."""
+    to: str | None = None
+    """To whom it was granted."""
+    until: str | None = None
+    """When the grant ends: what is spent behind that is a problem."""
     closed: bool
     delta: float
     epsilon: float | None

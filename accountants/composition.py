@@ -33,6 +33,7 @@ from typing import NamedTuple
 import numpy as np
 
 from privlearn.accountants.loss_grid import (
+    ASKED,
     COARSEST,
     FINE,
     ULP,
@@ -63,7 +64,8 @@ from privlearn.losses.steps import (
 _ACCURACY = 1.5e-4  # Share of the variance that a grid may add
 _ORDERS = 1000  # Bounded-range steps in a recursion over all orders
 _FEW_KINDS = 16  # Of steps whose largest losses are looked at before a lattice is
-_NEAR = 1e-7  # Relative distance of two simple bounds between which nothing else is looked for
+_NEAR = 5e-6  # Relative distance of two simple bounds between which nothing else is looked for
+_SPARE = 3e-3  # Share of ε by which the better direction may first be too large
 _APART = 2.0**-46  # Relative distance of an answer to where it is too small
 _STEEP = 50.0  # Logarithm of a quotient beyond which it says nothing about where a curve crosses
 
@@ -251,12 +253,18 @@ class Composition:
         tail = 1e-5 * self._delta
         if not ranged:
             mesh = FINE if self._effort >= EFFORT else Mesh()
-            roughly = [frame(merged(dominated), tail, way).epsilon for way in directions]
-            laws = [
-                block(dominated, tail, mesh, way, (max(roughly) - epsilon) / 4)
-                for way, epsilon in zip(directions, roughly, strict=True)
-            ]
-            curves = tuple(curve_of_law(law) for law in laws)
+            roughly = {way: frame(merged(dominated), tail, way).epsilon for way in directions}
+            curves: tuple[DeltaCurve, ...] = ()
+            for way in sorted(roughly, key=lambda way: -roughly[way]):
+                curve = None
+                if curves:  # what is the better direction may be known less well
+                    worse = _invert(curves[0].upper, ASKED * tail)
+                    spare = max((worse - roughly[way]) / 4, _SPARE * worse)
+                    curve = curve_of_law(block(dominated, tail, mesh, way, spare))
+                    if curve.upper(worse) > ASKED * tail:
+                        curve = None
+                curve = curve or curve_of_law(block(dominated, tail, mesh, way))
+                curves = (*curves, curve)
             return [_Tight(curves, curves, "dominating pairs")]
         if self._order == "any" and len({s for s, _ in ranged}) > 1:
             return self._any_order(dominated, ranged, tail, directions)

@@ -68,10 +68,12 @@ class _Parent(Protocol[B]):
 
 
 class Renews(NamedTuple):
-    """When a cap renews, as it was asked for."""
+    """When a cap renews and ends, and to whom it is granted, as it was asked for."""
 
     every: str | None
     epochs: range | None
+    to: str | None = None
+    until: str | None = None
 
 
 class Part(Metering, Generic[B]):
@@ -303,9 +305,11 @@ class Part(Metering, Generic[B]):
         failure: Exact = 0,
         every: str | None = None,
         epochs: range | None = None,
+        to: str | None = None,
+        until: str | None = None,
     ) -> Nested[B]:
         """A cap inside this one; as `CentralAccountant.nested`."""
-        renews = Renews(every, epochs)
+        renews = Renews(every, epochs, to, until)
         made = self._parent._nested(cap, label, users, failure, renews, self._name)
         made._epoch = self._epoch
         return made

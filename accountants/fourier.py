@@ -29,6 +29,7 @@ _RARE = 1e-3  # Mass, over the count of a factor, of what `power` looks at apart
 _UNSEEN = 1e-9  # Share of a tail that nobody misses
 _WASTE = 1.5  # Log of how much larger than with the best tilt an error may be, about
 _ALIKE = 1.5  # 1.25 of a normal law
+_FLAT = 12.0  # Log moment of a tilt with which enough is known of where most mass is
 _BINS = 2048
 _DEPTH = 5  # At most 2**_DEPTH + 1 tilts
 
@@ -65,14 +66,18 @@ def dot(one: Array, two: Array) -> float:
     return float(np.einsum("i,i->", one, two))
 
 
-def _binned(weights: Array, centre: int) -> tuple[Array, Array]:
-    """Places about a centre, and weights, of at most `_BINS` groups of neighbours."""
+def _binned(weights: Array, centre: int) -> tuple[Array, Array, Array]:
+    """Of at most `_BINS` groups of neighbours: mean places, weights, half of the squares inside."""
     width = -(-len(weights) // _BINS)
     padded = np.zeros(-(-len(weights) // width) * width)
     padded[: len(weights)] = weights
-    sums = padded.reshape(-1, width).sum(axis=1)
-    place = np.arange(len(sums)) * float(width) + (width - 1) / 2 - centre
-    return place[sums > 0], sums[sums > 0]
+    padded = padded.reshape(-1, width)
+    sums = padded.sum(axis=1)
+    first, padded, sums = np.flatnonzero(sums) * float(width), padded[sums > 0], sums[sums > 0]
+    at = np.arange(float(width))
+    mean = np.einsum("ij,j->i", padded, at) / sums
+    squares = np.einsum("ij,j->i", padded, at * at) - mean * mean * sums
+    return first - centre + mean, sums, np.maximum(squares, 0.0) / 2
 
 
 class _Tilted:
@@ -86,7 +91,7 @@ class _Tilted:
         self.steepest = _STEEPEST / self.longest
         self.flattest = min(1 / (self.end + 1), self.steepest / 2)
         self._places: list[Array] = []
-        self._rough: list[tuple[Array, Array]] = []
+        self._rough: list[tuple[Array, Array, Array]] = []
         self.centre = 0
         for weights, count in factors:
             index = np.arange(len(weights), dtype=np.float64)
@@ -100,7 +105,10 @@ class _Tilted:
 
     def moments(self, theta: float) -> list[float]:
         """About the log of sum w_j e^(theta (j - centre)) of every factor."""
-        return [math.log(dot(np.exp(theta * place), w)) for place, w in self._rough]
+        return [
+            math.log(dot(np.exp(theta * place), w + theta * theta * squares))
+            for place, w, squares in self._rough
+        ]
 
     def moment(self, theta: float) -> float:
         """About the log moment of all factors together: for searches and scales."""
@@ -181,7 +189,7 @@ def _argmin(value: Callable[[float], float], low: float, high: float) -> float:
     return math.exp(c if at_c < at_d else d)
 
 
-def power(weights: Array, count: int, where: Window, tail: float) -> Enclosed:
+def power(weights: Array, count: int, where: Window, tail: float, care: int = 1) -> Enclosed:
     """As `convolve` of one factor, for a thin long tail, all of it known to about ``tail``.
 
     With w = b + t, t what lies beyond all but a small mass, w^n is b^n and the sum of the
@@ -194,7 +202,8 @@ def power(weights: Array, count: int, where: Window, tail: float) -> Enclosed:
     bulk = [(weights[:cut], count)]
     index = np.arange(where.first, where.last + 1)
     short = window(bulk, _UNSEEN * tail / len(index))
-    common, rest = convolve(bulk, short), convolve([(weights, count)], where, cut=cut)
+    common = convolve(bulk, short, care=care)
+    rest = convolve([(weights, count)], where, care=care, cut=cut)
     # no weight beside the window of b^n is larger than all of them together
     most = rest.most + np.where(index > short.last, short.above, 0.0)
     most += np.where(index < short.first, short.below, 0.0)
@@ -228,7 +237,8 @@ def convolve(
     if not all(weights.any() for weights, _ in factors):
         return Enclosed(np.zeros(len(index)), np.zeros(len(index)), 0.0)
     tilted = _Tilted(factors)
-    size = 2 ** ((3 * len(index) // 2 + 1).bit_length() + (care > 1))
+    size = 2 ** ((5 * len(index) // 4 + 1).bit_length() + (care > 0))
+    wrapped = int(index[0]) % size
     folded = _Folded(tilted, index, size)
     gap = np.full(len(index), np.inf)
     least, most = np.zeros(len(index)), np.full(len(index), np.inf)
@@ -241,7 +251,8 @@ def convolve(
             middle, error = _spectral_rest(low, high, tilted.count)
         exponent = moment - theta * (index - tilted.centre)
         scale = np.exp(np.minimum(exponent, 700.0))
-        top = middle[index % size] * scale + error * scale * (1 + 1e-9)
+        middle = np.concatenate((middle[wrapped:], middle[:wrapped]))[: len(index)]
+        top = middle * scale + error * scale * (1 + 1e-9)
         here = (2 * error * scale + folded(theta)) * (1 + 1e-8)
         better = (here < gap) & (exponent < 700)
         np.copyto(gap, here, where=better)
@@ -264,8 +275,9 @@ def _one_tilt(tilted: _Tilted, where: Window, steepest: float) -> float:
     """
     # logs of the mass at the last index, by Chernoff, and of the error at the first
     mass = tilted.moment(steepest) - steepest * (where.last - tilted.centre)
-    half = steepest / 2
-    if tilted.moment(half) + half * (tilted.centre - where.first) <= -_ALIKE * mass:
+    half, reach = steepest / 2, tilted.centre - where.first
+    moment = tilted.moment(half)
+    if moment <= _FLAT and moment + half * reach <= -_ALIKE * mass:
         return half
     return min(max(-mass, 0.0) / (where.last - where.first + 1), half)
 

@@ -30,6 +30,7 @@ from privlearn.contract.receipts import Released
 from privlearn.contract.tokens import Token, mint_token
 from privlearn.errors import (
     BudgetError,
+    InsufficientBudgetError,
     LeaseError,
     NonceReusedError,
     PrivlearnError,
@@ -336,7 +337,30 @@ class Issuing(Continuing, Metering, Generic[B]):
         *,
         epoch: int | None = None,
     ) -> Token[B]:
-        with self._lock:
+        if self._log.goes_ahead and self.issuer.past is None:
+            try:
+                return self._issued(
+                    price, users, label, failure, allowance, nonce, epoch, ahead=True
+                )
+            except InsufficientBudgetError:
+                raise
+            except BudgetError:
+                pass  # others may have committed a plan, which its turn tells
+        return self._issued(price, users, label, failure, allowance, nonce, epoch, ahead=False)
+
+    def _issued(
+        self,
+        price: Loss | B,
+        users: range,
+        label: str,
+        failure: Fraction,
+        allowance: str | None,
+        nonce: str | None,
+        epoch: int | None,
+        *,
+        ahead: bool,
+    ) -> Token[B]:
+        with self._log.own_lock if ahead else self._lock:
             if self.issuer.past is not None and (past := self._past) is not None:
                 return self._issue_again(past, price, users, label)
             if isinstance(price, Loss):
@@ -356,7 +380,7 @@ class Issuing(Continuing, Metering, Generic[B]):
                     raise BudgetError("under a committed plan, issue tokens for its losses")
                 planned = plan.position_for(label, index, stands, self._state.prices)
             epochs, minute = self._epochs(allowance, epoch)
-            token = f"{self.issuer.id}/{len(self._state.accounts) + 1}"
+            token = self._log.name(ahead)
             fields: dict[str, Any] = {
                 "accountant": self.issuer.id,
                 "entry": "issue",
@@ -373,7 +397,7 @@ class Issuing(Continuing, Metering, Generic[B]):
             # all but the label is ours
             plain = label.__class__ is str
             entry = made(IssueEntry, fields) if plain else IssueEntry(**fields)
-            self._log.append(entry, nonce=nonce, minute=minute)
+            self._log.append(entry, nonce=nonce, minute=minute, ahead=ahead)
             return mint_token(self.issuer, token, budget, index, label, failure, priced)
 
     def _priced(self, loss: Loss, users: range) -> tuple[range, Loss, LossPrice]:
@@ -454,6 +478,8 @@ class Issuing(Continuing, Metering, Generic[B]):
         failure: Exact = 0,
         every: str | None = None,
         epochs: range | None = None,
+        to: str | None = None,
+        until: str | None = None,
     ) -> Nested[B]:
         """A cap of its own inside this account: a team within a company, a site within all.
 
@@ -474,15 +500,35 @@ class Issuing(Continuing, Metering, Generic[B]):
                 is made, or with those of what it is inside of.  A token is of the epoch that it is
                 issued in, by the minute that its entry tells, and must be spent in it.
             epochs: numbers of its epochs, each with the whole cap: ``nested(...).epoch(3)``.
+            to: to whom it is granted, who finds it by `granted`: a user of the owner's host, or a
+                role of PostgreSQL; see docs/how-to/several-teams.md.
+            until: when the grant ends, in UTC: ``"2027-01-31"``, ``"2027-01-31T12:00Z"``.
 
         Raises:
             BudgetError: the label stands with other terms, or is closed; the cap is larger than
                 that of what it is inside of; its epochs overlap several of that; a plan.
             CurrencyError: a cap in another currency.
             LedgerError: the clock is behind what entries tell.
-            ValueError: ``every`` is no time.  UsersError: others than those.
+            ValueError: ``every`` or ``until`` is no time.  UsersError: others than those.
         """
-        return self._nested(cap, label, users, failure, Renews(every, epochs), None)
+        return self._nested(cap, label, users, failure, Renews(every, epochs, to, until), None)
+
+    def granted(self, label: str) -> Nested[B]:
+        """A cap inside this account that was made before, such as a grant, by its label.
+
+        Args:
+            label: of one inside another, all from the outermost in, as in ``"team/project"``.
+
+        Raises:
+            BudgetError: there is none, or it was closed.
+        """
+        with self._lock:
+            found = self._state.allowances.items()
+            names = [n for n, one in found if not one.reserved and "/".join(one.path) == label]
+            if not names:
+                raise BudgetError(f"no cap {label!r} was made or granted inside this account")
+            part = self._state.allowances.at(names[-1])
+            return Nested(self, self._state, names[-1], cast(B, part.meter.cap), part.meter.users)
 
     def _nested(
         self,

@@ -14,6 +14,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,8 @@ ULP = 2.0**-53
 COARSEST = 0.125
 _DIRECT = 30_000_000  # Products of a direct convolution that takes no longer than by FFT
 _SHORT = 2**16  # Points of a law that an FFT does not mind
-_ASKED = 4e5  # δ over the tail that is cut, about
+ASKED = 4e5
+"""δ over the tail that is cut, about."""
 _LONGEST = 2**20  # Points of a common lattice
 _COARSER = 10  # How much larger the step of a common lattice may be than wanted
 _FEW = 500  # Steps for which a lattice is as fine as for so many
@@ -35,9 +37,10 @@ _WIDEST = 64.0  # Step of a lattice; the ratios of neighbours overflow beyond
 _MOST_LONG = 10**5  # Copies of a law without a largest loss that are convolved in groups
 _LONGEST_DIRECT = 4096  # Points of a law that is convolved directly
 _MOST_LAWS = 256  # Different laws for which it pays to have one
-_UNSEEN = 1e-6  # Share of δ that the rounding of an FFT may make up before more is done about it
+_BLUR = 1e-3  # Mass that may be unknown at the bottom of a law, of which it is above the tail
+_UNSEEN = 1e-5  # Share of δ that the rounding of an FFT may make up before more is done about it
 _OF_MANY_UNSEEN = 0.03  # The same of so many steps that there is no time for anything else
-_MOST_UNSEEN = 5e-5  # Above this share a direct convolution on a coarser lattice is better
+_MOST_UNSEEN = 3e-4  # Above this share a direct convolution on a coarser lattice is better
 
 
 class Mesh(NamedTuple):
@@ -186,38 +189,27 @@ def _spectral(
     That is where tails are very thin and heavy.  At most ``tail`` is cut on each side, twice.
     """
     where = fourier.window([(law.p, n) for law, n in parts], tail)
-    law = _enclosed(parts, where, _loosely)
-    unsure = _unsure(law, tail)
-    if unsure > _UNSEEN:
-        law = _enclosed(parts, where, fourier.convolve)
-        unsure = _unsure(law, tail)
-    if unsure > _UNSEEN and len(parts) == 1 and fourier.rare(parts[0][0].p, parts[0][1]):
-        law = _enclosed(parts, where, _apart(tail))
-    elif unsure > _MOST_UNSEEN:
-        law = _enclosed(parts, where, _closely)
+    law = _enclosed(parts, where, partial(fourier.convolve, care=0))
+    tries: list[_Convolve] = [partial(fourier.convolve, care=care) for care in (1, 3)]
+    if len(parts) == 1 and fourier.rare(parts[0][0].p, parts[0][1]):
+        tries = [partial(_apart, tail, care) for care in (0, 1)]
+    for enough, convolve in zip((_UNSEEN, most), tries, strict=True):
+        if _unsure(law, tail) > enough:
+            law = _enclosed(parts, where, convolve)
     return _trim(law, tail) if _unsure(law, tail) <= most else None
 
 
-def _loosely(factors: fourier.CountedWeights, where: fourier.Window) -> fourier.Enclosed:
-    return fourier.convolve(factors, where, care=0)
-
-
-def _closely(factors: fourier.CountedWeights, where: fourier.Window) -> fourier.Enclosed:
-    return fourier.convolve(factors, where, care=3)
-
-
-def _apart(tail: float) -> _Convolve:
-    def power(factors: fourier.CountedWeights, where: fourier.Window) -> fourier.Enclosed:
-        ((weights, count),) = factors
-        return fourier.power(weights, count, where, tail)
-
-    return power
+def _apart(
+    tail: float, care: int, factors: fourier.CountedWeights, where: fourier.Window
+) -> fourier.Enclosed:
+    ((weights, count),) = factors
+    return fourier.power(weights, count, where, tail, care)
 
 
 def _unsure(law: Law, tail: float) -> float:
     """The share of the mass beyond that is not known where that is the δ asked for, about."""
     beyond = np.cumsum(law.p[::-1])
-    place = min(int(np.searchsorted(beyond, _ASKED * tail)), len(beyond) - 1)
+    place = min(int(np.searchsorted(beyond, ASKED * tail)), len(beyond) - 1)
     unsure = float((law.p - law.floor)[len(beyond) - 1 - place :].sum())
     return unsure / float(beyond[place])
 
@@ -234,12 +226,19 @@ def _enclosed(parts: Sequence[tuple[Law, int]], where: fourier.Window, convolve:
     rounding = math.expm1(sum(n * math.log1p(law.rounding) for law, n in parts))
     p = upper.most
     p[0] += where.below
+    # where too little is known, which is at the bottom, all mass that may be there moves up
+    unknown = np.cumsum((p - lower.least)[::-1])[::-1]
+    first = min(int(np.searchsorted(-unknown, -_BLUR)), len(p) - 1)
+    if first:
+        total = math.exp(sum(n * math.log(float(law.p.sum())) for law, n in parts))
+        p = p[first:].copy()
+        p[0] += max(total * (1 + rounding + 1e-9) - float(lower.least[first:].sum()), 0.0)
     return Law(
         parts[0][0].step,
-        sum(n * law.low for law, n in parts) + where.first,
+        sum(n * law.low for law, n in parts) + where.first + first,
         p,
-        lower.least,
-        other.most,
+        lower.least[first:],
+        other.most[first:],
         sum(n * law.lost for law, n in parts) * (1 + 4 * ULP) + where.above * (1 + rounding),
         sum(n * law.spill for law, n in parts) * (1 + 4 * ULP),
         rounding + max(part.rounding for part in (upper, lower, other)),
@@ -361,7 +360,7 @@ def frame(counts: Mapping[PairStep, int], tail: float, way: Direction) -> Frame:
         top = exponents.max(axis=1)
         moments += count * (top + np.log(np.einsum("ij,j->i", np.exp(exponents - top[:, None]), p)))
     std = math.sqrt(variance)
-    log_delta = min(math.log(_ASKED * tail), -1.0)
+    log_delta = min(math.log(ASKED * tail), -1.0)
     reached = (moments[: len(rises)] - log_delta) / rises
     at = int(np.argmin(reached))
     room = (moments - math.log(tail)) / np.abs(orders)

@@ -9,8 +9,8 @@ from privlearn.accountants.allowances import Allowance
 from privlearn.accountants.opening import in_currency
 from privlearn.accountants.state import AccountState
 from privlearn.errors import BudgetError, CurrencyError
-from privlearn.ledger.chain import text_of_minute
-from privlearn.ledger.entries import CapEntry, DelegateEntry
+from privlearn.ledger.chain import minute_of, text_of_minute
+from privlearn.ledger.entries import MINUTE, CapEntry, DelegateEntry
 from privlearn.losses.budgets import ApproxDP, Currency
 from privlearn.values.exact import Exact, exact, exact_text
 from privlearn.values.validate import text, user_range
@@ -21,12 +21,16 @@ _LONGEST: Final = 1000 * 366 * 24 * 60
 
 
 class Renewing(Protocol):
-    """When a cap renews, as it was asked for."""
+    """When a cap renews and ends, and to whom it is granted, as it was asked for."""
 
     @property
     def every(self) -> str | None: ...
     @property
     def epochs(self) -> range | None: ...
+    @property
+    def to(self) -> str | None: ...
+    @property
+    def until(self) -> str | None: ...
 
 
 def cap_entry(
@@ -68,7 +72,21 @@ def cap_entry(
         every=every,
         since=since,
         epochs=None if epochs is None else (epochs.start, epochs.stop),
+        to=None if renews.to is None else text(to=renews.to),
+        until=None if renews.until is None else _until(renews.until, minute),
     )
+
+
+def _until(said: str, now: int) -> str:
+    """The minute of a day, or time of a day in UTC, that is to come."""
+    day = re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", said) if isinstance(said, str) else None
+    told = f"{said}T00:00Z" if day else said
+    if not isinstance(told, str) or not re.fullmatch(MINUTE, told) or minute_of(told) <= now:
+        raise ValueError(
+            f"until = {said!r:.80}: must be a day or time to come, in UTC, such as '2027-01-31' or "
+            "'2027-01-31T12:00Z'"
+        )
+    return told
 
 
 def _counted(cap: Currency | ApproxDP, of: Currency) -> Currency:
@@ -109,7 +127,7 @@ def as_asked(stands: Allowance, asked: CapEntry) -> None:
     assert not isinstance(entry, DelegateEntry)
     if stands.returned:
         raise BudgetError(f"cap {asked.label!r} was closed: give another one another label")
-    for name in ("users", "budget", "failure", "every", "epochs"):
+    for name in ("users", "budget", "failure", "every", "epochs", "to", "until"):
         was, wanted = getattr(entry, name), getattr(asked, name)
         if was != wanted:
             raise BudgetError(

@@ -24,6 +24,7 @@ from privlearn.people import People
 from privlearn.people.server import PeopleAnswers, WithPeople
 from privlearn.storage.addresses import located_socket
 from privlearn.storage.sockets import Answerer, LocalServer
+from privlearn.storage.users import group_number
 from privlearn.values.validate import Positive, check_fields, not_negative
 
 _FINISH = 5.0  # Seconds that a process has to end its turn when the owner is asked to end
@@ -46,6 +47,7 @@ def serve_ledger(
     people: People | None = None,
     turn_seconds: float = TURN,
     grace: float = GRACE,
+    group: str | None = None,
     ready: Callable[[Path], object] = lambda socket: None,
 ) -> None:
     """Owns a ledger file until SIGTERM or SIGINT, and lets other processes write to it.
@@ -62,6 +64,7 @@ def serve_ledger(
             this process alone.
         turn_seconds: after which a process that holds up others loses its turn; public.
         grace: seconds that a process whose connection was cut has to come back; public.
+        group: whose members may connect, too, and spend what was granted to them.
         ready: is called with the socket once it serves.
 
     Raises:
@@ -69,12 +72,15 @@ def serve_ledger(
         LedgerError: as of `Ledger.open` and `Ledger.create`; an entry does not check; or, while it
             serves, the file cannot be written any more.
         LocalSocketError: the socket cannot be served.
-        ValueError, TypeError: seconds that are none, no registry, or a ``head`` that is none.
+        ValueError, TypeError: seconds that are none, no registry, no group, or a ``head`` that is
+            none.
     """
     asyncio.run(
         _own(
             ledger,
-            _Options(socket, new, head, unknown_head, keep_head, people, turn_seconds, grace),
+            _Options(
+                socket, new, head, unknown_head, keep_head, people, turn_seconds, grace, group
+            ),
             ready=lambda where, _: ready(where),
             signals=True,
         )
@@ -93,13 +99,16 @@ def owning_ledger(
     people: People | None = None,
     turn_seconds: float = TURN,
     grace: float = GRACE,
+    group: str | None = None,
 ) -> Iterator[Path]:
     """Owns a ledger file in a thread of this process while the block runs; returns the socket.
 
     This process comes to the ledger through the socket, too.  Arguments and errors are those of
     `serve_ledger`; what stops the owner is raised at the end of the block.
     """
-    options = _Options(socket, new, head, unknown_head, keep_head, people, turn_seconds, grace)
+    options = _Options(
+        socket, new, head, unknown_head, keep_head, people, turn_seconds, grace, group
+    )
     begun: Queue[tuple[Path, Callable[[], object]] | None] = Queue()
     failed: list[BaseException] = []
 
@@ -136,6 +145,7 @@ class _Options:
     people: People | None
     turn_seconds: Positive
     grace: Annotated[float, not_negative]
+    group: str | None
 
     def __post_init__(self) -> None:
         if self.people is not None and not isinstance(self.people, People):
@@ -152,6 +162,7 @@ async def _own(
     signals: bool,
 ) -> None:
     where = located_socket(default_socket(ledger) if options.socket is None else options.socket)
+    group = None if options.group is None else group_number(options.group)
     keep_head = options.keep_head
     if options.new:
         Ledger.create(ledger, keep_head=keep_head).close()
@@ -167,7 +178,9 @@ async def _own(
                 book, accounts, turn_seconds=options.turn_seconds, grace=options.grace
             )
             book.settled(book.settling())
-            await _serve(owner, _answerer(owner, book, options.people), where, ready, signals)
+            await _serve(
+                owner, _answerer(owner, book, options.people), where, group, ready, signals
+            )
 
 
 def _answerer(owner: LedgerOwner, book: Ledger, people: People | None) -> Answerer:
@@ -186,13 +199,14 @@ async def _serve(
     owner: LedgerOwner,
     answerer: Answerer,
     where: Path,
+    group: int | None,
     ready: Callable[[Path, Callable[[], object]], object],
     signals: bool,
 ) -> None:
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT) if signals else ():
         loop.add_signal_handler(number, stop.set)
-    async with LocalServer(where, answerer, limits=LIMITS):
+    async with LocalServer(where, answerer, limits=LIMITS, group=group):
         ready(where, lambda: loop.call_soon_threadsafe(stop.set))
         waits = [asyncio.create_task(each.wait()) for each in (stop, owner.failed)]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)

@@ -313,7 +313,9 @@ class AccountState:
         account = self._account(entry.token)
         account.check_unspent(entry)
         if account.allowance is not None and self.allowances.timed:
-            self.allowances[account.allowance].check_epochs(account.epochs, self._minute)
+            part = self.allowances[account.allowance]
+            part.check_epochs(account.epochs, self._minute)
+            part.check_until(self._minute)
         statement = stated(entry, self.opened, self.visits)
         loss = statement.loss
         price = self.prices.of_person(loss, range(*account.users))

@@ -82,6 +82,8 @@ def _stated(
         every=entry.every,
         since=entry.since,
         epochs=entry.epochs,
+        to=entry.to,
+        until=entry.until,
         closed=part.returned,
         delta=delta,
         epsilon=allowed,

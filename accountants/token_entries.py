@@ -117,7 +117,8 @@ class TokenEntries:
         known = self._known.get(id(spend))
         if known is not None and known[0] is spend and known[1] is stands and runs is None:
             form = known[2]
-        with log.lock:
+        ahead = log.goes_ahead and id(token) not in self.retried and self.past is None
+        with log.own_lock if ahead else log.lock:
             admitted = None if people is None else self._admitted(people, token.users.stop)
             if form is not None:
                 entry = form.entry(token.id, users, admitted)
@@ -127,7 +128,7 @@ class TokenEntries:
                 return self.retried[id(token)].spent(entry)
             if self.past is not None and self._again(token):
                 return self.past.spent(entry)
-            log.append(entry)
+            log.append(entry, ahead=ahead)
             account = log.state.accounts[entry.token]
         if form is None and runs is None and (entry.derived or is_metered(spend)):  # all is ours
             self._keep(spend, stands, entry)
@@ -248,7 +249,8 @@ class TokenEntries:
         log, people = self._log, self.people
         if self._again(token):
             return
-        with log.lock:
+        ahead = log.goes_ahead
+        with log.own_lock if ahead else log.lock:
             kept = value if log.state.resumable else None
             fields: dict[str, Any] = {
                 "accountant": self.id,
@@ -260,7 +262,7 @@ class TokenEntries:
                 "value": None if kept is None else {"digest": kept.digest, "upto": kept.upto},
             }
             entry = made(RetireEntry, fields)
-            log.append(entry, kept)
+            log.append(entry, kept, ahead=ahead)
             if value is not None and kept is None and token.id in self.values:
                 self.values[token.id].append(value)
 

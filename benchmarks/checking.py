@@ -20,9 +20,9 @@ from faults.few_inputs import FEW_INPUT_FAULTS
 from reporting import Table, in_parallel, parser, write
 from scipy.stats import binom
 
-from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import white_box
 from privlearn.checking.replay.learners import check_learner
+from privlearn.checking.reports import Evidence
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.suite import shipped_learners, shipped_mechanisms
 from privlearn.checking.targets import Claimable

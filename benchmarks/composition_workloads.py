@@ -19,7 +19,7 @@ Relation = Literal["add-remove", "replace-one"]
 
 @dataclass(frozen=True)
 class Workload:
-    """One question: ε at δ of the steps, run in this order.
+    """One question: ε at δ of the steps, run in this order or in any.
 
     Attributes:
         name: of the row.
@@ -32,6 +32,7 @@ class Workload:
     steps: tuple[Step, ...]
     delta: float = 1e-6
     relation: Relation = "add-remove"
+    order: Literal["listed", "any"] = "listed"
 
 
 def _steps(kind: str, values: Iterable[float], count: int = 1) -> tuple[Step, ...]:
@@ -107,6 +108,7 @@ WORKLOADS: tuple[Workload, ...] = (
         (("Gaussian", (10.0,), 50), ("bounded range", (0.1,), 50)),
     ),
     Workload("50 G, 200 L, 500 EM, in this order", "issue 35", _MIXED),
+    Workload("50 G, 200 L, 500 EM, in any order", "issue 35", _MIXED, order="any"),
     # DP-SGD
     Workload("MNIST: q .01, σ 1.1, 6,000", "Opacus tutorial", _sampled(0.01, 1.1, 6000), 1e-5),
     Workload(

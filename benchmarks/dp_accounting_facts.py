@@ -1,4 +1,4 @@
-"""What dp-accounting's own tests expect, asked of our event lists.
+"""What the tests of dp-accounting and Opacus expect, asked of our event lists.
 
     python benchmarks/dp_accounting_facts.py
     python benchmarks/dp_accounting_facts.py --record FOLDER
@@ -18,7 +18,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-FACTS = Path(__file__).parent / "results" / "dp_accounting_expectations.json"
+RESULTS = Path(__file__).parent / "results"
+FACTS = RESULTS / "dp_accounting_expectations.json"
+OTHERS = RESULTS / "opacus_expectations.json"
+"""Written down by hand from Opacus 1.6.0, `prv_accountant.py` and `accountants_test.py`."""
 EQUAL = 1e-3
 """Relative difference in ε, or in log δ, below which answers are equal."""
 Json = dict[str, Any]
@@ -151,10 +154,12 @@ def verdict(fact: Json) -> tuple[str, str]:
 def main() -> None:
     from reporting import Table, parser, write  # the interpreter that records need not have it
 
-    facts = json.loads(FACTS.read_text(encoding="utf-8"))["facts"]
+    facts = [
+        fact for file in (FACTS, OTHERS) for fact in json.loads(file.read_text("utf-8"))["facts"]
+    ]
     parser(__doc__).parse_args()
     found = [(fact, *verdict(fact)) for fact in facts]
-    counts = Counter(kind for _, kind, _ in found)
+    counts = Counter((fact["by"].startswith("Opacus"), kind) for fact, kind, _ in found)
     why = Counter(text.split(": ", 1)[-1] for _, kind, text in found if kind == "unsupported")
     looser = [
         [f["test"], f["by"], f["relation"], f["asked"], f"{f['at']:g}", text]
@@ -162,14 +167,19 @@ def main() -> None:
         if kind == "looser"
     ]
     kinds = ("equal", "tighter", "looser", "unsupported")
+    rows = [
+        [name, *(str(counts[opacus, kind]) for kind in kinds)]
+        for name, opacus in (("dp-accounting", False), ("Opacus", True))
+    ]
     tables = [
-        Table(f"{len(facts)} expectations", kinds, [[str(counts[kind]) for kind in kinds]]),
+        Table(f"{len(facts)} expectations", ["tests of", *kinds], rows),
         Table(
             "Looser", ["test", "accountant", "relation", "asked", "at", "ours for theirs"], looser
         ),
         Table("Unsupported", ["why", "number"], [[text, str(n)] for text, n in why.most_common()]),
     ]
-    write("dp_accounting_facts", tables, {"counts": dict(counts)})
+    numbers = {row[0]: dict(zip(kinds, map(int, row[1:]), strict=True)) for row in rows}
+    write("dp_accounting_facts", tables, {"counts": numbers})
 
 
 if __name__ == "__main__":

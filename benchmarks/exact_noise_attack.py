@@ -17,10 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.sampling.claims import claim_of
-from privlearn.checking.sampling.event_bounds import event_bound
-from privlearn.checking.stream_runs import released_by
-from privlearn.checking.stub_accountant import StubAccountant
+from privlearn.checking.sampling.check import claim_of, event_bound
+from privlearn.checking.stream_runs import StubAccountant, released_by
 from privlearn.losses.budgets import PureDP
 from privlearn.mechanisms import BinaryTree, NoisyReport, NoisySum, PrefixSum
 from privlearn.noise import GaussianNoise, LaplaceNoise

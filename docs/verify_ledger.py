@@ -7,8 +7,8 @@ Exit codes: 0 no problem, 1 problems, 4 unreadable, 6 unknown critical extension
 
 # fmt: off
 # ruff: noqa: E401, E701, E704, I001
-import calendar, contextlib, functools, hashlib, itertools, json, math, pathlib, re, sqlite3, sys
-import time
+import calendar, contextlib, functools, hashlib, itertools, json, math, pathlib, re, sqlite3
+import struct, sys, time
 from fractions import Fraction
 MOST_BYTES, MOST_FILE, MOST_ENTRIES, MOST_DEPTH = 8 * 2**20, 64 * 2**30, 50_000_000, 64
 TABLES = ["CREATE TABLE entries (\n    seq INTEGER PRIMARY KEY, entry TEXT NOT NULL, hash "
@@ -21,24 +21,25 @@ simulated:bool side_information:[text durable:bool failure:chance? odometer:chan
 population:name?~ features:features? ; close ; plan items:[item ; item label users:users loss:loss
 count:count? ; issue token label users:users budget:budget planned:int?~ failure:chance?
 allowance:text?~ epochs:[index?~ ; cap allowance label:name users:users budget:budget
-failure:chance? within:text?~ every:count?~ since:minute?~ epochs:users?~ ; spend token mechanism
-users:users trust:trust adjacency:relation domain:domain noise:noise simulated:bool gain:real
-loss:loss arithmetic:sum/own/each derived:bool parameters:object calibration:proved/published
-interactive:bool? profile:[list? ; retire token outcome:released/unused/lost/uncovered digest:text?~
-; kept digest:hash upto:index ; learner name:name parameters:object made:object ; reach token
-stop:count ; phase token stop:count ; phases horizon:count outputs:count ; publish token digest:hash
-upto:index ; resume head:unknown ; heads heads:elsewhere ; batches starts:[int ; functions token
-names:[name ; delegate allowance label users:users budget:budget failure:chance? within:text?~
-epochs:[index?~ ; return allowance ; attest by:name mechanism:name label users:users
-adjacency:relation loss:loss most_messages:count count:count planned:int?~ unseen:[name? ; sums
-label number:index upto:index heard:index rejected:object step:real digest:hash ; lease runs:count ;
-metered package:name version:name parameters:object ; budget.zcdp kind rho:exact ; budget.pure kind
-epsilon:exact ; budget.gdp kind mu_squared:exact ; budget.renyi kind curve:[list ; budget.approx
-kind epsilon:exact delta:exact ; loss.gaussian mu_squared:exact ; loss.zcdp rho:exact ; loss.pure
-epsilon:exact ; loss.laplace epsilon:exact ; loss.bounded-range epsilon:exact ; loss.renyi-curve
-curve:[list ; loss.approx epsilon:exact delta:exact ; loss.randomized-response epsilon:exact
-categories:int ; loss.discrete-laplace epsilon:exact sensitivity:int ; loss.discrete-gaussian
-sensitivity:exact std:exact ; loss.generalized-gaussian kappa:exact sensitivity:exact std:exact ;
+failure:chance? within:text?~ every:count?~ since:minute?~ epochs:users?~ to:name?~ until:minute?~ ;
+spend token mechanism users:users trust:trust adjacency:relation domain:domain noise:noise
+simulated:bool gain:real loss:loss arithmetic:sum/own/each derived:bool parameters:object
+calibration:proved/published interactive:bool? profile:[list? ; retire token
+outcome:released/unused/lost/uncovered digest:text?~ ; kept digest:hash upto:index ; learner
+name:name parameters:object made:object ; reach token stop:count ; phase token stop:count ; phases
+horizon:count outputs:count ; publish token digest:hash upto:index ; resume head:unknown ; heads
+heads:elsewhere ; batches starts:[int ; functions token names:[name ; delegate allowance label
+users:users budget:budget failure:chance? within:text?~ epochs:[index?~ ; return allowance ; attest
+by:name mechanism:name label users:users adjacency:relation loss:loss most_messages:count
+count:count planned:int?~ unseen:[name? ; sums label number:index upto:index heard:index
+rejected:object step:real digest:hash ; lease runs:count ; metered package:name version:name
+parameters:object ; budget.zcdp kind rho:exact ; budget.pure kind epsilon:exact ; budget.gdp kind
+mu_squared:exact ; budget.renyi kind curve:[list ; budget.approx kind epsilon:exact delta:exact ;
+loss.gaussian mu_squared:exact ; loss.zcdp rho:exact ; loss.pure epsilon:exact ; loss.laplace
+epsilon:exact ; loss.bounded-range epsilon:exact ; loss.renyi-curve curve:[list ; loss.approx
+epsilon:exact delta:exact ; loss.randomized-response epsilon:exact categories:int ;
+loss.discrete-laplace epsilon:exact sensitivity:int ; loss.discrete-gaussian sensitivity:exact
+std:exact ; loss.generalized-gaussian kappa:exact sensitivity:exact std:exact ;
 loss.subsampled-gaussian noise_multiplier:exact sampling_probability:exact ; loss.may-fail loss:loss
 failure:exact ; loss.composed parts:[part ; part loss:loss count:int ; loss.by-arrival
 parts:[stretch ; stretch users:int loss:loss ; loss.objective-perturbation difference:real
@@ -137,6 +138,25 @@ def whole(path, log, db):  # not so a copy without the log of an open ledger; a 
     need(said is None or sha(said[1]).hex()[:16] == said[4].decode(), "its head is damaged")
     sql = "SELECT hash FROM entries WHERE seq = ?"
     return said and db.execute(sql, [int(said[2]) - 1]).fetchone() == (said[3].decode(),)
+def held(value, digest):  # whether a value is what it is called
+    form, _, numbers = value.partition(b"\n")
+    try: told = json.loads(form)
+    except ValueError: return False
+    return sha(f"{told['dtype']}{(*told['shape'],)}".encode(), numbers) == digest
+def waiting(path, seq, head):  # beside an open ledger: what continues its chain, and needs no sync
+    tail, at = path.read_bytes() if path.is_file() else b"", 0
+    need(len(tail) <= 2**20 + 2 * MOST_BYTES, "a tail that is too large")
+    while at + 72 <= len(tail) and any(tail[at : at + 4]):
+        size, more, stored, digest = struct.unpack_from(">II32s32s", tail, at)
+        begin, at = at + 72, at + 72 + size + more
+        data, value = tail[begin : begin + size], tail[begin + size : at]
+        ends = value[-1:] == b"\0" and not any(tail[at:])  # torn, and these are bytes of an end?
+        if at > len(tail) or (ends and not held(value, digest)): return
+        if sha(head, data) == stored:
+            seq, head, body = seq + 1, stored, parse(data)["body"]
+            waits = body["entry"] in ("issue", "publish", "sums", "retire")
+            need(waits and body.get("outcome") != "uncovered", "its tail holds what cannot wait")
+            yield seq, data, head.hex().encode()
 def rows(path):
     need(path.is_file() and path.stat().st_size <= MOST_FILE, "no file, or too large a one")
     with open(path, "rb") as file:
@@ -158,11 +178,14 @@ def rows(path):
         need(sorted(found) in (TABLES[:1], TABLES), "other tables than those of a ledger")
         need(whole(path, log, db), "its log, which may hold its last entries, is missing or empty")
         db.text_factory = bytes
+        seq, stored = -1, b"0" * 64
         for seq, data, stored in db.execute("SELECT * FROM entries ORDER BY seq"):
             size -= len(data) + len(stored)
             need(size >= 0, "entries that are larger than their file")
             steps.clear()
             yield seq, data, stored
+        yield from waiting(path.resolve().with_name(f"{path.resolve().name}-tail"), seq,
+                           bytes.fromhex(stored.decode()))
 def minute(text): return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%MZ")) // 60
 def kinds(loss):  # of a loss and of all in it
     inner = [loss.get("loss"), *(part["loss"] for part in loss.get("parts", []))]
@@ -288,6 +311,7 @@ class Account:
         numbers, levels, alike = iter(told or []), [None], set()
         need(told != [], "epochs of nothing")
         for cap in path:
+            need(not cap.get("until") or minute(at) < minute(cap["until"]), "a grant that ended")
             number = next(numbers, -1) if cap.get("every") or cap.get("epochs") else None
             if cap.get("every"):
                 now = (minute(at) - minute(cap["since"])) // cap["every"]

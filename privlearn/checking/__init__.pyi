@@ -1,16 +1,13 @@
 from .budgets import assert_budget
-from .evidence import Evidence
 from .exact.check import ExactResult
 from .exact.loss_curves import check_loss
 from .laws.check import check_mechanism
-from .laws.domains import check_domain
-from .laws.row_maps import check_row_local
+from .laws.domains import check_domain, check_row_local
 from .replay.check import Replay
-from .replay.interleavings import Tardy, offered
 from .replay.learners import check_learner
 from .replay.populations import Person, generated_pairs
-from .replay.protocols import InteractionProtocol, User
-from .reports import Axis, CheckReport, Coverage, Finding
+from .replay.protocols import InteractionProtocol, Tardy, User, offered
+from .reports import Axis, CheckReport, Coverage, Evidence, Finding
 from .survival import Survival, assert_survives
 from .targets import SamplingTarget, sampling_target
 from .training import check_training

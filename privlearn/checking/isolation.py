@@ -130,11 +130,9 @@ def silenced(check: Callable[P, R]) -> Callable[P, R]:
 
 
 class contained:
-    """While the block runs, code in it cannot end this process: `os._exit` raises SystemExit.
-
-    A copy of the process that it forks ends at once, unless it is one of `multiprocessing` or
-    `subprocess`; ``forks`` counts them.
-    """
+    """While the block runs, code in it cannot end this process: `os._exit` raises SystemExit. A
+    copy of the process that it forks ends at once, unless it is one of `multiprocessing` or
+    `subprocess`; ``forks`` counts them."""
 
     forks = 0
     _active = 0
@@ -142,7 +140,7 @@ class contained:
 
     def __enter__(self) -> None:
         if contained._active == 0:
-            contained.forks, os._exit = 0, _raise_exit
+            contained.forks, os._exit = 0, sys.exit  # type: ignore[assignment]
             if not contained._hooked and hasattr(os, "register_at_fork"):
                 os.register_at_fork(after_in_parent=_count_fork, after_in_child=_end_copy)
                 contained._hooked = True
@@ -154,13 +152,7 @@ class contained:
             os._exit = _EXIT
 
 
-def _raise_exit(status: int) -> NoReturn:
-    raise SystemExit(status)
-
-
 _EXIT = os._exit
-
-
 _MANAGED = frozenset({"multiprocessing.popen_fork", "subprocess", __name__})
 
 
@@ -199,11 +191,8 @@ FORKS = "makes a copy of its process (os.fork), and what that does is not seen"
 
 @contextlib.contextmanager
 def kept_alive(what: str) -> Iterator[None]:
-    """While the block runs, code in it neither ends this process nor copies it unseen.
-
-    Raises:
-        CheckError: it tried to.
-    """
+    """While the block runs, code in it neither ends this process nor copies it unseen. Raises
+    CheckError: it tried to."""
     with contained():
         try:
             yield
@@ -218,13 +207,9 @@ _THREADED = ("torch", "jax", "tensorflow", "sklearn")
 
 
 def tried_apart(run: Callable[[], object], seconds: float, what: str) -> None:
-    """Runs something once in a copy of this process, which may hang or end without harm.
-
-    That also ends what hangs in compiled code.  Nothing is tried where processes cannot be copied.
-
-    Raises:
-        CheckError: it did not end in time, or it ended the copy.
-    """
+    """Runs something once in a copy of this process, which may hang or end without harm. That also
+    ends what hangs in compiled code. Nothing is tried where processes cannot be copied. Raises
+    CheckError: it did not end in time, or it ended the copy."""
     if sys.platform != "linux" or any(name in sys.modules for name in _THREADED):
         return
     mine, its = os.pipe()
@@ -273,11 +258,9 @@ _GRACE = 0.1
 
 
 class TimeLimit:
-    """Ends what takes too long, as a `CheckError`: a check that does not end is never a pass.
-
-    In the main thread a timer interrupts Python code at any point, where the system has one (POSIX;
-    long calls into compiled code end first); elsewhere `check` has to be called now and then.
-    """
+    """Ends what takes too long, as a `CheckError`: a check that does not end is never a pass. In
+    the main thread a timer interrupts Python code at any point, where the system has one (POSIX;
+    long calls into compiled code end first); elsewhere `check` has to be called now and then."""
 
     def __init__(self, seconds: float, what: str) -> None:
         if not 0 < seconds < float("inf"):

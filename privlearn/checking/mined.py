@@ -1,8 +1,7 @@
 """Numbers that code under test mentions: where it compares, it may do something special.
 
 They are read from its bytecode and from what it holds.  A check tries them as values, as numbers of
-rows and as places.
-"""
+rows and as places."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from numbers import Rational
@@ -32,6 +31,9 @@ _LIBRARIES = sys.stdlib_module_names | {
     *("sklearn", "torch"),
 }
 _COMPARING = {"COMPARE_OP", "CONTAINS_OP", "IS_OP"}
+_HASHING = {"hash", "tobytes", "bytes", "hashlib", "crc32", "adler32", "sha256", "md5", "blake2b"}
+HASHED = "; it takes hashes, which no number shows"
+_FIRST, _LATE = 40, 10**6  # Arrival numbers that no small data set reaches, and a late one
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Mined:
     """Numbers that some code mentions, those first that it compares something with."""
 
     numbers: tuple[float, ...]
+    hashes: bool = False  # Whether it may act on what no number shows, such as a hash of a record
 
     def values(self) -> tuple[float, ...]:
         """Each of them, its neighbours among doubles, and what is clearly beyond it."""
@@ -58,25 +61,49 @@ class Mined:
         both = [place for n in self._whole() for place in (n, rows - n)]
         return tuple(dict.fromkeys(place for place in both if 0 <= place < rows))
 
+    def starts(self) -> tuple[int, ...]:
+        """Arrival numbers about them that a first user may have, and a large one."""
+        about = (int(x) + step for x in self.numbers if _FIRST < x < _LATE for step in (0, 1))
+        return (_LATE, *dict.fromkeys(about))
+
     def _whole(self) -> Iterator[int]:
         near = (math.floor(x) + step for x in self.numbers for step in (0, 1, -1, 2))
         return iter(dict.fromkeys(near))
 
 
-def mined(*things: Any, most: int = _MOST) -> Mined:
+def mined(*things: Any, most: int = _MOST, also: Iterable[float] = ()) -> Mined:
     """What the code of functions, classes or objects mentions, and of what they call and hold.
-
-    Code of the standard library, of NumPy and its like and of this package is not read, but for
-    the things themselves where they are functions.
-    """
-    compared, others = dict[float, None](), dict[float, None]()
+    ``also`` comes between what is compared with and what is only mentioned (`in_variables`). Code
+    of the standard library, of NumPy and its like and of this package is not read, but for the
+    things themselves where they are functions."""
+    compared, others, hashes = dict[float, None](), dict[float, None](), False
     for part in reached(*things):
         number = _number(part)
         if number is not None:
             others[number] = None
         elif isinstance(part, types.CodeType):
             compared |= dict.fromkeys(_compared(part))
-    return Mined(tuple(dict.fromkeys([*compared, *others]))[:most])
+            hashing = part.co_name != "__hash__" and not _HASHING.isdisjoint(part.co_names)
+            hashes = hashes or hashing
+    return Mined(tuple(dict.fromkeys([*compared, *also, *others]))[:most], hashes)
+
+
+@contextmanager
+def in_variables() -> Iterator[dict[float, None]]:
+    """Numbers that variables of the user's functions hold at the end of calls made meanwhile."""
+    seen = dict[float, None]()
+
+    def look(frame: types.FrameType, event: str, _: Any) -> None:
+        if event == "return" and not _is_known(frame.f_globals.get("__name__")):
+            numbers = (_number(value) for value in frame.f_locals.values())
+            seen.update((x, None) for x in numbers if x is not None)
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        yield seen
+    finally:
+        sys.setprofile(before)
 
 
 def reached(*things: Any) -> Iterator[Any]:
@@ -172,8 +199,11 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
 
 def is_library(thing: Any) -> bool:
     """Whether it stands in the standard library, this package, or another one that is known."""
-    module = getattr(thing, "__module__", None) or "builtins"
-    return str(module).partition(".")[0] in _LIBRARIES
+    return _is_known(getattr(thing, "__module__", None))
+
+
+def _is_known(module: str | None) -> bool:
+    return str(module or "builtins").partition(".")[0] in _LIBRARIES
 
 
 def _attributes(thing: Any) -> Iterator[Any]:

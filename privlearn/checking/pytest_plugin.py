@@ -1,8 +1,7 @@
 """The pytest plugin: fixtures, the ``privacy`` marker, and a summary of what was checked.
 
 It is loaded wherever privlearn is installed, so it imports nothing but the package itself until a
-test asks for more; switch it off with ``-p no:privlearn``.
-"""
+test asks for more; switch it off with ``-p no:privlearn``."""
 
 from __future__ import annotations
 
@@ -58,11 +57,7 @@ def privacy_accountant(request: pytest.FixtureRequest) -> AccountantFactory:
 
 
 class AccountantFactory:
-    """Makes accountants for one test.
-
-    Args:
-        item: the test.
-    """
+    """Makes accountants for one test."""
 
     def __init__(self, item: pytest.Item) -> None:
         self._item = item
@@ -92,15 +87,8 @@ class AccountantFactory:
         adjacency: Adjacency | None = None,
         currency: type[Currency] | None = None,
     ) -> Any:
-        """An accountant with a ledger in memory.
-
-        Args:
-            budget: the cap for every user.
-            users: the arrival indices it protects.
-            trust: "central", "joint" or "local".
-            adjacency: default replace-one.
-            currency: for an (ε, δ) budget, what to count in; default ZCDP.
-        """
+        """An accountant with a ledger in memory; an (ε, δ) budget is counted in ``currency``, else
+        ZCDP."""
         from privlearn.checking.budgets import in_memory
 
         noise = _next_noise(self._item, f"privacy_accountant({budget!r})")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from pathlib import Path
+from traceback import extract_tb
+from typing import Literal, TypeVar, get_args
 
-from privlearn.errors import CheckError, PrivacyViolation
+import numpy as np
+
+import privlearn
+from privlearn.checking.isolation import TimeLimit, is_output
+from privlearn.errors import CheckError, PrivacyViolation, PrivlearnError
 
 Verdict = Literal[
     "not applicable", "tight", "holds", "not refuted", "weak", "window", "not done", "violated"
@@ -20,19 +27,14 @@ Verdict = Literal[
 
 ORDER: tuple[Verdict, ...] = get_args(Verdict)
 COMPUTED: frozenset[Verdict] = frozenset({"tight", "holds"})
-_MOST = 3
-"""Checks that a summary names."""
+_MOST = 3  # Checks that a summary names
 BAD: frozenset[Verdict] = frozenset({"violated", "not done"})
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """One thing that a check varies.
-
-    Attributes:
-        name: "arrivals", "records", "persons", "noise", "sizes", "values", …
-        tried: in words, with numbers: "all 128", "−30 to 30 scales", "1 to 1,000".
-        enough: whether a fault along it would have been seen.
+    """One thing that a check varies, what was tried in words, and whether that is enough to have
+    seen a fault along it.
     """
 
     name: str
@@ -63,15 +65,9 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Finding:
-    """What one way of looking found.
+    """What one way of looking found: "exact", "samples", "replay", or the name of a law.
 
-    Attributes:
-        check: the way of looking, such as "exact", "samples", "replay", or the name of a law.
-        verdict: see `Verdict`.
-        detail: why, or what was measured.
-        coverage: what was tried.
-        evidence: the numbers behind it, an `Evidence` or an `ExactResult`.
-        seconds: taken.
+    ``evidence`` are the numbers behind it, such as an `Evidence` or an `ExactResult`.
     """
 
     check: str
@@ -113,18 +109,16 @@ class CheckReport:
 
     @property
     def violated(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.verdict == "violated")
+        return tuple(f for f in self.findings if f.verdict == "violated")
 
     @property
     def undone(self) -> tuple[Finding, ...]:
-        return tuple(finding for finding in self.findings if finding.verdict == "not done")
+        return tuple(f for f in self.findings if f.verdict == "not done")
 
     @property
     def inconclusive(self) -> tuple[Finding, ...]:
-        """Findings that refuted nothing and would have missed a fault; the axis is named.
-
-        Weak samples are none where the exact loss is known.
-        """
+        """Findings that refuted nothing and would have missed a fault; the axis is named. Weak
+        samples are none where the exact loss is known."""
         known = any(f.check == "exact" and f.verdict in COMPUTED for f in self.findings)
         return tuple(
             f for f in self.findings if f.verdict == "window" or (f.verdict == "weak" and not known)
@@ -167,13 +161,146 @@ class CheckReport:
         for found, error in ((self.violated, PrivacyViolation), (self.undone, CheckError)):
             if not found:
                 continue
-            lines = [f"{finding.check}: {finding.detail}" for finding in found]
             failed = "fails" if error is PrivacyViolation else "could not be put to"
             told = f"{self.subject} {failed} {len(found)} of {len(self.findings)} checks"
-            told = "\n  ".join([told, *lines])
+            told = "\n  ".join([told, *(f"{f.check}: {f.detail}" for f in found)])
             if len(found) == 1 and found[0].detail.startswith(self.subject):
                 told = found[0].detail
             if error is CheckError:
                 raise CheckError(told)
             evidence = next((f.evidence for f in found if f.evidence is not None), self)
             raise PrivacyViolation(told, evidence)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What samples say about a claim: a lower bound with its confidence, never a bare pass.
+
+    The loss is at least ``bound`` (in ``unit``, of ``claimed``), unless something of probability 1
+    − ``confidence`` happened. ``event`` separates the data sets of pair ``pair`` best: ``p`` and
+    ``q`` are its held-out frequencies on either. The same ``seed`` gives the same evidence;
+    ``notes`` are no part of the bound.
+    """
+
+    subject: str
+    claim: str
+    unit: str
+    claimed: float
+    bound: float
+    confidence: float
+    samples: int
+    event: str
+    p: float
+    q: float
+    pair: int
+    seed: int
+    seconds: float
+    notes: tuple[str, ...] = ()
+    coverage: Coverage = field(default_factory=Coverage)
+
+    @property
+    def violated(self) -> bool:
+        """Whether the bound is above the claim."""
+        return self.bound > self.claimed
+
+    @property
+    def summary(self) -> str:
+        """The bound, beside the claim."""
+        return (
+            f"{self.unit} >= {self.bound:.4g} of {self.claimed:.4g} at confidence "
+            f"{self.confidence:g} ({self.samples} samples)"
+        )
+
+    def __str__(self) -> str:
+        verdict = "VIOLATED" if self.violated else "not refuted"
+        found = (
+            f"{self.subject}: {verdict}. Claimed {self.claim}; {self.unit} is at least "
+            f"{self.bound:.4g} with confidence {self.confidence:g} "
+            f"({self.samples} samples, {self.seconds:.2f} s)\n"
+            f"  event: {self.event}\n"
+            f"  happens with frequency {self.p:.4g} on the first data set of pair {self.pair}, "
+            f"{self.q:.4g} on the second; seed {self.seed}"
+        )
+        return "\n  note: ".join([found, *self.notes])
+
+
+C = TypeVar("C")
+_NUMPY = Path(np.__file__).parent
+_LIBRARIES = (Path(privlearn.__file__).parent, _NUMPY)
+SECONDS = 60.0  # Time limit of one law, and of the samples that are drawn of one subject
+ALL = 3  # So many times as long all laws of a subject may take together
+
+
+class Broken(Exception):
+    """A law does not hold; for checks only."""
+
+
+class NotApplicable(Exception):
+    """A law says nothing about this subject; for checks only."""
+
+
+LawFinding = str | Finding  # What a check returns that holds: what was measured
+
+
+def perform(check: Callable[[C], LawFinding], case: C, seconds: float = SECONDS) -> Finding:
+    """Runs one check; whatever happens is a finding."""
+    name = getattr(check, "__name__", type(check).__name__)
+    began = time.perf_counter()
+
+    def found(verdict: Verdict, detail: str, evidence: object = None) -> Finding:
+        return Finding(name, verdict, detail, Coverage(), evidence, time.perf_counter() - began)
+
+    try:
+        with TimeLimit(seconds, "it"):
+            outcome = check(case)
+    except Broken as broken:
+        return found("violated", str(broken))
+    except NotApplicable as reason:
+        return found("not applicable", str(reason))
+    except PrivacyViolation as violation:
+        return found("violated", str(violation), violation.evidence)
+    except CheckError as error:
+        return found("not done", str(error))
+    except BaseException as error:  # the subject's own code failed where it must not
+        if not is_output(error):
+            raise
+        if where := _in_this_kit(error):
+            return found("not done", f"this check itself fails at {where}: {error!r}")
+        return found("violated", f"raises {_told(error)}")
+    return found("holds", outcome) if isinstance(outcome, str) else outcome
+
+
+def _told(error: BaseException) -> str:
+    """What was raised, and at which line of the subject's own code. Where this package keeps back
+    why somebody's code failed, it is told here: rows of a check are nobody's."""
+    kept_back = error.__context__ if isinstance(error, PrivlearnError) else None
+    if kept_back is not None:
+        return f"{type(error).__name__}: {error}; it was {_told(kept_back)}"
+    frames = extract_tb(error.__traceback__)
+    outside = [f for f in frames if not {*Path(f.filename).parents} & {*_LIBRARIES}]
+    where = f" ({outside[-1].filename}:{outside[-1].lineno})" if outside else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def _in_this_kit(error: BaseException) -> str:
+    """Where a check raised it itself: at a fault of this package, or of what it was given."""
+    frames = [f for f in extract_tb(error.__traceback__) if _NUMPY not in Path(f.filename).parents]
+    last = Path(frames[-1].filename)
+    own = Path(__file__).parent in last.parents and not last.name.startswith("scripted_")
+    return f"{last.name}:{frames[-1].lineno}" if own else ""
+
+
+def perform_all(
+    subject: str, checks: Sequence[Callable[[C], LawFinding]], case: C, seconds: float = SECONDS
+) -> CheckReport:
+    """Runs all checks, whatever the first ones find, until time is up."""
+    findings: list[Finding] = []
+    end = time.monotonic() + ALL * seconds
+    for check in checks:
+        left = min(seconds, end - time.monotonic())
+        if left > 0:
+            findings.append(perform(check, case, left))
+        else:
+            late = f"all checks together took {ALL * seconds:g} seconds"
+            findings.append(Finding(check.__name__, "not done", late))
+    return CheckReport(subject, tuple(findings))

@@ -1,8 +1,7 @@
 """A NumPy generator whose draws are written down in advance, and recorded.
 
 Whatever is drawn is a known function of independent *standard numbers*, which a check may choose:
-normal, laplace, gumbel, exponential, or uniform on [0, 1).
-"""
+normal, laplace, gumbel, exponential, or uniform on [0, 1)."""
 
 from __future__ import annotations
 
@@ -21,14 +20,12 @@ from privlearn.errors import CheckError
 from privlearn.rows.domains import Array
 
 Standard = Literal["normal", "laplace", "gumbel", "exponential", "uniform"]
-
 _LOCATED: tuple[Standard, ...] = ("normal", "laplace", "gumbel")
 REST: dict[Standard, float] = {
     **dict.fromkeys(_LOCATED, 0.0),
     "exponential": 1.0,
     "uniform": 0.5,
-}
-"""The standard number that is handed out where nothing is written down."""
+}  # The standard number that is handed out where nothing is written down
 MOST_NUMBERS, MOST_CALLS = 200_000, 20_000
 _BELOW_ONE = math.nextafter(1.0, 0.0)
 _UNSUPPORTED = (
@@ -45,20 +42,14 @@ _LEGACY = (
 
 @dataclass
 class Tape:
-    """The numbers of one run: those that are written down, and behind them ``rest`` or ``chance``.
-
-    Args:
-        script: standard numbers in the order in which they are asked for; NaN leaves one open.
-        chance: from which open numbers are drawn; else they are those of `REST`.
-    """
+    """The numbers of one run: those that are written down (NaN leaves one open), and for open ones
+    and behind them draws from ``chance``, or `REST`."""
 
     script: Array
     chance: np.random.Generator | None = None
-    kinds: list[Standard] = field(default_factory=list)
-    """Of each number that was handed out."""
+    kinds: list[Standard] = field(default_factory=list)  # Of each number that was handed out
     numbers: list[float] = field(default_factory=list)
-    calls: list[int] = field(default_factory=list)
-    """How many numbers each draw took."""
+    calls: list[int] = field(default_factory=list)  # How many numbers each draw took
     middles: dict[int, tuple[float, ...]] = field(default_factory=dict)
     """For a uniform number that chooses among a few: numbers that choose each of them."""
     unsupported: set[str] = field(default_factory=set)
@@ -85,8 +76,7 @@ class Tape:
         return float(self.take(kind, 1)[0])
 
 
-MOST_OPTIONS = 1_000
-"""Among so many a number is noted that chooses each of them."""
+MOST_OPTIONS = 1_000  # Among so many a number is noted that chooses each of them
 
 
 def standard(kind: Standard, rng: np.random.Generator, n: int) -> Array:
@@ -105,10 +95,6 @@ def _shape(size: Any, *parameters: Any) -> tuple[int, ...]:
     if size is None:
         return np.broadcast_shapes(*(np.shape(p) for p in parameters))
     return (int(size),) if np.ndim(size) == 0 else tuple(int(n) for n in size)
-
-
-def _like_numpy(values: Any, scalar: bool) -> Any:
-    return np.asarray(values).reshape(-1)[0].item() if scalar else np.asarray(values)
 
 
 class ScriptedGenerator(np.random.Generator):
@@ -149,7 +135,8 @@ class ScriptedGenerator(np.random.Generator):
         z = self._numbers(kind, size, *parameters)
         with np.errstate(all="ignore"):
             result = of(z, *(np.asarray(p) for p in parameters))
-        return _like_numpy(result, size is None and np.ndim(z) == 0)
+        scalar, values = size is None and np.ndim(z) == 0, np.asarray(result)
+        return values.reshape(-1)[0].item() if scalar else values
 
     def _plain(self, kind: Standard, size: Any, dtype: Any, out: Any) -> Any:
         if size is None and out is None and dtype is np.float64:
@@ -160,8 +147,6 @@ class ScriptedGenerator(np.random.Generator):
             return drawn
         out[...] = drawn
         return out
-
-    # Continuous -----------------------------------------------------------------------------------
 
     def random(self, size: Any = None, dtype: Any = np.float64, out: Any = None) -> Any:
         return self._plain("uniform", size, dtype, out)
@@ -188,8 +173,6 @@ class ScriptedGenerator(np.random.Generator):
 
     def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         return self._made("uniform", size, lambda u, a, b: a + (b - a) * u, low, high)
-
-    # Discrete: quantiles of uniform numbers -------------------------------------------------------
 
     def integers(
         self, low: Any, high: Any = None, size: Any = None, dtype: Any = np.int64,
@@ -274,16 +257,13 @@ LEGACY_METHODS: dict[str, Any] = {
     "randint": lambda rng, low, high=None, size=None, dtype=int: rng.integers(
         low, high, size, dtype
     ),
-}
-"""What `numpy.random` and a `RandomState` have beside the methods of a generator."""
+}  # What `numpy.random` and a `RandomState` have beside the methods of a generator
 
 
 @contextlib.contextmanager
 def scripted_globals(rng: ScriptedGenerator) -> Iterator[None]:
     """While it lasts, `numpy.random` and `random` draw from its tape, and fresh generators, too.
-
-    Generators with a seed of their own, and those that were made before, draw as ever.
-    """
+    Generators with a seed of their own, and those that were made before, draw as ever."""
     fresh = np.random.default_rng
     replaced: dict[str, Any] = {name: getattr(rng, name) for name in _LEGACY.split()}
     replaced |= dict.fromkeys(("random", "ranf", "sample"), rng.random)

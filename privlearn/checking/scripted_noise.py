@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Never, Protocol, Self, cast, final
+from typing import Any, Never, Protocol, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,6 @@ class PoolSource(Protocol):
         """The noise of one spend."""
 
 
-@final
 @dataclass(frozen=True)
 class ScriptedVariates:
     """Numbers that are given on 2^−40, with 64 further bits that no two of a run have in common."""
@@ -92,7 +91,6 @@ class ScriptedPool(ABC):
         raise CheckError("uniform words decide, so noise is not just added: check it by sampling")
 
 
-@final
 class Script(ScriptedPool):
     """Hands out numbers of whatever kind in one row, and zeros behind them."""
 
@@ -107,7 +105,6 @@ class Script(ScriptedPool):
         return taken
 
 
-@final
 class ScriptedCalls(ScriptedPool):
     """Hands out numbers of one kind call by call, and zeros behind them."""
 
@@ -132,12 +129,9 @@ class ScriptedCalls(ScriptedPool):
         return scripted.copy()
 
 
-@final
 class LimitedSource:
     """A noise source with a limit on its draws, for a mechanism that draws until a value suits it.
-
-    Numbers that are written down in advance may never suit it, and the run would not end.
-    """
+    Numbers that are written down in advance may never suit it, and the run would not end."""
 
     name, simulated = "scripted", True
 
@@ -156,7 +150,6 @@ class LimitedSource:
             )
 
 
-@final
 @dataclass(frozen=True)
 class _LimitedPool:
     _pool: Pool

@@ -1,8 +1,7 @@
 """What a running test tells the checks inside it, and what they tell the summary.
 
 It imports nothing of the package, so that the pytest plugin stays cheap for projects that have
-privlearn installed and do not use it.
-"""
+privlearn installed and do not use it."""
 
 from __future__ import annotations
 
@@ -13,13 +12,8 @@ from dataclasses import dataclass, field
 
 @dataclass(eq=False, slots=True)
 class CheckSession:
-    """The settings of one test, and the lines its checks leave for the terminal summary.
-
-    Args:
-        confidence: of checks that do not name their own; None for the default.
-        deadline: reading of `time.monotonic` by which the test has to end; None for no limit.
-        lines: one for each check that ended, in order.
-    """
+    """The settings of one test (``deadline`` is a reading of `time.monotonic`), and the lines that
+    its checks leave for the terminal summary."""
 
     confidence: float | None = None
     deadline: float | None = None

@@ -2,16 +2,112 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
 from itertools import cycle
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from privlearn.checking.stub_accountant import StubAccountant
-from privlearn.contract.tokens import Token
+from privlearn.contract.issuing import Outcome, Past, RecordedToken, ReleasedValue, ReleaseObserver
+from privlearn.contract.spends import Spend
+from privlearn.contract.tokens import Token, mint_token
 from privlearn.errors import CheckError
+from privlearn.losses import Loss
+from privlearn.losses.budgets import Currency
+from privlearn.noise import NoiseSource
+from privlearn.people import People
 from privlearn.rows import Rows
-from privlearn.values.adjacency import Adjacency
+from privlearn.values.adjacency import Adjacency, Trust
+
+
+class _Anything(Currency):
+    __slots__ = ()
+    kind: ClassVar[str] = "anything"
+
+    def __init__(self) -> None:
+        self.amounts = ()
+
+    def _with(self, amounts: tuple[Fraction, ...]) -> Self:
+        return type(self)()
+
+    def price(self, loss: Loss) -> Self:
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind}
+
+
+@dataclass(slots=True)
+class _StubRecord:
+    outcome: str | None = None
+    past: Past | None = None
+
+
+class StubAccountant:
+    """Issues tokens for mechanisms under test, thousands a second, and remembers the last spend.
+    `record_spend` unlocks the ``noise`` (a number is the seed of a simulation), so that a mechanism
+    that draws first fails as it would fail to be durable."""
+
+    trust: ClassVar[Trust] = Trust.CENTRAL
+    observer: ClassVar[ReleaseObserver | None] = None
+
+    def __init__(
+        self,
+        noise: int | NoiseSource,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+        *,
+        people: People | None = None,
+    ) -> None:
+        self.people = people
+        self.id, self.adjacency = "stub", adjacency
+        self.last_spend: Spend | None = None
+        self._noise = NoiseSource.simulation(noise) if isinstance(noise, int) else noise
+        self._open: dict[str, _StubRecord] = {}
+        self._count = 0
+        self._budget = _Anything()
+
+    @property
+    def noise(self) -> NoiseSource:
+        if not self._open:
+            raise CheckError("noise was drawn before a token was spent, or after it was retired")
+        return self._noise
+
+    def issue(self, users: range) -> Token[Currency]:
+        self._count += 1
+        token: Token[Currency] = mint_token(
+            self, f"stub/{self._count}", self._budget, users, "check", Fraction(1)
+        )
+        return token
+
+    def of_person(self, loss: Loss, users: range) -> Loss:
+        return loss
+
+    def record_spend(
+        self, token: Token[Any], spend: Spend, loss: Loss, runs: int | None = None
+    ) -> RecordedToken:
+        self.last_spend = spend
+        account = self._open[token.id] = _StubRecord()
+        return account
+
+    def record_reach(self, token: Token[Any], stop: int) -> int:
+        return token.users.stop
+
+    def _nothing(self, *_: Any, **__: Any) -> None:
+        """There is no ledger."""
+
+    check_ledger = record_functions = record_phase = record_publish = _nothing
+
+    def record_retire(
+        self,
+        token: Token[Any],
+        outcome: Outcome,
+        digest: str | None,
+        value: ReleasedValue | None = None,
+    ) -> None:
+        if token.id in self._open:
+            self._open.pop(token.id).outcome = outcome
+
 
 _CALLS, _UNEVEN = (1, 2, 3, 7), (1, 2, 3, 5, 8, 13)  # Rows that come at once
 
@@ -22,10 +118,8 @@ def is_stream(mechanism: Any) -> bool:
 
 
 def declared_users(mechanism: Any) -> int | None:
-    """The most users of a stream that says so: by ``sizes`` of batches, or a ``horizon``.
-
-    Either its own or that of its ``factorization``; None if it says nothing or has no horizon.
-    """
+    """The most users of a stream that says so: by ``sizes`` of batches, or a ``horizon``. Either
+    its own or that of its ``factorization``; None if it says nothing or has no horizon."""
     if not is_stream(mechanism):
         return None
     if (fixed := fixed_users(mechanism)) is not None:
@@ -48,10 +142,8 @@ def fixed_users(mechanism: Any) -> int | None:
 def released_by(
     mechanism: Any, rows: Rows[Any], token: Token[Any], calls: tuple[int, ...] = ()
 ) -> tuple[Any, Any]:
-    """What leaves last for a token, and the values of all that leaves for it, in one array.
-
-    A stream takes its rows at once, or in turn as many at a time as ``calls`` says.
-    """
+    """What leaves last for a token, and the values of all that leaves for it, in one array. A
+    stream takes its rows at once, or in turn as many at a time as ``calls`` says."""
     if not is_stream(mechanism):
         released = mechanism.release(rows, token)
         return released, getattr(released, "value", released)

@@ -1,57 +1,40 @@
-"""`privlearn check`: every check on everything that is shipped, or on your own.
+"""Every check on everything that is shipped, by name, for `privlearn check`.
 
 Each subject is checked in every way that applies to it: exactly (white box), by sampling (black
 box), against the laws of mechanisms, by replay on neighbouring users.  A finding states what was
-claimed, what was computed exactly, and the lower bound that samples allow.
-"""
+claimed, what was computed exactly, and the lower bound that samples allow."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from privlearn import learners as le
 from privlearn import mechanisms as me
-from privlearn.checking.laws.check import checked, is_mechanism
-from privlearn.checking.looks import Sampling
+from privlearn.checking.laws.check import Sampling, checked
 from privlearn.checking.replay.learners import check_learner
 from privlearn.checking.reports import CheckReport, Finding, Verdict
-from privlearn.checking.targets import SamplingTarget
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses.budgets import ZCDP, GaussianDP, PureDP
 from privlearn.mechanisms.constraint_sets import LpBall, Simplex
 from privlearn.mechanisms.factorization import Factorization
 from privlearn.rows.domains import Ball, Box, Counted, GradientHessian, OneOf, PSDTrace
-from privlearn.values.packages import MECHANISMS, look_up
-from privlearn.values.packages import announced as announced_names
 from privlearn.values.participation import Participation
-from privlearn.values.validate import count
 
 HORIZON = 24  # Rows of the streams that are checked
-
 LEAST_SAMPLES = 1_000  # Fewer would not do for all pairs of neighbours that are tried
-
 PAIRS = 16  # Of neighbours for every learner, besides the long runs
-
 Check = Callable[[Sampling], CheckReport]
 Makers = dict[str, Callable[[], Any]]
 
 
 def settings(confidence: float = 0.999, samples: int | None = None, seed: int = 0) -> Sampling:
-    """How thoroughly to check; one in 1/(1−confidence) correct subjects is accused.
-
-    Raises:
-        CheckError: a number is out of range.
-    """
+    """How thoroughly to check; one in 1/(1−confidence) correct subjects is accused. Raises
+    CheckError: a number is out of range."""
     if samples is not None and samples < LEAST_SAMPLES:
         raise CheckError(f"samples = {samples!r}: must be at least {LEAST_SAMPLES}")
     return Sampling(samples, confidence, seed)
@@ -60,7 +43,7 @@ def settings(confidence: float = 0.999, samples: int | None = None, seed: int = 
 def shipped_mechanisms() -> Makers:
     """A small instance of every mechanism, by name."""
     rho = ZCDP("0.5")
-    return _sums(rho) | _minimisers() | _choices(rho) | _phases(rho) | _arms(rho) | _reports()
+    return _sums(rho) | _minimisers() | _choices(rho) | _phases_and_arms(rho) | _reports()
 
 
 def _sums(rho: ZCDP) -> Makers:
@@ -132,19 +115,14 @@ def _choices(rho: ZCDP) -> Makers:
     }
 
 
-def _phases(rho: ZCDP) -> Makers:
+def _phases_and_arms(rho: ZCDP) -> Makers:
     phases, unit = partial(me.PhaseSum.calibrated, horizon=6), Box(0, 1, 1)
+    choice = me.ReportNoisyMax.calibrated(me.CrossPolytope(2), 1.0, rho)
+    models = OneOf(GradientHessian(2, weight=1.5), 2)
     return {
         "phase-sum/laplace": lambda: phases(Box(-0.5, 0.5, 1), PureDP(1)),
         "phase-sum/gaussian": lambda: phases(unit, rho),
         "phase-sum/signs": lambda: phases(unit, PureDP("0.5"), outputs=3),
-    }
-
-
-def _arms(rho: ZCDP) -> Makers:
-    choice = me.ReportNoisyMax.calibrated(me.CrossPolytope(2), 1.0, rho)
-    models = OneOf(GradientHessian(2, weight=1.5), 2)
-    return {
         "one-of-k/gaussian-sum": lambda: me.OneOfK.calibrated(Ball(1.0, 2), rho, arms=3),
         "one-of-k/report-noisy-max": lambda: me.OneOfK(choice, 2),
         "one-of-k/batched-prefix-sum": lambda: me.BatchedPrefixSum.calibrated(
@@ -173,8 +151,7 @@ def _reports() -> Makers:
 class _InTurn:
     """A policy that names one arm after the other."""
 
-    def __init__(self) -> None:
-        self._turn = 0
+    _turn = 0
 
     def choose(self) -> int:
         return self._turn % 2
@@ -243,82 +220,16 @@ def catalogue() -> dict[str, Check]:
     return entries
 
 
-def is_known(name: str) -> bool:
-    """Whether a name is of something that this package checks, or of a group of such."""
-    return name == "all" or any(key == name or key.startswith(f"{name}/") for key in catalogue())
-
-
-def chosen(names: Sequence[str]) -> dict[str, Check]:
-    """The checks of a name, of all names below it (``prefix-sum``), or of ``all``.
-
-    Names that are not of this package may be those of mechanisms that other packages announce.
-
-    Raises:
-        CheckError: nothing is called that.
-        PackageError: two packages announce it.
-    """
-    known = catalogue()
-    selected: dict[str, Check] = {}
-    for name in names:
-        if ".py:" in name:
-            selected[name] = partial(own, name)
-            continue
-        if name.endswith(".py"):
-            raise CheckError(f"{name}: say what in it is to be checked, {name}:NAME")
-        matching = {
-            key: checks
-            for key, checks in known.items()
-            if name in ("all", key) or key.startswith(f"{name}/")
-        }
-        if not matching and look_up(MECHANISMS, name) is not None:
-            matching = {name: partial(announced, name)}
-        if not matching:
-            groups = sorted({key.partition("/")[0] for key in known})
-            close = get_close_matches(name, [*groups, *known, *announced_names(MECHANISMS)], 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise CheckError(
-                f"nothing is called {name!r}{hint}; known: all, {', '.join(groups)}, a name below "
-                "one of these (`privlearn check --list`), or path/to/module.py:Factory"
-            )
-        selected |= matching
-    return selected
-
-
-def run(checks: Mapping[str, Check], how: Sampling, *, jobs: int = 1) -> Iterator[CheckReport]:
-    """Reports of the checks, in order; the findings do not depend on the number of processes.
-
-    Args:
-        checks: by name, see `chosen`.
-        how: to draw samples, in all of them.
-        jobs: processes.
-    """
-    if count(jobs=jobs) == 1:
-        yield from (check(how) for check in checks.values())
-        return
-    from joblib import Parallel, delayed
-
-    tasks = (delayed(_of_name)(name, how) for name in checks)
-    yield from Parallel(n_jobs=jobs, return_as="generator")(tasks)
-
-
-def _of_name(name: str, how: Sampling) -> CheckReport:
-    return chosen([name])[name](how)
-
-
 def mechanism_report(name: str, make: Callable[[], Any], how: Sampling) -> CheckReport:
     """A mechanism's exact loss, its samples, and its laws as one finding."""
     report = checked(make(), name=name, how=how)
     looks = [finding for finding in report if not finding.check.startswith("check_")]
     laws = CheckReport(name, tuple(finding for finding in report if finding not in looks))
-    bad = laws.violated or laws.undone
-    held = sum(law.verdict == "holds" for law in laws)
-    together = Finding(
-        "laws",
-        bad[0].verdict if bad else "holds",
-        "; ".join(f"{law.check}: {law.detail}" for law in bad) or f"{held} laws",
-        seconds=sum(law.seconds for law in laws),
-    )
-    return CheckReport(name, (*looks, *([together] if laws.findings else [])))
+    bad, held = laws.violated or laws.undone, sum(law.verdict == "holds" for law in laws)
+    told = "; ".join(f"{law.check}: {law.detail}" for law in bad) or f"{held} laws"
+    verdict, seconds = bad[0].verdict if bad else "holds", sum(law.seconds for law in laws)
+    together = [Finding("laws", verdict, told, seconds=seconds)] if laws.findings else []
+    return CheckReport(name, (*looks, *together))
 
 
 def replayed(
@@ -332,82 +243,3 @@ def replayed(
         text = "; ".join([str(error), *getattr(error, "__notes__", [])])
         return CheckReport(name, (Finding("replay", verdict, text),))
     return replace(found, subject=name)
-
-
-def own(where: str, how: Sampling) -> CheckReport:
-    """Checks what ``path/to/module.py:Factory`` makes.
-
-    That is a mechanism, a `SamplingTarget`, or a learner that was not started.
-    """
-    with _loaded(where) as made:
-        return _report(where, where.rpartition(":")[2], made, how)
-
-
-def announced(name: str, how: Sampling) -> CheckReport:
-    """Checks what another package announces in the group ``privlearn.mechanisms``."""
-    found = look_up(MECHANISMS, name)
-    if found is None:
-        raise CheckError(f"nothing is announced as {name!r}")
-    return _report(str(found), name, _called(str(found), found.load()), how)
-
-
-def _report(where: str, name: str, made: Any, how: Sampling) -> CheckReport:
-    if isinstance(made, SamplingTarget):
-        return mechanism_report(made.name, lambda: made, how)
-    if isinstance(made, le.Learner):
-        return replayed(name, made, {}, how)
-    if hasattr(made, "loss") and is_mechanism(made):
-        return mechanism_report(name, lambda: made, how)
-    raise CheckError(
-        f"{where} is {made!r}: must be, or make when called without arguments, a mechanism "
-        "(loss() and release(rows, token) or open(token)), a SamplingTarget, or a learner"
-    )
-
-
-@contextmanager
-def _loaded(where: str) -> Iterator[Any]:
-    """What a file makes; in the block its module can be imported, and what lies beside it.
-
-    A file that has the name of another module, such as ``json.py``, does not take its place.
-    """
-    path, _, attribute = where.rpartition(":")
-    if not Path(path).is_file():
-        raise CheckError(f"{path}: no such file")
-    name = f"checked {Path(path).stem.replace('.', ' ')}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None, "a name that ends in .py has a loader"
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    folder = str(Path(path).resolve().parent)
-    beside = [] if folder in sys.path else [folder]
-    sys.modules[name] = module  # where dataclasses look for their module
-    sys.path += beside  # as by `python path`
-    try:
-        try:
-            spec.loader.exec_module(module)
-        except Exception as error:
-            raise CheckError(f"{path}: {type(error).__name__}: {error}") from error
-        if not hasattr(module, attribute):
-            raise CheckError(f"{path} has no {attribute!r}")
-        yield _called(where, getattr(module, attribute))
-    finally:
-        sys.modules.pop(name, None)
-        for added in beside:
-            sys.path.remove(added)
-
-
-def _called(where: str, made: Any) -> Any:
-    if isinstance(made, type) or not (
-        isinstance(made, SamplingTarget | le.Learner)
-        or hasattr(made, "release")
-        or hasattr(made, "open")
-    ):
-        try:
-            return made()
-        except Exception as error:
-            raise CheckError(
-                f"{where} was called without arguments to make what is to be checked, and fails: "
-                f"{type(error).__name__}: {error}.  Wrap a plain function of data in "
-                "privlearn.checking.sampling_target(function, claim, neighbours)"
-            ) from error
-    return made

@@ -1,14 +1,10 @@
 """Kill and resume: whether a learner goes on from its ledger, and from nothing else.
 
-A learner is run once to its end, on a ledger in a file, of which copies are taken: each is what a
-process leaves that dies right after an entry was written.  Then every copy is resumed, twice, on
-the users from its ``clock_`` on.  As the first run is over by then, whatever the learner keeps
-besides its ledger (a file, a global variable) is of the end of that run, and does not fit.
-
-What it cannot see: rows that the operator lost, as an open batch is lost by every learner; power
-cuts, which take away entries that were not synced; numbers that another *version* would work out
-otherwise; clocks that are not read through ``time.time`` or ``time.time_ns``.
-"""
+A learner is run once to its end, on a ledger in a file, of which copies are taken after entries, as
+a process leaves them that dies. Then every copy is resumed, twice, on the users from its ``clock_``
+on; what the learner keeps besides its ledger is of the end of the first run, and does not fit. Not
+seen: power cuts, numbers that another *version* would work out otherwise, clocks of other functions
+than ``time.time`` and ``time.time_ns``."""
 
 from __future__ import annotations
 
@@ -42,12 +38,9 @@ _DAY = 86_400.0
 class Survival:
     """What a passed check has gone through; it says nothing beyond these deaths.
 
-    Attributes:
-        deaths: how many copies of the ledger were gone on with.
-        compared: after how many of them it was known what the learner must have learned; it is
-            not between two releases of one step.
-        again: the most users who had come before a death and come again.
-        passed: the most users who came after no death.
+    ``compared``: after how many ``deaths`` it was known what the learner must have learned.
+    ``again``: the most users who had come before one and come again; ``passed``: who come after
+    none.
     """
 
     users: int
@@ -195,10 +188,7 @@ def assert_survives(
             once = check.resumed(copy, number, twin=False)
             twice = check.resumed(copy, number, twin=True)
             if (once.outputs, once.state()) != (twice.outputs, twice.state()):
-                raise SurvivalError(
-                    f"{copy} it does not do the same when it is resumed twice, with the same "
-                    "releases: it draws from something that is neither in its ledger nor fixed"
-                )
+                raise SurvivalError(f"{copy} it does not do the same when it is resumed twice")
             compared += bool(check.whole.states[copy.released])
             again = max(again, copy.came - once.start)
             passed = max(passed, once.start - copy.came)
@@ -272,9 +262,7 @@ class _Check:
                 with _as_death(copy, f"it does not go on from user {run.start}"):
                     run.run(self.protocol)
             if run.learner.clock_ != len(self.data):
-                raise SurvivalError(
-                    f"{copy} it comes to user {run.learner.clock_} of {len(self.data)}"
-                )
+                raise SurvivalError(f"{copy} it comes to user {run.learner.clock_} only")
             self._check_paid(run, copy, lost)
             account.close()
             problems = audit(path).problems
@@ -288,23 +276,17 @@ class _Check:
         run.start = run.learner.clock_
         if run.start < copy.upto:
             raise SurvivalError(
-                f"{copy} its clock_ is {run.start}: user {copy.upto - 1}, whose row was in a value "
-                "that left, is to come again"
+                f"{copy} its clock_ is {run.start}: user {copy.upto - 1} comes again"
             )
         account = run.accountant
         lost = [token for token in account._state.accounts.values() if token.outcome == "lost"]
         most = max([copy.came, *(account._state.users_of(token).stop for token in lost)])
         if run.start > most:
-            raise SurvivalError(
-                f"{copy} its clock_ is {run.start}: user {most}, who had not come and is in no "
-                "spend that was lost, is passed over"
-            )
+            raise SurvivalError(f"{copy} its clock_ is {run.start}: user {most} is passed over")
         states = self.whole.states[copy.released]
         if states and run.state() not in states:
-            raise SurvivalError(
-                f"{copy} it has not learned what it had learned from {copy.released} releases, but "
-                f"{self.learned(run.learner)!r:.200}"
-            )
+            state = f"{self.learned(run.learner)!r:.200}"
+            raise SurvivalError(f"{copy} it has not learned what it had learned, but {state}")
 
     def _check_paid(self, run: _Watched, copy: _Copy, lost: Counter[str]) -> None:
         """A label that has a plan needs no look: the accountant issues no more than it holds."""

@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from privlearn.checking.default_neighbours import default_pairs, run_once, visits_of
 from privlearn.checking.isolation import own_copy
-from privlearn.checking.stub_accountant import StubAccountant
+from privlearn.checking.neighbours import default_pairs, run_once, visits_of
+from privlearn.checking.stream_runs import StubAccountant
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.budgets import ApproxDP, Currency
@@ -36,10 +36,8 @@ class SamplingTarget(Generic[D]):
         start: ``start(data, seed)`` returns ``draw``; each ``draw()`` is one fresh output.
         claim: what it promises about neighbouring data.
         neighbours: pairs of data sets.
-        default_neighbours: whether the pairs were chosen by this package, the most informative
-            first; the last may then be left out where samples are few.
-        exact: whether it says that its noise is exact, so that the last bits of its outputs must
-            not tell either.
+        default_neighbours: whether this package chose the pairs; the last may then be left out.
+        exact: whether its noise is said to be exact, so that the last bits must not tell either.
         function: what is called, if it is a plain function, whose exact law may be found.
     """
 
@@ -98,7 +96,12 @@ def sampling_target(
         raise CheckError(f"{called}: a plain function needs neighbours, a pair of data sets")
     pairs = _pairs(neighbours)
     _check_pairs(pairs, adjacency)
-    return SamplingTarget(called, _starter(mechanism), _checked(claim), pairs, function=mechanism)
+    on = runs_of(mechanism)
+
+    def start(data: Any, seed: int) -> Callable[[], Any]:
+        return partial(on(data), np.random.default_rng(seed))
+
+    return SamplingTarget(called, start, _checked(claim), pairs, function=mechanism)
 
 
 def name_of(mechanism: Any) -> str:
@@ -118,7 +121,7 @@ def _checked(claim: Any) -> Claimable:
     return claim
 
 
-def _signature(function: Callable[..., Any]) -> tuple[int, bool]:
+def signature_of(function: Callable[..., Any]) -> tuple[int, bool]:
     """How many arguments it must be given by position, and whether one is named ``rng``."""
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -130,16 +133,12 @@ def _signature(function: Callable[..., Any]) -> tuple[int, bool]:
 
 
 def runs_of(function: Callable[..., Any]) -> Callable[[Any], Callable[[Any], Any]]:
-    """``runs_of(f)(data)(rng)`` is one run, on a copy of the data.
-
-    Raises:
-        CheckError: it takes something else than data, or data and a generator.
-    """
-    places, named = _signature(function)
+    """``runs_of(f)(data)(rng)`` is one run, on a copy of the data. Raises CheckError: it takes
+    something else than data, or data and a generator."""
+    places, named = signature_of(function)
     if places not in (1, 2):
         raise CheckError(
-            f"{name_of(function)} takes {places} positional arguments: must be f(data, rng) or "
-            "f(data)"
+            f"{name_of(function)}: {places} arguments; must be f(data, rng) or f(data)"
         )
 
     def on(data: Any) -> Callable[[Any], Any]:
@@ -155,16 +154,7 @@ def runs_of(function: Callable[..., Any]) -> Callable[[Any], Callable[[Any], Any
 
 def has_own_randomness(function: Callable[..., Any]) -> bool:
     """Whether it takes data only."""
-    return _signature(function) == (1, False)
-
-
-def _starter(function: Callable[..., Any]) -> Callable[[Any, int], Callable[[], Any]]:
-    on = runs_of(function)
-
-    def start(data: Any, seed: int) -> Callable[[], Any]:
-        return partial(on(data), np.random.default_rng(seed))
-
-    return start
+    return signature_of(function) == (1, False)
 
 
 def _fresh(data: Any) -> Callable[[], Any]:
@@ -178,31 +168,23 @@ def _fresh(data: Any) -> Callable[[], Any]:
 
 
 def _pairs(neighbours: Any) -> list[tuple[Any, Any]]:
-    if _is_pair(neighbours):
+    if type(neighbours) is tuple and len(neighbours) == 2:
         return [own_copy(neighbours)]
     if not isinstance(neighbours, Iterable) or isinstance(neighbours, tuple | str):
-        raise CheckError(
-            f"neighbours = {neighbours!r}: must be a tuple of two data sets, or a list of such"
-        )
+        raise CheckError(f"neighbours = {neighbours!r}: must be a tuple of two, or a list of such")
     pairs = list(neighbours)
     if not pairs:
         raise CheckError("neighbours: no pair of data sets, or an exhausted iterator of them")
     for i, pair in enumerate(pairs):
-        if not _is_pair(pair):
+        if type(pair) is not tuple or len(pair) != 2:
             raise CheckError(f"neighbours[{i}]: must be a tuple of two data sets")
     return [own_copy(pair) for pair in pairs]
-
-
-def _is_pair(item: Any) -> bool:
-    return type(item) is tuple and len(item) == 2
 
 
 def _check_pairs(pairs: Sequence[tuple[Any, Any]], adjacency: Adjacency | None) -> None:
     for i, (first, second) in enumerate(pairs):
         if _used_up(first) or _used_up(second):
-            raise CheckError(
-                f"neighbours[{i}]: an iterator is exhausted by the first run; give a list"
-            )
+            raise CheckError(f"neighbours[{i}]: an iterator is exhausted by the first run")
         if first is second or alike(first, second):
             raise CheckError(f"neighbours[{i}]: the two data sets are the same")
         if adjacency is not None:
@@ -223,18 +205,14 @@ def _check_adjacent(
         longer, shorter = sorted((first, second), key=len, reverse=True)
         gaps = (longer[:k] + longer[k + 1 :] for k in range(len(longer)))
         if len(longer) != len(shorter) + 1 or not any(alike(gap, shorter) for gap in gaps):
-            raise CheckError(
-                f"{said}; under add-remove one must be the other with one record taken out"
-            )
+            raise CheckError(f"{said}; under add-remove one must be taken out of the other")
         return
     changed = [k for k, (x, y) in enumerate(zip(first, second, strict=False)) if not alike(x, y)]
     most, apart = visits or (1, 1)
     allowed = 1 <= len(changed) <= most and all(b - a >= apart for a, b in pairwise(changed))
     if len(first) != len(second) or not allowed:
         may = "exactly one record" if visits is None else f"{most} records {apart} or more apart"
-        raise CheckError(
-            f"{said} that differ at {changed[:5]}; under {adjacency.value} {may} may differ"
-        )
+        raise CheckError(f"{said} that differ at {changed[:5]}; {may} may differ")
 
 
 def alike(first: Any, second: Any) -> bool:
@@ -302,7 +280,11 @@ def _of_mechanism(
         _check_pairs([(list(leaves(a)), list(leaves(b))) for a, b in pairs], None)
         for i, (first, second) in enumerate(pairs):
             visits = visits_of(promise) or visits_of(own)
-            _check_adjacent(i, _records(first), _records(second), relation, visits)
+            one, two = (
+                [[np.asarray(leaf) for leaf in leaves(record_at(b, k))] for k in range(length(b))]
+                for b in (first, second)
+            )
+            _check_adjacent(i, one, two, relation, visits)
             _check_form(i, (first, second), spent)
     spend = spent(pairs[0][0])
     exact = spend is not None and spend.exact_form() is not None
@@ -320,12 +302,4 @@ def _check_form(i: int, blocks: tuple[Any, Any], spent: Callable[[Any], Any]) ->
             return
         except Exception as error:
             reason = f"{error}"
-    raise CheckError(
-        f"neighbours[{i}]: no row fits the mechanism's domain, so all would be null: {reason}"
-    )
-
-
-def _records(block: Any) -> list[Any]:
-    return [
-        [np.asarray(leaf) for leaf in leaves(record_at(block, k))] for k in range(length(block))
-    ]
+    raise CheckError(f"neighbours[{i}]: no row fits the domain, so all would be null: {reason}")

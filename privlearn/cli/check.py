@@ -42,16 +42,17 @@ def check(
     samples do not refute even half the claim. It is said which.
     """
     from privlearn.checking import suite
-    from privlearn.checking.printing import as_json, print_reports
+    from privlearn.cli import check_names
+    from privlearn.cli.check_table import as_json, print_reports
 
     with clear_errors():
         if list_names:
             typer.echo("\n".join(suite.catalogue()))
             return
         how = suite.settings(confidence, samples, seed)
-        checks = suite.chosen(names or ["all"])
+        checks = check_names.chosen(names or ["all"])
         workers = min(jobs or os.cpu_count() or 1, len(checks))
-        reports = list(_shown(suite.run(checks, how, jobs=workers), len(checks)))
+        reports = list(_shown(check_names.run(checks, how, jobs=workers), len(checks)))
     if json:
         sys.stdout.write(as_json(reports, seed=seed) + "\n")
     else:

@@ -62,6 +62,23 @@ def postgres_schema(
         typer.echo(script(writers=writer or (), readers=reader or ()), nl=False)
 
 
+@ledger_app.command("postgres-teams")
+def postgres_teams(
+    roles: Annotated[list[str], typer.Argument(metavar="ROLE...", help="One of each team.")],
+) -> None:
+    """Print the SQL that lets roles write what was granted to them, and no more.
+
+    For `psql`, in a database with the tables of `postgres-schema`; may be run
+    again. Exit codes: 0 printed; 2 the extra `postgres` is not installed.
+    """
+    from privlearn.ledger.addresses import extra_needed
+
+    with clear_errors(), extra_needed():
+        from privlearn.ledger.postgres_teams import script
+
+        typer.echo(script(roles), nl=False)
+
+
 @ledger_app.command("export")
 def export(
     ledger: Annotated[
@@ -135,6 +152,9 @@ def serve(
         Path | None,
         typer.Option(help="A registry of people beside it, for People.connect(SOCKET)."),
     ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Whose members may connect, to spend what was granted.")
+    ] = None,
 ) -> None:
     """Own a ledger, so that many processes of this host can spend from it.
 
@@ -164,12 +184,86 @@ def serve(
                 head=head,
                 unknown_head=unknown_head,
                 people=registry,
+                group=group,
                 ready=tell,
             )
     except (LedgerUnreadableError, LedgerHeadError, LedgerSchemaError, LedgerFeatureError) as error:
         fail(str(error), unread(error))
     except (LedgerError, LocalSocketError, PeopleError) as error:
         fail(str(error), PROBLEMS if serving else BAD_INPUT)
+
+
+Kept = Annotated[str, typer.Argument(metavar="LEDGER", help="Ledger file, or postgresql://….")]
+Accountant = Annotated[str | None, typer.Option(help="Id of the account, where several are open.")]
+
+
+@ledger_app.command("grant")
+def grant(
+    ledger: Kept,
+    label: Annotated[str, typer.Argument(metavar="LABEL", help="Of the grant, for everybody.")],
+    cap: Annotated[
+        str, typer.Option(help="rho=…, mu=…, epsilon=…, 1,1e-6, or a part of the account's: 10%.")
+    ],
+    to: Annotated[str, typer.Option(help="User of the owner's host, or role of PostgreSQL.")],
+    until: Annotated[
+        str | None, typer.Option(help="In UTC: 2027-01-31, or 2027-01-31T12:00Z; default no end.")
+    ] = None,
+    every: Annotated[
+        str | None, typer.Option(help="Time after which the cap renews: 7d, 12h.")
+    ] = None,
+    accountant: Accountant = None,
+) -> None:
+    """Let somebody spend part of an account, which they find by accountant.granted(LABEL).
+
+    Nothing is reserved for it. With the owner's process (`serve --group`), or in
+    PostgreSQL (`postgres-teams`), they can spend nothing else.
+
+    Exit codes: 0 granted; 2 wrong use, or the cap is larger than the account's.
+    """
+    from privlearn.accountants.grants import cap_typed, kept_account
+
+    with clear_errors(), kept_account(ledger, accountant) as account:
+        budget = cap_typed(cap, account.budget)
+        made = account.nested(budget, label=label, to=to, until=until, every=every)
+        typer.echo(f"{label}: {made.budget} granted to {to}")
+
+
+@ledger_app.command("revoke")
+def revoke(
+    ledger: Kept,
+    label: Annotated[str, typer.Argument(metavar="LABEL", help="Of the grant.")],
+    accountant: Accountant = None,
+) -> None:
+    """End a grant: nothing more is issued out of it; what was spent stays charged.
+
+    Exit codes: 0 ended; 2 there is none of that label, or wrong use.
+    """
+    from privlearn.accountants.grants import kept_account
+
+    with clear_errors(), kept_account(ledger, accountant) as account:
+        found = account.granted(label)
+        found.close()
+        typer.echo(f"{label}: ended, with {found.spent_in_all()} spent")
+
+
+@ledger_app.command("grants")
+def grants(ledger: Kept) -> None:
+    """List the grants of a ledger, and what was spent of each.
+
+    Exit codes: 0 listed; 1 the ledger has problems; 4 it cannot be read.
+    """
+    from privlearn.accountants import audit
+    from privlearn.cli.output import console
+    from privlearn.reporting.certificates import print_grants
+    from privlearn.reporting.terminal_page import Page
+
+    try:
+        found = audit(ledger)
+    except LedgerError as error:
+        fail(str(error), unread(error))
+    print_grants(found, Page(console()))
+    if found.problems:
+        fail(f"the audit found {len(found.problems)} problems: privlearn audit {ledger}", PROBLEMS)
 
 
 @ledger_app.command("checkpoint")

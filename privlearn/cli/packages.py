@@ -99,7 +99,7 @@ def _is_ours(group: str, name: str) -> bool:
 
         return is_shipped_kind(name)
     if group == MECHANISMS:
-        from privlearn.checking.suite import is_known
+        from privlearn.cli.check_names import is_known
 
         return is_known(name)
     if group == COMMANDS:

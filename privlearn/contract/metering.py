@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Never, ParamSpec, Protocol, TypeVar, cast, final
+from typing import Any, Never, ParamSpec, TypeVar, cast, final
 
 import numpy as np
 
@@ -146,13 +146,6 @@ def loss_of(price: Loss | Budget, adjacency: Adjacency) -> Loss:
     )
 
 
-class Pays(Protocol):
-    """How a meter pays for one call: each time it is asked, with another token."""
-
-    def __call__(self) -> Token[Any]:
-        """A token that holds the price."""
-
-
 _LATER = (inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction)
 """Of functions that return before their work is done."""
 
@@ -170,10 +163,23 @@ class Meter:
 
     Of a result that is a number, or an array of numbers or text, the ledger holds what it holds of
     our own mechanisms' values; of any other only that it left.
+
+    Args:
+        pays: a token that holds the price, each time another one.
+        spend: what is written of the code.
+        label: of the tokens.
+        keep: whether values are kept.
+        lease: whose runs the tokens are, if they are.
     """
 
     def __init__(
-        self, pays: Pays, spend: Spend, label: str, *, keep: bool, lease: Lease[Any] | None = None
+        self,
+        pays: Callable[[], Token[Any]],
+        spend: Spend,
+        label: str,
+        *,
+        keep: bool,
+        lease: Lease[Any] | None = None,
     ) -> None:
         self._pays, self._spend, self.label = pays, spend, label
         self._keep, self._lease = keep, lease
@@ -212,7 +218,8 @@ class Meter:
             account = token._recorded(self._spend)
         except BaseException:
             if self._lease is None:
-                _hand_back(token)
+                with suppress(PrivlearnError):  # the first error says why; on resuming it is free
+                    token.retire()
             raise
         return MeteredBlock(token, account, keep=self._keep and self._lease is None)
 
@@ -261,11 +268,6 @@ class Meter:
         raise TokenCopyError("a meter cannot be copied or pickled: make a second one")
 
     __reduce__ = __reduce_ex__ = __copy__ = __deepcopy__ = _refuse_copy
-
-
-def _hand_back(token: Token[Any]) -> None:
-    with suppress(PrivlearnError):  # the first error says why; on resuming it is handed back
-        token.retire()
 
 
 @final

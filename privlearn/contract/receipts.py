@@ -287,10 +287,11 @@ class Receipt(_Spent):
         Raises:
             UsersError, ProvenanceError, RowLocalityError, TokenSpentError: as `open`.
         """
-        values = self._opened(rows)
         if self._spend.grid is not None:
-            return self._noisy(sum_of_rows(values, self._clipping.largest))
-        total: Array = np.add.reduce(values, axis=0)
+            if self._issuer.observer is None:
+                return self._noisy(self._opened(rows, summed=True))
+            return self._noisy(sum_of_rows(self._opened(rows), self._clipping.largest))
+        total: Array = np.add.reduce(self._opened(rows), axis=0)
         noisy = total + self._spend.noise.draw(self._noise(), total.shape)
         return self._released_sum(noisy)
 
@@ -438,7 +439,8 @@ class Receipt(_Spent):
                 "the token if the mechanism then fails"
             )
 
-    def _opened(self, rows: Rows[Any]) -> NDArray[Any]:
+    def _opened(self, rows: Rows[Any], *, summed: bool = False) -> NDArray[Any]:
+        """Contributions of rows; ``summed``: their sum, which nobody observes."""
         with self._token._lock:  # which refuses a forked child
             if self._done or self._account.outcome is not None:
                 raise self._is_closed()
@@ -452,7 +454,7 @@ class Receipt(_Spent):
         if self._past is not None:  # nothing is opened for what left before a restart
             rows = Rows.null(users)
         try:
-            values = self._clipping.contributions(rows)
+            values = (self._clipping.sum if summed else self._clipping.contributions)(rows)
         except RowLocalityError:
             self._end("uncovered")
             raise

@@ -128,6 +128,8 @@ class _Found:
     def sample(self, doubles: bool, kind: str) -> Singles:
         """What runs on a sample."""
         inner = self.inside(self.event.event, "event", doubles=doubles)
+        if any(part["mechanism"] == "non-private" for part in inner):
+            return self.one("non-private")
         for part in inner:
             if part["mechanism"] not in _ON_SAMPLES:
                 raise DataError(
@@ -135,6 +137,12 @@ class _Found:
                     + ", ".join(_ON_SAMPLES)
                 )
         return inner
+
+    def told(self, inner: Singles, chance: Fraction) -> Singles | None:
+        """What is told of a record whenever it is in the sample, which has that chance."""
+        if inner != self.one("non-private"):
+            return None
+        return self.one("approx", epsilon=_LEAST, delta=chance)
 
     def times(self, inner: Singles) -> Singles:
         """All of ``inner`` each time."""
@@ -154,6 +162,13 @@ class _Found:
         if value <= 0:
             raise self.wrong(name, "must be > 0")
         return value
+
+    def noisy(self, name: str, noise: Callable[[Fraction], Singles]) -> Singles:
+        """What there is with so much noise; without any it is non-private."""
+        value = self.number(name)
+        if value < 0:
+            raise self.wrong(name, "must be >= 0")
+        return noise(value) if value else self.one("non-private")
 
     def epsilon(self) -> Fraction | None:
         """None where there is no finite one."""
@@ -192,16 +207,22 @@ def _choice(found: _Found) -> Singles:
 
 
 def _discrete_gaussian(found: _Found) -> Singles:
-    multiplier = found.positive("sigma") / (found.positive("sensitivity") * found.reach)
-    return found.one("discrete-gaussian", noise_multiplier=multiplier)
+    size = found.positive("sensitivity") * found.reach
+    return found.noisy(
+        "sigma", lambda sigma: found.one("discrete-gaussian", noise_multiplier=sigma / size)
+    )
 
 
 def _discrete_laplace(found: _Found) -> Singles:
     steps = found.positive("sensitivity") * found.reach
     if steps.denominator != 1:
         raise found.wrong("sensitivity", "must be an integer")
-    scale = 1 / (found.positive("noise_parameter") * steps)
-    return found.one("discrete-laplace", scale=scale, sensitivity=int(steps))
+    return found.noisy(  # 0 would be noise that is uniform on all integers
+        "noise_parameter",
+        lambda rate: found.one(
+            "discrete-laplace", scale=1 / (rate * steps), sensitivity=int(steps)
+        ),
+    )
 
 
 def _tree(found: _Found) -> Singles:
@@ -214,12 +235,16 @@ def _tree(found: _Found) -> Singles:
     listed = [steps] if hasattr(steps, "__index__") else list(steps)
     if not listed or any(isinstance(n, bool) or not hasattr(n, "__index__") for n in listed):
         raise found.wrong("step_counts", "must be integers, one or more")
-    multiplier = found.positive("noise_multiplier") / found.reach
     leaves = tuple(int(n) for n in listed if n)
     if any(n < 0 for n in leaves):
         raise found.wrong("step_counts", "must be >= 0")
-    return (
-        found.one("tree-aggregation", noise_multiplier=multiplier, steps=leaves) if leaves else []
+    if not leaves:
+        return []
+    return found.noisy(
+        "noise_multiplier",
+        lambda multiplier: found.one(
+            "tree-aggregation", noise_multiplier=multiplier / found.reach, steps=leaves
+        ),
     )
 
 
@@ -248,13 +273,15 @@ def _zcdp(found: _Found) -> Singles:
 
 
 def _randomized_response(found: _Found) -> Singles:
-    if found.adjacency != "replace-one":
-        raise DataError(f"{found.where}: randomized response is for replace-one")
-    p, k = found.positive("noise_parameter"), found.event.num_buckets
-    if p > 1:
-        raise DataError(f"{found.where}: noise_parameter = {float(p)}: must be at most 1")
+    p, k = found.number("noise_parameter"), found.event.num_buckets
+    if not 0 <= p <= 1:
+        raise found.wrong("noise_parameter", "must lie in [0, 1]")
     if p == 1 or k == 1:
         return []
+    if not p:
+        return found.one("non-private")
+    if found.adjacency != "replace-one":
+        raise DataError(f"{found.where}: randomized response is for replace-one")
     return found.one("randomized-response", epsilon=_log_up(1 + k * (1 - p) / p), categories=k)
 
 
@@ -283,6 +310,8 @@ def _sampled(found: _Found) -> Singles:
     inner = found.sample(False, "Poisson sample")
     if not inner:
         return []
+    if (told := found.told(inner, chance)) is not None:
+        return told
     if found.adjacency != "replace-one" and all(p["mechanism"] == "gaussian" for p in inner):
         return found.one(
             "subsampled-gaussian",
@@ -297,7 +326,11 @@ def _truncated(found: _Found) -> Singles:
     size, batch = found.size("dataset_size"), found.size("truncated_batch_size")
     if not (chance and size and batch):
         return []
-    multiplier = found.positive("noise_multiplier")
+    multiplier = found.number("noise_multiplier")
+    if not multiplier:
+        return found.one("non-private")
+    if multiplier < 0:
+        raise found.wrong("noise_multiplier", "must be >= 0")
     one = {"mechanism": "gaussian", "count": 1, "noise_multiplier": multiplier}
     if batch < size:
         if chance == 1:
@@ -334,6 +367,8 @@ def _batch(replacement: bool, found: _Found) -> Singles:
     inner = found.sample(True, "fixed batch")
     if not inner:
         return []
+    if (told := found.told(inner, Fraction(min(batch, population - 1), population))) is not None:
+        return told
     return found.one(
         "fixed-batch", population=population, batch=batch, replacement=replacement, sample=inner
     )
@@ -359,11 +394,14 @@ def _mixture(found: _Found) -> Singles:
     )
     parts[at] = parts[at][0], parts[at][1] + missing
     parts = [(c, p) for c, p in parts if p]
-    return found.one(
-        "gaussian-mixture",
-        sensitivities=[c for c, _ in parts],
-        probabilities=[p for _, p in parts],
-        noise_std=found.positive("standard_deviation"),
+    return found.noisy(
+        "standard_deviation",
+        lambda std: found.one(
+            "gaussian-mixture",
+            sensitivities=[c for c, _ in parts],
+            probabilities=[p for _, p in parts],
+            noise_std=std,
+        ),
     )
 
 
@@ -390,7 +428,9 @@ def _selected(found: _Found) -> Singles:
 
 
 def _noise(kind: str, field: str, found: _Found) -> Singles:
-    return found.one(kind, **{field: found.positive("noise_multiplier") / found.reach})
+    return found.noisy(
+        "noise_multiplier", lambda noise: found.one(kind, **{field: noise / found.reach})
+    )
 
 
 _READERS: dict[str, Callable[[_Found], Singles]] = {

@@ -17,7 +17,6 @@ from privlearn.losses import as_replace_one
 from privlearn.losses.budgets import ApproxDP
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import Exact, exact_text, float_down, float_up, round_up
-from privlearn.values.validate import finite, probability
 
 _NOISE = {"noise_multiplier": 1, "scale": 1, "noise_std": 1, "epsilon": -1, "rho": -2}
 """The field that says how much noise there is, and the power of the factor it is multiplied by."""
@@ -71,15 +70,19 @@ def evaluated(events: EventList, *, replace_one: bool = False) -> Evaluated:
 def epsilon_price(events: EventList, delta: float, *, replace_one: bool = False) -> Price:
     """ε at ``delta``: infinite if an event is non-private, 0 if nothing leaves any of them.
 
+    At 1 it is 0 for everything, and at 0 the sum of the worst cases.
+
     Raises:
         BudgetError: no ε is finite there.
-        ValueError: delta outside (0, 1).
+        ValueError: delta outside [0, 1].
     """
-    if not (events.private and events.positions):
-        epsilon = 0.0 if events.private else math.inf
-        return _certain(events, epsilon, probability(delta=delta), replace_one=replace_one)
+    if not 0 <= delta <= 1:
+        raise ValueError(f"delta = {delta!r}: must lie in [0, 1]")
+    if delta == 1 or not (events.private and events.positions):
+        epsilon = 0.0 if delta == 1 or events.private else math.inf
+        return _certain(events, epsilon, float(delta), replace_one=replace_one)
     whole = evaluated(events, replace_one=replace_one)
-    answer = whole.epsilon(delta)
+    answer = whole.epsilon(delta) if delta else _at_worst(whole)
     if math.isinf(answer.value):
         raise BudgetError(
             f"delta = {delta!r}: no epsilon is finite there, as the events fail with probability "
@@ -91,17 +94,32 @@ def epsilon_price(events: EventList, delta: float, *, replace_one: bool = False)
 def delta_price(events: EventList, epsilon: float, *, replace_one: bool = False) -> Price:
     """δ at ``epsilon`` nats: 1 if an event is non-private, 0 if nothing leaves any of them.
 
+    At an infinite ε it is the probability that something fails.
+
     Raises:
-        ValueError: epsilon is negative or not finite.
+        ValueError: epsilon is negative or not a number.
     """
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon = {epsilon!r}: must be >= 0")
     if not (events.private and events.positions):
-        delta, level = 0.0 if events.private else 1.0, finite(epsilon=epsilon)
-        if level < 0:
-            raise ValueError(f"epsilon = {epsilon!r}: must be >= 0")
-        return _certain(events, level, delta, replace_one=replace_one)
+        delta = 0.0 if events.private else 1.0
+        return _certain(events, float(epsilon), delta, replace_one=replace_one)
     whole = evaluated(events, replace_one=replace_one)
-    answer = whole.delta(epsilon)
+    if math.isinf(epsilon):
+        answer = RoundedNumber(float_up(whole.total.failure()), 0.0, "failure")
+    else:
+        answer = whole.delta(epsilon)
     return _price(whole, events, answer, epsilon=epsilon, delta=answer.value)
+
+
+def _at_worst(whole: Evaluated) -> RoundedNumber:
+    """ε at δ = 0."""
+    if whole.total.failure():
+        return RoundedNumber(math.inf, 0.0, "failure")
+    worst = whole.total.pure()
+    if worst is None:
+        raise BudgetError("delta = 0: no epsilon is finite there, as losses are not bounded")
+    return RoundedNumber(float_up(worst), 0.0, "pure")
 
 
 def calibrate_events(

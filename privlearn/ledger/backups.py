@@ -107,8 +107,9 @@ def _copy(where: Path, new: Path, look: Look) -> None:
             for each in waiting_behind(real_path(where), *(last or (-1, GENESIS))):
                 row = each.seq, each.data.decode(), each.hash
                 copy.execute("INSERT INTO entries VALUES (?, ?, ?)", row)
-                value = each.digest, each.value
-                copy.execute("INSERT OR IGNORE INTO released VALUES (?, ?)", value)
+                if each.digest:
+                    value = each.digest, each.value
+                    copy.execute("INSERT OR IGNORE INTO released VALUES (?, ?)", value)
 
 
 def _copy_values(where: Path, target: Path) -> None:

@@ -32,6 +32,29 @@ def canonical(value: Any) -> bytes:
         return rfc8785.dumps(value)
 
 
+def canonical_in_order(value: dict[str, Any]) -> bytes:
+    """As `canonical`, in less time of an object of texts and small integers, in order."""
+    try:
+        return to_json(value) if _in_order(value, 0) else canonical(value)
+    except PydanticSerializationError:
+        return canonical(value)
+
+
+def _in_order(value: Any, depth: int) -> bool:
+    """Whether `_plain` has nothing to do."""
+    for inner in value.values() if value.__class__ is dict else value:
+        kind = inner.__class__
+        if kind is str or inner is None or (kind is int and -(2**53) < inner < 2**53):
+            continue
+        if (kind is not dict and kind is not list) or depth == 2 or not _in_order(inner, depth + 1):
+            return False
+    if value.__class__ is not dict:
+        return True
+    names = [*value]
+    texts = all([name.__class__ is str for name in names])
+    return texts and names == sorted(names) and "".join(names).isascii()
+
+
 def _plain(value: Any, depth: int) -> Any:
     """A value, with its names in their order, that pydantic writes as RFC 8785 has it.
 

@@ -55,6 +55,15 @@ def minute_of(text: str) -> int:
         return 0
 
 
+@lru_cache(8)
+def _texts_around(at: str | None, epoch: int, writer: str) -> tuple[tuple[bytes, bytes], bytes]:
+    """Of an envelope, what stands before and behind its body, and at its end."""
+    begin = b"{" if at is None else b'{"at":%b,' % canonical(at)
+    return (begin + b'"body":', b',"epoch":' + canonical(epoch)), b',"writer":%b}' % canonical(
+        writer
+    )
+
+
 def canonical_1(value: Any) -> bytes:
     """What format 1 hashes: sorted keys, no spaces, numbers as Python writes them."""
     return json.dumps(
@@ -139,13 +148,17 @@ class Record:
         if root is not None:
             envelope["root"] = root
         said, more = text or (canonical(body), canonical(ext) if ext else b"")
-        # names in their order: ``body`` before ``epoch``, and ``ext`` before ``nonce``
-        head, _, tail = canonical(envelope).partition(b'"epoch":')
-        number, _, tail = tail.partition(b'"nonce":')
-        data = b"".join(
-            (head, b'"body":', said, b',"epoch":', number)
-            + ((b'"ext":', more, b",") if more else ())
-            + (b'"nonce":', tail)
+        before, after = _texts_around(envelope.get("at"), epoch, writer)
+        data = b"".join(  # names in their order
+            (
+                before[0],
+                said,
+                before[1],
+                b',"ext":%b' % more if more else b"",
+                b',"nonce":' + canonical(envelope["nonce"]),
+                b"" if root is None else b',"root":' + canonical(root),
+                after,
+            )
         )
         if ext:
             envelope["ext"] = ext

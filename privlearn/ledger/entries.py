@@ -165,7 +165,21 @@ class IssueEntry(_Entry):
     least as fast as their number; None where it is charged whole to whoever has one."""
 
     def body(self) -> dict[str, Any]:
-        return _without(super().body(), "epochs")
+        said = self.__dict__
+        plain = all([each.__class__ is str for pair in said["budget"].items() for each in pair])
+        if said["epochs"] is not None or not plain:
+            return _without(super().body(), "epochs")
+        return {  # names in their order
+            "accountant": said["accountant"],
+            "allowance": said["allowance"],
+            "budget": said["budget"],
+            "entry": "issue",
+            "failure": said["failure"],
+            "label": said["label"],
+            "planned": said["planned"],
+            "token": said["token"],
+            "users": [*said["users"]],
+        }
 
     def ext(self) -> dict[str, Any]:
         return {} if self.shared is None else {PARTICIPATION: self.shared}
@@ -212,9 +226,13 @@ class CapEntry(_Entry):
     """When epoch 0 of those began."""
     epochs: Users | None = None
     """Numbers of its epochs, if these are told by number."""
+    to: Annotated[str, Field(min_length=1)] | None = None
+    """To whom it is granted: a user of the owner's host, or a role of PostgreSQL."""
+    until: Annotated[str, Field(pattern=MINUTE)] | None = None
+    """From when on nothing more is issued or spent out of it."""
 
     def body(self) -> dict[str, Any]:
-        return _without(super().body(), "within", "every", "since", "epochs")
+        return _without(super().body(), "within", "every", "since", "epochs", "to", "until")
 
 
 class ReturnEntry(_Entry):
@@ -323,9 +341,8 @@ class RetireEntry(_Entry):
     value is kept, and ``upto``, as in `PublishEntry`."""
 
     def body(self) -> dict[str, Any]:
-        kept = self.__dict__.copy()  # text, and what is no part of it
-        del kept["admitted"], kept["value"]
-        return kept
+        said = self.__dict__
+        return {name: said[name] for name in ("accountant", "digest", "entry", "outcome", "token")}
 
     def ext(self) -> dict[str, Any]:
         found = {} if self.admitted is None else {PARTICIPATION: self.admitted}

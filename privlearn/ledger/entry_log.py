@@ -61,6 +61,7 @@ class EntryLog:
         read: all entries of a file; None once they have to be read again, after the first that is
             written.
         doubtful: an entry that may stand, though writing it was interrupted.
+        last_ahead: the last entry that was written ahead, until others are followed to it.
         last_record: of a file, what was written last; None before that.
         closed: whether nothing may be written any more.
     """
@@ -78,6 +79,7 @@ class EntryLog:
         self.read: list[Entry] | None = []
         self.accounts = AccountIndex()
         self.doubtful: Entry | None = None
+        self.last_ahead: Entry | None = None
         self.last_record: Record | None = None
         self.closed = False
 
@@ -138,6 +140,20 @@ class EntryLog:
         if beside is not None:
             beside(self.accounts.opens)
 
+    def add_ahead(self, entry: Entry, value: Value | None, nonce: str | None) -> None:
+        """Has an entry written behind entries that are not known here; it is followed later."""
+        store = self._shared
+        assert store is not None
+        record = self._made(entry, nonce, this_minute())
+        self.doubtful = entry
+        try:
+            store.write_ahead(record, value)
+        except BaseException:
+            if not store.doubtful:
+                self.doubtful = None
+            raise
+        self.last_ahead, self.doubtful = entry, None
+
     def add(
         self,
         entry: Entry,
@@ -162,9 +178,7 @@ class EntryLog:
     def _write(
         self, entry: Entry, value: Value | None, nonce: str | None, later: bool, minute: int
     ) -> None:
-        record = self.tip.make(entry, minute, nonce)
-        if not _is_plain(entry):
-            parse(record.data)  # raises for what a reader would refuse, and the whole file with it
+        record = self._made(entry, nonce, minute)
         store = self.file or self._shared
         assert store is not None
         stands = record
@@ -184,6 +198,12 @@ class EntryLog:
             self.last_record = record
             self.tip.add(record)
         self.read = None
+
+    def _made(self, entry: Entry, nonce: str | None, minute: int) -> Record:
+        record = self.tip.make(entry, minute, nonce)
+        if not _is_plain(entry):
+            parse(record.data)  # raises for what a reader would refuse, and the whole file with it
+        return record
 
     @property
     def waits(self) -> bool:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import errno
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 from privlearn.errors import LedgerBusyError, LedgerError
 from privlearn.ledger.chain import GENESIS, Record
 from privlearn.ledger.disk import Disk, connect
 from privlearn.ledger.large_values import LARGEST_IN_DATABASE, read_large, write_large
 from privlearn.ledger.stores import Value
-from privlearn.ledger.tail import Tail, Waiting, values_in_tail, waiting_behind
+from privlearn.ledger.tail import (
+    Tail,
+    Waiting,
+    needs_no_sync,
+    values_in_tail,
+    waiting_behind,
+)
 from privlearn.storage import processes
 from privlearn.storage.fork_gate import SQLITE
 
@@ -39,7 +45,7 @@ class FileStore:
         """Whether the entry that is on its way was committed, to disk or not yet."""
         self._tail = Tail(path)
         self._before_tail: Last = None
-        """The last entry in the database, while values wait in the tail."""
+        """The last entry in the database, while others wait in the tail."""
         self._has_written = False
         """Whether what another process left in the tail is in the database, or was none."""
         try:
@@ -52,7 +58,7 @@ class FileStore:
     ) -> None:
         """Appends behind ``last``; on disk at once, unless it is said to be ``later``, or may wait.
 
-        A value that leaves a stream waits in the `Tail` for the next entry that is none.
+        What needs no sync waits in the `Tail` for the next entry that does.
 
         Raises:
             LedgerBusyError: somebody else has written.
@@ -61,20 +67,23 @@ class FileStore:
         disk = self.disk
         self._committed = self.doubtful = False
         row = Waiting(record.seq, record.data, record.hash, *(value or ("", b"")))
-        if record.body["entry"] == "publish" and not later and self._waits(row, last):
+        waits = needs_no_sync(record.body)
+        if waits and not later and self._waits(row, last):
             return
         with self._sql():  # the connection is asked for each time: a forked child has none
             disk.check_sound()
             disk.check_place()
             self._insert([row], last)
-            if not (later or needs_no_sync(record.body)):
+            if not (later or waits):
                 disk.settle((record.seq, record.hash))
                 disk.check_place()
         self._committed = False
 
     def _waits(self, row: Waiting, last: Last) -> bool:
-        """Whether a value was written to the tail; where it cannot be, the database takes it."""
-        if not (self._has_written and row.digest and self._tail.has_room(row.size)):
+        """Whether it was written to the tail; where it cannot be, the database takes it."""
+        if not (self._has_written and self._tail.has_room(row.size)):
+            return False
+        if len(row.value) > LARGEST_IN_DATABASE:  # a file of its own, before its entry
             return False
         if self._made_in != processes.here():
             return False  # which says that a forked child has no database
@@ -134,14 +143,14 @@ class FileStore:
         disk.connection.execute("COMMIT")
         self._committed = True
         disk.check_log()
-        if waiting or foreign:
+        self._tail.records.clear()
+        if foreign or self._tail.worth_emptying:
             self._empty_tail((rows[-1].seq, rows[-1].hash) if rows else last)
         # without a row nobody can tell by the database that it was taken over
         self._has_written = self._has_written or bool(rows)
 
     def _empty_tail(self, last: Last) -> None:
         """Begins the tail anew, unless somebody else writes, who may be ending it just now."""
-        self._tail.records.clear()
         try:
             self.disk.connection.execute("BEGIN IMMEDIATE")
         except sqlite3.Error:
@@ -267,14 +276,6 @@ class FileStore:
                 self._tail.remove()
                 self.disk.connection.execute("ROLLBACK")
         self.disk.close()
-
-
-def needs_no_sync(body: Mapping[str, Any]) -> bool:
-    """Whether a cut of the power may take an entry away that was written last."""
-    kind = body["entry"]
-    return kind in ("issue", "publish", "sums") or (
-        kind == "retire" and body["outcome"] != "uncovered"
-    )
 
 
 def unwritable(path: Path, error: sqlite3.Error | OSError) -> LedgerError:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 from typing import Any, Self, final
 
+from privlearn.ledger.canonical_json import canonical, canonical_in_order
 from privlearn.ledger.chain import GENESIS, Chain, MerkleTree, Record, minute_of
-from privlearn.ledger.entries import CloseEntry, Entry, SpendEntry
+from privlearn.ledger.entries import CloseEntry, Entry, IssueEntry, RetireEntry, SpendEntry
 from privlearn.ledger.nonces import IssueNonces
 from privlearn.ledger.spend_forms import form_of
 
@@ -15,9 +16,12 @@ def stored(
     entry: Entry,
 ) -> tuple[dict[str, Any], dict[str, Any], tuple[bytes, bytes] | None]:
     """Body and data of extensions of an entry, and their canonical JSON if it is known."""
-    if not isinstance(entry, SpendEntry) or (form := form_of(entry)) is None:
-        return entry.body(), entry.ext(), None
-    return form.body(entry), entry.ext(), form.text(entry)
+    if isinstance(entry, SpendEntry) and (form := form_of(entry)) is not None:
+        return form.body(entry), entry.ext(), form.text(entry)
+    body, ext = entry.body(), entry.ext()
+    if entry.__class__ not in (IssueEntry, RetireEntry):
+        return body, ext, None
+    return body, ext, (canonical_in_order(body), canonical(ext) if ext else b"")
 
 
 @final

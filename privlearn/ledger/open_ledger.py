@@ -59,6 +59,7 @@ class OpenLedger:
     Attributes:
         path: absolute; None for a ledger in memory, and one that others write to.
         shared: whether other processes may write to it.
+        grantee: who this process writes for, if only what was granted to them; None if for anybody.
         unknown_head: whether it was opened without a head to compare it with.
         log: its entries and where they stand; for who holds all of it, as its owner does.
     """
@@ -74,6 +75,7 @@ class OpenLedger:
         self._lock = Exclusive("a ledger")
         self._turn_lock = Exclusive("a turn of a ledger")
         self._shared = shared
+        self.grantee = None if shared is None else shared.grantee
         self.log = EntryLog(path, shared, tip)
         self._heads = KeptHeads(self.name, path, keep_head)
         self._listeners: list[Queue] = []
@@ -126,6 +128,18 @@ class OpenLedger:
                 for queue in self._listeners:
                     queue.put(entry)
             replica.broken = False
+            self.log.last_ahead = None
+
+    @property
+    def checks_ahead(self) -> bool:
+        """Whether an owner checks every entry, so that some need no turn; see `append`."""
+        return self._shared is not None and self._shared.checks
+
+    def _catch_up(self) -> None:
+        """Follows what was written ahead of what this process knows of."""
+        if self.log.last_ahead is not None and not self.log.closed:
+            with self.turn():
+                pass
 
     def enter(self, accountant: str, *, alone: bool = False) -> None:
         """Says, in a turn, that this process writes for an accountant; see `SharedStore.enter`.
@@ -147,6 +161,7 @@ class OpenLedger:
         nonce: str | None = None,
         later: bool = False,
         minute: int | None = None,
+        ahead: bool = False,
     ) -> None:
         """Adds an entry; returns when what it protects is durable (at once for a memory ledger).
 
@@ -158,6 +173,8 @@ class OpenLedger:
         which `since` finds it, and that no other entry has; default, random ones.
         ``later``: an entry in a file is durable once `settled` returns, and nothing is to be
         released for it before.  ``minute``: that it tells, of `next_minute`; default, by the clock.
+        ``ahead``, where `checks_ahead`: an entry that relies on no other that this process knows of
+        is written outside of a turn, and stands among `entries` from the next turn on.
 
         Raises:
             LedgerClosedError: closed.
@@ -169,6 +186,11 @@ class OpenLedger:
             ReentryError: called from inside a call that is not done.
             NonceReusedError: a token was issued under that nonce.
         """
+        if ahead:
+            with self._turn_lock, self._lock:
+                self.log.check_next(entry, after=None, first=False, beside=None, nonce=None)
+                self.log.add_ahead(entry, value, nonce)
+            return
         with self._lock:
             log = self.log
             log.check_next(entry, after=after, first=first, beside=beside, nonce=nonce)
@@ -218,7 +240,8 @@ class OpenLedger:
         Asked by an accountant for its last entry, with no other on its way.
         """
         log = self.log
-        return entry is log.doubtful or entry is log.accounts.newest.get(entry.accountant)
+        newest = log.accounts.newest.get(entry.accountant)
+        return entry is log.doubtful or entry is log.last_ahead or entry is newest
 
     def check_own(self) -> None:
         """Raises what `append` would, if the file is not there or somebody else wrote to it."""
@@ -287,6 +310,7 @@ class OpenLedger:
     @property
     def entries(self) -> Sequence[Entry]:
         """All entries, oldest first; of a file they are read again."""
+        self._catch_up()
         with self._lock:
             held = self.log.held_from(0)
             if held is not None:
@@ -320,6 +344,7 @@ class OpenLedger:
 
     def iterate(self) -> Iterator[Record]:
         """As `records`, one by one; entries of a file are not held in memory."""
+        self._catch_up()
         with self._lock:
             self._complete()
             found = self.log.records_from(0)
@@ -328,6 +353,7 @@ class OpenLedger:
     @property
     def head(self) -> str:
         """The last hash, on disk before it is told; keep it elsewhere to detect cuts."""
+        self._catch_up()
         with self._lock:
             self._complete()
             if self._shared is not None:
@@ -356,6 +382,7 @@ class OpenLedger:
     @property
     def root(self) -> str:
         """The Merkle root (RFC 6962) of the hashes of all entries."""
+        self._catch_up()
         with self._lock:
             self._complete()
             return self.log.tip.tree.root

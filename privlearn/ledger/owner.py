@@ -3,12 +3,17 @@
 Processes ask over a Unix socket (`privlearn.ledger.socket_store`).  One of them at a time has the
 *turn*, in which it is told what the others wrote, and appends; the owner checks every entry with
 accounts of its own, which follow from the file alone, and makes the record itself.  So what a
-process believes, or how it is broken, changes nothing of what may be spent.
+process believes, or how it is broken, changes nothing of what may be spent.  So the issue, spend
+and end of a token need no turn, and its process need not know what others wrote: they are written
+between two turns, if the accounts here say that they may stand.
 
 Whoever has the turn and does not end it, as it is stopped, say, loses it after ``turn_seconds`` if
 others wait.  Entries that others are to rely on are brought to disk with one sync for all that came
 until it began: the turn goes on meanwhile, and the end of a turn is answered when its own entries
 are durable.
+
+A process of another user than the owner's, where these may connect, writes only what was granted
+to that user (`privlearn.ledger.rights`), as the kernel tells whose it is.
 
 A process that is gone, by its connection, has ``grace`` seconds to come back; then the owner ends
 its tokens: unspent ones are free again, spent ones stay charged.
@@ -26,6 +31,7 @@ from secrets import token_hex
 from typing import Any, Protocol, final
 
 from privlearn.errors import (
+    BudgetError,
     LedgerBusyError,
     LedgerError,
     LedgerFencedError,
@@ -44,14 +50,16 @@ from privlearn.ledger.entries import (
     SumsEntry,
     parse_entry,
 )
-from privlearn.ledger.file_store import needs_no_sync
 from privlearn.ledger.open_ledger import Settling
 from privlearn.ledger.records import record_of
+from privlearn.ledger.rights import check_right
 from privlearn.ledger.store import Ledger
 from privlearn.ledger.stores import Value
+from privlearn.ledger.tail import needs_no_sync
 from privlearn.ledger.values import unpacked
 from privlearn.storage.frames import Message
 from privlearn.storage.sockets import Peer
+from privlearn.storage.users import user_named
 
 TURN = 10.0
 """Seconds after which a process loses its turn, if others wait; public."""
@@ -79,6 +87,12 @@ class Checker(Protocol):
     def ending(self, accountant: str, name: str) -> Entry | None:
         """What ends one of them; None if nothing is to end."""
 
+    def granted(self, accountant: str, name: str | None, to: str) -> bool:
+        """Whether a cap of an accountant, or one that it is inside of, was granted to somebody."""
+
+    def has_grant(self, to: str) -> bool:
+        """Whether something was granted to them that was not revoked."""
+
 
 @final
 class _Session:
@@ -86,7 +100,9 @@ class _Session:
 
     def __init__(self, peer: Peer) -> None:
         self.peer: Peer | None = peer
-        self.id = token_hex(16)
+        self.who = None if peer.other is None else user_named(peer.other)
+        """Who writes only what was granted to them; None for whoever is the owner's own user."""
+        self.other, self.id = peer.other, token_hex(16)
         self.held: dict[str, str] = {}
         """Tokens and reserved parts that are to be ended with it, and their accountants."""
         self.accountants: set[str] = set()
@@ -165,7 +181,9 @@ class LedgerOwner:
             case "turn":
                 return await self._give_turn(session, fields)
             case "write":
-                return self._write(session, fields, asked.attached)
+                return self._write(session, fields, asked.attached, in_turn=True)
+            case "append":
+                return await self._write_ahead(session, fields, asked.attached)
             case "end":
                 return await self._end_turn(session, fields)
             case "records":
@@ -202,6 +220,9 @@ class LedgerOwner:
             raise LedgerError("the owner knows this connection already: use one version")
         if epoch is not None:
             self._check_epoch(epoch)
+        who = None if peer.other is None else user_named(peer.other)
+        if who is not None and not self._accounts.has_grant(who):
+            raise LedgerError(f"{self._ledger.name}: nothing is granted to user {who!r}")
         if known is None:
             session = _Session(peer)
             self._sessions[session.id] = session
@@ -215,13 +236,14 @@ class LedgerOwner:
                 "epoch": self._ledger.log.tip.epoch,
                 "writer": self._ledger.log.tip.writer,
                 "heads_elsewhere": self._ledger.keeps_heads_elsewhere,
+                "grantee": session.who,
             }
         )
 
     def _back(self, peer: Peer, known: str) -> _Session:
         """A process that lost its connection, and whose tokens were not ended yet."""
         session = self._sessions.get(known)
-        if session is None:
+        if session is None or peer.other != session.other:
             raise LedgerFencedError(
                 f"{self._ledger.name}: the connection of this process was cut for more than "
                 f"{self._grace:g} seconds, and its tokens were ended; connect again, and join"
@@ -274,6 +296,8 @@ class LedgerOwner:
     def _enter(self, session: _Session, fields: _Fields) -> Message:
         accountant = fields.text("accountant")
         if fields.truth("alone"):
+            if session.who is not None:
+                raise BudgetError(f"{session.who!r} joins the account for what was granted")
             for other in list(self._sessions.values()):
                 if other is session or accountant not in other.accountants:
                     continue
@@ -291,6 +315,11 @@ class LedgerOwner:
         if self._ledger.log.tip.size - known > _BEHIND:
             lines = self._ledger.stored(known, _PAGE)
             return Message({"turn": None}, b"\n".join(lines))
+        turn = await self._granted(session, size, min(fields.real("wait"), 3600.0))
+        lines = self._ledger.stored(known, 2**40)
+        return Message({"turn": turn.number}, b"\n".join(lines))
+
+    async def _granted(self, session: _Session, size: int, wait: float) -> _Turn:
         if self._ending:
             raise LedgerError(f"{self._ledger.name}: its owner ends; nothing was recorded")
         self._drop(session)  # who asks again gave up what it asked for before
@@ -298,7 +327,6 @@ class LedgerOwner:
         waiting = _Waiting(session, size, loop.create_future())
         self._queue.append(waiting)
         self._grant()
-        wait = min(fields.real("wait"), 3600.0)
         await asyncio.wait([waiting.granted], timeout=wait)
         if not waiting.granted.done():
             self._queue.remove(waiting)
@@ -310,9 +338,24 @@ class LedgerOwner:
             if self.failure is not None:
                 raise self.failure
             raise LedgerError(f"{self._ledger.name}: its owner ends, or the connection was cut")
-        turn = waiting.granted.result()
-        lines = self._ledger.stored(known, 2**40)
-        return Message({"turn": turn.number}, b"\n".join(lines))
+        return waiting.granted.result()
+
+    async def _write_ahead(self, session: _Session, fields: _Fields, attached: bytes) -> Message:
+        """Writes between two turns an entry that relies on no other that its process knows of."""
+        wait = min(fields.real("wait"), 3600.0)
+        if self._turn is None and not self._queue and not self._due and not self._ending:
+            told = self._write(session, fields, attached)
+        else:
+            turn = await self._granted(session, self._ledger.log.tip.size, wait)
+            try:
+                told = self._write(session, fields, attached)
+            finally:
+                if self._turn is turn:
+                    self._turn = None
+                    self._grant()
+        if told.fields["unsettled"]:
+            await self._syncing.done()
+        return told
 
     def _grant(self) -> None:
         loop = asyncio.get_running_loop()
@@ -340,6 +383,8 @@ class LedgerOwner:
             waiting = self._queue.popleft()
             if not waiting.granted.done():
                 more = max(0, self._ledger.log.tip.size - waiting.size) * _FOR_EACH
+                if waiting.session.who is not None:  # who says how much it has to take in
+                    more = min(more, self._turn_seconds)
                 self._turns += 1
                 until = loop.time() + self._turn_seconds + more
                 self._turn = _Turn(self._turns, waiting.session, until)
@@ -369,13 +414,19 @@ class LedgerOwner:
         except LedgerError as error:
             raise self._fail(error) from error
 
-    def _write(self, session: _Session, fields: _Fields, attached: bytes) -> Message:
+    def _write(
+        self, session: _Session, fields: _Fields, attached: bytes, *, in_turn: bool = False
+    ) -> Message:
         stored = attached[: fields.number("entry")]
         entry, nonce = _entry_in(stored)
         body = canonical([entry.body(), entry.ext()])
         line = self._stands(nonce, body)
         if line is None:
-            self._check_turn(session, fields)
+            if in_turn:
+                self._check_turn(session, fields)
+            if session.who is not None:
+                own = lambda token: self._holder.get(token) is session  # noqa: E731
+                check_right(entry, session.who, self._accounts.granted, own)
             value = _value_in(entry, fields.optional_text("digest"), attached[len(stored) :])
             line = self._append(entry, value, nonce)
             self._written[nonce] = body, line

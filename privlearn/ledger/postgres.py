@@ -42,9 +42,10 @@ from privlearn.errors import (
 )
 from privlearn.ledger.canonical_json import canonical
 from privlearn.ledger.chain import MOST_BYTES, Record
-from privlearn.ledger.postgres_reading import MOST_VALUE_BYTES, NAMES, VALUE, records_from
+from privlearn.ledger.postgres_reading import MOST_VALUE_BYTES, NAMES, PAGE, VALUE, records_from
 from privlearn.ledger.postgres_schema import ENTRIES, EPOCHS, RELEASED, SCHEMA_NAME, statements
 from privlearn.ledger.postgres_sessions import (
+    BEGIN,
     SERVER,
     UNLOCK,
     Address,
@@ -59,6 +60,7 @@ from privlearn.ledger.postgres_sessions import (
     new_member,
     room_of,
 )
+from privlearn.ledger.postgres_teams import TEAM
 from privlearn.ledger.records import record_of
 from privlearn.ledger.stores import Turn, Value
 from privlearn.storage import processes
@@ -87,6 +89,7 @@ class PostgresStore:
 
     Attributes:
         ledger: what it is called in the database.
+        grantee: the session's role, if the database lets it write only what was granted to it.
     """
 
     def __init__(self, address: str | os.PathLike[str], how: How) -> None:
@@ -111,9 +114,11 @@ class PostgresStore:
         self._end = weakref.finalize(self, self._held.close, processes.here())
         processes.INHERITED.add(self)
         self.writer, self.epoch = "", 0
+        self.grantee: str | None = None
         try:
             if how == "create":
                 self._make_tables()
+            self.grantee = self._team()
             with self._said(), self._turn_taken() as session:
                 self.writer, self.epoch = self._again(
                     session, lambda: self._begun(session, how), of_epoch=False
@@ -138,6 +143,13 @@ class PostgresStore:
             raise self._cut_off(error) from None
         finally:
             making.close()
+
+    def _team(self) -> str | None:
+        (found,) = self._ask(text("SELECT to_regproc(:name) AS found"), name=TEAM)
+        if found.found is None:
+            return None
+        (told,) = self._ask(text(f"SELECT {TEAM}() AS role"))
+        return None if told.role is None else str(told.role)
 
     def _begun(self, session: Session, how: How) -> tuple[str, int]:
         last = session.run(_LAST_EPOCH, ledger=self.ledger)
@@ -165,19 +177,48 @@ class PostgresStore:
 
     def _turn(self, size: int) -> Generator[Turn]:
         with self._said(), self._turn_taken() as session:
-            yield self._again(
-                session, lambda: Turn(self._news(session, size), self._orphans(session))
-            )
+            yield self._again(session, lambda: self._looked(session, size), begins=True)
 
-    def _again(self, session: Session, what: Callable[[], T], *, of_epoch: bool = True) -> T:
+    def _looked(self, session: Session, size: int) -> Turn:
+        """Begins a transaction, and says what stands there and who is gone, in one question."""
+        newest = self._known.newest
+        begin = size if newest is None else min(size, newest[0])
+        asked: list[tuple[Any, dict[str, Any]]] = [
+            (BEGIN, {}),
+            (_LAST_EPOCH, {"ledger": self.ledger}),
+            (PAGE, {"ledger": self.ledger, "begin": begin}),
+        ]
+        others = self._known.of_others(self._member)
+        if others:
+            asked.append((_ALIVE, {"room": self._room}))
+        _, last, page, *alive = session.together(*asked)
+        self._check_last_epoch(session, last)
+        news = self._news(session, size, begin, page)
+        if not others and not self._known.of_others(self._member):
+            return Turn(news)
+        there = {row.member for row in alive[0]} if alive else self._alive(session)
+        members = self._known.members
+        if not there.issuperset(members.values()):  # who came since has locked itself before
+            there = self._alive(session)
+        return Turn(news, [token for token, member in members.items() if member not in there])
+
+    def _again(
+        self,
+        session: Session,
+        what: Callable[[], T],
+        *,
+        of_epoch: bool = True,
+        begins: bool = False,
+    ) -> T:
         """Does something in a transaction that is checked, until the server does not undo it.
 
         Args:
             of_epoch: whether this process must belong to the last epoch.
+            begins: whether it begins the transaction, and checks that, by itself.
         """
         for _ in range(_TRIES):
             try:
-                if not session.in_transaction:
+                if not begins and not session.in_transaction:
                     session.begin()
                     if of_epoch:
                         self.check_epoch(session)
@@ -233,7 +274,9 @@ class PostgresStore:
 
     def check_epoch(self, session: Session) -> None:
         """Raises LedgerFencedError unless, in a transaction, the epoch is that of this process."""
-        last = session.run(_LAST_EPOCH, ledger=self.ledger)
+        self._check_last_epoch(session, session.run(_LAST_EPOCH, ledger=self.ledger))
+
+    def _check_last_epoch(self, session: Session, last: Sequence[Any]) -> None:
         for row in last:
             session.check_server(row)
         if not last or (last[0].epoch, last[0].writer) != (self.epoch, self.writer):
@@ -248,11 +291,17 @@ class PostgresStore:
             f"{self.name}: the connection was lost: {error}; nothing was recorded: try again"
         )
 
-    def _news(self, session: Session, size: int) -> list[Record]:
-        """What others wrote, behind an entry that must stand there still."""
-        newest = self._known.newest
-        begin = size if newest is None else min(size, newest[0])
-        records = list(self._read(session.run, begin))
+    def _news(self, session: Session, size: int, begin: int, page: Sequence[Any]) -> list[Record]:
+        """What others wrote, behind an entry that must stand there still.
+
+        ``page``: the first entries from ``begin`` on.
+        """
+        newest, pages = self._known.newest, [page]
+
+        def run(statement: Any, **parameters: Any) -> Sequence[Any]:
+            return pages.pop() if pages else session.run(statement, **parameters)
+
+        records = list(self._read(run, begin))
         if newest is not None:
             stands = next((each for each in records if each.seq == newest[0]), None)
             if stands is None or stands.hash != newest[1]:
@@ -263,13 +312,10 @@ class PostgresStore:
                 )
         return [each for each in records if each.seq >= size]
 
-    def _orphans(self, session: Session) -> Sequence[str]:
-        """Tokens and reserved parts of processes whose locks are gone."""
-        members = self._known.members
-        if all(member == self._member for member in members.values()):
-            return ()
-        alive = self._alive(session)
-        return [token for token, member in members.items() if member not in alive]
+    checks = False
+
+    def write_ahead(self, record: Record, value: Value | None) -> None:
+        raise LedgerError(f"{self.name}: entries are written in a turn")
 
     def write(self, record: Record, value: Value | None) -> Record:
         session = self._held.session
@@ -299,22 +345,26 @@ class PostgresStore:
         return record
 
     def _insert(self, session: Session, record: Record, value: Value | None) -> None:
-        if value is not None:
-            session.run(_KEEP, ledger=self.ledger, digest=value[0], value=value[1])
         assert record.envelope is not None
-        session.run(
-            insert(ENTRIES),
-            ledger=self.ledger,
-            seq=record.seq,
-            entry=record.data.decode(),
-            hash=record.hash,
-            nonce=record.envelope["nonce"],
-            member=self._member,
-        )
+        row = {
+            "ledger": self.ledger,
+            "seq": record.seq,
+            "entry": record.data.decode(),
+            "hash": record.hash,
+            "nonce": record.envelope["nonce"],
+            "member": self._member,
+        }
+        last: list[tuple[Any, dict[str, Any]]] = [(_APPEND, row)]
+        if value is not None:
+            kept = {"ledger": self.ledger, "digest": value[0], "value": value[1]}
+            if len(value[1]) <= _SMALL:
+                last.insert(0, (_KEEP, kept))
+            else:
+                session.run(_KEEP, **kept)
         self.doubtful = True  # whatever ends the commit
         try:
-            session.commit()
-        except (Conflict, LedgerError):
+            session.commit(*last)
+        except (Conflict, Taken, LedgerError):
             self.doubtful = False  # the server says that it is undone
             raise
         except LostConnection as error:
@@ -424,8 +474,8 @@ class PostgresStore:
             if session.one(_RECOVERING).found:  # which may be behind, and tell an old epoch
                 session.close()
                 raise LedgerError(
-                    f"{self.name}: a standby answers, which may be behind: name the primary, or "
-                    "let target_session_attrs=read-write pick it"
+                    f"{self.name} is a standby, which takes no entries and may be behind: connect "
+                    "to the primary (target_session_attrs=read-write picks it among several hosts)"
                 )
             self._held.reading = session
         return self._held.reading
@@ -502,6 +552,10 @@ class _Known:
         self.members: dict[str, int] = {}
         self._lock = threading.Lock()
 
+    def of_others(self, member: int) -> bool:
+        """Whether another process holds a token, or a reserved part."""
+        return any(each != member for each in self.members.values())
+
     def note(self, record: Record, member: int) -> None:
         """Takes down who holds a token, or a reserved part, entry by entry."""
         with self._lock:
@@ -528,6 +582,8 @@ _LAST_EPOCH = (
     .order_by(EPOCHS.c.epoch.desc())
     .limit(1)
 )
+_APPEND = insert(ENTRIES)
+_SMALL = 2**12  # Bytes of a value that is written in one statement with its entry
 _KEEP = insert_or_leave(RELEASED).on_conflict_do_nothing()
 _LOCK_SHARED = text("SELECT pg_advisory_lock_shared(:key)")
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")

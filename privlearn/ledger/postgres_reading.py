@@ -83,7 +83,7 @@ def records_from(
     """
     more = True
     while more:
-        rows, size = run(_ENTRIES, ledger=ledger, begin=begin), 0
+        rows, size = run(PAGE, ledger=ledger, begin=begin), 0
         for row in rows:
             try:
                 if row.entry is None:
@@ -112,7 +112,7 @@ _SIZED = select(
     _PAGE_OF.c.member,
     (func.sum(_BYTES).over(order_by=_PAGE_OF.c.seq) - _BYTES).label("before"),
 ).subquery()
-_ENTRIES = (
+PAGE = (
     select(_SIZED.c.seq, _SIZED.c.entry, _SIZED.c.hash, _SIZED.c.member)
     .where(_SIZED.c.before <= _PAGE_BYTES)
     .order_by(_SIZED.c.seq)

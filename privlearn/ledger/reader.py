@@ -37,7 +37,7 @@ from privlearn.ledger.records import (
     record_of,
     record_of_1,
 )
-from privlearn.ledger.tail import tail_path, waiting_behind
+from privlearn.ledger.tail import needs_no_sync, tail_path, waiting_behind
 from privlearn.storage.fork_gate import SQLITE
 
 T = TypeVar("T")
@@ -447,8 +447,8 @@ def _end(connection: sqlite3.Connection) -> tuple[int, str]:
 def _waiting(where: Path, seq: int, head: str) -> Iterator[Record]:
     for each in waiting_behind(real_path(where), seq, head):
         record = record_of(each.seq, each.data, each.hash.encode())
-        if record.body.get("entry") != "publish":
-            raise ValueError(f"{tail_path(where).name} holds an entry that is no value")
+        if not needs_no_sync(record.body):
+            raise ValueError(f"{tail_path(where).name} holds an entry that cannot wait there")
         yield record
 
 

@@ -74,9 +74,16 @@ class Replica:
         Raises:
             LedgerUnreadableError: another one stands there.
         """
-        same = stands.data == record.data or canonical(stands.body) == canonical(record.body)
-        problems = self._chain.add(stands) if same else ["another entry was written"]
+        self.broken = True
+        check_same(stands, record, self._store.name)
+        problems = self._chain.add(stands)
         if problems:
-            self.broken = True
             raise LedgerUnreadableError(f"{self._store.name}: {'; '.join(problems)}")
+        self.broken = False
         self.tip.head = stands.hash
+
+
+def check_same(stands: Record, record: Record, name: str) -> None:
+    """Raises LedgerUnreadableError unless what stands in a store says what was to be written."""
+    if stands.data != record.data and canonical(stands.body) != canonical(record.body):
+        raise LedgerUnreadableError(f"{name}: another entry was written")

@@ -18,6 +18,7 @@ from privlearn.errors import LedgerError, LedgerUnreadableError, LocalSocketErro
 from privlearn.ledger.chain import Record
 from privlearn.ledger.large_values import LARGEST
 from privlearn.ledger.records import record_of
+from privlearn.ledger.replica import check_same
 from privlearn.ledger.stores import Turn, Value
 from privlearn.storage.exclusive import Block
 from privlearn.storage.frames import Limits, Message
@@ -56,16 +57,19 @@ class SocketStore:
 
     Args:
         socket: of the owner.
+        of: the number of the user whose process that must be; default, this one's.
 
     Attributes:
         heads_elsewhere: whether the owner hands each head to somebody who keeps it.
+        grantee: this process's user, if the owner lets it write only what was granted to them.
 
     Raises:
         LedgerError: nobody serves there.
     """
 
-    def __init__(self, socket: str | os.PathLike[str]) -> None:
-        self._socket, self.heads_elsewhere = socket, False
+    def __init__(self, socket: str | os.PathLike[str], of: int | None = None) -> None:
+        self._socket, self._of, self.heads_elsewhere = socket, of, False
+        self.grantee: str | None = None
         self._session: str | None = None
         self._joining = threading.Lock()
         self._asked = self._unsettled = False
@@ -81,7 +85,7 @@ class SocketStore:
             ) from None
 
     def _connected(self) -> Client:
-        client = Client(self._socket, limits=LIMITS)
+        client = Client(self._socket, limits=LIMITS, of=self._of)
         try:
             asked = {"do": "hello", "session": self._session, "epoch": self.epoch or None}
             told = client.ask(asked, seconds=_ANSWER).fields
@@ -90,6 +94,7 @@ class SocketStore:
             raise
         self._session, self._ledger = str(told["session"]), str(told["path"])
         self.heads_elsewhere = bool(told["heads_elsewhere"])
+        self.grantee = None if told["grantee"] is None else str(told["grantee"])
         self.epoch, self.writer = int(told["epoch"]), str(told["writer"])
         return client
 
@@ -180,18 +185,10 @@ class SocketStore:
         It is durable when the turn has ended, by when the owner has brought several to disk at
         once; nobody releases anything for it before, as an accountant holds the turn until then.
         """
-        digest, data = (None, b"") if value is None else value
-        if len(data) > LARGEST:
-            raise LedgerError(f"a value of {len(data)} bytes; at most {LARGEST} are kept")
-        fields = {
-            "turn": self._turn,
-            "seq": record.seq,
-            "entry": len(record.data),
-            "digest": digest,
-        }
+        fields, attached = self._written(record, value)
         self.doubtful = True
         try:
-            told = self._ask("write", fields, record.data + data)
+            told = self._ask("write", {"turn": self._turn, "seq": record.seq, **fields}, attached)
         except PrivlearnError as error:
             # what the owner answered is known: it was not written
             self.doubtful = isinstance(error.__cause__, LocalSocketError)
@@ -200,6 +197,31 @@ class SocketStore:
         self._unsettled = self._unsettled or bool(told.fields["unsettled"])
         self.doubtful = False
         return stands
+
+    @staticmethod
+    def _written(record: Record, value: Value | None) -> tuple[dict[str, Any], bytes]:
+        """An entry and its value, as the owner is asked to write them."""
+        digest, data = (None, b"") if value is None else value
+        if len(data) > LARGEST:
+            raise LedgerError(f"a value of {len(data)} bytes; at most {LARGEST} are kept")
+        return {"entry": len(record.data), "digest": digest}, record.data + data
+
+    checks = True
+
+    def write_ahead(self, record: Record, value: Value | None) -> None:
+        fields, attached = self._written(record, value)
+        self.doubtful = True
+        try:
+            asked = {"wait": WAIT, **fields}
+            told = self._ask("append", asked, attached, seconds=WAIT + _ANSWER)
+        except PrivlearnError as error:
+            # an entry stands whose head was not kept; else nothing was written
+            self.doubtful = isinstance(error.__cause__, LocalSocketError)
+            raise
+        if not told.attached.startswith(_FIRST + record.data):  # it may tell another minute
+            (stands,) = lines_of(told.attached, record.seq)
+            check_same(stands, record, self.name)
+        self.doubtful = False
 
     def check(self) -> None:
         self._ask("check", {})

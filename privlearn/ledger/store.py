@@ -49,6 +49,7 @@ from privlearn.ledger.owner_lock import check_not_served
 from privlearn.ledger.reader import is_export, iterate_records, readable
 from privlearn.ledger.stores import SharedStore
 from privlearn.storage.new_names import unlink_leftover_names
+from privlearn.storage.users import user_number
 
 
 class Continued(NamedTuple):
@@ -285,25 +286,33 @@ class Ledger(OpenLedger):
         return ledger
 
     @classmethod
-    def connect(cls, socket: str | os.PathLike[str], *, head: str | None = None) -> Ledger:
+    def connect(
+        cls,
+        socket: str | os.PathLike[str],
+        *,
+        head: str | None = None,
+        owner: str | None = None,
+    ) -> Ledger:
         """A ledger file whose owner, `privlearn ledger serve`, other processes write to as well.
 
         Heads are kept elsewhere by the owner, if they are.
 
         Args:
-            socket: of the owner, which is a process of the same user on this host.
+            socket: of the owner, which is a process on this host.
             head: one that was kept elsewhere, which it must hold.
+            owner: the user whose process that must be; default, this one's.  Under another one
+                `CentralAccountant.granted` spends what was granted to this process's user.
 
         Raises:
-            LedgerError: nobody serves there, or not a process of this user.
+            LedgerError: nobody serves there, or not a process of that user.
             LedgerHeadError: ``head`` is not in it.
             LedgerUnreadableError: broken.
-            ValueError: ``head`` is none.
+            ValueError: ``head`` is none, or there is no such user.
         """
         check_form_of_head(head)
         from privlearn.ledger.socket_store import SocketStore  # asyncio takes long to import
 
-        store = SocketStore(socket)
+        store = SocketStore(socket, None if owner is None else user_number(owner))
         ledger = cls.over(store, head=head)
         ledger._heads.elsewhere = store.heads_elsewhere
         return ledger

@@ -44,6 +44,10 @@ class SharedStore(Protocol):
         """Who writes in this epoch: 16 hexadecimal digits, the same for all processes in it."""
 
     @property
+    def grantee(self) -> str | None:
+        """Who this process writes for, if only what was granted to them; None if for anybody."""
+
+    @property
     def epoch(self) -> int:
         """Of this ledger, from 1; it ends when somebody opens the ledger anew."""
 
@@ -74,6 +78,17 @@ class SharedStore(Protocol):
     @property
     def doubtful(self) -> bool:
         """Whether the record of the last `write` may stand, also if that raised."""
+
+    @property
+    def checks(self) -> bool:
+        """Whether the place checks entries with accounts of its own, and takes `write_ahead`."""
+
+    def write_ahead(self, record: Record, value: Value | None) -> None:
+        """Appends outside of a turn, behind whatever others wrote; durable when it returns.
+
+        Of ``record`` body, data of extensions and nonce count.  Errors are those of `write`, and
+        what the accounts of the place say.
+        """
 
     def check(self) -> None:
         """Raises LedgerFencedError or LedgerError where `write` would.

@@ -1,14 +1,15 @@
-"""Values that have left and wait for the next entry that is synced: a plain file beside a ledger.
+"""Entries that wait for the next one that is synced: a plain file beside a ledger.
 
-A stream that releases after every row would pay one transaction of SQLite for each.  Here it pays
-one write to a file, which a kill of the process leaves whole; all of them go into the database in
-one transaction, with the next entry that is not such a value.  A cut of the power may take them
-away, as it may in the database: none is synced.
+What needs no sync (`needs_no_sync`: tokens that are issued, values that leave, ends) would pay one
+transaction of SQLite each.  Here it pays one write to a file, which a kill of the process leaves
+whole; all of it goes into the database in one transaction, with the next other entry.  A cut of the
+power may take it away, as it may in the database: none is synced.
 
 Each record has its entry's bytes and hash, so it counts only if it continues the chain: what is
 torn, of another moment or of another ledger is no part of a ledger.  Whoever takes the ledger over
 writes an end behind the last record, with the database locked.  The writer before looks, once its
-record is written and before the value leaves, whether it is the last thing in the file.
+record is written and before anything leaves, whether it is the last thing in the file.  Records
+that stand in the database, too, continue it no more, and stay until the file is begun anew.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import os
 import stat
 import struct
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from privlearn.errors import LedgerUnreadableError
 from privlearn.ledger.chain import MOST_BYTES, chain_hash
@@ -32,18 +33,29 @@ from privlearn.storage.new_names import new_name
 TAIL = "-tail"
 """Behind the name of a ledger."""
 LARGEST_TAIL = 2**20
-"""Bytes that wait at most."""
+"""Bytes that it holds at most."""
+WORTH_EMPTYING = 2**16
+"""Bytes from which on the file is begun anew once all of it stands in the database: less is not
+worth the lock, and is read in no time."""
 _MOST_READ = LARGEST_TAIL + 2 * MOST_BYTES
 _HEAD = struct.Struct(">II32s32s")
-"""Sizes of the entry and of its value, the entry's hash and the value's digest."""
+"""Sizes of the entry and of its value, the entry's hash and the value's digest; zeros for none."""
 _END = bytes(_HEAD.size)
 _TO_END = os.O_WRONLY | os.O_APPEND
 for _flag in ("O_NONBLOCK", "O_NOFOLLOW", "O_BINARY"):  # no pipe is waited for, no link followed
     _TO_END |= getattr(os, _flag, 0)
 
 
+def needs_no_sync(body: Mapping[str, Any]) -> bool:
+    """Whether a cut of the power may take an entry away that was written last."""
+    kind = body.get("entry")
+    return kind in ("issue", "publish", "sums") or (
+        kind == "retire" and body.get("outcome") != "uncovered"
+    )
+
+
 class Waiting(NamedTuple):
-    """An entry that is not in the database yet, with the value that left."""
+    """An entry that is not in the database yet, with the value that left, if one did."""
 
     seq: int
     data: bytes
@@ -68,7 +80,8 @@ def values_in_tail(ledger: Path) -> Iterator[tuple[str, bytes]]:
         OSError: it is no file, or cannot be read.
     """
     for _, _, digest, value in _parts(ledger):
-        yield digest, value
+        if digest:
+            yield digest, value
 
 
 def waiting_behind(ledger: Path, seq: int, head: str) -> Iterator[Waiting]:
@@ -95,7 +108,7 @@ def _parts(ledger: Path) -> Iterator[tuple[bytes, str, str, bytes]]:
         value = found[begin + size : at]
         if value[-1:] == b"\0" and not any(memoryview(found)[at:]) and not _is(value, digest):
             return  # it was torn, and its last bytes are those of an end
-        yield found[begin : begin + size], hash.hex(), digest.hex(), value
+        yield found[begin : begin + size], hash.hex(), digest.hex() if more else "", value
 
 
 def _is(value: bytes, digest: bytes) -> bool:
@@ -108,7 +121,7 @@ def _is(value: bytes, digest: bytes) -> bool:
 
 @final
 class Tail:
-    """The file of the process that writes to a ledger, made before the first value waits.
+    """The file of the process that writes to a ledger, made before the first entry waits.
 
     Attributes:
         records: that are not in the database yet.
@@ -128,8 +141,12 @@ class Tail:
         """Whether the file stands there, whoever made it."""
         return os.path.lexists(self._path)
 
+    @property
+    def worth_emptying(self) -> bool:
+        return self._size > WORTH_EMPTYING
+
     def has_room(self, more: int) -> bool:
-        """Whether so many bytes can wait besides."""
+        """Whether it can hold so many bytes besides."""
         return self._size + more <= LARGEST_TAIL
 
     def add(self, record: Waiting) -> bool:
@@ -142,13 +159,15 @@ class Tail:
         sizes = len(record.data), len(record.value)
         head = _HEAD.pack(*sizes, bytes.fromhex(record.hash), bytes.fromhex(record.digest))
         whole = b"".join((head, record.data, record.value))
-        room, self._size = self._size, LARGEST_TAIL + 1  # after a write that failed none has room
+        room, self._size = self._size, LARGEST_TAIL + 1  # unless it stands: then none has room
         if os.write(self._file, whole) < len(whole):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._size = room + len(whole)
-        self.records.append(record)
         found = os.fstat(self._file)
-        return found.st_size == self._size and found.st_nlink == 1
+        if found.st_size != room + len(whole) or found.st_nlink != 1:
+            return False
+        self._size = found.st_size
+        self.records.append(record)
+        return True
 
     def make(self) -> None:
         """Makes the file, with the database locked and nobody else's entries in it.

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from privlearn.errors import LedgerFencedError
+from privlearn.errors import LedgerFencedError, PeopleError
 from privlearn.people import frames
 from privlearn.people.keeper import Found
 from privlearn.people.registry import People
@@ -131,6 +131,8 @@ class WithPeople:
     async def answer(self, peer: Peer, asked: Message) -> Message:
         """The answer to one question; that of the registry is made in a thread of its own."""
         if frames.ASK in asked.fields:
+            if peer.other is not None:
+                raise PeopleError("the registry of people answers processes of its owner's user")
             return await asyncio.to_thread(self._people.answer, asked)
         return await self._owner.answer(peer, asked)
 

@@ -125,9 +125,11 @@ def cap_words(cap: InnerCap) -> tuple[str, str, str, str, str, str]:
         renews = f"epochs {indices(cap.epochs)}"
     if cap.epochs_charged:
         renews += f"; {cap.epochs_charged:,} charged, {indices_of(cap.charged_in)}"
+    granted = f", granted to {cap.to}" if cap.to else ""
+    granted += f", until {cap.until}" if cap.until else ""
     share = "unknown" if cap.share is None else part_of_one(cap.share)
     return (
-        cap.name + ", closed" * cap.closed,
+        cap.name + granted + ", closed" * cap.closed,
         indices(cap.users),
         renews,
         "none" if cap.epsilon is None else up(cap.epsilon),
@@ -246,6 +248,21 @@ def print_claims(certificate: Certificate, guarantee: Guarantee, page: Page) -> 
 def print_caps(certificate: Certificate, guarantee: Guarantee, page: Page) -> None:
     """Caps inside an account."""
     page.table(CAP_HEADS, [cap_words(cap) for cap in _of(certificate.caps, guarantee)])
+
+
+def print_grants(certificate: Certificate, page: Page) -> None:
+    """Caps that were granted to somebody, and what was spent of each."""
+    heads = ["grant", "account", "to", "until", "allows", "charged", ""]
+    rows = []
+    for cap in certificate.caps:
+        if cap.to is not None:
+            share = "unknown" if cap.share is None else part_of_one(cap.share)
+            allows = "none" if cap.epsilon is None else f"ε = {up(cap.epsilon)}"
+            ends = [cap.to, cap.until or "no end", f"{allows} at δ = {cap.delta:g}", share]
+            rows.append([cap.name, str(cap.accountant), *ends, "ended" * cap.closed])
+    page.table(heads, rows)
+    if not rows:
+        page.line("nothing was granted")
 
 
 def print_sums(certificate: Certificate, page: Page, sentences: Sequence[str] = ()) -> None:

@@ -17,6 +17,7 @@ from privlearn.rows.sealed import Rows
 from privlearn.values.grid import Grid, added, sum_of_rows
 from privlearn.values.records import record_at
 
+_PLAIN = np.dtype(np.float64), np.dtype(np.int64)
 _PIECE = 2**16  # Numbers that are clipped at once where only their sum is wanted
 
 
@@ -57,7 +58,10 @@ class Clipping:
             return sum_of_rows(self.contributions(rows), self.largest)
         total, seen = np.zeros(self.size, np.int64), 0
         step = max(_PIECE // max(self.size, 1), 1)
-        for chunk in Rows._unseal(rows):
+        chunks = Rows._unseal(rows)
+        if len(chunks) == 1 and len(chunks[0].valid) <= step:
+            return sum_of_rows(self._clip(chunks[0].block, chunks[0].valid), self.largest)
+        for chunk in chunks:
             for start in range(0, len(chunk.valid), step):
                 piece = slice(start, start + step)
                 block = None if chunk.block is None else record_at(chunk.block, piece)
@@ -103,7 +107,7 @@ class Clipping:
 
 def _of_numbers(block: Any) -> bool:
     if type(block) is np.ndarray:
-        return block.dtype in (np.float64, np.int64)
+        return block.dtype in _PLAIN
     return type(block) is tuple and bool(block) and all(map(_of_numbers, block))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from numbers import Real
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -21,6 +22,7 @@ from privlearn.values.records import rebuilt
 from privlearn.values.user_code import FAILED, attempted
 
 _NUMBERS = "biuf"
+_DOUBLES = np.dtype(np.float64)
 LEAST = 3
 """Of so many records of a list not all are of the same odd form by what single users sent."""
 
@@ -70,6 +72,12 @@ class Numbers:
     def __str__(self) -> str:
         sizes = ", ".join("any" if n is None else str(n) for n in self.shape)
         return f"numbers of shape ({sizes}{',' if len(self.shape) == 1 else ''})"
+
+
+@lru_cache(maxsize=256)
+def vectors_of(size: int) -> Numbers:
+    """So many numbers side by side."""
+    return Numbers((size,))
 
 
 Accepted: TypeAlias = "Numbers | tuple[Accepted, ...]"
@@ -163,7 +171,7 @@ def numbers_of(values: object) -> NDArray[np.float64]:
     if isinstance(values, tuple | list):
         raise TypeError("rows of several arrays: map them to one array first")
     array = np.asarray(values)
-    if array.dtype == np.float64:
+    if array.dtype is _DOUBLES or array.dtype == _DOUBLES:
         return array
     if array.dtype.kind in _NUMBERS:
         with np.errstate(all="ignore"):  # a warning would tell of a number beyond doubles

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn, final
 
 from privlearn import errors
-from privlearn.errors import LocalSocketError, PrivlearnError
+from privlearn.errors import InsufficientBudgetError, LocalSocketError, PrivlearnError
 
 HEAD = struct.Struct(">II")
 
@@ -116,13 +116,30 @@ def object_in(found: dict[str, Any], name: str) -> dict[str, Any]:
 
 def error_form(error: PrivlearnError) -> dict[str, Any]:
     """An error that was made on purpose, as JSON: its name and message, and nothing else of it."""
-    return {"name": type(error).__name__, "message": str(error)}
+    form: dict[str, Any] = {"name": type(error).__name__, "message": str(error)}
+    if isinstance(error, InsufficientBudgetError):
+        users = error.users.start, error.users.stop
+        amounts = {name: str(getattr(error, name)) for name in _AMOUNTS}
+        form["parts"] = {**amounts, "users": users}
+    return form
+
+
+_AMOUNTS = "spent", "requested", "remaining"
 
 
 def error_from(form: dict[str, Any]) -> PrivlearnError:
     """What to raise for what the other side raised: of that name, or of the nearest one above."""
     message = str(form.get("message", ""))
     found = getattr(errors, str(form.get("name", "")), None)
+    if found is InsufficientBudgetError:
+        parts = object_in(form, "parts")
+        try:
+            users = range(*parts["users"])
+            return InsufficientBudgetError(users=users, **{name: parts[name] for name in _AMOUNTS})
+        except (KeyError, TypeError):
+            raise LocalSocketError(
+                "an error without its parts: who sent it speaks another way"
+            ) from None
     if isinstance(found, type) and issubclass(found, PrivlearnError):
         for kind in found.__mro__:
             if issubclass(kind, PrivlearnError):

@@ -5,6 +5,7 @@ each; `Client` asks from threads, `AsyncClient` from coroutines.
 
 The socket is its owner's alone (mode 0600), and both sides ask the kernel who the other one is
 (``SO_PEERCRED``): a process of another user is refused, whatever the mode of the file or folder.
+Only a server for a ``group`` (mode 0660) hears its members, and its answerer knows who they are.
 A server holds a lock of the system (``flock``) on ``PATH.lock``, which ends with it however it
 ends, and only with this lock the socket that a dead server left is replaced.
 """
@@ -66,12 +67,13 @@ class Peer:
 
     Attributes:
         process: number of the process that made it.
+        other: another user than the server's, whose process it is; None for the server's own.
     """
 
-    __slots__ = ("_bytes", "_limits", "_questions", "_room", "process")
+    __slots__ = ("_bytes", "_limits", "_questions", "_room", "other", "process")
 
-    def __init__(self, process: int, limits: Limits) -> None:
-        self.process, self._limits = process, limits
+    def __init__(self, process: int, limits: Limits, other: int | None = None) -> None:
+        self.process, self._limits, self.other = process, limits, other
         self._questions = self._bytes = 0
         self._room = asyncio.Event()
         self._room.set()
@@ -103,8 +105,8 @@ class Answerer(Protocol):
 class _Place:
     """The lock and the listening socket of a server."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.lock = path, _lock(path)
+    def __init__(self, path: Path, group: int | None) -> None:
+        self.path, self.lock, self._group = path, _lock(path), group
         try:
             _remove_dead(path)
             self.socket = self._bound()
@@ -120,7 +122,9 @@ class _Place:
         try:
             os.fchmod(made.fileno(), 0o600)  # so there is no moment at which others may connect
             made.bind(os.fspath(self.path))
-            os.chmod(self.path, 0o600)
+            if self._group is not None:
+                os.chown(self.path, -1, self._group)
+            os.chmod(self.path, 0o600 if self._group is None else 0o660)
             made.listen(128)
             made.setblocking(False)
         except OSError as error:
@@ -201,6 +205,7 @@ class LocalServer:
         answerer: gives the answers.
         limits: of what it takes.
         grace: seconds.
+        group: whose members may connect, too, though they are other users.
 
     Raises:
         LocalSocketError: another process serves there, or the path cannot be one of a socket.
@@ -213,8 +218,9 @@ class LocalServer:
         *,
         limits: Limits | None = None,
         grace: float = 5.0,
+        group: int | None = None,
     ) -> None:
-        self.path = located_socket(path)
+        self.path, self._group = located_socket(path), group
         self._answerer, self._grace = answerer, grace
         self._limits = limits if limits is not None else Limits()
         self._ending = False
@@ -222,7 +228,7 @@ class LocalServer:
         self._under_way: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._place = _Place(self.path)
+        self._place = _Place(self.path, self._group)
         self._listen()
         return self
 
@@ -264,14 +270,15 @@ class LocalServer:
     async def _serve(self, end: socket.socket) -> None:
         with end:
             process, user = user_of(end)
-            if user != os.geteuid():
+            other = None if user == os.geteuid() else user
+            if other is not None and self._group is None:
                 _LOG.warning("%s: process %d of user %d is refused", self.path, process, user)
                 return
             if len(self._connections) > self._limits.connections:
                 _LOG.warning("%s: more than %d connections", self.path, self._limits.connections)
                 return
             reader, writer = await asyncio.open_unix_connection(sock=end)
-            peer = Peer(process, self._limits)
+            peer = Peer(process, self._limits, other)
             try:
                 await self._hear(peer, reader, writer)
             except (LocalSocketError, TimeoutError) as error:
@@ -345,16 +352,18 @@ async def _next_frame(
         return number, found, await reader.readexactly(others)
 
 
-def _connected(path: Path, seconds: float) -> socket.socket:
+def _connected(path: Path, seconds: float, of: int | None = None) -> socket.socket:
     end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         end.settimeout(seconds)
         end.connect(os.fspath(path))
         process, user = user_of(end)
-        if user != os.geteuid():
+        expected = os.geteuid() if of is None else of
+        if user != expected:
+            theirs = "this one is of user" if of is None else "its owner was said to be user"
             raise LocalSocketError(
-                f"{path} is served by process {process} of user {user}, and this one is of user "
-                f"{os.geteuid()}: both must be the same"
+                f"{path} is served by process {process} of user {user}, and {theirs} {expected}: "
+                "both must be the same"
             )
     except OSError as error:
         end.close()
@@ -393,16 +402,23 @@ class Client:
     Args:
         path: of the socket.
         limits: of what is sent and taken.
+        of: the user whose process must serve there; default, this one's.
 
     Raises:
         LocalSocketError: nobody serves there, or a process of another user.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        limits: Limits | None = None,
+        of: int | None = None,
+    ) -> None:
         self.path = located_socket(path)
         self._limits = limits if limits is not None else Limits()
         self._made_in = processes.here()
-        self._socket = _connected(self.path, self._limits.seconds)
+        self._socket = _connected(self.path, self._limits.seconds, of)
         self._socket.setblocking(False)
         weakref.finalize(self, self._socket.close).atexit = False
         self._numbers = itertools.count()

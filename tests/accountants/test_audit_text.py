@@ -99,11 +99,10 @@ def records_in(book: Ledger) -> list[Record]:
         central.record_learner("Learner", {"dim": "two"}, {"noise": "three"})
         with central.delegate(ZCDP("0.1"), users=USERS, label="part") as part:
             part.issue(ZCDP("0.01"), users=USERS, label="spare").retire()
-        team = central.nested(ZCDP("0.1"), label="company").nested(
-            ZCDP("0.05"), label="team", every="1d"
-        )
-        SUM.release(Rows.seal(np.ones((8, 2)), users=USERS),
-                    team.issue(SUM.loss(), users=USERS, label="inner"))  # fmt: skip
+        team = central.nested(ZCDP("0.1"), label="team", every="7d", to="ann", until="9998-01-01")
+        project = team.nested(ZCDP("0.05"), label="project")
+        project.issue(ZCDP("0.01"), users=USERS, label="spare").retire()
+        project.close()
         team.delegate(ZCDP("0.01"), users=USERS, label="part").close()
         rows = Rows.seal(np.ones((8, 2)), users=USERS).map(lambda row: row * 1)
         SUM.release(rows, central.issue(SUM.loss(), users=USERS, label="rate [/day]"))

@@ -183,7 +183,7 @@ def test_a_rare_record_at_a_tiny_delta_is_known_to_the_lattice() -> None:
     plan: list[tuple[Step, int]] = [(SubsampledGaussianStep(0.001, 0.8), 25)]
     answer = Composition(plan, delta=1e-9).epsilon(1e-9)
     assert answer.value == pytest.approx(0.7956462, abs=1e-6)  # by direct convolution: 0.7956465
-    assert answer.error_bound < 1.2e-6  # 5.5e-6 with one transform for everything
+    assert answer.error_bound < 1.5e-6  # 5.5e-6 with one transform for everything
 
 
 def test_what_is_folded_back_is_taken_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from privlearn.accountants import CentralAccountant
-from privlearn.accountants import guarantee as guarantees
+from privlearn.accountants import CentralAccountant, account_totals
 from privlearn.accountants.audit import _Audit, certify
 from privlearn.accountants.certificate import Certificate
 from privlearn.accountants.charged import Tallies
@@ -160,7 +159,7 @@ def test_very_many_totals_are_bounded_by_their_sums(
     """Above the limit the bound is no less than the exact answer, close to it, and said."""
     records = tokens(one, sliding(40), _laplace)
     exact = certify(records)
-    monkeypatch.setattr(guarantees, "MOST_TERMS", 60)
+    monkeypatch.setattr(account_totals, "MOST_TERMS", 60)
     bounded = certify(records)
     assert bounded.problems == exact.problems == []
     assert exact.spent[0].epsilon <= bounded.spent[0].epsilon < 1.3 * exact.spent[0].epsilon

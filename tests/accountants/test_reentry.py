@@ -392,8 +392,8 @@ def test_a_real_signal_between_check_and_entry(monkeypatch: pytest.MonkeyPatch) 
     case = Case()
     check = case.accountant._state.check
 
-    def interrupted(entry: Any, minute: int | None) -> Any:
-        found = check(entry, minute)
+    def interrupted(entry: Any, *rest: Any) -> Any:
+        found = check(entry, *rest)
         signal.raise_signal(signal.SIGUSR1)
         return found
 

@@ -14,7 +14,7 @@ from budgets_found import budget_of
 from privlearn import ZCDP, Adjacency, Ball, Ledger, NoiseSource, Rows
 from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant
 from privlearn.checking import assert_budget
-from privlearn.checking.accountant_usage import watch_accountants
+from privlearn.checking.budgets import watch_accountants
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses.budgets import ApproxDP, GaussianDP
 from privlearn.mechanisms import NoisyReport, NoisySum

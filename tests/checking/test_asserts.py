@@ -19,9 +19,9 @@ from privlearn.accountants.audit import certify
 from privlearn.checking import check_mechanism
 from privlearn.checking import session as check_session
 from privlearn.checking.budgets import assert_budget
-from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult
-from privlearn.checking.looks import CONFIDENCE
+from privlearn.checking.laws.check import CONFIDENCE
+from privlearn.checking.reports import Evidence
 from privlearn.checking.targets import SamplingTarget
 from privlearn.contract.protocols import Plan
 from privlearn.contract.receipts import Released

@@ -16,7 +16,7 @@ from numpy.random import Generator
 from privlearn import Ball, PureDP
 from privlearn.checking import check_mechanism, sampling_target
 from privlearn.checking.isolation import OutputCapture, contained
-from privlearn.checking.looks import LEAST, Sampling, _affordable
+from privlearn.checking.laws.check import LEAST, Sampling, _affordable
 from privlearn.errors import CheckError
 from privlearn.mechanisms import mechanism
 from privlearn.noise import LaplaceNoise

@@ -12,13 +12,13 @@ from faults.few_inputs import FEW_INPUT_FAULTS, ComputingMechanism, RunningSums
 from grids import thinned
 from scipy.stats import binom
 
-from privlearn.checking.default_neighbours import (
+from privlearn.checking.exact.check import white_box
+from privlearn.checking.exact.choices import _FAMILIES, _Choice
+from privlearn.checking.neighbours import (
     LONGEST,
     default_pairs,
     stream_rows,
 )
-from privlearn.checking.exact.check import white_box
-from privlearn.checking.exact.choices import _FAMILIES, _Choice
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.sampling.distinguishers import repeats
 from privlearn.checking.sampling.encoding import Noted, layout, tabulate

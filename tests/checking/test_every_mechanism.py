@@ -14,8 +14,8 @@ from grids import thinned
 from privlearn import ZCDP, Ball
 from privlearn import mechanisms as public
 from privlearn.checking import check_mechanism, targets
-from privlearn.checking.default_neighbours import LONGEST, default_pairs, run_once
-from privlearn.checking.stub_accountant import StubAccountant
+from privlearn.checking.neighbours import LONGEST, default_pairs, run_once
+from privlearn.checking.stream_runs import StubAccountant
 from privlearn.checking.suite import shipped_mechanisms
 from privlearn.mechanisms import (
     BatchedPrefixSum,

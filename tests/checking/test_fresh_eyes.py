@@ -26,7 +26,7 @@ from privlearn.checking import (
     check_row_local,
     generated_pairs,
 )
-from privlearn.checking.default_neighbours import default_pairs
+from privlearn.checking.neighbours import default_pairs
 from privlearn.checking.replay.check import assert_noninterference
 from privlearn.contract.billboard import Billboard
 from privlearn.contract.receipts import Receipt

@@ -10,7 +10,7 @@ from faults.leases import lends_one_more
 from leased import UnderLease
 
 from privlearn.checking.sampling.check import black_box
-from privlearn.checking.stub_accountant import StubAccountant
+from privlearn.checking.stream_runs import StubAccountant
 from privlearn.errors import LeaseError
 from privlearn.mechanisms import NoisyReport, NoisySum
 from privlearn.noise import GaussianNoise

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.laws.row_maps import odd_rows
+from privlearn.checking.laws.domains import odd_rows
 from privlearn.checking.mined import mined
 from privlearn.noise import GaussianNoise
 from privlearn.rows.domains import Array, Box

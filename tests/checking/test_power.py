@@ -16,9 +16,10 @@ from typer.testing import CliRunner
 
 from privlearn import Adjacency, Ball, PureDP, Rows, Spend, Token
 from privlearn.checking import CheckReport, Finding, suite
-from privlearn.checking.looks import Sampling, by_samples
+from privlearn.checking.laws.check import Sampling, by_samples
 from privlearn.checking.reports import Verdict
 from privlearn.checking.targets import sampling_target
+from privlearn.cli import check_names
 from privlearn.cli.main import app
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses import Loss
@@ -179,14 +180,14 @@ def test_what_a_learners_check_raises_is_its_verdict(
         raise error("nothing that was paid for moved")
 
     monkeypatch.setattr(suite, "check_learner", raising)
-    found = suite.chosen(["learner/DPHDB"])["learner/DPHDB"](suite.settings())
+    found = check_names.chosen(["learner/DPHDB"])["learner/DPHDB"](suite.settings())
     assert found.verdict == verdict
     assert found["replay"].detail == "nothing that was paid for moved"
 
 
 def test_a_file_without_a_name_in_it_is_refused(path: Path) -> None:
     with pytest.raises(CheckError, match=r"say what in it is to be checked, .*:NAME"):
-        suite.chosen([str(path)])
+        check_names.chosen([str(path)])
 
 
 def test_a_weak_bound_is_named_where_nothing_exact_stands_beside_it() -> None:

@@ -160,6 +160,9 @@ WRONG: dict[str, tuple[Loop, str]] = {
         Loop(noise=lambda rng, step: rng.normal(0, 0.97 * MULTIPLIER, 3)), "shift"),
     "less noise in the third step": (
         Loop(noise=lambda rng, step: _noise(rng, step) / (1 + step // 2)), "shift"),
+    "a little less noise in the last step": (
+        Loop(noise=lambda rng, step: _noise(rng, step) * (0.97 if step == STEPS - 1 else 1)),
+        "shift"),
     "a number without noise": (
         Loop(noise=lambda rng, step: _noise(rng, step) * [1, 1, 0]), "shift"),
     "one number of noise for all": (

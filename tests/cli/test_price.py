@@ -205,11 +205,11 @@ def test_mistakes_are_one_line_that_names_the_event(
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["epsilon", "--delta", "nan"], "delta = nan: must be finite"),
-        (["epsilon", "--delta", "0"], "delta = 0.0: must lie strictly between 0 and 1"),
-        (["epsilon", "--delta", "1"], "delta = 1.0: must lie strictly"),
+        (["epsilon", "--delta", "nan"], "delta = nan: must lie in [0, 1]"),
+        (["epsilon", "--delta", "0"], "delta = 0: no epsilon is finite there"),
+        (["epsilon", "--delta", "1.5"], "delta = 1.5: must lie in [0, 1]"),
         (["delta", "--epsilon", "-1"], "epsilon = -1.0: must be >= 0"),
-        (["delta", "--epsilon", "inf"], "epsilon = inf: must be finite"),
+        (["delta", "--epsilon", "nan"], "epsilon = nan: must be >= 0"),
         (["calibrate", "--epsilon", "0", "--delta", "1e-6"], "must be above zero"),
         (["calibrate", "--epsilon", "1", "--delta", "x"], "delta = 'x': must be a finite number"),
         (["calibrate", "--epsilon", "1", "--delta", "1e-6", "--shares", "1,2"], "shares = "),

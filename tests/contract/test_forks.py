@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from privlearn.accountants import CentralAccountant, Filter, JointAccountant, Odometer
-from privlearn.checking import accountant_usage
+from privlearn.checking import budgets
 from privlearn.contract.billboard import Billboard
 from privlearn.contract.spends import Spend
 from privlearn.ledger import Ledger
@@ -264,7 +264,7 @@ def test_what_a_child_makes_works_in_it(
             "release": release,
             "admit": admit,
             "grandchild": grandchild,
-            "watch": lambda: accountant_usage.watch_accountants().__enter__(),
+            "watch": lambda: budgets.watch_accountants().__enter__(),
         }
         child = in_child(acts)
     assert child == Child(dict.fromkeys(acts, "none"), 0)

@@ -232,6 +232,7 @@ def test_only_the_check_of_the_integers_counts(monkeypatch: pytest.MonkeyPatch) 
     """Scaled beyond the set, rows are null, and none is outside."""
     for module in (balls, matrices):
         monkeypatch.setattr(module, "shrunk", lambda terms: 1 + 1e-3)
+    monkeypatch.setattr(balls, "_bounds", balls._bounds.__wrapped__)
     for domain in DOMAINS:
         if isinstance(domain, Ball | PSDTrace) and domain.size < 100:
             block = records(domain, np.random.default_rng(0))

@@ -179,7 +179,7 @@ def test_there_and_back_costs_no_less_and_hardly_more(relation: Relation) -> Non
     ("event", "words"),
     [
         (dp_event.UnsupportedDpEvent(), "event: UnsupportedDpEvent has no counterpart"),
-        (dp_event.GaussianDpEvent(0.0), "event: noise_multiplier = 0.0: must be > 0"),
+        (dp_event.GaussianDpEvent(-1.0), "event: noise_multiplier = -1.0: must be >= 0"),
         (dp_event.GaussianDpEvent(math.nan), "event: noise_multiplier = nan: must be a finite"),
         (dp_event.SelfComposedDpEvent(GAUSSIAN, -5), "event: count = -5"),
         (dp_event.ZCDpEvent(0.1, -0.2), "event: xi = -0.2"),

@@ -32,9 +32,12 @@ from privlearn.events.opacus import (
 )
 from privlearn.ledger import Ledger
 from privlearn.ledger.entries import RetireEntry, SpendEntry, parse_entry
-from privlearn.losses import GaussianLoss, SubsampledGaussian
+from privlearn.losses import GaussianLoss, PureLoss, SubsampledGaussian
 from privlearn.losses.budgets import ZCDP, ApproxDP, Renyi
+from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
+from privlearn.rows import Rows
+from privlearn.rows.domains import Box
 from privlearn.values.adjacency import Adjacency
 
 RECORDS, BATCH, MULTIPLIER, NORM = 64, 16, 1.3, 0.7
@@ -373,6 +376,45 @@ def test_the_helper_opens_what_holds_the_steps(private: Any, tmp_path: Path) -> 
     optimizer.noise_multiplier = 0.3
     with pytest.raises(BudgetError, match="not one uncommitted step"):
         opacus_accountant(ApproxDP("0.1", "1e-5"), optimizer, loader, noise=source)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("committed", [False, True])
+def test_steps_share_an_account_with_a_histogram_and_code_of_others(
+    committed: bool, private: Any, tmp_path: Path
+) -> None:
+    _, model, optimizer, loader = private
+    loss, path = dp_sgd_loss(MULTIPLIER, BATCH / RECORDS), tmp_path / "ledger.db"
+    counts = NoisySum.calibrated(Box(0, 1, 4), ZCDP("0.01"), adjacency=Adjacency.ADD_REMOVE)
+    query = PureLoss("0.1", adjacency=Adjacency.ADD_REMOVE)
+    cap = ApproxDP(8, "1e-5")
+    book = CentralAccountant(
+        in_renyi(cap, loss),
+        users=range(RECORDS),
+        ledger=path,
+        noise=NoiseSource.simulation(0),
+        adjacency=Adjacency.ADD_REMOVE,
+    )
+    steps = most_steps(cap, MULTIPLIER, BATCH / RECORDS) - 3
+    assert steps > 2
+    if committed:
+        whole = [Plan("dp-sgd", loss, book.users, steps), Plan("query", query, book.users)]
+        book.commit([*whole, Plan("counts", counts.loss(), book.users)])
+    spend_tokens(optimizer, loader, book)
+    rows = Rows.seal(np.ones((RECORDS, 4)), users=range(RECORDS))
+    for step in range(steps):
+        one_step(model, optimizer, next(iter(loader)))
+        if step == 0:
+            with book.meter(query, label="query") as spend:
+                spend.release(1.0)
+        if step == 1:
+            counts.release(rows, book.issue(counts.loss(), users=book.users, label="counts"))
+    with pytest.raises(BudgetError):
+        train(model, optimizer, loader)  # 4 steps
+    book.close()
+    certificate = audit(path, delta=1e-5)
+    assert certificate.problems == []
+    assert certificate.guarantees[0].epsilon <= 8
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -8,9 +8,8 @@ from typing import Any
 from privlearn.accountants import JointAccountant
 from privlearn.checking.isolation import TimeLimit
 from privlearn.checking.replay.check import Setup, lives
-from privlearn.checking.replay.comparison import compare
-from privlearn.checking.replay.interleavings import Tardy, offered
-from privlearn.checking.replay.recording import Recorder
+from privlearn.checking.replay.protocols import Tardy, offered
+from privlearn.checking.replay.recording import Recorder, compare
 from privlearn.checking.replay.side_effects import Globals
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses.budgets import ZCDP, Currency

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privlearn.checking.budget_reports import BudgetReport
+from privlearn.checking.budgets import BudgetReport
 from privlearn.checking.reports import CheckReport
 
 

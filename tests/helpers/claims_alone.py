@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from privlearn.checking.evidence import Evidence
-from privlearn.checking.laws.check import check_mechanism, is_mechanism
-from privlearn.checking.looks import Sampling, by_samples, exactly
-from privlearn.checking.reports import COMPUTED, CheckReport
+from privlearn.checking.laws.check import (
+    Sampling,
+    by_samples,
+    check_mechanism,
+    exactly,
+    is_mechanism,
+)
+from privlearn.checking.reports import COMPUTED, CheckReport, Evidence
 from privlearn.checking.targets import sampling_target
 
 

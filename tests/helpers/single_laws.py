@@ -7,15 +7,15 @@ from typing import Any
 
 from privlearn.checking.isolation import silenced
 from privlearn.checking.laws.check import (
+    SAMPLES,
+    Sampling,
     case_of,
     check_runs_on_null_records,
     looks_at_claim,
     sampled_subject,
 )
 from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, Case
-from privlearn.checking.laws.report import LawFinding, perform
-from privlearn.checking.looks import SAMPLES, Sampling
-from privlearn.checking.reports import CheckReport, Finding
+from privlearn.checking.reports import CheckReport, Finding, LawFinding, perform
 
 
 @silenced

@@ -19,7 +19,7 @@ import rfc8785
 
 from privlearn.accountants import CentralAccountant
 from privlearn.ledger import Ledger, canonical_json
-from privlearn.ledger.canonical_json import canonical
+from privlearn.ledger.canonical_json import canonical, canonical_in_order
 from privlearn.ledger.entries import Entry, SpendEntry, parse_entry
 from privlearn.ledger.entry_log import EntryLog
 from privlearn.ledger.spend_forms import form_of
@@ -60,6 +60,8 @@ def test_any_json_is_written_as_by_the_library() -> None:
     for _ in range(3000):
         value = anything(rng)
         assert canonical(value) == rfc8785.dumps(value), value
+        if isinstance(value, dict):
+            assert canonical_in_order(value) == rfc8785.dumps(value), value
 
 
 def edges() -> list[float]:

@@ -377,7 +377,7 @@ def test_a_log_that_another_program_ended_is_not_missed(tmp_path: Path) -> None:
     other = sqlite3.connect(path)
     other.execute("SELECT count(*) FROM entries").fetchone()
     other.close()
-    assert names(tmp_path) == ["ledger.db", "ledger.db.head"]
+    assert names(tmp_path) == ["ledger.db", "ledger.db-tail", "ledger.db.head"]
     assert spends_in(path) == 1
     again: CentralAccountant[ZCDP] = CentralAccountant.resume(path, noise=NoiseSource.simulation(1))
     release(again)

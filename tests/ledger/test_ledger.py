@@ -401,8 +401,8 @@ KILLED = """
     def die(*_, **__):
         os.kill(os.getpid(), signal.SIGKILL) if how == "kill" else os._exit(9)
 
-    def dies_at_spend(self, entry):
-        return die() if entry.entry == "spend" else check(self, entry)
+    def dies_at_spend(self, entry, *rest):
+        return die() if entry.entry == "spend" else check(self, entry, *rest)
 
     check = AccountState.check
     if when == "before the spend":

@@ -16,6 +16,7 @@ from privlearn.accountants import audit
 from privlearn.errors import LedgerBusyError, LedgerError
 from privlearn.ledger import Ledger, disk, read_records
 from privlearn.ledger.entries import IssueEntry, OpenEntry, RetireEntry
+from privlearn.ledger.tail import Tail
 from privlearn.storage import open_file_lock
 from privlearn.values.adjacency import Adjacency, Trust
 
@@ -35,7 +36,8 @@ OPEN = OpenEntry(
 ISSUE = IssueEntry(
     accountant="a", token="a/1", label="sum", users=(0, 4), budget={"kind": "zcdp", "rho": "0.1"}
 )
-RETIRE = RetireEntry(accountant="a", token="a/1", outcome="unused")
+SPENT = RetireEntry(accountant="a", token="a/1", outcome="uncovered")
+"""An entry that does not wait."""
 
 INTRUDER = """
     import sqlite3, sys
@@ -92,7 +94,7 @@ def append_with(book: Ledger, between: Callable[[Path], None]) -> list[str]:
 
     book._connection.set_trace_callback(trace)
     try:
-        book.append(RETIRE)
+        book.append(SPENT)
     finally:
         book._connection.set_trace_callback(None)
     return said
@@ -139,7 +141,7 @@ def test_an_entry_in_a_log_that_was_removed_is_not_taken_for_written(
         append_with(again, read_by_somebody)
     assert len(again.entries) == 2
     with pytest.raises(LedgerError, match="interrupted half-way"):
-        again.append(RETIRE)
+        again.append(SPENT)
     with pytest.raises(LedgerBusyError, match="was closed by another process"):
         again.head  # noqa: B018
     # the other's entry is not overwritten
@@ -172,9 +174,10 @@ def test_what_another_writer_did_not_sync_is_copied_by_sqlite(
     connection.set_trace_callback(said.append)
     assert book._disk is not None
     book._disk._ready = 0
-    book.append(RETIRE.model_copy(update={"outcome": "uncovered"}))  # settled, alone
+    book.append(SPENT)  # settled, alone
     assert mode_of_copy() == "as it was"
     assert connection.execute("PRAGMA synchronous").fetchone() == (0,)
+    monkeypatch.setattr(Tail, "has_room", lambda *_: False)  # it waits in the database
     book.append(ISSUE)
     other = Ledger.open(tmp_path / "ledger.db")
     other.append(ISSUE)

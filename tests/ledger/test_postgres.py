@@ -214,12 +214,12 @@ def test_what_the_server_undoes_for_the_sake_of_others_is_tried_again(
 ) -> None:
     account, commit, failures = begun(address), Session.commit, [3]
 
-    def undone(self: Session) -> None:
+    def undone(self: Session, *last: Any) -> None:
         if failures[0]:
             failures[0] -= 1
             self.rollback()
             raise sessions.Conflict("could not serialize access")
-        commit(self)
+        commit(self, *last)
 
     monkeypatch.setattr(Session, "commit", undone)
     run(account)
@@ -505,11 +505,11 @@ def cut_at(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             now[0] = record.body["entry"]
             insert(self, session, record, value)
 
-        def committed(self: Session) -> None:
+        def committed(self: Session, *last: Any) -> None:
             if now[0] == kind and armed:
                 armed.clear()
                 proxy.cut, proxy.refuses = cut, refuses
-            commit(self)
+            commit(self, *last)
 
         monkeypatch.setattr(PostgresStore, "_insert", inserted)
         monkeypatch.setattr(Session, "commit", committed)

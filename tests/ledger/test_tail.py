@@ -1,8 +1,9 @@
-"""Values of a stream wait in a file beside the ledger: few transactions, and none is lost."""
+"""What needs no sync waits in a file beside the ledger: few transactions, and none is lost."""
 
 from __future__ import annotations
 
 import os
+import runpy
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -21,10 +22,11 @@ from privlearn.ledger.entries import RetireEntry
 from privlearn.ledger.file_store import FileStore
 from privlearn.ledger.tail import tail_path
 from privlearn.losses.budgets import ZCDP
-from privlearn.mechanisms import PrefixSum
+from privlearn.mechanisms import NoisySum, PrefixSum
 from privlearn.rows import Rows
 from privlearn.rows.domains import Ball
 
+VERIFIER = runpy.run_path(str(Path(__file__).parents[2] / "docs" / "verify_ledger.py"))
 USERS = 400
 SUMS = PrefixSum.calibrated(Ball(1.0, 2), ZCDP(1), horizon=USERS)
 X = np.random.default_rng(0).uniform(-0.5, 0.5, (USERS, 2))
@@ -43,7 +45,10 @@ def opened(path: Path) -> tuple[Any, Any]:
 
 
 def kept(path: Path) -> Counter[str]:
-    return Counter(record.body["entry"] for record in read_records(path))
+    """Entries by their kinds; a stranger's verifier finds no fewer."""
+    records = list(read_records(path))
+    assert [data for _, data, _ in VERIFIER["rows"](path)] == [record.data for record in records]
+    return Counter(record.body["entry"] for record in records)
 
 
 def test_a_learner_of_single_rows_writes_the_journal_once_for_a_stretch_of_them(
@@ -82,6 +87,28 @@ def test_what_left_before_a_kill_stands_and_what_was_reached_is_never_taken_agai
     assert rest.start == reached > 303
     last = SUMS.for_last(rest)
     one_by_one(last.open(account.issue(last.loss(), users=rest, label="sums")), rest[:3])
+    account.close()
+    assert audit(path).problems == []
+
+
+def test_tokens_and_ends_wait_so_that_a_release_is_one_transaction_and_a_kill_loses_none(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "ledger"
+    account = begun(path, ZCDP(1), USERS)
+    said: list[str] = []
+    account.ledger._connection.set_trace_callback(said.append)
+    mechanism = NoisySum.calibrated(Ball(1.0, 2), ZCDP("0.1"))
+    rows = Rows.seal(X, users=range(USERS))
+    tokens = (account.issue(ZCDP("0.1"), users=rows.users, label="sum") for _ in range(4))
+    left = [mechanism.release(rows, token).value.tobytes() for token in tokens]
+    account.issue(ZCDP("0.1"), users=rows.users, label="not spent")
+    die(account)
+    assert said.count("COMMIT") <= 4 + 1  # and that of the first token: no file was there
+    assert kept(path) == Counter(open=1, issue=5, spend=4, retire=4)
+    account = resumed(path)
+    assert [value.value.tobytes() for value in account.released("sum")] == left
+    assert kept(path)["retire"] == 5
     account.close()
     assert audit(path).problems == []
 
@@ -250,8 +277,11 @@ def test_a_file_that_did_not_get_its_name_takes_no_value(
 @pytest.mark.skipif(os.name != "posix", reason="modes of POSIX")
 def test_whoever_may_read_the_ledger_may_read_what_waits(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
-    account, stream = opened(path)
-    path.chmod(0o640)
+    before = os.umask(0o137)
+    try:
+        account, stream = opened(path)
+    finally:
+        os.umask(before)
     one_by_one(stream, range(20))
     assert tail_path(path).stat().st_mode & 0o777 == 0o640
     account.close()

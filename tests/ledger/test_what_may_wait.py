@@ -13,7 +13,7 @@ from privlearn.accountants import CentralAccountant
 from privlearn.contract.receipts import Released
 from privlearn.contract.tokens import Token
 from privlearn.ledger import Ledger
-from privlearn.ledger.file_store import needs_no_sync
+from privlearn.ledger.tail import needs_no_sync
 from privlearn.losses.budgets import ZCDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import GaussianNoise, NoiseSource

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {  # pages that tests of their own run, with more to say about them
     "docs/checking.md": "tests/checking/test_asserts.py",
     "docs/how-to/postgresql.md": "tests/ledger/test_postgres_servers.py",
+    "docs/how-to/several-teams.md": "tests/ledger/test_postgres_teams.py",
     "docs/operations.md": "tests/survival/test_operations.py",
 }
 EXPENSIVE = {  # whole runs and many checks: `.ci/run` has them

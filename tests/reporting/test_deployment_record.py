@@ -15,7 +15,7 @@ import yaml
 from ledgers_to_show import KINDS
 
 from privlearn import ZCDP, Ball, Ledger, NoiseSource, Rows
-from privlearn.accountants import CentralAccountant, JointAccountant
+from privlearn.accountants import CentralAccountant, JointAccountant, TrustedCode
 from privlearn.errors import DataError, IncompleteRecordError, UncertifiedRecordError
 from privlearn.losses.budgets import ApproxDP, Budget
 from privlearn.mechanisms import NoisySum
@@ -120,6 +120,19 @@ def test_caps_inside_the_account_stand_in_the_record(tmp_path: Path, about: dict
     record = deployment_record(report(tmp_path / "l.db"), about)["deployment"]
     told = record["accounting"]["composition"]
     assert "- company/site (users 0..3; renews: epochs 0..2; 1 charged, 1): ε = " in told
+
+
+def test_metered_code_stands_in_the_record(tmp_path: Path, about: dict[str, Any]) -> None:
+    code = TrustedCode("opendp", "0.14.1", {"d_in": 1})
+    with (
+        CentralAccountant(ZCDP("1"), users=range(4), ledger=tmp_path / "l.db") as account,
+        account.meter(ZCDP("0.1"), label="week", code=code) as spend,
+    ):
+        spend.release(1.0)
+    record = deployment_record(report(tmp_path / "l.db"), about)["deployment"]
+    told = record["implementation"]["mechanisms"]
+    assert "package opendp, version 0.14.1" in told
+    assert "of metered code its own" in told
 
 
 def test_a_joint_guarantee_is_not_called_by_the_name_of_a_central_one(

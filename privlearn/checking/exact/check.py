@@ -1,8 +1,7 @@
 """Claims against the exact divergence of a mechanism's output distributions on worst neighbours.
 
 Nothing is sampled: output distributions are computed from a measurement of what the code does with
-noise.  A claim that stands is right for *these* neighbours and up to the stated numerical error.
-"""
+noise.  A claim that stands is right for *these* neighbours and up to the stated numerical error."""
 
 from __future__ import annotations
 
@@ -12,28 +11,28 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, final
+from typing import Any
 
-from privlearn.checking.exact.additive import additive_distributions
+from privlearn.checking.exact.additive import additive_distributions, law_of_coins
 from privlearn.checking.exact.choices import ERROR as CHOICE_ERROR
-from privlearn.checking.exact.choices import choice_pairs
+from privlearn.checking.exact.choices import PICKS_ERROR, choice_pairs, pick_pairs
 from privlearn.checking.exact.distributions import (
     DistributionPair,
+    Scan,
     Value,
+    code_of,
+    dense_orders,
     hockey_stick,
+    knots,
     largest_ratio,
     renyi,
+    scan,
 )
-from privlearn.checking.exact.minimisers import check_release, minimiser_pairs
-from privlearn.checking.exact.orders import Scan, code_of, dense_orders, knots, scan
+from privlearn.checking.exact.one_number import PIECE_ERROR
 from privlearn.checking.exact.persons import visit_pairs
-from privlearn.checking.exact.picks import ERROR as PICK_ERROR
-from privlearn.checking.exact.picks import pick_pairs
-from privlearn.checking.exact.pieces import ERROR as PIECE_ERROR
-from privlearn.checking.exact.probe import NOT_ADDED, UnpredictedError, check_sampler
+from privlearn.checking.exact.probe import NOT_ADDED, UnpredictedError
 from privlearn.checking.exact.reports import ERROR as REPORT_ERROR
 from privlearn.checking.exact.reports import report_pairs
-from privlearn.checking.exact.sampled_sums import law_of_coins
 from privlearn.checking.exact.search import Found
 from privlearn.checking.exact.thresholds import ERROR as THRESHOLD_ERROR
 from privlearn.checking.exact.thresholds import threshold_pairs
@@ -41,7 +40,7 @@ from privlearn.checking.isolation import own_copy, silenced
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.targets import Claimable, name_of
 from privlearn.errors import CheckError
-from privlearn.losses import ApproxLoss, Loss, MinimizerLoss, leaves_of, without_visits
+from privlearn.losses import ApproxLoss, Loss, without_visits
 from privlearn.losses.base import is_foreign
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi
 from privlearn.losses.output_laws import Density, Discrete, Distribution, Normal, normal
@@ -57,14 +56,12 @@ _PairsOf = Callable[
 ]
 _MEASURED: tuple[tuple[_PairsOf, float], ...] = (
     (choice_pairs, CHOICE_ERROR),
-    (pick_pairs, PICK_ERROR),
+    (pick_pairs, PICKS_ERROR),
     (report_pairs, REPORT_ERROR),
     (threshold_pairs, THRESHOLD_ERROR),
-)
-"""What finds the measured output distributions, if they are of its kind, and their error."""
+)  # What finds the measured output distributions, if they are of its kind, and their error
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Row:
     """One number of a claim, and the same number computed; the larger one of both directions."""
@@ -94,7 +91,6 @@ class Row:
         return self.claimed <= self.exact * (1 + _TIGHT) + self.error
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class ExactResult:
     """A claim beside the exact numbers, one row for each, and what was tried."""
@@ -150,11 +146,9 @@ class ExactResult:
             verdict = f"NOT LOOKED AT AS A WHOLE ({short}), not violated within a window"
         word = "at most" if self.bound else "exact" if self.whole else "at least"
         worst = self.worst
-        head = (
-            f"{self.subject}: {verdict}. Claimed {self.claim}; least slack at {worst.measure}: "
-            f"claimed {worst.claimed:.8g}, {word} {worst.exact:.8g} ± {worst.error:.1g} "
-            f"({worst.pair}{', ' if self.looked else ''}{self.looked}, {self.seconds:.2f} s)"
-        )
+        head = f"{self.subject}: {verdict}. Claimed {self.claim}; least slack at {worst.measure}: "
+        head += f"claimed {worst.claimed:.8g}, {word} {worst.exact:.8g} ± {worst.error:.1g} "
+        head += f"({worst.pair}{', ' if self.looked else ''}{self.looked}, {self.seconds:.2f} s)"
         lines = [
             f"  {row.measure:>12}  claimed {row.claimed:<14.8g} {word} {row.exact:<14.8g} "
             f"± {row.error:.1g}{'  VIOLATED' if row.violated else ''}"
@@ -171,17 +165,11 @@ def compare(
     subject: str = "laws",
     orders: Sequence[float] = ORDERS,
 ) -> ExactResult:
-    """Compares every number of a claim with the largest one over pairs and directions.
-
-    Raises:
-        CheckError: no pairs, or a claim that says nothing about laws like these.
-    """
+    """Compares every number of a claim with the largest one over pairs and directions. Raises
+    CheckError: no pairs, or a claim that says nothing about laws like these."""
     started = time.perf_counter()
     if not pairs:
-        raise CheckError(
-            "pairs = []: no two data sets whose outputs differ were given or found; give "
-            "neighbours=(one, other) that the mechanism tells apart"
-        )
+        raise CheckError("pairs = []: no two data sets whose outputs differ were given or found")
     both = [(pair.p, pair.q, pair.label) for pair in pairs]
     both += [(pair.q, pair.p, pair.label + ", reversed") for pair in pairs]
     rows = _rows(claim, Largest(both), [float(order) for order in orders])
@@ -272,10 +260,8 @@ def _loss_rows(loss: Loss, exact: Largest, orders: Sequence[float]) -> list[Row]
     if loss.failure():
         if isinstance(loss, ApproxLoss):
             return _rows(ApproxDP(loss.epsilon, loss.delta), exact, orders)
-        raise CheckError(
-            f"a {loss.kind} loss may fail with probability {exact_text(loss.failure())}, and what "
-            "it promises apart from that is not about the laws as a whole: claim an (ε, δ)"
-        )
+        told = f"a {loss.kind} loss may fail with probability {exact_text(loss.failure())}"
+        raise CheckError(f"{told}, and says nothing about the laws as a whole: claim an (ε, δ)")
     if is_foreign(loss):
         rows = curve_rows(
             scan(loss.renyi, exact.divergence, knots(2), dense_orders(50, *code_of(loss)))
@@ -331,14 +317,8 @@ def white_box(
 ) -> ExactResult:
     """Compares what a mechanism claims with what it does to its worst neighbours, exactly.
 
-    Args:
-        mechanism: has ``loss()`` and ``release(rows, token)`` or ``open(token)``.
-        claim: by default its own ``loss()``.
-        neighbours: pairs of data sets, as blocks of records; by default extreme records of a
-            shipped ``domain``, in a stream at every arrival.
-        users: the number of records of the default data sets; by default all that a stream is
-            for, as far as they can be probed.
-        orders: Rényi orders > 1.
+    Neighbours are blocks of records; by default extreme ones of a shipped domain, in a stream at
+    every arrival of ``users``, by default all that it is for, as far as they can be probed.
 
     Raises:
         CheckError: the mechanism is of another make; it must be checked by sampling.
@@ -350,10 +330,7 @@ def white_box(
 
 
 def _with_persons(
-    result: ExactResult,
-    mechanism: Any,
-    claim: Claimable | None,
-    orders: Sequence[float],
+    result: ExactResult, mechanism: Any, claim: Claimable | None, orders: Sequence[float]
 ) -> ExactResult:
     """All visits of a person in place of one record, where the claim is about them or violated."""
     visits = visit_pairs(mechanism, claim)
@@ -383,7 +360,7 @@ def _compared(
     orders: Sequence[float],
 ) -> ExactResult:
     if isinstance(mechanism, ObjectivePerturbation):
-        return _minimiser(mechanism, claim, neighbours, orders)
+        raise CheckError("a minimiser of a tilted objective: check it by sampling")
     refused: CheckError | None = None
     for pairs_of, error in _MEASURED:
         try:
@@ -396,7 +373,7 @@ def _compared(
             if neighbours is not None and claim is None:  # its own claim is about all data
                 pairs, coverage = _with_own(mechanism, pairs_of, pairs, coverage)
             promise = mechanism.loss() if claim is None else claim
-            result = _measured(compare(promise, pairs, orders=orders), error)
+            result = with_error(compare(promise, pairs, orders=orders), error)
             return replace(result, coverage=coverage)
     if neighbours is None and (law := law_of_coins(mechanism)) is not None:
         result = compare(mechanism.loss() if claim is None else claim, [law.pair], orders=orders)
@@ -418,29 +395,16 @@ def _with_own(
     return given, coverage + Coverage((Axis("records", "as given", False),))
 
 
-def _measured(result: ExactResult, error: float) -> ExactResult:
+def with_error(result: ExactResult, error: float) -> ExactResult:
     """With the error of log probabilities that were measured: of D(α) it is 2α/(α−1) times it."""
     rows = []
     for row in result.rows:
         order = float(row.measure[2:-1]) if row.measure.startswith("D(") else ORDERS[0]
-        more = error * (2 * order / (order - 1) if row.measure != "epsilon" else 2)
-        rows.append(replace(row, error=row.error + more))
+        twice = row.measure == "epsilon" or row.measure.startswith("delta")
+        rows.append(
+            replace(row, error=row.error + error * (2 if twice else 2 * order / (order - 1)))
+        )
     return replace(result, rows=tuple(rows))
-
-
-def _minimiser(
-    mechanism: ObjectivePerturbation[Any],
-    claim: Claimable | None,
-    neighbours: Sequence[tuple[Any, Any]] | None,
-    orders: Sequence[float],
-) -> ExactResult:
-    if claim is None:
-        exactly = [x for x, _ in leaves_of(mechanism.loss()) if isinstance(x, MinimizerLoss)]
-        claim = exactly[0]
-    check_sampler("normal")
-    coverage = check_release(mechanism)
-    result = compare(claim, minimiser_pairs(mechanism, neighbours), orders=orders)
-    return replace(result, coverage=coverage)
 
 
 def _additive(
@@ -464,15 +428,12 @@ def _additive(
 def _with_odd(
     parts: list[ExactResult], promise: Claimable, found: Found, orders: Sequence[float]
 ) -> list[ExactResult]:
-    """With neighbours between which the output does more than move.
-
-    Raises:
-        UnpredictedError: there are such, and nothing can be said of them.
-        CheckError: nor do small noise and the data sets at hand act as predicted.
-    """
+    """With neighbours between which the output does more than move. Raises UnpredictedError where
+    there are such, and nothing can be said of them. Raises CheckError: nor do small noise and
+    the data sets at hand act as predicted."""
     unclear = bool(found.suspects)
     if found.odd:
-        odd = _measured(compare(promise, found.odd, orders=orders), PIECE_ERROR)
+        odd = with_error(compare(promise, found.odd, orders=orders), PIECE_ERROR)
         parts = [*parts, *([odd] if odd.violated else [])]
     if found.bounded:
         bounds = [pair.laws for pair in found.bounded]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.exact.search import LARGEST, SIZES, Numbers
+from privlearn.checking.exact.search import LARGEST, Numbers, sizes_about
 from privlearn.checking.mined import Mined
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.values.adjacency import Adjacency
@@ -51,7 +51,7 @@ class _Gaps:
     def alone(self, i: int, j: int) -> None:
         """One record among rows of nobody, of which none hides what it does."""
         gap = 0.0
-        for n in _sizes(self.choice.mined):
+        for n in sizes_about(self.choice.mined):
             first = _at(np.full(n, self.choice.count - 1), n // 2, 0)
             second = self.changed(first, n // 2)
             try:
@@ -93,12 +93,10 @@ class _Gaps:
         moved = abs(self.gap(first, i, j) - self.gap(second, i, j))
         if moved > self.reach + _ROOM:
             self.reach = moved
-            self.worse += [self._taken(first, second), *self._amid(first, second)]
+            pairs = (first, second), *self._amid(first, second)
+            self.worse += [(self.choice.take(one), self.choice.take(two)) for one, two in pairs]
 
-    def _taken(self, first: Numbers, second: Numbers) -> tuple[Any, Any]:
-        return self.choice.take(first), self.choice.take(second)
-
-    def _amid(self, first: Numbers, second: Numbers) -> Iterator[tuple[Any, Any]]:
+    def _amid(self, first: Numbers, second: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
         """The same where some of those that are nobody are on either side, or half of them each."""
         if len(first) != len(second):
             return
@@ -107,17 +105,12 @@ class _Gaps:
             one, two = first.copy(), second.copy()
             some = free if len(sides) > 1 else free[:_CROWD]
             one[some] = two[some] = np.resize(sides, len(some))
-            yield self._taken(one, two)
+            yield one, two
 
 
 def search_scores(choice: Scored, reach: float, at_once: int) -> tuple[list[Any], Coverage]:
-    """Neighbours between which some gap moves by more than ``reach``, the farthest last.
-
-    Args:
-        choice: what is searched.
-        reach: by how much gaps move at hand.
-        at_once: how many neighbours are returned at most, each beside four kinds of others.
-    """
+    """Neighbours between which some gap moves by more than ``reach``, as at hand, the farthest
+    last; ``at_once`` at most, each beside four kinds of others."""
     rng, nobody = np.random.default_rng(0), choice.count - 1
     gaps = _Gaps(choice, reach, [])
     refused = gaps.refused
@@ -140,17 +133,13 @@ def search_scores(choice: Scored, reach: float, at_once: int) -> tuple[list[Any]
                 gaps.measure(numbers, gaps.changed(numbers, place), i, j)
             except Exception:  # so many rows are refused, whatever they are
                 refused.append(len(numbers))
-    sizes = [n for n in _sizes(choice.mined) if n not in refused]
+    sizes = [n for n in sizes_about(choice.mined) if n not in refused]
     axes = (
         Axis("values", f"{choice.changing} records about {len(choice.mined.numbers)} numbers"),
         Axis("sizes", f"{sizes[0]} to {sizes[-1]:,} rows" if sizes else "none", bool(sizes)),
         Axis("places", "first, last, at random, as mentioned in code"),
     )
     return gaps.worse[-4 * at_once :], Coverage(axes)
-
-
-def _sizes(mined: Mined) -> list[int]:
-    return sorted({*SIZES, *mined.sizes(LARGEST)})
 
 
 def _at(numbers: Numbers, place: int, record: int) -> Numbers:
@@ -162,7 +151,7 @@ def _at(numbers: Numbers, place: int, record: int) -> Numbers:
 def _data_sets(choice: Scored, rng: np.random.Generator) -> Iterator[tuple[Numbers, int]]:
     """Of all sizes, and with the changed record at all kinds of places; rows of nobody beside."""
     nobody = choice.count - 1
-    for n in _sizes(choice.mined):
+    for n in sizes_about(choice.mined):
         numbers = np.full(n, nobody)
         for place in rng.integers(n, size=min(n, int(rng.integers(1, _SUMS)))):
             numbers[place] = rng.integers(2)

@@ -8,8 +8,7 @@ win; that picks follow from them is tried on random noise.  The law of the picks
   ∫ f(x − s_j)·(1 − F(x − s_i))·∏_{k≠i,j} F(x − s_k) dx.
 - A fresh draw for each pick: the law of one, among those left.
 
-What leaves may be the indices of the picks, or one number for each candidate (a price, an age).
-"""
+What leaves may be the indices of the picks, or one number for each candidate (a price, an age)."""
 
 from __future__ import annotations
 
@@ -22,26 +21,30 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.default_neighbours import (
-    informative_records,
-    record_pairs,
-    record_pool,
-    spend_of,
-)
 from privlearn.checking.exact.choice_search import Scored, search_scores
 from privlearn.checking.exact.distributions import DistributionPair, largest_ratio, renyi
 from privlearn.checking.exact.probe import UnpredictedError, check_sampler, released_on
 from privlearn.checking.exact.search import LARGEST
-from privlearn.checking.mined import mined
+from privlearn.checking.mined import Mined, mined
+from privlearn.checking.neighbours import (
+    extreme_records,
+    informative_records,
+    record_pairs,
+    record_pool,
+    spend_of,
+    worst_pairs,
+)
 from privlearn.checking.reports import Axis, Coverage
-from privlearn.checking.scripted_noise import ScriptedCalls
+from privlearn.checking.scripted_noise import Script, ScriptedCalls
+from privlearn.checking.stream_runs import calls_tried, declared_users, is_stream
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
-from privlearn.losses.output_laws import Discrete
+from privlearn.losses.output_laws import Discrete, Product
 from privlearn.noise import ExponentialNoise, GumbelNoise, LaplaceNoise
 from privlearn.noise.exact.pool import Kind
 from privlearn.rows.domains import Array, Ball, Box
+from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import join, length, record_at
 
 _PAIRS = 6  # Pairs of records
@@ -50,6 +53,7 @@ _MOST_POINTS = 64  # Points whose differences are tried as records
 _MOST_OUTCOMES = 5_000
 _STEPS = 36  # Halvings that find a score
 _ROUGHLY = 9  # Halvings before it is known which pairs are worst
+_MOST_ALONE = 400  # Scores of single records that are measured to find the two farthest apart
 _WORST = 1  # Pairs that are measured to the last digit by themselves, and as many beside others
 _EACH = 3  # Pairs at most that are all measured to the last digit; of more the worst
 _UNLIKELY = 12.0  # Others push a score down by half of so many units of the noise
@@ -99,12 +103,9 @@ _FAMILIES: dict[type, _Family] = {
 def choice_pairs(
     mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
 ) -> tuple[list[DistributionPair], Coverage] | None:
-    """Laws of the picks on pairs of data sets; None if it is no mechanism that picks.
-
-    Raises:
-        CheckError: it picks otherwise than by the largest noisy scores, or among too many; or its
-            records are not known and no neighbours are given.
-    """
+    """Laws of the picks on pairs of data sets; None if it is no mechanism that picks. Raises
+    CheckError: it picks otherwise than by the largest noisy scores, or among too many; or its
+    records are not known and no neighbours are given."""
     if not hasattr(mechanism, "release"):
         return None
     loss: Loss = mechanism.loss()
@@ -115,18 +116,18 @@ def choice_pairs(
     made = _made(mechanism, loss, spend, family, neighbours)
     if made is None:
         return None
+    numbers, within = mined(mechanism, most=_MENTIONED), neighbours is not None
     if neighbours is not None:
         worst = made.most_apart(neighbours) if len(neighbours) > _EACH else range(len(neighbours))
         pairs = [made.pair(*neighbours[k], f"pair {k}") for k in worst]
         at_hand, crowds = [neighbours[k] for k in worst], Coverage()
     else:
-        at_hand = _own_pairs(mechanism, spend, loss)
+        at_hand = [*_own_pairs(mechanism, spend, loss), *_mentioned(made, spend, numbers)]
         few = 2 if made.n <= _FEW_CANDIDATES else 1
         between = _between(spend.domain, at_hand[0])[:few]
         pairs = made.worst(at_hand, between)
         told = "at the ends of the domain" + (" and between them" if between else " only")
         crowds = Coverage((Axis("records", f"others {told}", bool(between) or made.n < _MIDDLE),))
-    numbers, within = mined(mechanism, most=_MENTIONED), neighbours is not None
     rough = [[made.scores(block, _ROUGHLY, some=True) for block in pair] for pair in at_hand]
     spreads = [_spread(*both) for both in rough]
     order = np.argsort(-np.array(spreads), kind="stable")
@@ -168,6 +169,19 @@ def _own_pairs(mechanism: Any, spend: Spend, loss: Loss) -> list[tuple[Any, Any]
     ]
 
 
+def _mentioned(made: _Choice, spend: Spend, numbers: Mined) -> list[tuple[Any, Any]]:
+    """The two records about numbers of the code that move scores farthest apart."""
+    pool, changing = record_pool(spend.domain, numbers.values(), within=False)
+    rows = [record_at(pool, slice(k, k + 1)) for k in range(min(changing, _MOST_ALONE // made.n))]
+    if made.loss.adjacency is not Adjacency.REPLACE_ONE or len(rows) < 2:
+        return []
+    scores = np.array([made.scores(row, _ROUGHLY, some=True) for row in rows])
+    with np.errstate(invalid="ignore"):
+        spread = np.nan_to_num(np.ptp(scores[:, None] - scores[None], axis=2), posinf=0.0)
+    i, j = divmod(int(spread.argmax()), len(rows))
+    return [(rows[i], rows[j])]
+
+
 def _made(
     mechanism: Any,
     loss: Loss,
@@ -181,10 +195,8 @@ def _made(
     named = picks.dtype.kind == "f" and picks.size == 1
     if picks.dtype.kind not in "iu" and not named:
         if family.kind == "gumbel":
-            raise CheckError(
-                f"gumbel noise chooses, and what leaves is {picks.dtype} of shape {picks.shape}: "
-                "release the index of the winner, or one number for each candidate"
-            )
+            what = f"gumbel noise chooses, and {picks.dtype} of shape {picks.shape} leaves: release"
+            raise CheckError(f"{what} the index of the winner, or one number for each candidate")
         return None
     if named and family.kind != "gumbel" and not (picks % 1 == 0 and sum(source.sizes) > 1):
         return None  # Laplace and exponential noise may as well be added
@@ -192,18 +204,12 @@ def _made(
         raise CheckError("picks, but not from one number of noise for each candidate")
     n, top, draws = source.sizes[0], picks.size, len(source.sizes)
     if n < 2 and not named:
-        raise CheckError(
-            "one number of noise was drawn, which favours no candidate if it is added to all their "
-            "scores: draw one for each, such as receipt.draw(scores.shape)"
-        )
+        raise CheckError("one number of noise was drawn, which favours none: draw one for each")
     if draws not in (1, top):
         raise CheckError("picks from neither one draw of noise nor one for each pick")
     one_draw = draws == 1
     if n > _MOST_CANDIDATES or math.perm(n, top) > _MOST_OUTCOMES:
-        raise CheckError(
-            f"{top} of {n} candidates: too many outcomes for their exact law (at most "
-            f"{_MOST_CANDIDATES} candidates, {_MOST_OUTCOMES} ordered picks); check one with fewer"
-        )
+        raise CheckError(f"{top} of {n} candidates: too many outcomes for their exact law")
     check_sampler(family.kind)
     if one_draw and top > 2 and family is not _FAMILIES[GumbelNoise]:
         raise CheckError("more than two picks from one draw: their law is not computed")
@@ -233,20 +239,14 @@ class _Choice:
         if not self.names:
             return left
         if left[0] not in self.names:
-            raise CheckError(
-                f"{float(left[0])!r} left, which no candidate stands for on other data: they must "
-                "follow from public numbers"
-            )
+            raise CheckError(f"{left[0]!r} left, which no candidate stands for on other data")
         return np.array([self.names.index(left[0])])
 
     def winners(self, block: Any) -> tuple[float, ...]:
         noise = self.family.floor + _SURE * np.eye(self.n)
         names = tuple(float(self._left(block, row[None])[0]) for row in noise)
         if len({*names}) < self.n:
-            raise CheckError(
-                "one number leaves for two candidates, so that their scores cannot be measured: "
-                "release the index of the winner"
-            )
+            raise CheckError("one number leaves for two: release the index of the winner")
         return names
 
     def _left(self, block: Any, noise: Array) -> Array:
@@ -316,19 +316,13 @@ class _Choice:
         for _ in range(_STEPS):
             middle = (left + right) / 2
             left, right = (left, middle) if turned(near, middle) else (middle, right)
-        least = self._winning(right)
-        laws = (
-            Discrete(np.array([0.0, -np.inf])),
-            Discrete(np.array([np.log1p(-np.exp(least)), least])),
-        )
-        return [DistributionPair(*laws, f"{high} records alike, whose pick noise cannot turn")]
-
-    def _winning(self, behind: float) -> float:
-        """Of a candidate so far behind, the log probability that it wins at least."""
+        # so far behind it wins at least so often: all these laws have tails of half of e^−x or more
         room = _SLACK + math.log(self.n)
         below = float(self.family.below(np.array(room)))
-        # all these laws have tails of at least half of e^−x
-        return (self.n - 1) * math.log(below) - behind - room - math.log(2)
+        least = (self.n - 1) * math.log(below) - right - room - math.log(2)
+        sure, rare = np.array([0.0, -np.inf]), np.array([np.log1p(-np.exp(least)), least])
+        told = f"{high} records alike, whose pick noise cannot turn"
+        return [DistributionPair(Discrete(sure), Discrete(rare), told)]
 
     def most_apart(self, pairs: Sequence[tuple[Any, Any]], steps: int = _ROUGHLY) -> list[int]:
         """Those farthest apart in D(2), and in the worst case; roughly."""
@@ -340,8 +334,8 @@ class _Choice:
                 continue
             p, q = map(self.law, np.maximum(rough, -_REACH))
             both = (p, q), (q, p)
-            apart.append((max(renyi(*x, 2.0).value for x in both),
-                          max(largest_ratio(*x).value for x in both)))  # fmt: skip
+            ratio = max(largest_ratio(*x).value for x in both)
+            apart.append((max(renyi(*x, 2.0).value for x in both), ratio))
         return sorted({int(k) for k in np.argmax(apart, axis=0)})
 
     def scores(self, block: Any, steps: int = _STEPS, *, some: bool = False) -> Array:
@@ -396,10 +390,8 @@ class _Choice:
         return DistributionPair(self.law(scores[0]), self.law(scores[1]), label)
 
     def likely(self, first: Any, second: Any, label: str) -> DistributionPair | None:
-        """As `pair`, given that the pick is none that is too unlikely on both, of one pick.
-
-        What is too unlikely on one of them only is no likelier than what can still be measured.
-        """
+        """As `pair`, given that the pick is none that is too unlikely on both, of one pick. What is
+        too unlikely on one of them only is no likelier than what can still be measured."""
         scores = np.array([self.scores(block, some=True) for block in (first, second)])
         seen = np.isfinite(scores).any(axis=0)
         if seen.sum() < 2 or not (self.top == 1 or np.isfinite(scores).all()):
@@ -412,7 +404,8 @@ class _Choice:
         if self.one_draw and self.top == 2 and not gumbel:
             masses = np.log(_first_two(self.family, scores))
         else:
-            one = _softmax if gumbel else partial(_winner, self.family)
+            softmax = lambda s: s - np.logaddexp.reduce(s)  # noqa: E731
+            one = softmax if gumbel else partial(_winner, self.family)
             masses = np.array(_one_by_one(one, scores, self.top))
         return Discrete(masses - np.logaddexp.reduce(masses))
 
@@ -420,18 +413,13 @@ class _Choice:
 def _measurable(pairs: Sequence[DistributionPair | None]) -> list[DistributionPair]:
     result = [pair for pair in pairs if pair is not None]
     if not result:
-        raise CheckError(
-            "scores are so far apart that some candidates are too unlikely for their law to be "
-            "measured; give neighbours of fewer users"
-        )
+        raise CheckError("scores are so far apart that candidates are too unlikely to be measured")
     return result
 
 
 def crowded(one: Any, two: Any, inner: Sequence[Any], n: int) -> list[tuple[Any, Any]]:
     """Two data sets among others who make unlikely what either favours, so that it counts most.
-
-    These are on either side, or at inner records, or parted between these, one in ten or half.
-    """
+    These are on either side, or at inner records, or parted between these, one in ten or half."""
     sides = [record_at(block, slice(0, 1)) for block in (one, two) if length(block)]
     crowds = [[(record, n)] for record in (*sides, *inner)]
     crowds += [
@@ -473,10 +461,6 @@ def _largest(scores: Array, noise: Array, top: int, one_draw: bool) -> Array | N
         picks.append(int(order[0]))
         left[order[0]] = -np.inf
     return np.array(picks)
-
-
-def _softmax(scores: Array) -> Array:
-    return np.asarray(scores - np.logaddexp.reduce(scores))
 
 
 def _one_by_one(one: Callable[[Array], Array], scores: Array, top: int) -> list[float]:
@@ -535,3 +519,73 @@ def _towards_vertices(domain: Ball, vertices: Any, records: Array) -> Array:
     if domain.norm == "linf":
         far = np.sign(apart[order]) * domain.radius * 1e3
     return np.concatenate([far, records])
+
+
+_MOST_PICKS = 256
+_PICK_STEPS, _PICK_REACH = 36, 18.0  # Halvings that find a score, and the largest difference of two
+_PICK_FLOOR = -4.0  # Noise of all other candidates
+_TRIALS = 16  # Runs with random noise
+PICKS_ERROR = _MOST_PICKS * ERROR  # Of a log probability of all picks together
+
+
+def pick_pairs(
+    mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
+) -> tuple[list[DistributionPair], Coverage] | None:
+    """Laws of all picks on pairs of data sets; None if it is no stream that picks. Raises
+    CheckError: picks are not those of the largest noisy scores, too many, or too unlikely."""
+    loss: Loss = mechanism.loss()
+    if not is_stream(mechanism):
+        return None
+    spend = spend_of(mechanism, loss.adjacency)
+    if not isinstance(spend.noise, GumbelNoise):
+        return None
+    tried = Axis("arrivals", "as given", False)
+    if neighbours is None:
+        n = declared_users(mechanism) or _MOST_PICKS
+        places = sorted({0, n // 2, n - 1})
+        tried = Axis("arrivals", f"the record at {places} of {n}, others null", n == len(places))
+        pair = worst_pairs(spend.domain, adjacency=loss.adjacency)[0]
+        quiet = record_at(extreme_records(spend.domain), np.full(n, -1))
+        pools = [join([quiet, record]) for record in pair]
+        chosen = [np.where(np.arange(n) == place, n, 0) for place in places]
+        neighbours = [(record_at(pools[0], c), record_at(pools[1], c)) for c in chosen]
+    check_sampler("gumbel")
+    made = []
+    for k, both in enumerate(neighbours):
+        one, two = (_law(mechanism, loss, block) for block in both)
+        made.append(DistributionPair(one, two, f"pair {k}"))
+    return made, Coverage((tried,))
+
+
+def _law(mechanism: Any, loss: Loss, block: Any) -> Product:
+    def picks(numbers: Array, calls: tuple[int, ...] = ()) -> Array:
+        script.append(Script(numbers.reshape(-1)))
+        return released_on(mechanism, loss, block, script[-1], calls).reshape(-1)
+
+    script: list[Script] = []
+    n = len(picks(np.zeros(0)))
+    k, rest = divmod(script[0].drawn.total(), max(n, 1))
+    if rest or k < 2 or n > _MOST_PICKS or set(script[0].drawn) != {"gumbel"}:
+        raise CheckError(f"{n} picks, but not each from one number of noise for each candidate")
+    floor = np.full((n, k), _PICK_FLOOR)
+    best, scores = picks(floor), np.zeros((n, k))
+    for i in range(k):
+        noise, low, high = floor.copy(), np.zeros(n), np.full(n, 2 * _PICK_REACH)
+        for _ in range(_PICK_STEPS):
+            middle = (low + high) / 2
+            noise[:, i] = _PICK_FLOOR + middle
+            wins = picks(noise) == i
+            low, high = np.where(wins, low, middle), np.where(wins, middle, high)
+        if (high > _PICK_REACH).any():
+            raise CheckError("scores are so far apart that some candidates are too unlikely")
+        scores[:, i] = np.where(best == i, 0.0, -high)
+    rng = np.random.default_rng(0)
+    ways = calls_tried(mechanism)
+    for trial in range(_TRIALS):
+        noise = _PICK_FLOOR + rng.uniform(0, 12.0, (n, k))
+        noisy = np.sort(scores + noise, axis=1)
+        clear = noisy[:, -1] - noisy[:, -2] > 1e-6
+        if (picks(noise, ways[trial % len(ways)]) != (scores + noise).argmax(axis=1))[clear].any():
+            raise UnpredictedError("the picks are not those of the largest noisy scores")
+    masses = scores - np.logaddexp.reduce(scores, axis=1)[:, None]
+    return Product(tuple((Discrete(mass), 1) for mass in masses))

@@ -3,8 +3,7 @@
 Its output is a known function of independent standard numbers (`scripted_generator`): of none;
 affine; a choice by the largest noisy score; parts of one number each; or coins in a row.
 That is shown on numbers that are tried, at random and far out.  Where the law is that of something
-which the output determines, such as bins, what is found is a lower bound.
-"""
+which the output determines, such as bins, what is found is a lower bound."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.exact.check import ExactResult, Row, compare
+from privlearn.checking.exact.check import ExactResult, Row, compare, with_error
 from privlearn.checking.exact.distributions import DistributionPair, largest_ratio
 from privlearn.checking.exact.function_laws import (
     Affine,
@@ -27,17 +26,17 @@ from privlearn.checking.exact.function_laws import (
     added,
     chosen,
     demand_tape,
+    in_parts,
     marks_of,
+    tossed,
     without_noise,
 )
-from privlearn.checking.exact.function_parts import in_parts, tossed
 from privlearn.checking.exact.one_number import ERROR
 from privlearn.checking.isolation import own_copy
 from privlearn.checking.mined import Mined, mined
 from privlearn.checking.reports import Axis, Coverage, Finding, Verdict
-from privlearn.checking.sampling.claims import Claim, claim_of
+from privlearn.checking.sampling.check import Claim, claim_of, event_bound
 from privlearn.checking.sampling.encoding import Raised
-from privlearn.checking.sampling.event_bounds import event_bound
 from privlearn.checking.scripted_generator import standard
 from privlearn.checking.targets import Claimable, alike
 from privlearn.errors import CheckError
@@ -75,12 +74,10 @@ class _Look:
 def function_finding(
     function: Callable[..., Any], claim: Claimable, neighbours: Sequence[tuple[Any, Any]]
 ) -> Finding:
-    """What the exact laws of a function's output say about its claim.
-
-    Data sets that are not given are made of given records; a claim that fails on such a data set of
-    the same size is refuted.  Of other sizes and of values that the code mentions it is only said,
-    because the function may rely on what its author knows.
-    """
+    """What the exact laws of a function's output say about its claim. Data sets that are not given
+    are made of given records; a claim that fails on such a data set of the same size is refuted. Of
+    other sizes and of values that the code mentions it is only said, because the function may rely
+    on what its author knows."""
     started = time.perf_counter()
     numbers, before = mined(function), _kept(function)
     with Runs(function) as runs:
@@ -114,12 +111,9 @@ def function_finding(
     if verdict in ("tight", "holds") and coverage.missing:
         verdict = "window"
     seconds = time.perf_counter() - started
-    row = worst.found.worst
-    told = "at least" if not worst.law.exact else "exact"
-    detail = (
-        f"{worst.law.how}: claimed {worst.found.claim}; {row.measure} is {told} {row.exact:.8g}, "
-        f"claimed {row.claimed:.8g} ({row.pair})"
-    )
+    row, told = worst.found.worst, "exact" if worst.law.exact else "at least"
+    detail = f"{worst.law.how}: claimed {worst.found.claim}; {row.measure} is {told} "
+    detail += f"{row.exact:.8g}, claimed {row.claimed:.8g} ({row.pair})"
     evidence = replace(worst.found, coverage=coverage, seconds=seconds)
     return Finding("exact", verdict, detail, coverage, evidence, seconds)
 
@@ -135,10 +129,7 @@ def _kept(function: Any) -> list[Any]:
 
 def pair_law(runs: Runs, first: Any, second: Any, numbers: Sequence[float] = ()) -> PairLaw:
     """The laws of a function's output on two data sets; at some numbers something may happen.
-
-    Raises:
-        CheckError: they are of none of these kinds, with what is in the way.
-    """
+    Raises CheckError: they are of none of these kinds, with what is in the way."""
     for data in (first, second):
         demand_tape(runs, data)
     failed = runs(first).value, runs(second).value
@@ -152,11 +143,8 @@ def pair_law(runs: Runs, first: Any, second: Any, numbers: Sequence[float] = ())
             return way(runs, first, second)
         except CheckError as error:
             why.append(str(error))
-    raise CheckError(
-        f"{why[0]}; can be computed: noise that is added, or scores of which the largest wins, or "
-        "parts of one random number each, or coins in a row; "
-        "draw from rng, as many numbers of a kind on all data"
-    )
+    told = "noise that is added, scores of which the largest wins, parts of one number each, coins"
+    raise CheckError(f"{why[0]}; can be computed: {told}; draw as many numbers on all data")
 
 
 def _looked_at(
@@ -164,10 +152,9 @@ def _looked_at(
 ) -> _Look:
     try:
         law = pair_law(runs, first, second, numbers.numbers)
-    except CheckError:
-        raise
     except Exception as error:  # what the function raises is an output; this is ours
-        raise CheckError(f"{type(error).__name__}: {error}") from error
+        told = "" if isinstance(error, CheckError) else f"{type(error).__name__}: "
+        raise CheckError(f"{told}{error}") from error
     off = 0.0 if law.affine else ERROR
     return _Look(law, _compared(claim, replace(law.pair, label=label), off))
 
@@ -183,13 +170,7 @@ def _compared(claim: Claimable, pair: DistributionPair, error: float) -> ExactRe
             row = Row(f"delta({float(claim.epsilon):g})", float(claim.delta), 0.0, 0.0, pair.label)
             return ExactResult("laws", repr(claim), (row,), 0.0)
         result = compare(claim, [pair], orders=_FINITE_ORDERS)
-    rows = [replace(row, error=row.error + error * _times(row.measure)) for row in result.rows]
-    return replace(result, rows=tuple(rows))
-
-
-def _times(measure: str) -> float:
-    order = float(measure[2:-1]) if measure.startswith("D(") else 1.01
-    return 2.0 if measure == "epsilon" or measure.startswith("delta") else 2 * order / (order - 1)
+    return with_error(result, error)
 
 
 def _tried(look: _Look, pairs: int) -> Coverage:
@@ -206,15 +187,10 @@ def _tried(look: _Look, pairs: int) -> Coverage:
     return Coverage(tuple(axes))
 
 
-# Last bits ----------------------------------------------------------------------------------------
-
-
 def _last_bits(runs: Runs, claim: Claimable, first: Any, second: Any, law: PairLaw) -> Row | None:
-    """Bits of the output that tell the data sets apart, and those of its twin do not.
-
-    The twin adds the same numbers in doubles.  Outputs that are further from it than by rounding
-    once or twice were added up in another order, and are not looked at.
-    """
+    """Bits of the output that tell the data sets apart, and those of its twin do not. The twin adds
+    the same numbers in doubles. Outputs that are further from it than by rounding once or twice
+    were added up in another order, and are not looked at."""
     assert law.affine is not None
     promise = claim_of(claim)
     for draws in (_DRAWS, _MORE_DRAWS):
@@ -253,9 +229,6 @@ def _with_twins(runs: Runs, data: Any, to: Affine, draws: int) -> tuple[Array, A
         twins[k] = to.at(z)
     apart = np.abs(outputs - twins) / np.spacing(np.abs(twins))
     return outputs, np.where(np.median(apart, axis=0) <= _NEAR, twins, outputs)
-
-
-# Other data ---------------------------------------------------------------------------------------
 
 
 def _elsewhere(
@@ -306,8 +279,7 @@ def _print(runs: Runs, first: Any, second: Any) -> Any:
 
 def _others(first: Any, second: Any, numbers: Mined) -> Iterator[tuple[str, str, Any, Any]]:
     """Axis, words, and a pair of data sets that differ by one record, as these lists or arrays do;
-    none where they differ by something else.
-    """
+    none where they differ by something else."""
     kinds = {type(first), type(second)}
     if kinds not in ({list}, {np.ndarray}) or 0 in (np.ndim(first), np.ndim(second)):
         return
@@ -337,6 +309,8 @@ def _others(first: Any, second: Any, numbers: Mined) -> Iterator[tuple[str, str,
             repeated = [seen[k % len(seen)] for k in range(size - 1)]
             yield "sizes", f"{size} records", *pair(repeated, size - 1)
     if type(record[0]) in (int, float) or isinstance(record[0], np.number):
+        if not isinstance(record[0], int | np.integer):
+            yield "values", "a record nan", *pair(crowd, at, [math.nan], record)
         for label, *records in _near(type(record[0]), numbers):
             yield "values", label, *pair(crowd, at, *records)
 

@@ -2,8 +2,7 @@
 
 A bound that is below the exact number of some pair of laws is refuted; a bound that is above is
 none the worse for falling or bending.  Where no laws are known nothing is refuted but a bound below
-0, and a ledger that gives back less than was written.
-"""
+0, and a ledger that gives back less than was written."""
 
 from __future__ import annotations
 
@@ -17,32 +16,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, final
+from typing import Any
+
+import numpy as np
 
 from privlearn.checking.exact.check import ORDERS, ExactResult, Largest, Row, curve_rows, price_rows
-from privlearn.checking.exact.distributions import Value, renyi
-from privlearn.checking.exact.moved import moved
-from privlearn.checking.exact.orders import code_of, dense_orders, knots, scan
+from privlearn.checking.exact.distributions import Value, code_of, dense_orders, knots, renyi, scan
 from privlearn.checking.isolation import TimeLimit, kept_alive, silenced
 from privlearn.checking.mined import mined
 from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding, Verdict
 from privlearn.errors import AdjacencyError, BudgetError, CheckError, UnknownKindError
-from privlearn.losses import (
-    GaussianLoss,
-    Loss,
-    PerArrivalLoss,
-    PureLoss,
-    ZCDPLoss,
-    loss_from_dict,
-)
+from privlearn.losses import GaussianLoss, Loss, PerArrivalLoss, PureLoss, ZCDPLoss, loss_from_dict
 from privlearn.losses.base import is_foreign
-from privlearn.losses.output_laws import Discrete, LawPair, Product
+from privlearn.losses.output_laws import Density, Discrete, LawPair, Product
+from privlearn.noise import NoiseSource
+from privlearn.rows.domains import Array, exponent_of
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import exact_text
 
 Pairs = Sequence[LawPair] | Callable[[int], Sequence[LawPair]]
 Oracle = Callable[[float], float]
-
 _SHARES = (0.0, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.2, 2.0)
 """Of the divergence at order 16: where δ(ε) is compared."""
 _FEW_SHARES = (0.0, 0.5)
@@ -177,11 +170,8 @@ class _Truth(Largest):
 def _truth(
     pairs: Sequence[LawPair] | None, label: str, oracle: Oracle | None = None
 ) -> _Truth | None:
-    """The exact numbers of these laws; None without any.
-
-    Raises:
-        CheckError: one of the laws does not have mass 1.
-    """
+    """The exact numbers of these laws; None without any. Raises CheckError: one of the laws
+    does not have mass 1."""
     if not pairs and oracle is None:
         return None
     for law in {id(law): law for pair in pairs or () for law in pair}.values():
@@ -198,13 +188,10 @@ class _Relative:
     name: str
     make: Callable[[], Loss]
     exact: _Truth | None = None
-    settled: bool = True
-    """Whether ``exact`` is what it costs, and not only less than that."""
-    group: int = 0
-    """Steps of which the price by group privacy is enough in any case."""
+    settled: bool = True  # Whether ``exact`` is what it costs, and not only less than that
+    group: int = 0  # Steps of which the price by group privacy is enough in any case
 
 
-@final
 class _Look:
     """What is known of a loss, and one way of looking for each of its methods."""
 
@@ -231,8 +218,6 @@ class _Look:
     def laws(self) -> Axis:
         said = ", by its own word" if self.own_word else ", and an oracle" if self.oracle else ""
         return Axis("laws", f"{len(self.pairs)} pairs{said}", enough=self.exact is not None)
-
-    # Its own numbers
 
     def curve(self) -> Finding:
         dense = dense_orders(200, *code_of(self.loss))
@@ -276,8 +261,6 @@ class _Look:
             verdict = "tight"
         kept = ExactResult(self.loss.kind, worst.measure, tuple(rows), 0.0)
         return Finding("", verdict, told, tried, kept)
-
-    # What it makes
 
     def related(
         self,
@@ -497,3 +480,108 @@ def _step_rows(loss: Loss, exact: Largest, shares: Sequence[float] = _SHARES) ->
         (value, error), pair = exact.delta(epsilon)
         rows.append(Row(f"delta({epsilon:.6g})", claimed, value, error + 1e-12, pair))
     return rows
+
+
+_TRIED = 30.0  # Widths of the law on either side of its centre
+_NEGLIGIBLE = 1e-10  # Mass beyond the ends of a list of symbols
+
+
+def moved(pair: LawPair, times: float) -> LawPair | None:
+    """The laws after ``times`` the move of these; None if they are not those of a move."""
+    p, q = pair
+    match p, q:
+        case Density(), Density():
+            return _density(p, q, times)
+        case Discrete(), Discrete() if len(p.log_mass) == len(q.log_mass):
+            return _discrete(p.log_mass, q.log_mass, times)
+    return None
+
+
+def _density(p: Density, q: Density, times: float) -> LawPair | None:
+    shift = p.centre[0] - q.centre[0]
+    points = q.centre[0] + np.linspace(-_TRIED, _TRIED, 401)[:, None] * q.scale
+    if not _same(p.log_density(points + shift), q.log_density(points)):
+        return None
+    far = times * shift
+    jumps = tuple(tuple(x + far for x in part) for part in q.jumps)
+    centre = (q.centre[0] + far,)
+    return replace(q, log_density=lambda x: q.log_density(x - far), centre=centre, jumps=jumps), q
+
+
+def _same(one: Array, two: Array) -> bool:
+    return np.array_equal(np.isneginf(one), np.isneginf(two)) and np.allclose(
+        one[np.isfinite(one)], two[np.isfinite(two)], rtol=1e-8, atol=1e-8
+    )
+
+
+def _discrete(p: Array, q: Array, times: float) -> LawPair | None:
+    """Of integers in their order, and by whole numbers; what lies beyond the ends is left out."""
+    step = int(p.argmax()) - int(q.argmax())
+    if step < 0:
+        p, q, step = p[::-1], q[::-1], -step
+    far, n = round(step * times), len(q)
+    left = np.exp(p[:step]).sum() + np.exp(q[n - step :]).sum()
+    if not step or far != step * times or far >= n or left > _NEGLIGIBLE:
+        return None
+    if not _same(p[step:], q[: n - step]):
+        return None
+    try:
+        return Discrete(q[: n - far]), Discrete(q[far:])
+    except CheckError:  # the list is too short
+        return None
+
+
+_NOISE_ORDERS = (1.01, 1.5, 2.0, 4.0, 16.0, 128.0)
+_DRAWS = 100_000
+_CHANCE = 1e-6  # That numbers of the right law are refuted
+_REACH, _CELLS = 200.0, 80_001  # Widths of a law on both sides of its centre, and points in them
+
+
+def why_wrong(noise: Any, loss: Loss, sensitivity: float, dim: int) -> str:
+    """What is wrong with the price of additive noise of another package; empty if nothing is.
+    ``loss`` is what it costs when a record moves ``dim`` sums by the sensitivity in its norm.
+    Raises CheckError: its loss names no law on the line."""
+    for p, q in loss.worst_pairs(_NOISE_ORDERS) or ():
+        if not (isinstance(p, Density) and isinstance(q, Density) and len(q.centre) == 1):
+            continue
+        if moved((p, q), 1.0) is None:
+            continue
+        shift = abs(p.centre[0] - q.centre[0])
+        drawn = noise.draw(NoiseSource.simulation(0).pool(), (_DRAWS // dim, dim))
+        standard = np.asarray(drawn, dtype=float) * shift / sensitivity
+        return _of_numbers(standard, q) or _of_price(loss, (p, q), noise.norm, dim)
+    raise CheckError("its loss names no law on the line that is moved (worst_pairs)")
+
+
+def _of_numbers(numbers: Array, law: Density) -> str:
+    """Whether they are independent and of this law: Kolmogorov's distance, by Massart's bound."""
+    allowed = math.sqrt(math.log(2 / _CHANCE) / 2 / len(numbers))
+    from scipy.stats import kstest, spearmanr  # late, as it takes a second
+
+    points = law.centre[0] + law.scale * np.linspace(-_REACH, _REACH, _CELLS)
+    with np.errstate(all="ignore"):
+        density = np.exp(law.log_density(points[:, None]))
+    below = np.cumsum(density)
+    for column in numbers.T:
+        far = kstest(column, lambda x: np.interp(x, points, below / below[-1])).statistic
+        if far > allowed + 1e-3:
+            return f"what is drawn has another law than its loss names: {far:.3g} apart"
+    for one, two in itertools.pairwise(numbers.T):
+        related = spearmanr(one, two).statistic
+        if abs(related) > 4 * allowed:
+            return f"numbers of one draw depend on each other: correlation {related:.3g}"
+    return ""
+
+
+def _of_price(loss: Loss, pair: LawPair, norm: Any, dim: int) -> str:
+    """The price beside the loss of a move along one sum, and of the same along all of them."""
+    both = [(*pair, "a move along one sum")]
+    each = moved(pair, dim ** (-1 / exponent_of(norm)))
+    if dim > 1 and each is not None:
+        p, q = (Product(((law, dim),)) for law in each)
+        both.append((p, q, f"a move along {dim} sums that is as long in {norm}"))
+    for one in both:
+        for row in rows_at_few_orders(loss, Largest([one])):
+            if row.violated:
+                return f"{row.measure}: claimed {row.claimed:.6g}, exact {row.exact:.6g} ({one[2]})"
+    return ""

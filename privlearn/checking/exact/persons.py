@@ -1,8 +1,7 @@
 """Data sets that differ in all visits of one person, and what is promised of them.
 
 Neither a `VisitsLoss` nor what `for_visits` says is believed: which visits are worst follows from
-the rule and from what single ones move on the running code.
-"""
+the rule and from what single ones move on the running code."""
 
 from __future__ import annotations
 
@@ -12,17 +11,35 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.default_neighbours import participation_of, rule_of, spend_of, visits_of
 from privlearn.checking.exact.distributions import DistributionPair
-from privlearn.checking.exact.probe import Affine, affine, centre, check_noise, check_sampler
+from privlearn.checking.exact.probe import (
+    Affine,
+    DenseNoise,
+    affine,
+    centre,
+    check_noise,
+    check_sampler,
+    solved,
+)
 from privlearn.checking.exact.search import shift_pair
-from privlearn.checking.exact.stream_noise import DenseNoise, solved
 from privlearn.checking.exact.visit_patterns import Integers, Patterns, VisitRule
-from privlearn.checking.neighbours import extreme_records, worst_pairs
+from privlearn.checking.neighbours import (
+    extreme_records,
+    participation_of,
+    rule_of,
+    spend_of,
+    visits_of,
+    worst_pairs,
+)
 from privlearn.checking.reports import Axis
-from privlearn.checking.stream_runs import accepted_users, fixed_users, is_stream, released_by
+from privlearn.checking.stream_runs import (
+    StubAccountant,
+    accepted_users,
+    fixed_users,
+    is_stream,
+    released_by,
+)
 from privlearn.checking.stream_runs import declared_users as horizon_of
-from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
@@ -44,10 +61,8 @@ _OURS = __name__.partition(".")[0] + "."
 
 @dataclass(frozen=True)
 class VisitPairs:
-    """Promises, each with data sets that differ in visits of one person, and with their laws.
-
-    The first ``ruled`` are about the rule.  There are laws where noise is just added.
-    """
+    """Promises, each with data sets that differ in visits of one person, and with their laws. The
+    first ``ruled`` are about the rule. There are laws where noise is just added."""
 
     asked: list[tuple[Any, tuple[Any, Any], DistributionPair | None]]
     ruled: int
@@ -117,10 +132,8 @@ class _Visits:
     spend: Spend
     ways: list[tuple[Any, Any]]
     """Records in which a visit differs, as blocks of one; and those that differ the other way."""
-    others: Any
-    """Everybody else's, (slots, ...)."""
-    cut: str
-    """Why not all slots are looked at; empty if they are."""
+    others: Any  # Everybody else's, (slots, ...)
+    cut: str  # Why not all slots are looked at; empty if they are
 
     @classmethod
     def of(cls, mechanism: Any, loss: Loss, spend: Spend) -> _Visits:
@@ -171,10 +184,8 @@ class _Visits:
         return found
 
     def _moves(self) -> tuple[Integers, Array, Affine | None]:
-        """Slots, the products of what visits there move, and the noise, if it is just added.
-
-        Where that is not known they are those of a running sum.
-        """
+        """Slots, the products of what visits there move, and the noise, if it is just added. Where
+        that is not known they are those of a running sum."""
         long = self.slots * int(self.spend.domain.size) > _PROBED
         if hasattr(self.mechanism, "factorization") and long:
             return *self._solved(), None

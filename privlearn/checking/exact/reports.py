@@ -3,8 +3,7 @@
 A cap report about a direction u has, against the null law, density M = p/q where ⟨z, u⟩ is large
 and m = (1−p)/(1−q) elsewhere.  The word that decides for the cap is halved to find p, that which
 decides for u or −u to find its share; that points follow the null law inside and outside is tried
-on thousands.  An answer of k is true where a word is below a threshold, and else uniform.
-"""
+on thousands.  An answer of k is true where a word is below a threshold, and else uniform."""
 
 from __future__ import annotations
 
@@ -17,18 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, ndtr
+from scipy.stats import kstest
 
-from privlearn.checking.default_neighbours import (
+from privlearn.checking.exact.distributions import DistributionPair
+from privlearn.checking.exact.probe import UnpredictedError, released_on
+from privlearn.checking.exact.search import LARGEST, SIZES
+from privlearn.checking.mined import Mined, mined
+from privlearn.checking.neighbours import (
+    extreme_records,
     informative_records,
     record_pairs,
     record_pool,
     spend_of,
 )
-from privlearn.checking.exact.distributions import DistributionPair
-from privlearn.checking.exact.probe import UnpredictedError, released_on
-from privlearn.checking.exact.search import LARGEST, SIZES
-from privlearn.checking.mined import Mined, mined
-from privlearn.checking.neighbours import extreme_records
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
@@ -51,10 +51,8 @@ _MENTIONED = 8  # Numbers that code mentions about which records are made
 
 
 class _Words:
-    """Seeded noise but for words that are written down.
-
-    Of an answer the first; of caps, in turn, inside or not, u or −u, and which subspace.
-    """
+    """Seeded noise but for words that are written down. Of an answer the first; of caps, in turn,
+    inside or not, u or −u, and which subspace."""
 
     name, simulated = "scripted", True
 
@@ -83,12 +81,9 @@ class _Words:
 def report_pairs(
     mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
 ) -> tuple[list[DistributionPair], Coverage] | None:
-    """Laws of one user's report on pairs of records; None if it is none of these reports.
-
-    Raises:
-        CheckError: what is drawn is not what these laws are about; or pairs of other records than
-            opposite and null ones are given.
-    """
+    """Laws of one user's report on pairs of records; None if it is none of these reports. Raises
+    CheckError: what is drawn is not what these laws are about; or pairs of other records than
+    opposite and null ones are given."""
     if not hasattr(mechanism, "release"):
         return None
     loss: Loss = mechanism.loss()
@@ -123,11 +118,8 @@ def _tried(
     pairs: Sequence[tuple[Any, Any]],
     decide: int,
 ) -> Coverage:
-    """Whether words decide as for one user among any number of others, wherever they stand.
-
-    Raises:
-        UnpredictedError: somebody's report is drawn otherwise beside others.
-    """
+    """Whether words decide as for one user among any number of others, wherever they stand. Raises
+    UnpredictedError: somebody's report is drawn otherwise beside others."""
     far = join([*pairs[0]])
     pool = far if pool is None else pool
     first, count = record_at(far, slice(0, 1)), length(pool)
@@ -158,19 +150,13 @@ def _tried(
             for (word, _), at_end in zip(words, ends, strict=True):
                 unlike = turned | (reports(block, word) != at_end).any(axis=1)
                 if unlike.any():
-                    raise UnpredictedError(
-                        f"user {int(unlike.argmax())} of {len(chosen)} reports with another "
-                        "probability than a user alone"
-                    )
+                    who = f"user {int(unlike.argmax())} of {len(chosen)}"
+                    raise UnpredictedError(f"{who} reports otherwise than a user alone")
     axes = (
         Axis("values", f"{count} records about {len(numbers.numbers)} numbers in code"),
         Axis("sizes", f"{sizes[0]} to {sizes[-1]:,} users at once, each of them looked at"),
     )
     return Coverage(axes)
-
-
-def _repeated(block: Any) -> Any:
-    return record_at(block, np.zeros(_TRIED, np.int_))
 
 
 def _turning(holds: Callable[[int], bool]) -> float:
@@ -187,7 +173,7 @@ def _turning(holds: Callable[[int], bool]) -> float:
 def _answer_law(mechanism: Any, loss: Loss, block: Any, k: int) -> Discrete:
     if k > _MOST_ANSWERS:
         raise CheckError(f"{k} answers: at most {_MOST_ANSWERS} can be probed")
-    many = _repeated(block)
+    many = record_at(block, np.zeros(_TRIED, int))
 
     def answers(of: Any, word: int) -> Array:
         return released_on(mechanism, loss, of, _Words([word])).reshape(-1).astype(np.float64)
@@ -227,7 +213,7 @@ def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, noise: CapNoise) -> 
         found = released_on(mechanism, loss, of, _Words(cycle((coin, turn, _FIRST))))
         return found.reshape(length(of), -1).astype(np.float64)
 
-    many, nulls = _repeated(block), _repeated(null)
+    many, nulls = (record_at(one, np.zeros(_TRIED, int)) for one in (block, null))
     nobody = reports(nulls, _FIRST)
     if not np.array_equal(nobody, reports(nulls, _LAST, _LAST)):
         raise CheckError("a null report depends on what decides about caps")
@@ -255,26 +241,16 @@ def _cap(mechanism: Any, loss: Loss, block: Any, null: Any, noise: CapNoise) -> 
     if noise.dim == 1 and noise.surface == "sphere":
         follows = (heights[0] == 0).all() and (heights[1] == 1).all()
     else:
-        follows = max(map(_gap, shares)) < _FIT
+        follows = max(kstest(share, "uniform").statistic for share in shares) < _FIT
     if not follows:
         raise CheckError("heights do not follow the null law inside and outside of a cap")
     at_top = reports(block, _FIRST)[0]
 
-    def is_inside(word: int) -> bool:
-        return bool(np.array_equal(reports(block, word)[0], at_top))
-
-    def is_ahead(word: int) -> bool:
-        return bool(np.array_equal(reports(block, _FIRST, word)[0], at_top))
-
+    inside_up_to = _turning(lambda word: bool((reports(block, word)[0] == at_top).all()))
+    ahead = _turning(lambda word: bool((reports(block, _FIRST, word)[0] == at_top).all()))
     whole = np.zeros(len(own))
     whole[own] = axis
-    return _Cap(whole, _turning(is_ahead), _turning(is_inside), q)
-
-
-def _gap(shares: Array) -> float:
-    ordered, n = np.sort(shares), len(shares)
-    steps = np.arange(n + 1) / n
-    return float(max(np.abs(ordered - steps[1:]).max(), np.abs(ordered - steps[:-1]).max()))
+    return _Cap(whole, ahead, inside_up_to, q)
 
 
 def _mass_above(heights: Array, noise: CapNoise) -> Array:

@@ -3,8 +3,7 @@
 Runs on records about numbers of the code, among 1 to 1,000 rows, at every kind of place and with
 noise of up to 30 scales test the prediction output = centre(data) + M·z.  Neighbours whose centres
 are farther apart than at hand are compared; where noise acts otherwise, rows are replaced until it
-does not, and the laws of the two neighbours found are computed as they are (`exact.pieces`).
-"""
+does not, and the laws of the two neighbours found are computed as they are (`exact.one_number`)."""
 
 from __future__ import annotations
 
@@ -19,17 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privlearn.checking.exact.distributions import DistributionPair, whitened
-from privlearn.checking.exact.pieces import piecewise_pair
+from privlearn.checking.exact.one_number import piecewise_pair
 from privlearn.checking.exact.probe import Affine
-from privlearn.checking.mined import Mined
+from privlearn.checking.mined import HASHED, Mined
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.losses.output_laws import Discrete, Normal, Product, laplace
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
 
-Numbers = NDArray[np.int_]
-"""A data set: which record of a pool stands at which place."""
-
+Numbers = NDArray[np.int_]  # A data set: which record of a pool stands at which place
 LARGEST = 1_000  # Rows of the largest data sets
 FARTHEST = 30.0  # Scales of the noise
 SECONDS = 2.0  # Of CPU time, after which a search ends
@@ -40,7 +37,6 @@ _EVERY_PLACE = 160  # Rows of a data set in which every place is tried
 _SOME_PLACES = 24
 _SCAN = (0.25, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 4, 4.5, 5, 6, 7, 8, 9, 10, 12, 15, 20, 25, 30)
 _TRIES = 48  # Runs with random records and random noise
-_ADDITIVE = 8  # Random data sets on which it is found out whether records add up
 _FEW = 6  # Different records of a random data set
 _MOST_SUSPECTS = 3
 _MOST_COLUMNS = 16  # Numbers of noise that are probed again for another number of rows
@@ -50,18 +46,9 @@ _SEVERAL = 3  # Draws on which what leaves has another form
 
 @dataclass(frozen=True)
 class Searched:
-    """Running code as a function of data and noise, and the records it may be tried on.
-
-    Args:
-        run: the output, flat, on a data set with given standard noise.
-        count: how many records there are to choose from.
-        changing: how many of these, the first ones, may be exchanged for each other.
-        take: makes a data set of some of them, by number, which may come several times.
-        null: the number of the record of nobody; needed under zero-out.
-        adjacency: of its claim.
-        mined: numbers that its code mentions.
-        sizes: numbers of rows that it is tried on; default up to 1,000.
-    """
+    """Running code as a function of data and noise, and the records that it may be tried on.
+    ``run`` gives the flat output for standard noise, ``take`` a data set of records by number; the
+    ``changing`` first of ``count`` may be exchanged for each other, ``null`` is that of nobody."""
 
     run: Callable[[Any, Array], Array]
     count: int
@@ -71,6 +58,7 @@ class Searched:
     adjacency: Adjacency
     mined: Mined
     sizes: tuple[int, ...] = ()
+    starts: tuple[int, ...] = (0,)
 
 
 class Neighbours(NamedTuple):
@@ -100,8 +88,7 @@ class Found:
     suspects: list[tuple[Any, Any]]
     """Neighbours on which noise acts otherwise, for samples where their laws are not computed."""
     coverage: Coverage
-    near: bool
-    """Whether small noise acts as predicted on the first data sets at hand."""
+    near: bool  # Whether small noise acts as predicted on the first data sets at hand
 
 
 def shift_pair(noise: Affine, shift: Array, label: str) -> DistributionPair:
@@ -165,17 +152,14 @@ class _Search:
         return Found(shifted, bounded, self.odd, self.suspects, coverage, near)
 
     def _try_all(self, undone: list[str]) -> None:
-        self.sizes = [n for n in self.subject.sizes or _sizes(self.subject.mined) if self._takes(n)]
+        sizes = self.subject.sizes or sizes_about(self.subject.mined)
+        self.sizes = [n for n in sizes if self._takes(n)]
         if not self.sizes:
             return
         self.try_records()
         undone.remove("values")
-        plain = self._adds_up()
-        if plain is not None:
-            self.try_sums(*plain)
-        else:
-            self.try_sizes()
-            self.try_places()
+        self.try_sizes()
+        self.try_places()
         undone.remove("sizes")
         undone.remove("places")
         self.try_noise()
@@ -196,7 +180,13 @@ class _Search:
         return value if np.isfinite(value).all() else None
 
     def near(self, value: Array, wanted: Array, moved: Array, size: Array) -> bool:
-        return _near(value, wanted, moved, size, float(np.abs(self.noise.matrix).max(initial=0.0)))
+        """Up to the rounding of numbers of a given size, and of noise on a grid, where it moved."""
+        if value.shape != wanted.shape:
+            return False
+        parts = moved, size, self.noise.matrix
+        far, large, unit = (float(np.abs(part).max(initial=0.0)) for part in parts)
+        room = _CLOSE * far + 0.1 * _CLOSE * unit + 64 * _ULP * (large + far)
+        return bool((np.abs(value - wanted) <= room).all())
 
     def centre(self, numbers: Numbers) -> Array | None:
         key = numbers.tobytes()
@@ -463,65 +453,6 @@ class _Search:
         some = self.rng.integers(self.subject.count, size=self.rng.integers(1, _FEW))
         return np.asarray(self.rng.choice(np.concatenate([some, self.pair]), size=n))
 
-    def _adds_up(self) -> tuple[Array, Array] | None:
-        """What each record adds, and what is there without any; None if they do not add up."""
-        if not {1, 2} <= {*self.sizes}:
-            return None
-        alone = [self.centre(np.array([k])) for k in range(self.subject.count)]
-        twice = self.centre(np.zeros(2, dtype=int))
-        seen = [one for one in alone if one is not None and twice is not None]
-        if twice is None or {one.shape for one in seen} != {twice.shape} or len(seen) < len(alone):
-            return None
-        empty = 2 * seen[0] - twice
-        each = np.array(seen) - empty
-        for k in range(_ADDITIVE):
-            numbers = self.random_set(3 + k)
-            centre = self.centre(numbers)
-            wanted = empty + each[numbers].sum(axis=0)
-            if centre is None or self.matrix(len(numbers)) is not self.noise.matrix:
-                return None
-            if not self.near(centre, wanted, 0 * wanted, np.abs(each[numbers]).sum(axis=0)):
-                return None
-        return each, empty
-
-    def try_sums(self, each: Array, empty: Array) -> None:
-        """One run for each size, with random records at all places, and random noise."""
-        sets = [self.random_set(n) for n in [*self.sizes, *([self.sizes[-1]] * 4)]]
-        sets += [np.full(n, record) for n in self.sizes for record in self.pair]
-        for numbers in sets:
-            z = self.random_noise()
-
-            def wrong(numbers: Numbers, z: Array = z) -> bool:
-                value, size = self.out(numbers, z), np.abs(each[numbers]).sum(axis=0)
-                moved = self.noise.matrix @ z
-                wanted = empty + each[numbers].sum(axis=0) + moved
-                return value is None or not self.near(value, wanted, moved, size + abs(empty))
-
-            if wrong(numbers):
-                self.test(numbers, z)
-                self._where_sums_break(numbers, wrong)
-
-    def _where_sums_break(self, numbers: Numbers, wrong: Callable[[Numbers], bool]) -> None:
-        for record in self.pair:
-            low, high = 0, len(numbers)
-
-            def filled(steps: int, record: int = record) -> Numbers:
-                return np.concatenate([np.full(steps, record), numbers[steps:]])
-
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (middle, high) if wrong(filled(middle)) else (low, middle)
-            self._around(filled(low), low)
-
-    def _around(self, numbers: Numbers, place: int) -> None:
-        """The farthest records, and that of nobody, at a place."""
-        records = {*self.pair, *([self.subject.null] if self.subject.changing > 2 else [])}
-        for one in records:
-            first = numbers.copy()
-            first[place] = one
-            for two in records - {one}:
-                self.consider(first, self.changed(first, place, two))
-
     def try_sizes(self) -> None:
         """Among any number of rows, all alike, or some on either side."""
         x, y = self.pair
@@ -596,14 +527,19 @@ def _coverage(search: _Search, undone: list[str]) -> Coverage:
     tried = {
         "values": f"{count} records about {mentioned} numbers in code",
         "sizes": f"{sizes[0]} to {sizes[-1]:,} rows" if sizes else "those at hand",
-        "places": "first, last, at random, as mentioned in code",
+        "places": "first, last, at random, as mentioned in code; "
+        f"users from {', '.join(f'{start:,}' for start in search.subject.starts)} on",
         "noise": f"−{FARTHEST:g} to {FARTHEST:g} scales, {search.runs} runs in all",
     }
     undone = undone if search.known else [*undone, "sizes"]
+    if search.subject.mined.hashes:
+        tried["values"] += HASHED
+        undone = [*undone, "values"]
     return Coverage(tuple(Axis(name, text, name not in undone) for name, text in tried.items()))
 
 
-def _sizes(mined: Mined) -> list[int]:
+def sizes_about(mined: Mined) -> list[int]:
+    """Numbers of rows that are tried, those that the code mentions among them."""
     return sorted({*SIZES, *mined.sizes(LARGEST)})
 
 
@@ -614,12 +550,3 @@ def _rounded(one: Array, two: Array, matrix: Array) -> Array:
         return one - two
     size = float(np.abs([one, two]).max())
     return (one - two) * max(1 - 8 * _ULP * size * (1 / far + 1 / unit), 0.0)
-
-
-def _near(value: Array, wanted: Array, moved: Array, size: Array, unit: float) -> bool:
-    """Up to the rounding of numbers of a given size, and of noise on a grid, where it moved."""
-    if value.shape != wanted.shape:
-        return False
-    far, large = (float(np.abs(part).max(initial=0.0)) for part in (moved, size))
-    room = _CLOSE * far + 0.1 * _CLOSE * unit + 64 * _ULP * (large + far)
-    return bool((np.abs(value - wanted) <= room).all())

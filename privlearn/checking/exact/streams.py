@@ -1,11 +1,10 @@
 """What one record costs a stream of normal or Laplace noise, wherever it stands and beside whom.
 
-Guessed is what noise does to the outputs (`exact.stream_noise`), the same for all data, and that
+Guessed is what noise does to the outputs (`exact.probe`), the same for all data, and that
 records add responses, alike for all arrivals or measured at each.  Both are tried on data sets in
 which every record of a pool (extreme, null, numbers of the code) stands at every arrival, with
 noise of 30 scales, rows that come in several calls, and fewer users.  Where outputs are others, the
-arrival at which that begins is found by halving, and all records are tried there as neighbours.
-"""
+arrival at which that begins is found by halving, and all records are tried there as neighbours."""
 
 from __future__ import annotations
 
@@ -18,25 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr
 
-from privlearn.checking.default_neighbours import spend_of
 from privlearn.checking.exact.distributions import AdditiveDistributions, DistributionPair
-from privlearn.checking.exact.last_bits import telling_outputs
 from privlearn.checking.exact.probe import (
     NOT_ADDED,
-    UnpredictedError,
-    affine,
-    check_sampler,
-    run,
-)
-from privlearn.checking.exact.search import laplace_pair
-from privlearn.checking.exact.stream_noise import (
     DenseNoise,
     Numbers,
     SolvedNoise,
     StreamNoise,
+    UnpredictedError,
+    affine,
+    check_sampler,
+    run,
+    telling_outputs,
 )
-from privlearn.checking.mined import Mined, mined
-from privlearn.checking.neighbours import each_float, extreme_records
+from privlearn.checking.exact.search import laplace_pair
+from privlearn.checking.mined import HASHED, Mined, in_variables, mined
+from privlearn.checking.neighbours import each_float, extreme_records, spend_of
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import Script
 from privlearn.checking.stream_runs import (
@@ -56,6 +52,7 @@ from privlearn.rows.clipping import clipping_of
 from privlearn.rows.domains import Array
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import join, length, record_at
+from privlearn.values.user_code import attempted
 
 MOST_ARRIVALS = 2**16  # Arrivals of a longer stream that are looked at
 _ENDLESS = 1024
@@ -83,11 +80,8 @@ _BY_CODE = 0.1  # Part of the noise that is a number of the code
 def stream_distributions(
     mechanism: Any, claim: Any, neighbours: Sequence[tuple[Any, Any]] | None, users: int | None
 ) -> AdditiveDistributions:
-    """The laws of a stream, `additive_distributions`.
-
-    Raises:
-        CheckError: it does more than add normal or Laplace noise, or its records are unknown.
-    """
+    """The laws of a stream, `additive_distributions`. Raises CheckError: it does more than add
+    normal or Laplace noise, or its records are unknown."""
     loss: Loss = mechanism.loss()
     spend = spend_of(mechanism, loss.adjacency)
     if loss.adjacency is Adjacency.ADD_REMOVE:
@@ -165,7 +159,11 @@ def _pool(mechanism: Any, spend: Spend, neighbours: Any) -> _Pool:
         extremes = join([record_at(block, slice(None)) for block in (one, two)])
     last = length(extremes) - 1
     ends = record_at(extremes, np.unique([*range(min(_EXTREMES, last)), last]))
-    numbers = mined(mechanism, spend.domain)
+    rows = fixed_users(mechanism) or min(declared_users(mechanism) or last + 1, length(ends))
+    with in_variables() as held:
+        block = record_at(ends, np.arange(rows) % length(ends))
+        attempted(run, mechanism, mechanism.loss(), block, Script(np.zeros(0)))
+    numbers = mined(mechanism, spend.domain, also=held)
     special = [x for number in numbers.numbers[:_NUMBERS] for x in (number, 2 * number)]
     first = record_at(ends, slice(0, 1))
     more = [each_float(first, lambda leaf, x=x: np.full_like(leaf, x)) for x in special]
@@ -193,8 +191,8 @@ class _Look:
     pool: _Pool
     users: int
     horizon: int | None
-    calls: tuple[int, ...] = ()
-    """Rows that are appended at once, in turn; empty: all."""
+    calls: tuple[int, ...] = ()  # Rows that are appended at once, in turn; empty: all
+    first: int = 0  # The arrival of the first user
 
     @property
     def dim(self) -> int:
@@ -213,7 +211,7 @@ class _Look:
 
     def run(self, block: Any, z: Array | None = None) -> Array:
         script = Script(np.zeros(0) if z is None else z)
-        return run(self.mechanism, self.loss, block, script, self.calls)
+        return run(self.mechanism, self.loss, block, script, self.calls, self.first)
 
     def runs(self, chosen: Any, z: Array | None = None) -> Array:
         return self.run(self.pool.block(chosen), z)
@@ -236,9 +234,6 @@ class _Look:
         return f"the first {self.users} of {self.horizon} arrivals{tried}"
 
 
-# Noise -------------------------------------------------------------------------------------------
-
-
 def _noise(look: _Look) -> tuple[StreamNoise, _Look, str]:
     """What noise does, and to as many users as that can be found for; with why to no more."""
     why, numbers = "", look.users * look.dim
@@ -254,7 +249,8 @@ def _noise(look: _Look) -> tuple[StreamNoise, _Look, str]:
         run(look.mechanism, look.loss, look.pool.block(look.nobody), script, look.calls)
         part = min(_MOST_DENSE / max(script.drawn.total(), 1), 1.0)
         look = replace(look, users=max(int(look.users * part), 1))
-    measured = affine(look.mechanism, look.loss, look.pool.block(look.nobody), look.calls)
+    block = look.pool.block(look.nobody)
+    measured = affine(look.mechanism, look.loss, block, look.calls, look.first)
     return DenseNoise(measured.family, measured.matrix), look, why
 
 
@@ -273,7 +269,7 @@ def _solved(look: _Look) -> SolvedNoise:
 
 
 def _check_noise(look: _Look, noise: StreamNoise, chosen: Any, seed: int) -> None:
-    """Raises CheckError where random noise on one data set does not act as it does on others."""
+    """Raises CheckError: random noise on one data set does not act as it does on others."""
     rng = np.random.default_rng(seed)
     z = rng.exponential(size=noise.count) * rng.choice([-1.0, 1.0], noise.count)
     z *= _SCALES[seed % len(_SCALES)]
@@ -303,19 +299,14 @@ def _close(got: Array, wanted: Array) -> bool:
     return got.shape == wanted.shape and np.allclose(got, wanted, rtol=1e-7, atol=1e-8 * (1 + size))
 
 
-# Records -----------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class _Response:
     """What contributions do to the outputs."""
 
     base: Array
     null: Array
-    at: NDArray[np.int_]
-    """Of each user, among the responses."""
-    decoded: Array
-    """(size, width); all that matters where outputs are running sums."""
+    at: NDArray[np.int_]  # Of each user, among the responses
+    decoded: Array  # (size, width); all that matters where outputs are running sums
     each: Array | None = None
     """As long as the outputs: (places, size, outputs); None for running sums."""
 
@@ -392,10 +383,7 @@ def _data_sets(look: _Look) -> Iterator[Any]:
 
 def _jumps(look: _Look, response: _Response) -> tuple[list[tuple[int, list[Array]]], int]:
     """Where outputs are unlike the guess: arrivals and outputs of all records there; and how often.
-
-    Raises:
-        CheckError: noise acts otherwise there.
-    """
+    Raises CheckError: noise acts otherwise there."""
     pool, unlike = look.pool, []
     for chosen in _data_sets(look):
         wrong = not _close(look.runs(chosen), response.predicted(pool.contributions[chosen]))
@@ -415,9 +403,6 @@ def _jumps(look: _Look, response: _Response) -> tuple[list[tuple[int, list[Array
             outputs.append(look.runs(mixed))
         found.append((low, outputs))
     return found, len(unlike)
-
-
-# Laws --------------------------------------------------------------------------------------------
 
 
 class Shift(NamedTuple):
@@ -460,12 +445,12 @@ def _stream(look: _Look, pairs: Sequence[tuple[Any, Any]] | None) -> AdditiveDis
     looked = look.looked(len(places)) + why
     sizes = _sizes(look)
     records = f"{look.pool.size} at every arrival, in {len(tried)} data sets"
-    numbers = len(look.pool.numbers.numbers)
+    numbers, hashes = len(look.pool.numbers.numbers), look.pool.numbers.hashes
     axes = (
         Axis("arrivals", looked, look.users == look.horizon),
         Axis("records", records if not unlike else f"{records}; {unlike} unlike a sum", not unlike),
         Axis("noise", f"{-_SCALES[-1]:g} to {_SCALES[-1]:g} scales"),
-        Axis("values", f"{numbers} numbers of the code"),
+        Axis("values", f"{numbers} numbers of the code{HASHED if hashes else ''}", not hashes),
         sizes,
     )
     telling = _telling(look)
@@ -572,24 +557,22 @@ def tried_places(arrivals: int, also: Sequence[int], seed: int = 0) -> list[int]
     return [int(place) for place in np.unique(some) if 0 <= place < arrivals]
 
 
-# Rows that come otherwise ------------------------------------------------------------------------
-
-
 def _unlike_calls(look: _Look) -> tuple[list[_Look], Axis]:
-    """Ways in which rows may come that give other outputs than if they come at once."""
+    """Ways in which rows may come that give other outputs than if they come at once, from 0 on."""
     mentioned = look.pool.numbers.sizes(look.users)[:_MENTIONED]
     tried = [*dict.fromkeys([*((n,) for n in mentioned), *calls_tried(look.mechanism)[1:]])]
+    starts = look.pool.numbers.starts()[:_MENTIONED]
     unlike, refused = list[_Look](), list[str]()
-    for calls in tried:
-        users = min(look.users, max(_MOST_ALONE, 3 * calls[0]))
-        other = replace(look, calls=calls, users=users)
+    for calls, first in [*((calls, 0) for calls in tried), *(((), first) for first in starts)]:
+        users = min(look.users, max(_MOST_ALONE, 3 * max(calls, default=1)))
+        other = replace(look, calls=calls, first=first, users=users)
         z = np.random.default_rng(1).standard_normal(64 * users)
         for chosen in islice(_data_sets(other), 2):
-            together = replace(other, calls=()).runs(chosen, z)
+            together = replace(other, calls=(), first=0).runs(chosen, z)
             try:
                 got = other.runs(chosen, z)
             except Exception:  # a public number, which a stream may refuse
-                refused.append(str(calls[0]))
+                refused.append(f"{calls[0]} at a time" if calls else f"from {first:,} on")
                 break
             if not _close(got, together):
                 unlike.append(replace(other, users=min(users, _MOST_ALONE)))
@@ -597,7 +580,8 @@ def _unlike_calls(look: _Look) -> tuple[list[_Look], Axis]:
     lengths = sorted(calls[0] for calls in tried[:-1])
     told = f"rows at once, {', '.join(map(str, lengths))} at a time, and in "
     told += f"calls of {', '.join(map(str, tried[-1]))} in turn"
-    told += f"; refused: {', '.join(refused)} at a time" if refused else ""
+    told += f"; users from {', '.join(f'{first:,}' for first in starts)} on"
+    told += f"; refused: {', '.join(refused)}" if refused else ""
     told += f"; {len(unlike)} give other outputs" if unlike else ""
     return unlike, Axis("calls", told, len(unlike) <= _MOST_UNLIKE)
 

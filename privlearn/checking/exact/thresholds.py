@@ -4,8 +4,7 @@ An answer is ⊤ where α + Σβ_j z_j >= 0 for the numbers z that are drawn; α
 answers before.  They are measured on the running code by halving where a number turns the answer.
 A sequence has P(s) = ∫ f(t) ∏_j [F(h_j(t)) − F(l_j(t))]^+ dt, where number j must lie between l_j
 and h_j, and t is the noise that answers have in common.  Taken are sequences whose ratio between
-two data sets grows most, answer by answer, and all that leave them; their sum must be 1.
-"""
+two data sets grows most, answer by answer, and all that leave them; their sum must be 1."""
 
 from __future__ import annotations
 
@@ -18,19 +17,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from privlearn.checking.default_neighbours import informative_records, record_pairs, spend_of
 from privlearn.checking.exact.distributions import DistributionPair
 from privlearn.checking.exact.probe import check_sampler, released_on
 from privlearn.checking.mined import mined
-from privlearn.checking.neighbours import each_float
+from privlearn.checking.neighbours import each_float, informative_records, record_pairs, spend_of
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import Script
-from privlearn.checking.stream_runs import (
-    calls_tried,
-    declared_users,
-    fixed_users,
-    is_stream,
-)
+from privlearn.checking.stream_runs import calls_tried, declared_users, fixed_users, is_stream
 from privlearn.errors import CheckError
 from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete
@@ -61,7 +54,6 @@ _NEXT = 1e-5  # To a turn: which of two answers is given is not known
 _REACH = 46.0  # Numbers further from 0 are left out of integrals
 _LARGE = 1e300  # The code of an answer that is no number
 _NODES = np.polynomial.legendre.leggauss(12)
-
 Answer = float
 Answers = tuple[Answer, ...]
 Run = Callable[[Any, Array], Answers]
@@ -69,8 +61,7 @@ Run = Callable[[Any, Array], Answers]
 
 class _Law(NamedTuple):
     kind: Kind
-    name: str
-    """In `scipy.stats`."""
+    name: str  # In `scipy.stats`
     least: float = -_FAR
 
     @property
@@ -304,15 +295,9 @@ def _with(z: Array, number: int, value: float) -> Array:
     return moved
 
 
-# Probabilities -----------------------------------------------------------------------------------
-
-
 def _mass(law: _Law, bounds: Sequence[_Bound]) -> float:
     """The probability of all bounds at once: of independent parts, each about a number in common.
-
-    Raises:
-        CheckError: a part has no number in all bounds of two numbers.
-    """
+    Raises CheckError: a part has no number in all bounds of two numbers."""
     parts: list[tuple[set[int], list[_Bound]]] = []
     for bound in bounds:
         joined = [part for part in parts if part[0] & bound.slopes.keys()]
@@ -376,9 +361,6 @@ def _integral(law: _Law, parent: int, made: Sequence[_Bound]) -> float:
     return float((half * _NODES[1]).reshape(-1) @ values)
 
 
-# Sequences ---------------------------------------------------------------------------------------
-
-
 def _sequences(one: _Data, two: _Data) -> tuple[list[float], list[float]]:
     """Probabilities of the sequence whose ratio grows most, and of all that leave it."""
     masses: tuple[list[float], list[float]] = ([], [])
@@ -403,10 +385,7 @@ def _sequences(one: _Data, two: _Data) -> tuple[list[float], list[float]]:
     for kept, data in zip(masses, (one, two), strict=True):
         kept.append(_of(data, given))
         if abs(math.fsum(kept) - 1) > 1e-6:
-            raise CheckError(
-                f"probabilities of answers add up to {math.fsum(kept):.6g}: they do not follow "
-                "from comparisons of noise"
-            )
+            raise CheckError(f"probabilities of answers add up to {math.fsum(kept):.6g}")
     return masses
 
 
@@ -448,18 +427,12 @@ def _check_random(data: _Data, ways: Sequence[tuple[int, ...]]) -> None:
                 raise CheckError("answers do not follow from comparisons of noise")
 
 
-# Data --------------------------------------------------------------------------------------------
-
-
 def threshold_pairs(
     mechanism: Any, neighbours: Sequence[tuple[Any, Any]] | None
 ) -> tuple[list[DistributionPair], Coverage] | None:
-    """Laws of answers on pairs of data sets; None if it gives no answers from a few.
-
-    Raises:
-        CheckError: answers are not comparisons of noisy numbers with a noisy threshold; or its
-            records are not known and no neighbours are given.
-    """
+    """Laws of answers on pairs of data sets; None if it gives no answers from a few. Raises
+    CheckError: answers are not comparisons of noisy numbers with a noisy threshold; or its
+    records are not known and no neighbours are given."""
     if not (hasattr(mechanism, "release") or is_stream(mechanism)):
         return None
     loss: Loss = mechanism.loss()
@@ -507,8 +480,7 @@ class _Reader:
     loss: Loss
     law: _Law
     count: int
-    constants: frozenset[float] | None
-    """Answers; None: all that leaves is one."""
+    constants: frozenset[float] | None  # Answers; None: all that leaves is one
     place: bool = False
     """Whether one number, an integer as a float, says which is the first that is above."""
     cuts: tuple[float, ...] = (0.0,)

@@ -1,8 +1,7 @@
 """Which visits of one person move the output most, among all that a rule of participation allows.
 
 What visits move has the square sᵀGs, G the products of what each moves, s of −1, 0 and 1.  Regular
-and random patterns are improved visit by visit; that no other moves more is not shown.
-"""
+and random patterns are improved visit by visit; that no other moves more is not shown."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ from numpy.typing import NDArray
 from privlearn.rows.domains import Array
 
 Integers = NDArray[np.int64]
-
 _SWEEPS, _MOVES = 12, 2**11  # Over all visits of a pattern; and moves of single visits
 _BEGINNINGS, _RANDOM = 6, 16  # Regular patterns of each kind, and random ones
 _IMPROVED = 8  # Of them
@@ -35,10 +33,8 @@ class VisitRule:
 
 
 class Patterns:
-    """All patterns of a rule among some slots, in ascending order.
-
-    ``products`` is G; ``signed`` says whether a visit can also move the output the other way.
-    """
+    """All patterns of a rule among some slots, in ascending order. ``products`` is G; ``signed``
+    says whether a visit can also move the output the other way."""
 
     def __init__(self, products: Array, slots: Integers, rule: VisitRule, signed: bool) -> None:
         self._products, self._slots, self._rule, self._signed = products, slots, rule, signed

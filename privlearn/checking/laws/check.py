@@ -1,31 +1,22 @@
 """`check_mechanism`: whether code that releases something keeps what it promises.
 
-Code is a function of data, or any object with ``loss()`` and ``release(rows, token)``, or with
-``loss()`` and ``open(token)`` for a stream; nothing is inherited and nothing registered::
-
-    check_mechanism(NoisySum(Ball(1.0, 1, "l1"), LaplaceNoise(4.0)))
-
-A mechanism is run on a real accountant, with an observer of what is opened and released; runs that
-must agree are compared, since noise can be held fixed.
-"""
+It is a function of data, or any object with ``loss()`` and ``release(rows, token)``, or ``open``
+for a stream. A mechanism is run on a real accountant, with an observer of what it does; runs that
+must agree are compared, since noise can be held fixed."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 import numpy as np
 from numpy.random import Generator as RandomGenerator
 
-from privlearn.checking.default_neighbours import (
-    default_pairs,
-    informative_records,
-    stated_spend,
-)
-from privlearn.checking.evidence import Evidence
+from privlearn.checking.exact.check import white_box
 from privlearn.checking.exact.functions import function_finding
 from privlearn.checking.exact.probe import UnpredictedError
 from privlearn.checking.isolation import (
@@ -36,19 +27,33 @@ from privlearn.checking.isolation import (
     silenced,
     tried_apart,
 )
-from privlearn.checking.laws.domains import check_domain, example_records
+from privlearn.checking.laws.domains import example_records
 from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS, USERS, Case
-from privlearn.checking.laws.report import Broken, LawFinding, perform, perform_all
-from privlearn.checking.looks import Sampling, by_samples, exactly, level_of, time_of
-from privlearn.checking.reports import COMPUTED, ORDER, CheckReport, Finding
-from privlearn.checking.session import note
+from privlearn.checking.neighbours import default_pairs, informative_records, stated_spend
+from privlearn.checking.reports import (
+    COMPUTED,
+    ORDER,
+    SECONDS,
+    Axis,
+    Broken,
+    CheckReport,
+    Coverage,
+    Evidence,
+    Finding,
+    LawFinding,
+    Verdict,
+    perform,
+    perform_all,
+)
+from privlearn.checking.sampling.check import black_box
+from privlearn.checking.session import CheckSession, current, note
 from privlearn.checking.stream_runs import (
+    StubAccountant,
     declared_users,
     fixed_users,
     is_stream,
     released_by,
 )
-from privlearn.checking.stub_accountant import StubAccountant
 from privlearn.checking.targets import Claimable, SamplingTarget, name_of, sampling_target
 from privlearn.contract.protocols import Mechanism, Streaming
 from privlearn.errors import CheckError, HorizonError, UsersError
@@ -57,28 +62,113 @@ from privlearn.noise import GumbelNoise
 from privlearn.rows import Rows
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.records import length, record_at
+from privlearn.values.user_code import attempted
 
-__all__ = ["check_domain", "check_mechanism"]
+CONFIDENCE = 0.99
+"""Of bounds in tests that name none: one correct check in a hundred may fail, and with a fixed seed
+it does so always or never."""
+SAMPLES = 5_000  # Runs, on both data sets together, where none are asked for
+LEAST = 40
+_TIMED = 3
+FEW = 1_000  # As many where the exact loss is known
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How outputs are drawn; see `check_mechanism`."""
+
+    samples: int | None = None
+    confidence: float = CONFIDENCE
+    seed: int = 0
+    seconds: float = SECONDS
+    bits: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not 0.5 < self.confidence < 1:
+            raise CheckError(f"confidence = {self.confidence!r}: must lie between 0.5 and 1")
+        if self.samples is not None and self.samples < LEAST:
+            raise CheckError(f"samples = {self.samples!r}: must be at least {LEAST}")
+        if not 0 < self.seconds < float("inf"):
+            raise CheckError(f"seconds = {self.seconds!r}: must be a finite number above 0")
+
+
+def _how(
+    samples: int | None, confidence: float | None, seed: int, seconds: float | None, bits: Any
+) -> Sampling:
+    """What was asked for or the default, and no more time than the running test has left."""
+    session = current() or CheckSession()
+    level = session.confidence if confidence is None else confidence
+    level, limit = CONFIDENCE if level is None else level, SECONDS if seconds is None else seconds
+    if (left := session.seconds_left) is not None and left <= 0:
+        raise CheckError("seconds: the time that the test's privacy marker allows is used up")
+    return Sampling(samples, level, seed, limit if left is None else min(limit, left), bits)
+
+
+def exactly(mechanism: Any, claim: Claimable | None, pairs: Any, seconds: float) -> Finding:
+    """The exact loss beside the claim, where it can be computed (`white_box`)."""
+    try:
+        with TimeLimit(seconds, "it"):
+            result = white_box(mechanism, claim, pairs)
+    except UnpredictedError as error:  # so it was looked at, and something was seen
+        axis = Axis("noise", f"acts otherwise on {len(error.pairs)} pairs that were found", False)
+        return Finding("exact", "window", f"not computed: {error}", Coverage((axis,)), error)
+    except CheckError as error:
+        return Finding("exact", "not applicable", f"not computed: {error}")
+    verdict: Verdict = "tight" if result.tight else "holds" if result.whole else "window"
+    if result.violated:
+        verdict = "violated"
+    detail = str(result) if result.violated else str(result).splitlines()[0]
+    return Finding("exact", verdict, detail, result.coverage, result, result.seconds)
+
+
+def by_samples(subject: SamplingTarget[Any], how: Sampling, known: bool = False) -> Finding:
+    """A bound from samples, and whether they refute half the claim, fewer if its loss is known."""
+    evidence = black_box(
+        subject,
+        samples=how.samples or _affordable(subject, how, FEW if known else SAMPLES),
+        confidence=how.confidence,
+        seed=how.seed,
+        seconds=how.seconds,
+        bits=how.bits,
+    )
+    strong = evidence.bound > evidence.claimed / 2
+    told = "half the claim would be refuted" if strong else "NOT EVEN HALF THE CLAIM IS REFUTED"
+    power = f"{told} (at least {evidence.bound:.3g} of {evidence.claimed:.3g})"
+    verdict: Verdict = "not refuted" if strong else "weak"
+    return Finding(
+        "samples",
+        "violated" if evidence.violated else verdict,
+        str(evidence),
+        Coverage((Axis("power", power, strong), *evidence.coverage.axes)),
+        evidence,
+        evidence.seconds,
+    )
+
+
+def _affordable(subject: SamplingTarget[Any], how: Sampling, most: int) -> int:
+    """As many as take a third of the time limit, where a run is slow."""
+    draw = subject.start(subject.neighbours[0][0], how.seed)
+    took = []
+    for _ in range(_TIMED):
+        began = time.perf_counter()
+        attempted(draw)
+        took.append(time.perf_counter() - began)
+    return max(LEAST, min(most, int(how.seconds / 3 / max(min(took), 1e-9))))
+
 
 D = TypeVar("D")
 D_contra = TypeVar("D_contra", contravariant=True)
 X = TypeVar("X")
-UNSEEN = (
-    "what a function prints, warns of or logs",
-    "files, sockets, other processes, and how long it takes",
-)
-_LONGEST = 64
-"""Users of a stream that says nothing of a horizon, and lets nothing out of fewer."""
-_PAIRS = 3
-"""Pairs of a mechanism whose domain is known from its spend only."""
+UNSEEN = "what a function prints, warns of or logs", "files, other processes, how long it takes"
+_LONGEST = 64  # Users of a stream that says nothing of a horizon, and lets nothing out of fewer
+_PAIRS = 3  # Pairs of a mechanism whose domain is known from its spend only
 
 
 class _NamedGenerator(Protocol[D_contra]):
     def __call__(self, data: D_contra, /, *, rng: RandomGenerator) -> object: ...
 
 
-Pairs = tuple[D, D] | Iterable[tuple[D, D]]
-"""One pair of neighbours, or several."""
+Pairs = tuple[D, D] | Iterable[tuple[D, D]]  # One pair of neighbours, or several
 
 
 class CheckOptions(TypedDict, total=False):
@@ -161,7 +251,7 @@ def check_mechanism(
         PrivacyViolation: something was refuted; the message names it all.
         CheckError: something could not be done, or there is nothing to check.
     """
-    how = Sampling(samples, level_of(confidence), seed, time_of(seconds), bits)
+    how = _how(samples, confidence, seed, seconds, bits)
     report = checked(mechanism, claim, neighbours, records, adjacency, name, how=how)
     note(report.summary())
     if raise_error:
@@ -295,10 +385,8 @@ def case_of(
     seed: int = 0,
     name: str | None = None,
 ) -> Case:
-    """A mechanism that runs on null records, with the records it is tried on.
-
-    ``untouched``: a copy of it from before its first run.
-    """
+    """A mechanism that runs on null records, with the records it is tried on. ``untouched``: a copy
+    of it from before its first run."""
     loss = _stated(mechanism)
     spend = stated_spend(mechanism, loss.adjacency)
     assert spend is not None
@@ -346,8 +434,7 @@ def _exact_pairs(case: Case, neighbours: Any) -> Any:
         with contextlib.suppress(CheckError):  # a domain of somebody else's
             informative_records(case.spend.domain, seed=case.seed)
             return None
-    pairs = _default_pairs(case)
-    # Of choices the worst are looked for.
+    pairs = _default_pairs(case)  # of choices the worst are looked for
     return pairs if isinstance(case.spend.noise, GumbelNoise) else pairs[:_PAIRS]
 
 
@@ -363,10 +450,9 @@ def _default_pairs(case: Case) -> list[tuple[Any, Any]]:
 
 def _call(mechanism: Any, claim: Any, neighbours: Any, adjacency: Any, how: Sampling) -> str:
     shown = [str(getattr(mechanism, "__name__", None) or type(mechanism).__name__)]
-    if isinstance(claim, Loss):
-        shown.append(f"loss_from_dict({claim.to_dict()!r})")
-    elif claim is not None:
-        shown.append(repr(claim))
+    if claim is not None:
+        text = f"loss_from_dict({claim.to_dict()!r})" if isinstance(claim, Loss) else repr(claim)
+        shown.append(text)
     shown += ["neighbours=neighbours"] if neighbours is not None else []
     given = {"adjacency": adjacency, "bits": how.bits, "samples": how.samples}
     shown += [f"{name}={value}" for name, value in given.items() if value is not None]

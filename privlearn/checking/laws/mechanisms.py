@@ -1,7 +1,6 @@
 """The laws that accountants and learners rely on, each as a named check of one mechanism.
 
-Runs can be compared, as their noise can be held fixed.
-"""
+Runs can be compared, as their noise can be held fixed."""
 
 from __future__ import annotations
 
@@ -19,12 +18,19 @@ from typing import Any
 import numpy as np
 
 from privlearn.accountants import CentralAccountant, LocalAccountant
-from privlearn.checking.exact.foreign_noise import why_wrong
+from privlearn.checking.exact.loss_curves import why_wrong
 from privlearn.checking.isolation import OutputCapture, own_copy
 from privlearn.checking.laws.domains import DOMAIN_CHECKS, DomainCase, tried_records
-from privlearn.checking.laws.report import Broken, LawFinding, NotApplicable, perform_all
 from privlearn.checking.neighbours import each_float, with_leaf
-from privlearn.checking.reports import Axis, Coverage, Finding
+from privlearn.checking.reports import (
+    Axis,
+    Broken,
+    Coverage,
+    Finding,
+    LawFinding,
+    NotApplicable,
+    perform_all,
+)
 from privlearn.checking.stream_runs import (
     appended,
     begin_phase,
@@ -50,8 +56,7 @@ CAPS: tuple[Currency, ...] = (
     ZCDP(10**9),
     GaussianDP(10**9),
     Renyi({"1.5": 10**9, 2: 10**9, 8: 10**9, 32: 10**9}),
-)
-"""One of each currency, with room for everything."""
+)  # One of each currency, with room for everything
 Book = CentralAccountant[Any] | LocalAccountant[Any]
 """Of a case: local where every user's report is the user's own."""
 USERS = 6
@@ -60,8 +65,7 @@ _GROWTH: dict[type[Currency], Callable[[float], float]] = {
     PureDP: lambda order: 1.0,
     ZCDP: lambda order: order,
     GaussianDP: lambda order: order / 2,
-}
-"""What the divergence at an order is at most, for an amount of one."""
+}  # What the divergence at an order is at most, for an amount of one
 _SEEDS = 40
 """An answer of two that noise turns one time in four stays the same in all of them once in 10⁵."""
 _FORMS = 24  # Runs that tell whether noise changes the form of what leaves
@@ -205,9 +209,7 @@ def price_in(cap: Currency, loss: Loss) -> Currency | None:
 
 def check_price(case: Case) -> LawFinding:
     """The ledger gets the price that `loss()` named, which is below no other number of the loss.
-
-    Noise of another package has the law that its loss names, and costs what that law does.
-    """
+    Noise of another package has the law that its loss names, and costs what that law does."""
     if case.mechanism.loss() != case.loss:
         raise Broken("loss() is not the same every time")
     for spend in case.run(case.rows).observer.spends:
@@ -223,16 +225,13 @@ def check_price(case: Case) -> LawFinding:
         for order, bound in curve:
             allowed = growth(order) * float(price.amounts[0])
             if bound > allowed * (1 + 1e-9) + 1e-12:
-                raise Broken(
-                    f"{price} allows D({order:g}) <= {allowed:.9g}, its own curve says {bound:.9g}"
-                )
+                raise Broken(f"{price} allows D({order:g}) <= {allowed:.9g}, its curve {bound:.9g}")
     noise = case.spend.noise
     if case.spend.own_loss is None and not is_builtin(noise):
-        sensitivity = (
-            case.spend.domain.sensitivity(case.loss.adjacency, noise.norm) * case.spend.gain
-        )
+        domain = case.spend.domain
+        far = domain.sensitivity(case.loss.adjacency, noise.norm) * case.spend.gain
         try:
-            wrong = why_wrong(noise, case.loss, sensitivity, case.spend.domain.size)
+            wrong = why_wrong(noise, case.loss, far, domain.size)
         except CheckError as error:
             axis = Axis("noise", f"{type(noise).__name__} was not compared with a law", False)
             return Finding("check_price", "weak", str(error), Coverage((axis,)))
@@ -244,12 +243,8 @@ def check_price(case: Case) -> LawFinding:
 
 
 def check_specification_is_fixed(case: Case) -> LawFinding:
-    """What was priced cannot be changed afterwards, and a release leaves nothing behind.
-
-    A class without ``__eq__`` whose price follows from domain and noise may have attributes that
-    can be set: each spend is priced when it is made, and must fit its token.  No release may
-    change them.
-    """
+    """What was priced cannot be changed afterwards, and a release leaves nothing behind. Without
+    ``__eq__`` attributes may be set if the price follows: each spend must fit its token."""
     mechanism = case.mechanism
     names = [*getattr(mechanism, "__dict__", {})]
     remedy = "make it a property without a setter"
@@ -261,10 +256,8 @@ def check_specification_is_fixed(case: Case) -> LawFinding:
         value = getattr(mechanism, name)
         with contextlib.suppress(AttributeError, TypeError):
             setattr(mechanism, name, value)
-            raise Broken(
-                f"{name} can be changed after loss() was asked, and the mechanism "
-                f"{'compares by its value' if by_value else 'states a loss of its own'}: {remedy}"
-            )
+            what = "compares by its value" if by_value else "states a loss of its own"
+            raise Broken(f"{name} can be changed after loss() was asked, and it {what}: {remedy}")
         written = isinstance(value, np.ndarray) and value.flags.writeable
         if written or isinstance(value, list | dict | set | bytearray):
             flags = f" ({name}.flags.writeable = False forbids it)" if written else ""
@@ -299,10 +292,7 @@ def check_spends_once_and_first(case: Case) -> LawFinding:
     seen = case.run(case.rows)
     after = np.random.get_state()
     if random.getstate() != seeds or not all(map(np.array_equal, state, after)):
-        raise Broken(
-            "it draws from a global random generator: noise must come from its receipt, and what "
-            "is no noise from a generator of its own (numpy.random.default_rng())"
-        )
+        raise Broken("it draws from a global random generator: noise must come from its receipt")
     said = seen.observer.said
     if said.count("spend") != 1 or said[0] != "spend":
         raise Broken(f"it must spend one token first of all; it does {said}")
@@ -354,11 +344,9 @@ def _the_same(what: str, found: dict[str, Any]) -> None:
 
 
 def check_only_values_depend_on_data(case: Case) -> LawFinding:
-    """The form of outputs, what is written down or said, and the grid of noise are public.
-
-    In the ledger only digests of what was released may differ.  The grid is the same for any number
-    of users, too.
-    """
+    """The form of outputs, what is written down or said, and the grid of noise are public. In the
+    ledger only digests of what was released may differ. The grid is the same for any number of
+    users, too."""
     runs = _observed(case)
     form, ledger, said, grids = ({}, {}, {}, {})
     for name, run in runs.items():
@@ -412,10 +400,8 @@ def check_bad_record_counts_as_null(case: Case) -> LawFinding:
         if all_open and not _close(seen.opened[keep], null.opened[keep]):
             raise Broken(f"{what}: the contributions of others change")
         if is_null and not _close(seen.value, null.value):
-            raise Broken(
-                f"{what}: the output differs from that with a null record, by "
-                f"{np.abs(seen.value - null.value).max():.3g}"
-            )
+            apart = np.abs(seen.value - null.value).max()
+            raise Broken(f"{what}: the output is {apart:.3g} from that with a null record")
         done += 1
     return f"{done} bad records"
 
@@ -528,10 +514,7 @@ def _partial(case: Case, rows: Rows[Any]) -> PartialSum:
     except ValueError as error:  # in doubles, say
         raise NotApplicable(str(error)) from None
     if type(found) is not PartialSum:
-        raise Broken(
-            f"partial(rows) is a {type(found).__name__}: must be a PartialSum, which only a "
-            "receipt opens (privlearn.contract.partial_sums.partial_sum)"
-        )
+        raise Broken(f"partial(rows) is a {type(found).__name__}: must be a PartialSum")
     return found
 
 

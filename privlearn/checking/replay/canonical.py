@@ -12,10 +12,9 @@ from functools import lru_cache, partial
 from inspect import getattr_static, isroutine, signature
 from itertools import islice
 from types import FunctionType, MethodType
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from privlearn.checking.isolation import is_output
 from privlearn.contract.billboard import Billboard
@@ -35,15 +34,9 @@ _MOST_ITEMS = 100_000  # Of an iteration over a learner that are looked at
 
 
 class CanonicalForm:
-    """Turns values into forms: JSON values and arrays, and other objects only if asked to.
-
-    Args:
-        known: objects that are the same in every run, by name; the ``accountant`` also gives its
-            id, which is random and is taken out of all texts.
-        objects: whether to look into other objects, private fields included.
-        posts: whether to look at what stands on billboards, or only at how much; nothing on them is
-            taken back, so that a last look is enough.
-    """
+    """Turns values into forms: JSON values and arrays, and other ``objects`` only if asked to.
+    ``known`` are the same in every run, by name; the id of the ``accountant`` is taken out of
+    texts. ``posts``: whether to look at what stands on billboards, or only at how much."""
 
     def __init__(self, known: dict[str, Any], *, objects: bool = False, posts: bool = True) -> None:
         self._known = {id(item): (name, item) for name, item in known.items()}
@@ -65,7 +58,7 @@ class CanonicalForm:
             return _ADDRESS.sub(" at 0x", item.replace(self._id, "accountant"))
         if kind in _NUMBERS:
             return item
-        if _is_array(item):
+        if (kind is np.ndarray or isinstance(item, np.generic)) and not item.dtype.hasobject:
             text, code = _dtype(item.dtype)
             return ["array", text, list(item.shape), item.tobytes(), code]
         if isinstance(item, Enum):
@@ -82,10 +75,8 @@ class CanonicalForm:
             values = [self._form(value, f"{name}[{key!r}]") for key, value in item.items()]
             return ["dict", self._form(list(item), f"the keys of {name}"), values]
         if not self._objects:
-            raise InterferenceError(
-                f"{name} is of type {kind.__qualname__}, which may hide something: it must "
-                "be a JSON value or a numpy array"
-            )
+            told = f"{name} is of type {kind.__qualname__}, which may hide something"
+            raise InterferenceError(f"{told}: it must be a JSON value or a numpy array")
         return ["object", kind.__qualname__, self._form(self._inside(item, name), name)]
 
     def _inside(self, item: Any, name: str) -> Any:
@@ -150,14 +141,9 @@ def _names(bases: tuple[type[Any], ...], sizes: tuple[int, ...]) -> tuple[str, .
 
 
 def public_parts(item: Any) -> dict[str, Any]:
-    """What anybody can read of a learner, by name, apart from what is the operator's.
-
-    Attributes and properties without a leading underscore, `public_state`, and ``repr``, ``str``,
-    ``len`` and iteration where its class defines them; what raises is the text of its error.
-
-    Raises:
-        CheckError: iterating changes it, or does not end.
-    """
+    """What anybody can read of a learner, by name, apart from what is the operator's. Attributes
+    and properties without a leading underscore, `public_state`, and ``repr``, ``str``, ``len`` and
+    iteration where its class defines them; what raises is the text of its error."""
     kind, own = type(item), getattr(item, "__dict__", {})
     of_class = _names(kind.__mro__, tuple(len(vars(base)) for base in kind.__mro__))
     parts: dict[str, Any] = {}
@@ -178,10 +164,8 @@ def public_parts(item: Any) -> dict[str, Any]:
 
 
 def answers(item: Any, known: dict[str, Any]) -> dict[str, bytes]:
-    """What public methods return that need no argument, of the user's own classes, by name.
-
-    They may change the learner, so that it must not be used any more.
-    """
+    """What public methods return that need no argument, of the user's own classes, by name. They
+    may change the learner, so that it must not be used any more."""
     methods: dict[str, Any] = {}
     for kind in reversed(type(item).__mro__):
         if kind.__module__.partition(".")[0] not in ("privlearn", "builtins", "abc", "typing"):
@@ -201,16 +185,13 @@ def answers(item: Any, known: dict[str, Any]) -> dict[str, bytes]:
 
 
 def _items(item: Any) -> list[Any]:
+    kind = type(item).__qualname__
     if hasattr(type(item), "__next__"):
-        raise CheckError(
-            f"nothing can be concluded, as looking through a {type(item).__qualname__} changes it: "
-            "give it an __iter__ that makes an iterator of its own"
-        )
+        raise CheckError(f"nothing can be concluded, as looking through a {kind} changes it")
     items = list(islice(iter(item), _MOST_ITEMS + 1))
     if len(items) > _MOST_ITEMS:
         raise CheckError(
-            f"nothing can be concluded, as iterating over a {type(item).__qualname__} did not end "
-            f"after {_MOST_ITEMS:,} items"
+            f"nothing can be concluded, as a {kind} did not end after {_MOST_ITEMS:,} items"
         )
     return items
 
@@ -229,16 +210,9 @@ def _dtype(dtype: np.dtype[Any]) -> tuple[str, str]:
     return repr(dtype), dtype.str
 
 
-def _is_array(item: object) -> TypeGuard[NDArray[Any]]:
-    plain = type(item) is np.ndarray or isinstance(item, np.generic)
-    return plain and not item.dtype.hasobject  # type: ignore[attr-defined]
-
-
 def marshalled(form: CanonicalValue) -> bytes:
-    """A form as bytes, which are equal where the forms are `alike`.
-
-    Version 2 of marshal writes numbers in binary and knows no references between equal objects.
-    """
+    """A form as bytes, which are equal where the forms are `alike`. Version 2 of marshal writes
+    numbers in binary and knows no references between equal objects."""
     return marshal.dumps(form, 2)
 
 

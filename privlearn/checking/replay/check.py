@@ -1,25 +1,18 @@
 """Record, freeze, replay: whether a learner or a pipeline earns what its certificate says.
 
-`assert_noninterference` is the billboard lemma as a test.  A learner is run on a data set while an
-observer records what it does with its accountant; then again on a neighbouring one, with the frozen
-releases in place of its own.  What may not change is compared: tokens, mechanisms and parameters,
-clock, clipped rows and outputs of everybody else, public state, billboard, and what is printed,
-warned of or logged.  The replaced user's contribution may move by the sensitivity that was paid
-for, and so may what was about to be released, as the noise is the same (no bound is known for
-streams other than prefix sums and losses other than that of objective perturbation).  Mechanisms
-with arithmetic of their own are run a third time, with the rows of the first run put back where
-they are opened: they must then release the same.
-
-Noise is the same draw by draw: a mechanism whose number of draws or steps depends on data must go
-on from what `Receipt.publish` returns, or is refused.  What no replay sees is in `learners.UNSEEN`.
-"""
+A learner is run while an observer records what it does with its accountant; then again on a
+neighbouring data set, with the frozen releases in place of its own. Compared is what may not
+change: tokens, parameters, clock, clipped rows and outputs of everybody else, public state, what is
+printed, warned of or logged. The replaced user's contribution may move by the sensitivity that was
+paid for, and so may what was about to be released, as the noise is the same, draw by draw.
+Mechanisms with arithmetic of their own are run a third time, with the rows of the first run put
+back: they must then release the same. What no replay sees is in `learners.UNSEEN`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -37,13 +30,15 @@ from privlearn.checking.replay.canonical import (
     operator_only,
     short,
 )
-from privlearn.checking.replay.comparison import check_phases, compare, named
 from privlearn.checking.replay.protocols import InteractionProtocol, serve, serve_people
 from privlearn.checking.replay.recording import (
     RecordedRun,
     Recorder,
     Replayer,
     TokenEvent,
+    check_phases,
+    compare,
+    named,
 )
 from privlearn.checking.replay.side_effects import Globals, side_effects
 from privlearn.errors import CheckError, InterferenceError
@@ -65,16 +60,11 @@ class FailsOnBothError(CheckError):
 class Replay:
     """What a passed check has gone through; it says nothing beyond these runs.
 
-    Attributes:
-        replaced: which user; of a person the first slot.
-        moved: how many spends opened the replaced user's row and found it changed; if 0, only leaks
-            beside what is paid for were looked for.
-        runs: 2, or 3 with the rows put back.
-        visits: how many users are the replaced person's, or of a crowd were replaced.
-        operator_only: attributes that were not compared, as a class declares them to be for the
-            operator only, with those of learners inside (by class and name).
-        failures: how many users got an error, the same in all runs.
-        telling: public methods without arguments that answered otherwise at the end of another run.
+    ``replaced`` is the user, or the first slot of a person with so many ``visits``; ``moved``
+    counts spends that opened a changed row: if 0, only leaks beside what is paid for were looked
+    for. ``runs`` are 2, or 3 with the rows put back; ``operator_only`` attributes were not
+    compared; ``failures`` users got an error, the same in all runs; ``telling`` public methods
+    answered otherwise at the end of another run.
     """
 
     users: int
@@ -121,16 +111,14 @@ def assert_noninterference(
         protocol: how the learner is run and what users receive; default `serve`.
         accountant: makes it from the cap, ``users``, ``noise`` and ``observer``.  Under a
             `CentralAccountant` all outputs are public, that to the replaced user included.
-        rule: of participation.  Users are then visits with an ``id`` (None is nobody), which the
-            protocol hands on (`serve_people`); neighbours differ in all visits of one person: in
-            what the records hold under a public pattern, else they are nobody's in one of the two.
+        rule: of participation.  Users are then visits with an ``id`` (None is nobody); neighbours
+            differ in all visits of one person: in what the records hold under a public pattern,
+            else they are nobody's in one of the two.
         may_spend_nothing: whether it is right that nothing is spent on these data.
-        restarts: after how many users the process ends; the accountant is then resumed from its
-            file.  Users whom the new learner's ``clock_`` is past receive nothing.
+        restarts: after how many users the process ends, to be resumed from the accountant's file.
         probe: what anybody may ask of the learner with methods; looked at with the public state.
         crowd: whether many users may differ, of whom nothing may show to others or in public.
-        looks: after how many users the public state is looked at, and at the end; default all.  If
-            given, for long runs, there is no third run.
+        looks: after how many users the public state is looked at; default all, and a third run.
         seconds: for everything together.
 
     Raises:
@@ -180,9 +168,9 @@ def lives(
             for output in _received(learner, protocol, come, observer, stop):
                 observer.run.outputs.append(canonical.of(output, "the output"))
         if len(observer.run.outputs) != n:
+            done = len(observer.run.outputs)
             raise CheckError(
-                "protocol: must yield once per user, and yielded "
-                f"{len(observer.run.outputs)} times for {n} users"
+                f"protocol: must yield once per user; yielded {done} times for {n} users"
             )
 
     return body
@@ -221,16 +209,8 @@ def assert_pipeline_noninterference(
     seconds: float = 60.0,
 ) -> Replay:
     """Runs a pipeline of mechanisms on two neighbouring data sets; all that it returns is public.
-
-    Args:
-        run: takes an accountant and the sealed rows, and returns the public output.
-        data: a block of records (what `Rows.seal` takes), leading axis: users.
-        neighbour: a block that differs in one row, or the index of the user who becomes null.
-        budget, seed, accountant, may_spend_nothing, seconds: as for `assert_noninterference`.
-
-    Raises:
-        InterferenceError, CheckError: as there.
-    """
+    ``run`` takes an accountant and the sealed rows; ``neighbour`` is a block that differs in one
+    row, or the index of the user who becomes null. All else is as for `assert_noninterference`."""
     n = length(data)
     users = range(n)
 
@@ -245,13 +225,12 @@ def assert_pipeline_noninterference(
         replaced = int(neighbour)
         if replaced not in users:
             raise CheckError(f"neighbour = {replaced}: must be one of {n} users")
-        parts = [first.slice(range(replaced)) if replaced else None]
-        parts += [Rows.null(users[replaced : replaced + 1])]
-        parts += [first.slice(users[replaced + 1 :]) if replaced + 1 < n else None]
-        second = Rows.concat([part for part in parts if part is not None])
+        places = users[:replaced], users[replaced : replaced + 1], users[replaced + 1 :]
+        parts = [first.slice(part) for part in places if part]
+        parts[int(replaced > 0)] = Rows.null(places[1])
+        second = Rows.concat(parts)
     else:
-        replaced = _one_row_replaced(data, neighbour)
-        second = Rows.seal(neighbour, users=users)
+        replaced, second = _one_row_replaced(data, neighbour), Rows.seal(neighbour, users=users)
     setup = Setup(body, accountant, budget or ZCDP(1), n, seed, Globals(run))
     return _check(setup, first, second, (replaced,), may_spend_nothing, seconds, "the pipeline")
 
@@ -262,11 +241,11 @@ def differing(data: Sequence[Any], neighbour: Sequence[Any]) -> list[int]:
 
 
 def _some_replaced(data: Sequence[Any], neighbour: Sequence[Any], crowd: bool) -> tuple[int, ...]:
-    changed = differing(data, neighbour)
-    if len(data) != len(neighbour) or not changed or (len(changed) > 1 and not crowd):
+    changed, n = differing(data, neighbour), len(data)
+    if n != len(neighbour) or not changed or (len(changed) > 1 and not crowd):
+        told = f"has {len(neighbour)} users and differs at {changed[:5]}"
         raise CheckError(
-            f"neighbour: must replace exactly one of {len(data)} users, and hold the same objects "
-            f"in all other places; has {len(neighbour)} users and differs at {changed[:5]}"
+            f"neighbour: must replace exactly one of {n} users, the same objects; {told}"
         )
     return tuple(changed)
 
@@ -279,16 +258,10 @@ def _person_replaced(
     ids = {*here, *there} - {None}
     wrong = ""
     if len(ids) != 1:
-        wrong = (
-            f"the visits of exactly one of the persons of {len(data)} visits, and hold the same "
-            f"objects in all other places; has {len(neighbour)} visits and differs at "
-            f"{changed[:5]}, which are visits of {len(ids)} persons"
-        )
+        wrong = f"the visits of exactly one of the persons of {len(data)} visits; has "
+        wrong += f"{len(neighbour)} and differs at {changed[:5]}, visits of {len(ids)} persons"
     elif left := [i for i, u in enumerate(data) if u.id in ids and i not in set(changed)]:
-        wrong = (
-            "all visits of one person; the same person also comes at "
-            f"slots {left[:5]}, which are alike"
-        )
+        wrong = f"all visits of one person; the same person also comes at slots {left[:5]}"
     elif rule.pattern == "public" and here != there:
         wrong = "records under a public pattern, where a person's slots stay, and no ids"
     elif rule.pattern == "private" and {None} not in ({*here}, {*there}):
@@ -301,12 +274,9 @@ def _person_replaced(
 def _one_row_replaced(data: Any, neighbour: Any) -> int:
     n, found = length(data), f"has {length(neighbour)} rows"
     if length(neighbour) == n:
-        canonical = CanonicalForm({}, objects=True)
-        here, there = (
-            [[canonical.of(x[i], "") for x in leaves(block)] for i in range(n)]
-            for block in (data, neighbour)
-        )
-        changed = [i for i in range(n) if not alike(here[i], there[i])]
+        of = CanonicalForm({}, objects=True).of
+        both = [[[of(x[i], "") for x in leaves(b)] for i in range(n)] for b in (data, neighbour)]
+        changed = [i for i, rows in enumerate(zip(*both, strict=True)) if not alike(*rows)]
         if len(changed) == 1:
             return changed[0]
         found = f"differs at {changed[:5]}"
@@ -357,7 +327,8 @@ class Setup:
         run.users = range(self.users)
         if people is not None:
             names[people.id] = "registry"
-            run.room = partial(_room, people)
+            visits, parts = people.rule.visits, people.batches if people.rule.batched else None
+            run.room = lambda users: visits(len(users), len(parts(users)) if parts else 1)
         observer.follow(accountant.ledger, names)
         if self.crowd:
             run.room = len
@@ -383,9 +354,8 @@ class Setup:
         if self.in_file:
             accountant.ledger.close()
         run.ledger = [observer.nameless(entry.model_dump_json()) for entry in entries]
-        run.captured = [
-            (at, observer.nameless(text), where) for at, text, where in capture.captured
-        ]
+        said = capture.captured
+        run.captured = [(at, observer.nameless(text), where) for at, text, where in said]
         if learner is not None:
             events = len(run.events)
             with OutputCapture(lambda: 0).capturing():
@@ -401,11 +371,6 @@ def _restarted(accountant: Any) -> Any:
     again.issuer.observer = accountant.issuer.observer
     again.issuer.observer.follow(again.ledger)
     return again
-
-
-def _room(people: People, users: range) -> int:
-    rule = people.rule
-    return rule.visits(len(users), len(people.batches(users)) if rule.batched else 1)
 
 
 def _check(
@@ -424,9 +389,7 @@ def _check(
             raise InterferenceError(f"{who} lets users' rows depend on each other: {first.coupled}")
         telling = set[str]()
 
-        def replayed(
-            on: Any, observer: Recorder, at: tuple[int, ...], note: str = ""
-        ) -> list[TokenEvent]:
+        def replayed(on: Any, observer: Recorder, at: Any, note: str = "") -> list[TokenEvent]:
             second, _ = setup.run(on, observer)
             both = first.asked.keys() & second.asked.keys()
             telling.update(name for name in both if first.asked[name] != second.asked[name])
@@ -459,19 +422,13 @@ def _check(
         told = f"it stopped after user {ended} of {n}; " if ended < n else ""
         told += f"an error for {len(first.failures)} of {n} users: {text:.300}"
     if told:
-        raise FailsOnBothError(
-            f"{who} fails on both data sets, so that little was checked: {told}\n  {how}"
-        )
+        told = f"{who} fails on both data sets, so that little was checked: {told}"
+        raise FailsOnBothError(f"{told}\n  {how}")
     if not spends and not may_spend_nothing:
-        raise CheckError(
-            f"{who} spent nothing on these {setup.users} users, so that no release was checked: "
-            "take more users, or say may_spend_nothing=True"
-        )
+        raise CheckError(f"{who} spent nothing on these {n} users, so that no release was checked")
+    counts = n, replaced[0], spends, releases, len(moved), runs, len(replaced)
     named_only, told_by = tuple(sorted(first.operator_only)), tuple(sorted(telling))
-    counts = {"moved": len(moved), "runs": runs, "visits": len(replaced)}
-    failures = len(first.failures)
-    return Replay(n, replaced[0], spends, releases, **counts, operator_only=named_only,
-                  failures=failures, telling=told_by)  # fmt: skip
+    return Replay(*counts, named_only, len(first.failures), told_by)
 
 
 def _check_reproducible(
@@ -481,7 +438,9 @@ def _check_reproducible(
     try:
         replayed(data, observer, ())
     except InterferenceError as error:
+        told = (
+            f"{who} does not do the same twice on the same data, so that nothing can be concluded"
+        )
         raise CheckError(
-            f"{who} does not do the same twice on the same data, so that nothing can be concluded "
-            f"from neighbours; it and its users may depend on nothing but fixed seeds: {error}"
+            f"{told}; it may depend on nothing but fixed seeds: {error}"
         ) from difference

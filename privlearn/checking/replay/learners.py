@@ -21,17 +21,18 @@ from privlearn.checking.replay.check import (
     assert_pipeline_noninterference,
     differing,
 )
-from privlearn.checking.replay.interleavings import late, offered
 from privlearn.checking.replay.populations import crowd_pair, generated_pairs, returning_pair
 from privlearn.checking.replay.protocols import (
     InteractionProtocol,
     examples,
+    late,
+    offered,
     played,
     pulled,
     serve,
     serve_people,
 )
-from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding
+from privlearn.checking.reports import Axis, CheckReport, Coverage, Finding, Verdict
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.learners.base import Learner
 from privlearn.learners.contextual import ServedBandit
@@ -46,8 +47,7 @@ from privlearn.values.validate import count
 
 _BLOCK, _WAIT = 3, 2
 _LATE = "with late answers"
-LONG = 1_000
-"""Users of a long run; more if the learner's code compares with a larger number."""
+LONG = 1_000  # Users of a long run; more if the learner's code compares with a larger number
 _LONGEST = 2_000
 _SECONDS, _SECONDS_OF_LONG = 60.0, 30.0  # At most, of one pair
 UNSEEN = (
@@ -59,24 +59,14 @@ UNSEEN = (
     "public methods with arguments (name them in probe), and what __getattr__ makes up",
     "what a private attribute holds; whoever may read the operator's attributes and methods",
     "values that code compares only hashes, texts or sums with, in fewer than 1 of 1,000 users",
-)
-"""What no replay can see, and a person has to."""
-
+)  # What no replay can see, and a person has to
 Population = tuple[Sequence[Any], Sequence[Any]]
 
 
 @dataclass(frozen=True)
 class Way:
-    """One way of running a learner.
-
-    Attributes:
-        how: in words.
-        factory: starts it with an accountant.
-        protocol: see `privlearn.checking.replay.protocols`.
-        options: further arguments of `assert_noninterference`.
-        n_items: rows of the users' arrays, and the number of proper answers.
-        dim: columns of the users' arrays.
-    """
+    """One way of running a learner: who starts it, the protocol, further arguments of
+    `assert_noninterference`, and the rows and columns of the users' arrays."""
 
     how: str
     factory: Callable[[Any], Any]
@@ -103,10 +93,9 @@ def check_learner(
 
     A learner of this package's kinds is run on generated users, well-formed and malformed, one by
     one, in blocks, with answers that come late or never, and with a restart from its ledger.  In
-    half of the pairs one user differs, in the others every second one, of whom nothing may show to
-    others or in public.  Two runs have `LONG` users.  Numbers that the learner's code mentions are
-    tried as data, answers and numbers of users.  `assert_noninterference` says what is compared; an
-    error goes to its user, compared like any output, and the next one comes.
+    half of the pairs one user differs, in the others every second one.  Two runs have `LONG` users.
+    Numbers that the learner's code mentions are tried as data, answers and numbers of users.
+    `assert_noninterference` says what is compared; errors are outputs like any other.
 
     Args:
         learner: not started, of which every run has a copy; or what starts one with an accountant;
@@ -133,10 +122,7 @@ def check_learner(
     options["budget"] = ZCDP(1) if budget is None else budget
     factory = callable(learner) and not (isinstance(learner, type) and protocol is None)
     if not (isinstance(learner, Learner) or factory):
-        raise TypeError(
-            f"learner = {learner!r:.80}: must be a learner that was not started, or what starts "
-            "one, with protocol= if that is a class"
-        )
+        raise TypeError(f"learner = {learner!r:.80}: must be a learner that was not started")
     with kept_alive("the learner"):
         if rows is not None:
             options["seconds"] = seconds
@@ -208,25 +194,19 @@ def _finding(
         Axis("records", "well-formed, malformed, null; one user differs, and about half of them"),
         Axis("values", f"random{mentioned}"),
     )
-    return Finding(
-        long + way.how,
-        "not refuted" if moved else "weak",
-        f"nothing of one user's record was found but what was paid for, on {len(found)} pairs of "
-        f"{users:,} users; errors to {sum(each.failures for each in found)} users were the same",
-        Coverage(axes),
-        found,
-        time.perf_counter() - began,
-    )
+    told = "nothing of one user's record was found but what was paid for, on "
+    told += f"{len(found)} pairs of {users:,} users; the same errors went to "
+    told += f"{sum(each.failures for each in found)} users"
+    verdict: Verdict = "not refuted" if moved else "weak"
+    seconds = time.perf_counter() - began
+    return Finding(long + way.how, verdict, told, Coverage(axes), found, seconds)
 
 
 def replayed(
     way: Way, people: Iterable[Population], seed: int, end: float = math.inf
 ) -> list[Replay]:
     """Checks a learner on pairs of neighbours or of crowds, until ``end`` of `time.monotonic`.
-
-    Raises:
-        InterferenceError, CheckError: as `assert_noninterference`, for the first pair that fails;
-            where a learner fails on both data sets, after all others.
+    Raises as `assert_noninterference`; where a learner fails on both data sets, after all others.
     """
     found, failed = list[Replay](), list[FailsOnBothError]()
     for number, (data, neighbour) in enumerate(people):
@@ -252,18 +232,13 @@ def _concluded(report: CheckReport, options: dict[str, Any]) -> CheckReport:
     for finding in report.undone:
         raise CheckError(finding.detail)
     if not (any(replay.moved for replay in replays) or options.get("may_spend_nothing")):
-        raise CheckError(
-            f"{report.subject}: nothing that was paid for moved, so that little was checked; take "
-            "more users, or more pairs"
-        )
+        raise CheckError(f"{report.subject}: nothing that was paid for moved: take more users")
     hidden, telling = (
         ", ".join(sorted({name for replay in replays for name in getattr(replay, names)}))
         for names in ("operator_only", "telling")
     )
-    findings = [
-        *report,
-        Finding("operator_only", "not applicable", f"not compared: {hidden or 'nothing'}"),
-    ]
+    told = f"not compared: {hidden or 'nothing'}"
+    findings = [*report, Finding("operator_only", "not applicable", told)]
     if telling:
         methods = Axis("methods", f"{telling} tell of data", enough=False)
         why = "answer otherwise for a neighbour: only the operator may call them, or they leak"
@@ -288,9 +263,6 @@ def _checked_pipeline(
     what = f"{moved} of {len(found)} neighbours moved what was paid for, and nothing else changed"
     finding = Finding("replay", "not refuted" if moved else "weak", what, Coverage(axes), found)
     return CheckReport(name, (finding,), UNSEEN)
-
-
-# Populations and ways ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -367,8 +339,7 @@ class _Kind(NamedTuple):
     sizes: tuple[int, int]
     """Of the arrays that users send: rows, of which each is an item or an arm, and columns."""
     accountant: Callable[..., Any] = JointAccountant
-    width: int = 1
-    """Of made-up rows that predictions are for."""
+    width: int = 1  # Of made-up rows that predictions are for
 
 
 def predictions(learner: Any, *, width: int) -> list[Any]:
@@ -399,9 +370,7 @@ def _kind(learner: Learner, *, people: bool) -> _Kind:
             how = {"contexts": learner.dim is not None, "losses": wide}
             sizes, width = (learner.dim or wide, 1), 1
         case _:
-            raise CheckError(
-                f"{type(learner).__name__}: is of a kind of its own; give a protocol= for it"
-            )
+            raise CheckError(f"{type(learner).__name__}: of a kind of its own, give a protocol=")
     how["people"] = people
     wait = 0 if isinstance(learner, PhaseLearner) else _WAIT
     late = offered(wait, arms=True, **how)

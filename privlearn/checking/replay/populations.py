@@ -1,10 +1,8 @@
 """Neighbouring populations of choosing users, well-formed and malformed ones, for replay.
 
-A user is own data plus a response function, which together are the record: what is answered to an
-offer that was never made on the other data set is then defined as well.  Malformed users send NaN,
-numbers that overflow, arrays of the wrong shape, text, or answers that name no item; a learner must
-turn each of these records, and no other, into the null record, without any public trace.
-"""
+A user is own data plus a response function, so that answers to offers that were never made are
+defined. Malformed users send NaN, numbers that overflow, arrays of the wrong shape, text, or
+answers that name no item: each of them must become the null record, without any public trace."""
 
 from __future__ import annotations
 
@@ -26,13 +24,10 @@ U = TypeVar("U")
 
 @dataclass(eq=False)
 class Person:
-    """A user whose answer to any offer follows from a rule.
+    """A user whose answer to any offer follows from a rule; None is "no purchase".
 
-    Args:
-        features: item features, shape (N, d), or whatever a malformed user sends.
-        answer: from the items on offer to the chosen one; None is "no purchase".
-        kind: what sort of user this is, for messages.
-        id: whose visit this is, under a rule of participation; None is nobody.
+    ``features`` have shape (N, d), or are whatever a malformed user sends; ``id`` says whose visit
+    this is, under a rule of participation; None is nobody.
     """
 
     features: Any
@@ -76,15 +71,13 @@ def _put(data: Array, at: tuple[int, int], value: float) -> Array:
 
 
 _ODD_DATA: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
-    "proper data": lambda x, at: x,
     "one NaN": lambda x, at: _put(x, at, np.nan),
     "one infinity": lambda x, at: _put(x, at, -np.inf),
     "nothing but NaN": lambda x, at: np.full_like(x, np.nan),
     "squares that overflow": lambda x, at: x * 1e200,
     "sums that overflow": lambda x, at: 1e308 * np.sign(x),
     "subnormal numbers": lambda x, at: x * 1e-310,
-}
-"""From proper data, and one place in them."""
+}  # From proper data, and one place in them
 _NO_NUMBERS: dict[str, Callable[[Array, tuple[int, int]], Any]] = {
     "proper data": lambda x, at: x,
     "no item": lambda x, at: x[:0],
@@ -163,7 +156,7 @@ def generated_pairs(
 ) -> Iterator[tuple[list[Person], list[Person]]]:
     """``n`` pairs of neighbouring populations, one by one; the same arguments give the same ones.
 
-    Half of them have malformed users throughout.  The first user is replaced, the last, one of
+    Half of them have malformed users throughout. The first user is replaced, the last, one of
     ``positions``, and anybody, by a stranger, or in the response or the data only, or by null.
 
     Raises:
@@ -195,11 +188,8 @@ def generated_pairs(
 def told_people(
     numbers: Sequence[float], n_items: int = 6, dim: int = 2, *, first: int = 0
 ) -> Iterator[Person]:
-    """Users whose data or answers hold a number that some code mentions, without end.
-
-    It is the answer, as a float, or as an integer if it is whole; or one of the data, or all of
-    them.  ``first``: the turn to begin with.
-    """
+    """Users whose data or answers hold a number that some code mentions, without end. It is the
+    answer, as a float or as an integer, or one of the data, or all; ``first`` turns later."""
     rng = np.random.default_rng(0)
     for turn in islice(cycle(range(4 * len(numbers))), first, None):
         number = numbers[turn // 4]
@@ -229,24 +219,12 @@ def crowd_pair(
     numbers: Sequence[float] = (),
     malformed: float = 0.0,
 ) -> tuple[list[Person], list[Person]]:
-    """Two populations of which about every second user differs, for replays of a crowd.
-
-    Every third one differs by a number that the code mentions, if there are ``numbers``; those of
-    the next pair go on with them.  A part of the others is malformed or answers any number.  The
-    first user always differs, the last never; of those whose place the code mentions all do, or in
-    every other pair none; in every third pair they answer 0 and 1, whatever is on offer.
-
-    Args:
-        seed: of everything.
-        number: which pair.
-        n_items, dim, users: the sizes.
-        numbers: see `told_people`.
-        malformed: share of strangers who are so in both; sums of data that are not checked are then
-            not a number in both.  One of ten is `mistaken` in any case.
-
-    Raises:
-        ValueError: fewer than two users.
-    """
+    """Two populations of which about every second user differs, for replays of a crowd. Every third
+    one differs by one of ``numbers``, which the code mentions (`told_people`); those of the next
+    pair go on with them. The first user always differs, the last never; of those whose place the
+    code mentions all do, or in every other pair none; in every third pair they answer 0 and 1,
+    whatever is on offer. ``malformed``: the share of strangers who are so in both; one of ten is
+    `mistaken` in any case. Raises ValueError: fewer than two users."""
     rng = np.random.default_rng([seed, number, 2])
     shares = [0.8 - malformed, 0.1, 0.1, malformed]
     kinds = rng.choice(4, size=count(users=users, at_least=2), p=shares)
@@ -276,22 +254,11 @@ def returning_pair(
     users: int = 10,
     public: bool = False,
 ) -> tuple[list[Person], list[Person]]:
-    """One pair of populations in which people return, and all visits of one person differ.
-
-    That person comes first and last, twice in a row, and in between as often as everybody else: to
-    most rules too often.  The neighbour has nobody at these slots, or under a public pattern other
-    records, well-formed or not.
-
-    Args:
-        seed: of everything.
-        number: which pair.
-        n_items, dim: the sizes of arrays.
-        users: how many visits there are, of about a quarter as many persons.
-        public: whether the slots of a person stay, as under a public pattern.
-
-    Raises:
-        ValueError: fewer than four visits.
-    """
+    """One pair of populations in which people return, and all visits of one person differ. That
+    person comes first and last, twice in a row, and in between as often as everybody else: to most
+    rules too often. The neighbour has nobody at these slots, or under a ``public`` pattern other
+    records, well-formed or not. A quarter as many persons as visits (``users``) come. Raises
+    ValueError: fewer than four visits."""
     rng = np.random.default_rng([seed, number, 1])
     count(users=users, at_least=4)
     ids: list[Any] = [f"person {i}" for i in rng.integers(0, 1 + users // 4, users)]

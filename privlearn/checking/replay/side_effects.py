@@ -1,12 +1,8 @@
 """What code does beside what it returns: files, processes, the environment, global values, chance.
 
-An audit hook of the interpreter (PEP 578) tells of files that are opened to write, processes,
-connections and environment variables; what was written is read at the end.  Hooks cannot be taken
-away, so there is one for all checks, which does nothing while none of them listens.
-
-Global values of the code under test and chance that it draws by itself start alike in every run, so
-that runs can be compared, and are put back at the end.
-"""
+An audit hook of the interpreter (PEP 578) tells of them; there is one for all checks, as hooks
+cannot be taken away. Global values of the code under test and chance that it draws by itself start
+alike in every run, and are put back at the end."""
 
 from __future__ import annotations
 
@@ -37,15 +33,12 @@ from privlearn.checking.replay.canonical import CanonicalForm, CanonicalValue, m
 from privlearn.errors import CheckError
 from privlearn.values.user_code import FAILED, attempted
 
-Told = Callable[[str, str], None]
-"""Takes what was done, and where."""
-
+Told = Callable[[str, str], None]  # Takes what was done, and where
 OUTSIDE = {
     **dict.fromkeys(("subprocess.Popen", "os.system", "os.exec"), "a process"),
     **dict.fromkeys(("os.posix_spawn", "os.fork"), "a process"),
     **dict.fromkeys(("socket.connect", "socket.sendto", "socket.bind"), "a connection"),
-}
-"""Events after which something can leave that no check sees."""
+}  # Events after which something can leave that no check sees
 _CHANGES = ("os.remove", "os.rename", "os.mkdir", "os.rmdir", "os.link", "os.symlink", "os.chmod")
 _BESIDE = {
     **dict.fromkeys(_CHANGES, "files"),
@@ -213,8 +206,6 @@ def _text(read: Callable[[], Any]) -> str:
     with np.printoptions(threshold=sys.maxsize):
         return repr(read())
 
-
-# Global values ----------------------------------------------------------------------------------
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), tuple, frozenset)
 _CHANGING: Any = (list, dict, set, deque, bytearray, np.ndarray)

@@ -1,8 +1,7 @@
 """Scores that tell two data sets apart, learned from outputs; larger speaks for the first data set.
 
 Several simple learners compete; which of them is used is decided on outputs that it was not fitted
-to, and what is then concluded rests on outputs that took part in neither.
-"""
+to, and what is then concluded rests on outputs that took part in neither."""
 
 from __future__ import annotations
 
@@ -22,7 +21,6 @@ from privlearn.rows.domains import Array
 Keyed = NDArray[np.int64]
 Scorer = Callable[[OutputTable], Array]
 Fitted = tuple[str, Scorer]  # What a distinguisher looks at, and its scores
-
 RIDGES = (1e-8, 0.1, 10.0)
 """Shrinkage of correlations towards none; the first sees noise that is used twice."""
 
@@ -42,7 +40,6 @@ class Score:
 
 
 Cells = tuple[Array, Array]  # Numbers that stand in the data of either data set
-
 ScoreFamily = Callable[[OutputTable, OutputTable], list[Score]]
 """Fits to training outputs of either data set."""
 
@@ -50,11 +47,9 @@ Fit = Callable[[OutputTable, OutputTable], list[Fitted]]
 
 
 def families(first: OutputTable, second: OutputTable, *, bits: bool = False) -> list[ScoreFamily]:
-    """Learners that can say something about such outputs, cheap ones first.
-
-    ``bits``: whether to look at the last bits of numbers, which give away nearly all noise sampled
-    in floating point (Mironov 2012).
-    """
+    """Learners that can say something about such outputs, cheap ones first. ``bits``: whether to
+    look at the last bits of numbers, which give away nearly all noise sampled in floating point
+    (Mironov 2012)."""
     varied = _varied(first, second)
     fits: list[ScoreFamily] = []
     if first.symbols.shape[1] or (varied and _repeats(first) and _repeats(second)):
@@ -63,8 +58,6 @@ def families(first: OutputTable, second: OutputTable, *, bits: bool = False) -> 
         fits.append(partial(_crossed, _fit_linear))
     if varied:
         fits.append(partial(_crossed, partial(_fit_single, bits=bits)))
-        if len(varied) <= 64 and min(len(first), len(second)) >= 200:
-            fits.append(partial(_fit_trees, bits=bits))
     return fits
 
 
@@ -207,7 +200,10 @@ class _Features:
     @classmethod
     def fitted(cls, first: OutputTable, second: OutputTable, bits: bool) -> _Features:
         both = np.vstack([first.numbers[:LOOK], second.numbers[:LOOK]])
-        return cls(np.median(second.numbers, axis=0), bits | _on_a_grid(both))
+        # numbers with few binary digits, such as whole ones: their parity is theirs
+        digits = np.where(both == 0, 0, np.frexp(both)[1] - lowest_bit(both))
+        fine = np.asarray(bits | (digits.max(axis=0, initial=0) <= FLOAT_DIGITS))
+        return cls(np.median(second.numbers, axis=0), fine)
 
     def of(self, table: OutputTable) -> tuple[list[str], Array]:
         """Their names, and their values, shape (n, features)."""
@@ -225,13 +221,6 @@ class _Features:
             of_all += [x.sum(axis=1), (x**2).sum(axis=1), jumps.max(axis=1), gaps.min(axis=1)]
             columns.append(np.stack(of_all, axis=1).astype(np.float64))
         return names, np.hstack(columns)
-
-
-def _on_a_grid(values: Array) -> NDArray[np.bool_]:
-    """Columns of numbers with few binary digits, such as whole numbers: their parity is theirs."""
-    exponents = np.frexp(values)[1]
-    digits = np.where(values == 0, 0, exponents - lowest_bit(values))
-    return np.asarray(digits.max(axis=0, initial=0) <= FLOAT_DIGITS)
 
 
 def _fit_single(first: OutputTable, second: OutputTable, bits: bool) -> list[Fitted]:
@@ -262,10 +251,8 @@ LEAST_REPEATS = 3  # So many more for one data set than for the other are worth 
 
 def repeats(first: OutputTable, second: OutputTable, cells: Cells | None) -> Score | None:
     """A distinguisher for exact values that come again on one data set; None where there are none.
-
     Learned apart from the others, because a raw value now and then is a rare event, of which few
-    outputs promise nothing.  ``cells`` are the numbers in the data of either data set.
-    """
+    outputs promise nothing. ``cells`` are the numbers in the data of either data set."""
     many = _many_valued(first, second)
     if not many.any():
         return None
@@ -312,22 +299,3 @@ def _fit_repeats(
         return np.asarray(np.sign(result.sum(axis=1)))
 
     return [("a number that was seen before, or stands in the data", score)]
-
-
-def _fit_trees(first: OutputTable, second: OutputTable, bits: bool) -> list[Score]:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    features = _Features.fitted(first, second, bits)
-    x, y = (features.of(table.take(slice(0, LOOK)))[1] for table in (first, second))
-    cut_p, cut_q = len(x) * 3 // 5, len(y) * 3 // 5
-    model = HistGradientBoostingClassifier(
-        max_iter=15, max_leaf_nodes=8, learning_rate=0.4, early_stopping=False, random_state=0
-    )
-    model.fit(np.vstack([x[:cut_p], y[:cut_q]]), np.repeat([1, 0], [cut_p, cut_q]))
-
-    def decided(numbers: Array) -> Array:
-        return np.asarray(model.decision_function(numbers), dtype=np.float64)
-
-    scorer: Scorer = lambda table: decided(features.of(table)[1])  # noqa: E731
-    text = "boosted trees over the output's features"
-    return [Score(text, scorer, decided(x[cut_p:]), decided(y[cut_q:]))]

@@ -1,10 +1,7 @@
 """Outputs of any kind as a table of numbers and symbols, so that nothing fails open.
 
-An output is taken apart into *leaves* with a path each: ``[0].x`` and so on.  Finite numbers stay
-numbers, also those in texts, dates and objects' fields; NaN, infinities, text, None, exceptions,
-warnings, types, shapes and absent leaves are symbols.  A leaf that is a number in one run and a
-symbol in another is both.
-"""
+An output is taken apart into *leaves* with a path each: ``[0].x`` and so on. Finite numbers stay
+numbers, also those in texts; all else (NaN, text, exceptions, types, absent leaves) are symbols."""
 
 from __future__ import annotations
 
@@ -30,7 +27,6 @@ from privlearn.errors import CheckError
 from privlearn.rows.domains import Array
 
 Codes = NDArray[np.int64]
-
 MAX_NUMBERS = 4096
 MAX_SYMBOLS = 4096
 LONG = 16
@@ -56,8 +52,7 @@ class Raised:
 @dataclass(frozen=True, slots=True)
 class Noted:
     """What was returned, with what was warned of, and how it lies in memory (`layout`) if that is
-    not as the first output did.
-    """
+    not as the first output did."""
 
     value: Any
     warnings: tuple[str, ...] = ()
@@ -92,16 +87,9 @@ def layout(output: Any, depth: int = 3) -> str:
 
 @dataclass(frozen=True, slots=True)
 class OutputTable:
-    """Outputs of several runs as columns.
-
-    Attributes:
-        numbers: shape (n, k); 0 where the leaf is no number.
-        names: k paths.
-        symbols: shape (n, m), codes into ``values``; −1 for a value that was not seen when the
-            columns were chosen.
-        paths: m paths of symbols.
-        values: per symbol column its known values.
-    """
+    """Outputs of several runs as columns: ``numbers`` (n, k), 0 where a leaf is none, and
+    ``symbols`` (n, m), codes into ``values``, −1 for what was not seen when the columns were
+    chosen."""
 
     numbers: Array
     names: tuple[str, ...]
@@ -279,20 +267,14 @@ def _atoms(item: Any, path: str) -> Iterator[tuple[str, Any]]:
         shown = isinstance(item, str)
         text = str(item) if shown else repr(item)
         if not shown and (callable(item) or isawaitable(item) or " at 0x" in text):
-            raise CheckError(
-                f"output{path}: a {type(item).__name__} cannot be looked into; return numbers, "
-                "text, arrays, containers or dataclasses, or give a distinguisher"
-            )
+            raise CheckError(f"output{path}: a {type(item).__name__} cannot be looked into")
         yield path, text
-        if not isinstance(item, _Note):
-            yield from _numbers_in(text, path)
-
-
-def _numbers_in(text: str, path: str) -> Iterator[tuple[str, Any]]:
-    if result := [float(digits) for digits in _DIGITS.findall(text)]:
-        yield from _numbered(result, f"{path}.number")
-    if len(text) > LONG:
-        yield f"{path}.letters", len(text)
+        if isinstance(item, _Note):
+            return
+        if result := [float(digits) for digits in _DIGITS.findall(text)]:
+            yield from _numbered(result, f"{path}.number")
+        if len(text) > LONG:
+            yield f"{path}.letters", len(text)
 
 
 _DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")

@@ -22,7 +22,7 @@ Number = TypeVar("Number", np.float64, np.int64)
 _SHRINK = 1 - 1e-12
 """Clipped values stay inside by this factor, which covers the rounding of norm and product."""
 
-_FAR = 1e140  # Of a number; rows that are longer are shortened before their norm is taken
+FAR = 1e140  # Of a number; rows that are longer are shortened before their norm is taken
 
 WITHIN = Fraction(2**42 - 1, 2**42)
 """Of a radius, what integers are checked against: covers the rounding of `sensitivity`."""
@@ -55,7 +55,7 @@ def with_norms(values: Array, exponent: float) -> tuple[Array, Array]:
     longer than any radius (`bound`) all the same.
     """
     norms = row_norms(values, exponent)
-    rest = ~(norms <= _FAR)  # NaN is neither
+    rest = ~(norms <= FAR)  # NaN is neither
     if rest.any():
         values = values.copy()
         values[rest] = shortened(usable_rows(values[rest]))
@@ -79,8 +79,8 @@ def row_norms(values: Array, p: float) -> Array:
 def shortened(values: Array) -> Array:
     """Vectors, shape (..., d), with no number above 1e140; infinite ones become NaN."""
     largest = np.abs(values).max(axis=-1, initial=0.0)
-    far = largest > _FAR
-    return np.asarray(values * np.where(far, _FAR / np.where(far, largest, 1.0), 1.0)[..., None])
+    far = largest > FAR
+    return np.asarray(values * np.where(far, FAR / np.where(far, largest, 1.0), 1.0)[..., None])
 
 
 def drop(steps: Integers, held: NDArray[np.bool_]) -> None:
@@ -115,7 +115,8 @@ def shaped(block: object, form: Numbers) -> Array:
     values = numbers_of(block)
     if not values.ndim or not form.holds(values.shape[1:]):
         raise ValueError(f"rows of shape {values.shape[1:]} where {form.shape} is required")
-    return np.ascontiguousarray(values)  # sums of a row then do not depend on the block's layout
+    # sums of a row then do not depend on the block's layout
+    return values if values.flags.c_contiguous else np.ascontiguousarray(values)
 
 
 def usable_rows(values: Array) -> Array:

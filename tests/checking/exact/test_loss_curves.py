@@ -12,10 +12,14 @@ import numpy as np
 import pytest
 
 from privlearn.checking.exact.check import compare
-from privlearn.checking.exact.distributions import DistributionPair, Value
-from privlearn.checking.exact.loss_curves import check_loss, ways
-from privlearn.checking.exact.moved import moved
-from privlearn.checking.exact.orders import dense_orders, knots, scan
+from privlearn.checking.exact.distributions import (
+    DistributionPair,
+    Value,
+    dense_orders,
+    knots,
+    scan,
+)
+from privlearn.checking.exact.loss_curves import check_loss, moved, ways
 from privlearn.errors import CheckError
 from privlearn.losses import (
     GaussianLoss,
@@ -199,6 +203,10 @@ def test_a_right_loss_is_not_accused_and_not_called_tight_by_its_own_word(
     assert ways(coin(), [response_pair(0.51, 2)])["renyi"]().verdict == "violated"
     bumps = coin(renyi=lambda s, a, r: r * (1.2 if int(a) % 2 else 1))
     assert ways(bumps)["renyi"]().verdict == "holds"
+
+
+def test_a_number_far_out_in_a_tail_is_no_fault() -> None:
+    assert check_loss(GaussianLoss("9e-4")).passed
 
 
 def test_a_curve_above_its_other_numbers_is_no_fault(coin: Callable[..., Coin]) -> None:

@@ -15,9 +15,9 @@ import visit_patterns
 from grids import thinned
 
 from privlearn import Adjacency, Ball, Spend
-from privlearn.checking.default_neighbours import default_pairs
 from privlearn.checking.exact.check import white_box
 from privlearn.checking.exact.visit_patterns import Patterns, VisitRule
+from privlearn.checking.neighbours import default_pairs
 from privlearn.checking.targets import sampling_target
 from privlearn.errors import CheckError
 from privlearn.losses import GaussianLoss, Loss, PureLoss, VisitsLoss

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from privlearn import Adjacency, Ball, Rows, Spend, Token
+from privlearn.checking.exact.additive import law_of_coins, sampled_law
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.exact.sampled_sums import law_of_coins, sampled_law
 from privlearn.contract.receipts import Released
 from privlearn.losses import SubsampledGaussian
 from privlearn.mechanisms import NoisySum

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from grids import thinned
 
+from privlearn import Adjacency, Released, Rows, Spend, Token
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.exact.pieces import piecewise_pair
+from privlearn.checking.exact.one_number import piecewise_pair
 from privlearn.checking.exact.probe import Affine, UnpredictedError
+from privlearn.contract.receipts import Receipt
 from privlearn.errors import CheckError
+from privlearn.losses import Loss
 from privlearn.losses.output_laws import Discrete
-from privlearn.mechanisms import CategoryReport, mechanism
+from privlearn.mechanisms import CategoryReport, ReceiptStream, mechanism
 from privlearn.noise import GaussianNoise, LaplaceNoise
 from privlearn.rows.domains import Array, Ball, Box
 
@@ -58,6 +63,11 @@ def _about_the_mean(times: float) -> Computes:
     return lambda rows, draw: times * len(rows) * rows.var(axis=0) / 1_000 + draw((1,))
 
 
+def _computed(rows: Array) -> Array:
+    edge = rows.dtype.type(1_000) * 3 / 7
+    return np.where(abs(rows - edge) < 1e-3, 3, 1)
+
+
 FAULTS: dict[str, Computes] = {
     "noise cut off": _noise(lambda z, rows: np.clip(z, -4 * STD, 4 * STD)),
     "noise left out far away": _noise(lambda z, rows: np.where(abs(z) > 7.6 * STD, 0, z)),
@@ -67,6 +77,7 @@ FAULTS: dict[str, Computes] = {
     "a heavy row": _weighted(_heavy),
     "every 37th row": _weighted(lambda rows: 1.0 + (np.arange(len(rows))[:, None] % 37 == 36)),
     "a heavy value": _weighted(lambda rows: np.where(rows == 999.0, 3, 1)),
+    "a heavy value that is computed": _weighted(_computed),
     "an error on a value": _fails_on,
     "a spread about the median": _spread,
     "squares about the mean": _about_the_mean(1.4),
@@ -102,6 +113,61 @@ def test_correct_twins_are_tight_with_all_that_was_tried(name: str) -> None:
     assert found.tight is tight
     assert {axis.name for axis in found.coverage.axes} >= {"values", "sizes", "places", "noise"}
     assert "1 to 1,000 rows" in str(found.coverage)
+
+
+def test_hashes_are_said_to_be_out_of_reach() -> None:
+    hashed = white_box(_of(_weighted(lambda rows: 1 + (hash(rows.tobytes()) % 997 == 0))))
+    assert "values" in hashed.coverage.missing
+
+
+@dataclass(frozen=True)
+class Late:
+    """A sum or a stream of sums, with less noise or a public weight for users from 5,000 on."""
+
+    noise: float
+    weight: float
+    stream: bool
+
+    def spend(self) -> Spend:
+        return Spend("late", Box(0, 1_000, 1), GaussianNoise(STD), interactive=self.stream)
+
+    def loss(self) -> Loss:
+        return self.spend().loss(Adjacency.REPLACE_ONE)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == ("open" if self.stream else "release"):
+            return partial(_LateStream, self) if self.stream else partial(_late, self)
+        raise AttributeError(name)
+
+
+def _late(late: Late, rows: Rows[Any], token: Token[Any]) -> Any:
+    with token.spend(late.spend()) as receipt:
+        return receipt.release(_late_sum(late, receipt, rows))
+
+
+def _late_sum(late: Late, receipt: Receipt, rows: Rows[Any]) -> Array:
+    after = rows.users.start >= 5_000
+    total = receipt.open(rows).sum(axis=0) * (late.weight if after else 1)
+    return np.asarray(total + receipt.draw((1,)) * (late.noise if after else 1))
+
+
+class _LateStream(ReceiptStream[Any]):
+    def __init__(self, late: Late, token: Token[Any]) -> None:
+        super().__init__(late.spend(), token, Adjacency.REPLACE_ONE)
+        self._late = late
+
+    def append(self, rows: Rows[Any]) -> Released[Array]:
+        with self._lock, self._receipt.round():
+            parts = [rows.slice(range(user, user + 1)) for user in rows.users]
+            return self._receipt.publish(
+                np.array([_late_sum(self._late, self._receipt, part) for part in parts])
+            )
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_users_who_come_late_are_tried(stream: bool) -> None:
+    assert white_box(Late(0.5, 1.0, stream), orders=(2.0,)).violated
+    assert not white_box(Late(1.0, 0.5, stream), orders=(2.0,)).violated
 
 
 @pytest.mark.parametrize("name", thinned(["rounded", "cubed"]))

@@ -16,12 +16,11 @@ from privlearn import ZCDP, Adjacency, Ball, PSDTrace, Rows, Spend, Token
 from privlearn.checking import check_mechanism
 from privlearn.checking.exact.additive import additive_distributions
 from privlearn.checking.exact.check import compare, white_box
-from privlearn.checking.exact.probe import UnpredictedError
-from privlearn.checking.exact.stream_noise import solved
+from privlearn.checking.exact.probe import UnpredictedError, solved
 from privlearn.checking.exact.streams import tried_places
-from privlearn.checking.looks import exactly
-from privlearn.checking.printing import numbers
+from privlearn.checking.laws.check import exactly
 from privlearn.checking.stream_runs import accepted_users, declared_users
+from privlearn.cli.check_table import numbers
 from privlearn.errors import CheckError, PrivacyViolation
 from privlearn.losses import GaussianLoss, Loss
 from privlearn.mechanisms import (

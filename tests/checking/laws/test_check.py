@@ -18,13 +18,12 @@ from grids import thinned
 from numpy.typing import NDArray
 
 from privlearn.accountants import CentralAccountant
-from privlearn.checking import check_row_local, looks
-from privlearn.checking.evidence import Evidence
-from privlearn.checking.exact.foreign_noise import why_wrong
+from privlearn.checking import check_row_local
+from privlearn.checking.exact.loss_curves import why_wrong
 from privlearn.checking.laws.check import check_mechanism
 from privlearn.checking.laws.domains import check_domain
 from privlearn.checking.laws.mechanisms import MECHANISM_CHECKS
-from privlearn.checking.reports import CheckReport
+from privlearn.checking.reports import CheckReport, Evidence
 from privlearn.contract.receipts import Receipt, Released
 from privlearn.contract.spends import Spend
 from privlearn.contract.tokens import Token
@@ -775,7 +774,7 @@ def test_a_check_that_cannot_be_done_is_no_pass(monkeypatch: pytest.MonkeyPatch)
     def impossible(*args: Any, **options: Any) -> Any:
         raise CheckError("it is no use")
 
-    monkeypatch.setattr(looks, "black_box", impossible)
+    monkeypatch.setattr("privlearn.checking.laws.check.black_box", impossible)
     mechanism = Sum(Upper(2), LaplaceNoise(4.0))
     report = check_mechanism(mechanism, raise_error=False)
     assert report["samples"].verdict == "not done"

@@ -14,11 +14,11 @@ from faults import offers_leaking as broken
 from grids import thinned
 
 from privlearn.checking.replay.check import assert_noninterference
-from privlearn.checking.replay.interleavings import (
+from privlearn.checking.replay.populations import returning_pair, shopper, stranger
+from privlearn.checking.replay.protocols import (
     Tardy,
     offered,
 )
-from privlearn.checking.replay.populations import returning_pair, shopper, stranger
 from privlearn.errors import CheckError, HorizonError, InterferenceError
 from privlearn.learners import DPHDB, DPMNL, Offers, OnePassNewtonMNL
 from privlearn.learners.offers import Observing, Selecting

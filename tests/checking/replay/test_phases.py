@@ -120,5 +120,5 @@ def test_what_cannot_be_concluded_is_no_pass() -> None:
         check_learner(PrivateArms)
     nobody = [null_person(2, 1) for _ in range(8)]
     pair = nobody, replaced(nobody, 3, null_person(2, 1))
-    with pytest.raises(CheckError, match="little was checked; take more users"):
+    with pytest.raises(CheckError, match="paid for moved: take more users"):
         check_learner(PrivateArms(2, first_phase=2), neighbours=pair)

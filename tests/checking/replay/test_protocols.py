@@ -18,8 +18,8 @@ from privlearn.accountants import CentralAccountant
 from privlearn.accountants.local import LocalAccountant
 from privlearn.checking import Replay
 from privlearn.checking.replay.check import assert_noninterference, assert_pipeline_noninterference
-from privlearn.checking.replay.comparison import minimiser_moves
 from privlearn.checking.replay.populations import null_person, replaced, shopper, stranger
+from privlearn.checking.replay.recording import minimiser_moves
 from privlearn.contract.spends import Spend
 from privlearn.errors import CheckError, InterferenceError
 from privlearn.losses import GaussianLoss, LaplaceLoss

@@ -17,7 +17,7 @@ from grids import thinned
 from numpy.random import Generator
 from scipy.stats import binom
 
-from privlearn.checking.evidence import Evidence
+from privlearn.checking.reports import Evidence
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import SamplingTarget
 from privlearn.errors import CheckError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from privlearn.checking.sampling.claims import ORDERS, Claim, claim_of, least_multiple
+from privlearn.checking.sampling.check import ORDERS, Claim, claim_of, least_multiple
 from privlearn.errors import CheckError
 from privlearn.losses import ApproxLoss, GaussianLoss, LaplaceLoss
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP, Renyi

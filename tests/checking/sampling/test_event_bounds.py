@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
-from privlearn.checking.sampling.claims import Claim, claim_of
-from privlearn.checking.sampling.event_bounds import best_cut, border, event_bound
+from privlearn.checking.sampling.check import Claim, best_cut, border, claim_of, event_bound
 from privlearn.losses import ApproxLoss
 from privlearn.losses.budgets import ZCDP, ApproxDP, GaussianDP, PureDP
 

@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from numpy.random import Generator
 from single_laws import check_one_law, laws_until_failed
 
-from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import white_box
-from privlearn.checking.laws.row_maps import check_row_local
+from privlearn.checking.laws.domains import check_row_local
 from privlearn.checking.replay.check import assert_noninterference
 from privlearn.checking.replay.protocols import InteractionProtocol, User
+from privlearn.checking.reports import Evidence
 from privlearn.checking.sampling.check import black_box
 from privlearn.checking.targets import Claimable, sampling_target
 from privlearn.contract.protocols import Accountant

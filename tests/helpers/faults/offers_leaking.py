@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from faults.cases import Fault, ReplayCase
-from privlearn.checking.replay.interleavings import Tardy, offered
 from privlearn.checking.replay.populations import shopper
+from privlearn.checking.replay.protocols import Tardy, offered
 from privlearn.errors import HorizonError, OfferError
 from privlearn.learners import Offer, Offers, OnePassNewtonMNL
 from privlearn.learners.open_users import OpenUsers

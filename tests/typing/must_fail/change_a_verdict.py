@@ -1,7 +1,7 @@
 # expect: misc
 """Whether a claim is violated follows from the bound."""
 
-from privlearn.checking.evidence import Evidence
+from privlearn.checking.reports import Evidence
 
 
 def overrule(found: Evidence) -> None:

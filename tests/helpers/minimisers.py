@@ -1,4 +1,4 @@
-r"""The law of a tilted minimiser in one dimension, exactly.
+r"""The law of a tilted minimiser in one dimension, exactly, and what a claim says of it.
 
 θ minimises J(θ) + bθ, so that b = −J′(θ); J is strongly convex, θ ↦ J′(θ) one to one, and the
 density of θ is that of b ~ N(0, σ²) at −J′(θ) times J″(θ).
@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from privlearn.checking.default_neighbours import record_pool
-from privlearn.checking.exact.distributions import DistributionPair, rough_renyi
+from privlearn.checking.exact.check import ORDERS, ExactResult, compare
+from privlearn.checking.exact.distributions import DistributionPair, renyi
 from privlearn.checking.exact.probe import run
 from privlearn.checking.exact.search import LARGEST
 from privlearn.checking.mined import mined
-from privlearn.checking.neighbours import worst_pairs
+from privlearn.checking.neighbours import record_pool, worst_pairs
 from privlearn.checking.reports import Axis, Coverage
 from privlearn.checking.scripted_noise import Script
 from privlearn.errors import CheckError
+from privlearn.losses import MinimizerLoss, leaves_of
 from privlearn.losses.output_laws import Density
 from privlearn.mechanisms import Objective, ObjectivePerturbation
 from privlearn.rows.domains import Array
@@ -36,10 +37,7 @@ def minimiser_density(
     objective: Objective[Any], records: Array, ridge: float, noise_std: float
 ) -> Density:
     """The law of the exact minimiser over ``records``, flat as the domain clips them (n, size).
-
-    Raises:
-        CheckError: more than one dimension.
-    """
+    Raises CheckError: more than one dimension."""
     if objective.dim > 1:
         raise CheckError(f"a minimiser in {objective.dim} dimensions: exact laws are for one")
     constant = math.log(noise_std * math.sqrt(2 * math.pi))
@@ -75,18 +73,13 @@ def minimiser_pairs(
 ) -> list[DistributionPair]:
     """Laws of the minimiser on the worst neighbours that are found, by themselves and among others.
 
-    The blur that pays for the solver is left out: it only adds noise.
-
-    Raises:
-        CheckError: a region, more than one dimension, or a domain whose records are not known.
-    """
+    The blur that pays for the solver is left out: it only adds noise. Raises CheckError: a
+    region, more than one dimension, or a domain whose records are not known."""
     objective, domain = mechanism.objective, mechanism.objective.domain
     if mechanism.region is not None:
         raise CheckError("a minimiser on a region has no density: check it by sampling")
     if objective.dim > 1:
-        raise CheckError(
-            f"dim = {objective.dim}: exact laws are for one dimension; check it by sampling"
-        )
+        raise CheckError(f"dim = {objective.dim}: exact laws are for one dimension")
     if neighbours is None:
         pairs = worst_pairs(objective, adjacency=mechanism.adjacency)[:_TRIED]
         sets = [(_flat(objective, a), _flat(objective, b)) for a, b in pairs]
@@ -106,12 +99,20 @@ def minimiser_pairs(
     return [made[k] for k in dict.fromkeys(worst)]
 
 
+def compared(
+    mechanism: ObjectivePerturbation[Any], claim: Any = None, orders: Sequence[float] = ORDERS
+) -> ExactResult:
+    """Its own loss, or a claim, beside the exact numbers of the worst pairs."""
+    if claim is None:
+        exactly = [x for x, _ in leaves_of(mechanism.loss()) if isinstance(x, MinimizerLoss)]
+        claim = exactly[0]
+    check_release(mechanism)
+    return compare(claim, minimiser_pairs(mechanism), orders=orders)
+
+
 def check_release(mechanism: ObjectivePerturbation[Any]) -> Coverage:
     """Runs the real code on tilts written down in advance, and puts its answers into b = −∇J.
-
-    Raises:
-        CheckError: what is released is not the minimiser that the law above is about.
-    """
+    Raises CheckError: what is released is not the minimiser that the law above is about."""
     objective, rng = mechanism.objective, np.random.default_rng(0)
     numbers = mined(mechanism, objective, most=_MENTIONED)
     try:
@@ -156,9 +157,7 @@ def _flat(objective: Objective[Any], block: Any) -> Array:
 
 
 def _both(pair: DistributionPair, order: float) -> float:
-    assert isinstance(pair.p, Density)
-    assert isinstance(pair.q, Density)
-    return max(rough_renyi(pair.p, pair.q, order), rough_renyi(pair.q, pair.p, order))
+    return max(renyi(pair.p, pair.q, order).value, renyi(pair.q, pair.p, order).value)
 
 
 def _bends(objective: Objective[Any], record: Array, reach: float) -> Array:

@@ -5,27 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from privlearn.checking.evidence import Evidence
 from privlearn.checking.exact.check import ExactResult
-from privlearn.checking.reports import BAD, CheckReport, Finding
+from privlearn.checking.reports import BAD, CheckReport, Evidence, Finding
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 TIMES = "times the claimed curve"
-COLUMNS: tuple[tuple[str, Literal["left", "right"]], ...] = (
-    ("subject", "left"),
-    ("check", "left"),
-    ("verdict", "left"),
-    ("claimed", "right"),
-    ("exact", "right"),
-    ("at least", "right"),
-    ("conf.", "right"),
-    ("samples", "right"),
-    ("s", "right"),
-)
+COLUMNS = "subject", "check", "verdict", "claimed", "exact", "at least", "conf.", "samples", "s"
 
 
 def print_reports(reports: Sequence[CheckReport], console: Console, *, seed: int) -> None:
@@ -33,8 +22,8 @@ def print_reports(reports: Sequence[CheckReport], console: Console, *, seed: int
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for name, align in COLUMNS:
-        table.add_column(name, justify=align, no_wrap=name != "subject")
+    for place, name in enumerate(COLUMNS):
+        table.add_column(name, justify="right" if place > 2 else "left", no_wrap=place > 0)
     for report in reports:
         for finding in report:
             style = "bold red" if finding.verdict in BAD else None
@@ -50,13 +39,12 @@ def print_reports(reports: Sequence[CheckReport], console: Console, *, seed: int
             say(f"  {finding.detail}")
     open_ones = [(report, finding) for report in reports for finding in report.inconclusive]
     if open_ones:
-        say(
-            "\nINCONCLUSIVE: nothing was refuted, and a fault might not have been seen",
-            "bold yellow",
-        )
+        told = "nothing was refuted, and a fault might not have been seen"
+        say(f"\nINCONCLUSIVE: {told}", "bold yellow")
     for report, finding in open_ones:
         say(f"  {report.subject}, {finding.check}: {finding.verdict.upper()}; {finding.missing}")
-    nothing = [report.subject for report in reports if any(map(_saw_nothing, report))]
+    shown = [(report.subject, finding.evidence) for report in reports for finding in report]
+    nothing = [x for x, e in shown if isinstance(e, Evidence) and e.bound == 0 < e.claimed]
     if nothing:
         say(f"\nSamples saw nothing (a bound of 0) of: {', '.join(nothing)}", "yellow")
     bad = sum(finding.verdict in BAD for report in reports for finding in report)
@@ -64,15 +52,7 @@ def print_reports(reports: Sequence[CheckReport], console: Console, *, seed: int
     if open_ones:
         verdict += f", {len(open_ones)} INCONCLUSIVE"
     seconds = sum(finding.seconds for report in reports for finding in report)
-    say(
-        f"\n{verdict}; seed {seed}, {seconds:.0f} s. Samples refute and never prove: a lower bound "
-        "below the claim is all they say."
-    )
-
-
-def _saw_nothing(finding: Finding) -> bool:
-    found = finding.evidence
-    return isinstance(found, Evidence) and found.bound == 0 < found.claimed
+    say(f"\n{verdict}; seed {seed}, {seconds:.0f} s. Samples refute and never prove.")
 
 
 def _cells(finding: Finding) -> list[str]:
@@ -82,42 +62,21 @@ def _cells(finding: Finding) -> list[str]:
         value = shown.get(name)
         return "" if value is None else f"{value:.4g}"
 
-    return [
-        finding.check,
-        finding.verdict,
-        f"{shown.get('unit', '').replace(TIMES, '×')} {number('claimed')}".strip(),
-        number("exact"),
-        number("bound"),
-        number("confidence"),
-        str(shown.get("samples", "")),
-        f"{finding.seconds:.1f}",
-    ]
+    claimed = f"{shown.get('unit', '').replace(TIMES, '×')} {number('claimed')}".strip()
+    cells = [finding.check, finding.verdict, claimed, *map(number, ("exact", "bound"))]
+    return [*cells, number("confidence"), str(shown.get("samples", "")), f"{finding.seconds:.1f}"]
 
 
 def numbers(finding: Finding) -> dict[str, Any]:
     """What was claimed, computed or bounded, by name; an infinite number is None."""
-    found = finding.evidence
+    found, shown = finding.evidence, dict[str, Any]()
     if isinstance(found, Evidence):
-        return {
-            "unit": found.unit,
-            "claimed": _finite(found.claimed),
-            "bound": _finite(found.bound),
-            "confidence": found.confidence,
-            "samples": found.samples,
-        }
+        shown = {"unit": found.unit, "claimed": found.claimed, "bound": found.bound}
+        shown |= {"confidence": found.confidence, "samples": found.samples}
     if isinstance(found, ExactResult):
-        word = "exact" if found.whole else "bound"
-        worst = found.worst
-        return {
-            "unit": worst.measure,
-            "claimed": _finite(worst.claimed),
-            word: _finite(worst.exact),
-        }
-    return {}
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+        worst, word = found.worst, "exact" if found.whole else "bound"
+        shown = {"unit": worst.measure, "claimed": worst.claimed, word: worst.exact}
+    return {k: None if x in (math.inf, -math.inf) else x for k, x in shown.items()}
 
 
 def as_json(reports: Sequence[CheckReport], *, seed: int) -> str:
@@ -129,8 +88,8 @@ def as_json(reports: Sequence[CheckReport], *, seed: int) -> str:
             "verdict": finding.verdict,
             **numbers(finding),
             "coverage": [
-                {"axis": axis.name, "tried": axis.tried, "enough": axis.enough}
-                for axis in finding.coverage.axes
+                {"axis": x.name, "tried": x.tried, "enough": x.enough}
+                for x in finding.coverage.axes
             ],
             "detail": finding.detail,
             "seconds": round(finding.seconds, 3),

@@ -1,0 +1,19 @@
+"""diffprivlib beside the scikit-learn of here: two names that scikit-learn 1.9 took away."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+
+def use_diffprivlib() -> None:
+    """Makes it importable; what is tested of it does not use scikit-learn's trees for more."""
+    if importlib.util.find_spec("diffprivlib") is None:
+        pytest.skip("diffprivlib is not installed: pip install diffprivlib==0.6.6")
+    from sklearn.tree import _tree
+
+    for name, kind in (("DTYPE", np.float32), ("DOUBLE", np.float64)):
+        if not hasattr(_tree, name):
+            setattr(_tree, name, kind)
