@@ -28,7 +28,7 @@ from privlearn.accountants.accounts import Accounts
 from privlearn.accountants.allowances import Allowances
 from privlearn.accountants.audit import certify
 from privlearn.checking import assert_budget
-from privlearn.checking.budget_reports import USED, _counted
+from privlearn.checking.budgets import USED, _counted
 from privlearn.contract.protocols import Plan
 from privlearn.errors import (
     BudgetError,
