@@ -346,8 +346,6 @@ def test_a_standby_does_not_tell_a_process_whether_it_may_release(
     monkeypatch.setattr(store, "_RECOVERING", text("SELECT true AS found"))
     for look in (account.ledger.check_own, lambda: account.ledger.records):
         with pytest.raises(LedgerError, match="takes no entries and may be behind"):
-            LedgerError, match="is a standby, which takes no entries and may be behind"
-        ):
             look()
     monkeypatch.undo()
     account.ledger.check_own()
