@@ -154,9 +154,9 @@ class Composition:
         pure = self._pure()
         options = [(self._renyi.epsilon(delta), "renyi"), (pure, "pure")]
         value, method = min(options)
-        low = self._by_largest(pure, delta)
-        if value - low <= _NEAR * value:
-            return RoundedNumber(value, _gap(value, low), method)
+        least = self._by_largest(pure, delta)
+        if value - least <= _NEAR * value:
+            return RoundedNumber(value, _gap(value, least), method)
         for tight in self._tight:
             if self._others:
                 options.append((self._shared_epsilon(tight, delta), f"{tight.method}+renyi"))
