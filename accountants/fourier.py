@@ -71,12 +71,12 @@ def _binned(weights: Array, centre: int) -> tuple[Array, Array, Array]:
     width = -(-len(weights) // _BINS)
     padded = np.zeros(-(-len(weights) // width) * width)
     padded[: len(weights)] = weights
-    padded = padded.reshape(-1, width)
-    sums = padded.sum(axis=1)
-    first, padded, sums = np.flatnonzero(sums) * float(width), padded[sums > 0], sums[sums > 0]
+    groups = padded.reshape(-1, width)
+    sums = groups.sum(axis=1)
+    first, groups, sums = np.flatnonzero(sums) * float(width), groups[sums > 0], sums[sums > 0]
     at = np.arange(float(width))
-    mean = np.einsum("ij,j->i", padded, at) / sums
-    squares = np.einsum("ij,j->i", padded, at * at) - mean * mean * sums
+    mean = np.einsum("ij,j->i", groups, at) / sums
+    squares = np.einsum("ij,j->i", groups, at * at) - mean * mean * sums
     return first - centre + mean, sums, np.maximum(squares, 0.0) / 2
 
 

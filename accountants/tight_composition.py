@@ -2,7 +2,7 @@
 
 `epsilon` and `delta` answer with a proved bound, or with None where there is nothing to gain: no
 loss has a step of its own (only curves are known, or all mass is Gaussian), or the task is too
-large for the ``effort``.  The engine, with SciPy, is imported when it is first needed.
+large for the ``effort``.  The engine is imported when it is first needed.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from dp_accounting.pld import PLDAccountant, common, privacy_loss_distribution
 from dp_accounting.rdp import RdpAccountant
 
 from privlearn.accountants.guarantee import epsilon_of
-from privlearn.errors import DataError
+from privlearn.errors import BudgetError, DataError
 from privlearn.events.dp_accounting import from_dp_event, to_dp_event
 from privlearn.events.lists import EventList, event_list
 from privlearn.events.pricing import delta_price, epsilon_price, to_dict
@@ -366,6 +366,40 @@ def test_what_is_not_private_and_what_is_nothing(relation: Relation) -> None:
 
 
 NO_OP, LAPLACE = {"mechanism": "no-op"}, {"mechanism": "laplace", "scale": 4}
+
+
+@pytest.mark.parametrize("relation", ["replace-one", "add-remove", "zero-out"])
+def test_without_noise_nothing_is_private_but_who_is_not_in_a_sample(relation: Relation) -> None:
+    for event in (
+        dp_event.GaussianDpEvent(0.0),
+        dp_event.LaplaceDpEvent(0),
+        dp_event.DiscreteLaplaceDpEvent(0.0, 1),
+        dp_event.MixtureOfGaussiansDpEvent(0.0, [0.0, 1.0], [0.5, 0.5]),
+        dp_event.RandomizedResponseDpEvent(0.0, 3),
+        newer("DiscreteGaussianDpEvent", sigma=0.0, sensitivity=1.0),
+    ):
+        found = from_dp_event(event, adjacency=relation)
+        assert epsilon_price(found, 0.999).epsilon == math.inf
+        assert (epsilon_price(found, 1.0).epsilon, delta_price(found, math.inf).delta) == (0.0, 1.0)
+    sample = dp_event.PoissonSampledDpEvent(0.25, dp_event.GaussianDpEvent(0))
+    found = from_dp_event(dp_event.SelfComposedDpEvent(sample, 2), adjacency=relation)
+    told = 1 - 0.75**2  # of a record that is in one of the two samples; then everything
+    assert told <= delta_price(found, 3.0).delta <= told * (1 + 1e-12)
+    with pytest.raises(BudgetError, match="no epsilon is finite"):
+        epsilon_price(found, told * 0.999)
+
+
+def test_at_delta_0_and_at_an_infinite_epsilon() -> None:
+    pure = dp_event.ComposedDpEvent([dp_event.LaplaceDpEvent(2.0), dp_event.LaplaceDpEvent(4.0)])
+    found = from_dp_event(pure, adjacency="add-remove")
+    assert epsilon_price(found, 0).epsilon == 0.75
+    assert delta_price(found, math.inf).delta == 0
+    approx = {"mechanism": "approx", "epsilon": 1, "delta": "0.01", "count": 3}
+    failing = event_list({"adjacency": "add-remove", "trust": "central", "events": [approx]})
+    assert 1 - 0.99**3 <= delta_price(failing, math.inf).delta <= 0.0301
+    for events in (failing, from_dp_event(GAUSSIAN, adjacency="add-remove")):
+        with pytest.raises(BudgetError, match="no epsilon is finite"):
+            epsilon_price(events, 0)
 
 
 def completed_nodes(leaf: int, leaves: int) -> int:
