@@ -28,7 +28,7 @@ from privlearn.bridges.diffprivlib_rules import REFUSED, RULES, Call, epsilon_of
 from privlearn.bridges.installed import installed
 from privlearn.bridges.meters import Meters
 from privlearn.contract.metering import Meter, MeteredBlock, TrustedCode
-from privlearn.errors import BudgetError, TokenCopyError, TokenError, UsersError
+from privlearn.errors import BudgetError, DataError, TokenCopyError, TokenError, UsersError
 from privlearn.losses import PureLoss
 from privlearn.values.adjacency import Adjacency
 from privlearn.values.exact import exact
@@ -128,6 +128,13 @@ class _Payer:
         meter = self._accountant.meter(loss, label=self._label, users=self._users, code=code)
         block = meter.__enter__()
         self.spent.append(loss.epsilon)
+        if call.of_values:
+            error = DataError(
+                f"diffprivlib {call.name}: {'; '.join(call.of_values)}; it stays charged, as that "
+                "it is refused tells of the data"
+            )
+            meter.__exit__(DataError, error, None)
+            raise error
         parts = max(1, round(whole / epsilon))
         self._paid().append(_Paid(called, meter, block, parts))
 

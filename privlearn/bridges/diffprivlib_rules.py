@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,8 @@ class Call:
 
     name: str
     given: Mapping[str, Any]
+    of_values: list[str] = field(default_factory=list)
+    """What is wrong with the values of the data: told behind the spend, as it tells of them."""
 
     @property
     def model(self) -> Any:
@@ -130,11 +132,9 @@ def _numbers(call: Call, data: Any) -> Any:
             )
         )
     if found.dtype.kind == "f" and np.isnan(found).any():
-        raise DataError(
-            call.refused(
-                "a NaN is among the data, which comes out as NaN whatever the noise "
-                "(diffprivlib issue 80): fill missing values, data-independently, or leave them out"
-            )
+        call.of_values.append(
+            "a NaN is among the data, which comes out as NaN whatever the noise "
+            "(diffprivlib issue 80): fill missing values, data-independently, or leave them out"
         )
     return found
 
@@ -198,7 +198,7 @@ def _nansum(call: Call) -> int:
             )
         )
     filled = np.nan_to_num(_plain(call, call.given["array"]).astype(float), nan=0.0)
-    return _statistic(Call(call.name, {**call.given, "array": filled}))
+    return _statistic(Call(call.name, {**call.given, "array": filled}, call.of_values))
 
 
 def _count(call: Call) -> int:
@@ -211,12 +211,9 @@ def _quantile(call: Call) -> int:
     taken = (low, high) == (found.min(initial=high), found.max(initial=low))
     if call.name == "quantile" and (taken or high - low <= _APART):
         # it puts bounds of the data in place of none before it asks for its budget
-        raise BudgetError(
-            call.refused(
-                "bounds are the smallest and the largest number of the data: "
-                "give wider ones, known without the data, or use percentile or median, which tell "
-                "bounds of yours from those"
-            )
+        call.of_values.append(
+            "bounds are the smallest and the largest number of the data: give wider ones, known "
+            "without the data, or use percentile or median, which tell bounds of yours from those"
         )
     return _rows(call, found)
 
