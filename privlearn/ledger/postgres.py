@@ -118,11 +118,11 @@ class PostgresStore:
         try:
             if how == "create":
                 self._make_tables()
-            self.grantee = self._team()
             with self._said(), self._turn_taken() as session:
                 self.writer, self.epoch = self._again(
                     session, lambda: self._begun(session, how), of_epoch=False
                 )
+            self.grantee = self._team()
         except BaseException:
             self.close()
             raise
