@@ -393,7 +393,11 @@ REFUSED: dict[str, tuple[Asked, type[Exception], str]] = {
         "was closed",
     ),
     "out of a closed one": (
-        lambda _, w: (inner := w.nested(PRICE, label="x"), w.close(), inner.issue(SUM.loss(), users=USERS, label="x")),
+        lambda _, w: (
+            inner := w.nested(PRICE, label="x"),
+            w.close(),
+            inner.issue(PRICE, users=USERS, label="x"),
+        ),
         BudgetError,
         "inside of was returned before",
     ),
