@@ -205,10 +205,9 @@ def test_a_spend_is_done_exactly_if_every_level_has_room_for_it(
     module, done = verifier(), [0, 0]
     for seed in SEEDS:
         ledger, levels = Ledger.memory(), list[tuple[Any, Level]]()
-        for was, fits, *found in played(seed, clock):
+        for was, fits, ledger, levels in played(seed, clock):  # noqa: B007 - the last
             assert was is fits, seed
             done[was] += 1
-            ledger, levels = found
         for issuer, level in levels[1:]:
             stated = issuer._allowance
             most: dict[int, Fraction] = {}
@@ -394,7 +393,11 @@ REFUSED: dict[str, tuple[Asked, type[Exception], str]] = {
         "was closed",
     ),
     "out of a closed one": (
-        lambda _, w: (inner := w.nested(PRICE, label="x"), w.close(), run(inner)),
+        lambda _, w: (
+            inner := w.nested(PRICE, label="x"),
+            w.close(),
+            inner.issue(PRICE, users=USERS, label="x"),
+        ),
         BudgetError,
         "inside of was returned before",
     ),
