@@ -33,6 +33,7 @@ ASKED = 4e5
 _LONGEST = 2**20  # Points of a common lattice
 _COARSER = 10  # How much larger the step of a common lattice may be than wanted
 _FEW = 500  # Steps for which a lattice is as fine as for so many
+_LEAST_SPLIT = 1e-3  # Share of a law between its largest losses, for which its lattice is chosen
 _LEAST_POINTS = 100  # Of it in a standard deviation
 _WIDEST = 64.0  # Step of a lattice; the ratios of neighbours overflow beyond
 _MOST_LONG = 10**5  # Copies of a law without a largest loss that are convolved in groups
@@ -386,7 +387,12 @@ def _of_one(only: PairStep, length: float, size: float | None) -> float | None:
     own, most = only.lattice(), only.largest()
     if (size or length / _LONGEST) < own < _WIDEST:
         return own  # nothing is split
-    return most / math.ceil(most / size) if size is not None and size < most < math.inf else size
+    if size is None or not size < most < math.inf:
+        return size
+    loss, p, _, _ = only.points("remove", COARSEST, 1e-12)
+    split = float(p[np.abs(loss) < most * (1 - 1e-9)].sum())  # only this mass is moved
+    size = min(size * max(0.5 / math.sqrt(max(split, _LEAST_SPLIT)), 1.0), most)
+    return most / math.ceil(most / size)
 
 
 def _common(

@@ -215,12 +215,12 @@ def compare(only: str, peers: str | None) -> tuple[list[list[str]], dict[str, An
         least = answers["ours"].get("least")
         best, fastest = _best(answers)
         mine, quick = answers["ours"], answers["ours, quick"]
-        above = mine.get("epsilon", math.inf) / best - 1
+        above = mine.get("epsilon", math.inf) / best - 1 if best else mine["epsilon"]
         verdict = [] if above <= CLOSE else [f"{above:.2%} above"]
         if quick.get("epsilon", math.inf) > 1.001 * mine.get("epsilon", math.inf):
             verdict.append("quick looser")
         if mine.get("cpu", math.inf) > 1.5 * fastest and mine.get("cpu", math.inf) > 0.01:
-            verdict.append(f"{mine.get('cpu', math.inf) / fastest:.1f} times the CPU")
+            verdict.append(f"{mine.get('cpu', math.inf) / max(fastest, 1e-6):.1f} times the CPU")
         shown = [_shown(answers[name], least) for name in LIBRARIES[2:]]
         row = [work.name, f"{work.delta:g}", _shown(mine), _shown(quick), *shown]
         rows.append([*row, ", ".join(verdict) or "as good"])
