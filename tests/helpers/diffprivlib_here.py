@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import warnings
 
 import numpy as np
 import pytest
@@ -17,3 +18,7 @@ def use_diffprivlib() -> None:
     for name, kind in (("DTYPE", np.float32), ("DOUBLE", np.float64)):
         if not hasattr(_tree, name):
             setattr(_tree, name, kind)
+    # It asks for its warnings whatever the filters say: a process that spreads tests over workers
+    # would then import it, to tell of them, without these names.
+    with warnings.catch_warnings():
+        import diffprivlib  # noqa: F401

@@ -245,7 +245,7 @@ def test_entries_that_chain_and_do_not_check_are_not_gone_on_with(tmp_path: Path
     account = begun(path, ZCDP(1), USERS)
     account.issue(ZCDP("0.001"), users=users, label="mean")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AccountState, "check", lambda self, entry: Checked(entry))
+        patch.setattr(AccountState, "check", lambda self, entry, minute=None: Checked(entry))
         token = account.issue(ZCDP(9), users=users, label="mean")  # above the cap
         MEAN.release(rows(users), token)
     account.ledger.close()
