@@ -329,7 +329,7 @@ class PostgresStore:
                 self._again(session, lambda: self._insert(session, record, value))
             except Taken:
                 session.rollback()
-                stands = _of_nonce(session, self.name, self.ledger, record)
+                stands = of_nonce(session, self.name, self.ledger, record)
                 if stands is None:
                     raise LedgerBusyError(
                         f"{self.name}: somebody wrote to it who did not wait for a turn; nothing "
@@ -381,7 +381,7 @@ class PostgresStore:
             self._held.drop()
             session = self._turn_lock.take()
             session.begin()
-            stands = _of_nonce(session, self.name, self.ledger, record)
+            stands = of_nonce(session, self.name, self.ledger, record)
             if stands is not None:
                 # as durable as a commit is that is answered, with the standbys that there are
                 session.run(_WRITE_NOTHING)
@@ -552,7 +552,7 @@ class _Known:
                 self.members.pop(name, None)
 
 
-def _of_nonce(session: Session, name: str, ledger: str, record: Record) -> Record | None:
+def of_nonce(session: Session, name: str, ledger: str, record: Record) -> Record | None:
     """What stands there with the nonce of a record; None where nothing does."""
     assert record.envelope is not None
     found = session.run(_OF_NONCE, ledger=ledger, nonce=record.envelope["nonce"])

@@ -154,7 +154,7 @@ def test_stated_intervals_cover_the_mean_of_all_answers(loss: str) -> None:
 
 
 def test_one_feature_whose_scores_never_vary_has_a_curvature() -> None:
-    """As of rows of usual length: half of the residuals, 1/2, are under a log-normal clip of 1/2."""
+    """As of rows of usual length: a clip of 1/2 cuts off half of the residuals, which are 1/2."""
     still = curvature_of_scores(np.zeros(1), np.zeros((1, 1)), 0.5, 1)
     assert 0.4 < still[0, 0] / 0.25 < 0.6
     assert curvature_of_scores(np.zeros(1), np.zeros((1, 1)), 9.0, 1)[0, 0] == 0.25
