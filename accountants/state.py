@@ -251,7 +251,11 @@ class AccountState:
             return Checked(entry, price=price)
         if entry.planned is not None:
             raise BudgetError(f"token {entry.token} names a plan, but none was committed")
-        self._check_room(entry, entry.allowance, users, price, shared=entry.shared is not None)
+        shared = entry.shared is not None
+        if entry.allowance is None and entry.epochs is None:
+            self.meter.check(users, price.budget, price.failure, shared=shared)
+        else:
+            self._check_room(entry, entry.allowance, users, price, shared=shared)
         return Checked(entry, price=price)
 
     def _check_shared(self, entry: IssueEntry) -> None:

@@ -142,7 +142,11 @@ def opendp_made(statistic: str, n: int, low: float, high: float, epsilon: float)
             for distance in ("L1Distance<int>", "L2Distance<int>")
         )
     else:
-        then = {"sum": dp.t.then_sum, "mean": dp.t.then_mean, "variance": dp.t.then_variance}
+        then: dict[str, Any] = {
+            "sum": dp.t.then_sum,
+            "mean": dp.t.then_mean,
+            "variance": dp.t.then_variance,
+        }
         first = second = space >> then[statistic]()
 
     rho = float(in_zcdp(ApproxDP(epsilon, str(DELTA))).rho)

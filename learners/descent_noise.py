@@ -139,8 +139,11 @@ def curvature_of_scores(center: Array, spread: Array, clip: float, dim: int) -> 
     points = np.random.default_rng(0).standard_normal((_POINTS, classes + 1))  # fixed ones
     values, vectors = np.linalg.eigh(spread)
     apart = points[:, :-1] * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
-    squares = apart**2 / np.maximum((apart**2).mean(axis=0), _TINY)
-    lengths = (dim - 1 + squares.mean(axis=1, keepdims=True)) / dim
+    variances = (apart**2).mean(axis=0)
+    squares = apart**2 / np.maximum(variances, _TINY)
+    # scores that hardly vary say nothing of a row, which is then of usual length
+    usual = np.where(variances > _TINY, squares, 1.0)
+    lengths = (dim - 1 + usual.mean(axis=1, keepdims=True)) / dim
     clips = clip * np.exp(_LENGTHS * points[:, -1:]) / np.sqrt(lengths)
     weights = np.dstack([np.ones_like(squares), squares])
     if classes == 1:

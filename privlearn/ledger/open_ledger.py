@@ -59,6 +59,7 @@ class OpenLedger:
     Attributes:
         path: absolute; None for a ledger in memory, and one that others write to.
         shared: whether other processes may write to it.
+        checks_ahead: whether an owner checks every entry, so that some need no turn; see `append`.
         grantee: who this process writes for, if only what was granted to them; None if for anybody.
         unknown_head: whether it was opened without a head to compare it with.
         log: its entries and where they stand; for who holds all of it, as its owner does.
@@ -76,6 +77,7 @@ class OpenLedger:
         self._turn_lock = Exclusive("a turn of a ledger")
         self._shared = shared
         self.grantee = None if shared is None else shared.grantee
+        self.checks_ahead = shared is not None and shared.checks
         self.log = EntryLog(path, shared, tip)
         self._heads = KeptHeads(self.name, path, keep_head)
         self._listeners: list[Queue] = []
@@ -129,11 +131,6 @@ class OpenLedger:
                     queue.put(entry)
             replica.broken = False
             self.log.last_ahead = None
-
-    @property
-    def checks_ahead(self) -> bool:
-        """Whether an owner checks every entry, so that some need no turn; see `append`."""
-        return self._shared is not None and self._shared.checks
 
     def _catch_up(self) -> None:
         """Follows what was written ahead of what this process knows of."""

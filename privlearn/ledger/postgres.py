@@ -329,7 +329,7 @@ class PostgresStore:
                 self._again(session, lambda: self._insert(session, record, value))
             except Taken:
                 session.rollback()
-                stands = self._of_nonce(session, record)
+                stands = of_nonce(session, self.name, self.ledger, record)
                 if stands is None:
                     raise LedgerBusyError(
                         f"{self.name}: somebody wrote to it who did not wait for a turn; nothing "
@@ -381,7 +381,7 @@ class PostgresStore:
             self._held.drop()
             session = self._turn_lock.take()
             session.begin()
-            stands = self._of_nonce(session, record)
+            stands = of_nonce(session, self.name, self.ledger, record)
             if stands is not None:
                 # as durable as a commit is that is answered, with the standbys that there are
                 session.run(_WRITE_NOTHING)
@@ -398,22 +398,6 @@ class PostgresStore:
         self.doubtful = stands is not None
         if stands is None:
             raise self._cut_off(error)
-
-    def _of_nonce(self, session: Session, record: Record) -> Record | None:
-        """What stands there with the nonce of a record; None where nothing does."""
-        assert record.envelope is not None
-        found = session.run(_OF_NONCE, ledger=self.ledger, nonce=record.envelope["nonce"])
-        if not found:
-            return None
-        (row,) = found
-        with suppress(ValueError):
-            stands = record_of(row.seq, (row.entry or "").encode(), row.hash.encode())
-            if stands.seq == record.seq and canonical(stands.body) == canonical(record.body):
-                return stands
-        raise LedgerUnreadableError(
-            f"{self.name}: entry {row.seq} has the nonce of an entry that was being written, and "
-            "is another one"
-        )
 
     def iterate(self, begin: int) -> Iterator[Record]:
         return self._read(self._ask, begin)
@@ -566,6 +550,23 @@ class _Known:
                 self.members[name] = member
             elif kind in ("retire", "return"):
                 self.members.pop(name, None)
+
+
+def of_nonce(session: Session, name: str, ledger: str, record: Record) -> Record | None:
+    """What stands there with the nonce of a record; None where nothing does."""
+    assert record.envelope is not None
+    found = session.run(_OF_NONCE, ledger=ledger, nonce=record.envelope["nonce"])
+    if not found:
+        return None
+    (row,) = found
+    with suppress(ValueError):
+        stands = record_of(row.seq, (row.entry or "").encode(), row.hash.encode())
+        if stands.seq == record.seq and canonical(stands.body) == canonical(record.body):
+            return stands
+    raise LedgerUnreadableError(
+        f"{name}: entry {row.seq} has the nonce of an entry that was being written, and "
+        "is another one"
+    )
 
 
 _OF_NONCE = select(

@@ -119,12 +119,12 @@ def error_form(error: PrivlearnError) -> dict[str, Any]:
     form: dict[str, Any] = {"name": type(error).__name__, "message": str(error)}
     if isinstance(error, InsufficientBudgetError):
         users = error.users.start, error.users.stop
-        amounts = {name: str(getattr(error, name)) for name in _AMOUNTS}
-        form["parts"] = {**amounts, "users": users}
+        told = {name: str(getattr(error, name)) for name in _PARTS}
+        form["parts"] = {**told, "users": users}
     return form
 
 
-_AMOUNTS = "spent", "requested", "remaining"
+_PARTS = "spent", "requested", "remaining", "cap"
 
 
 def error_from(form: dict[str, Any]) -> PrivlearnError:
@@ -135,7 +135,7 @@ def error_from(form: dict[str, Any]) -> PrivlearnError:
         parts = object_in(form, "parts")
         try:
             users = range(*parts["users"])
-            return InsufficientBudgetError(users=users, **{name: parts[name] for name in _AMOUNTS})
+            return InsufficientBudgetError(users=users, **{name: parts[name] for name in _PARTS})
         except (KeyError, TypeError):
             raise LocalSocketError(
                 "an error without its parts: who sent it speaks another way"

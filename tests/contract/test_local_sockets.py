@@ -361,16 +361,14 @@ def test_a_forked_child_asks_nothing_and_keeps_nothing_alive(path: Path) -> None
             os.close(each)
 
 
-def test_errors_of_more_than_a_message_come_as_the_nearest_above() -> None:
+def test_errors_come_as_they_are_told_and_unknown_ones_as_of_the_socket() -> None:
     from privlearn.errors import InsufficientBudgetError
     from privlearn.storage.frames import error_form, error_from
 
-    for error, kind in [
-        (InsufficientBudgetError(spent=1, requested=2, remaining=0, users=range(3)), BudgetError),
-        (LedgerBusyError("busy"), LedgerBusyError),
-    ]:
+    room = InsufficientBudgetError(spent=1, requested=2, remaining=0, users=range(3))
+    for error in (room, room.of("team a"), LedgerBusyError("busy")):
         found = error_from(error_form(error))
-        assert type(found) is kind
+        assert type(found) is type(error)
         assert str(found) == str(error)
     for name in ("SystemExit", "annotations", "Exception", ""):
         assert type(error_from({"name": name, "message": "m"})) is LocalSocketError

@@ -11,6 +11,7 @@ import pytest
 from privlearn.accountants import CentralAccountant
 from privlearn.learners import WhitenedDescent, whitened_descent
 from privlearn.learners.clip_follower import EXTRA, RADIUS, ClipFollower, with_extra
+from privlearn.learners.descent_noise import curvature_of_scores
 from privlearn.losses.budgets import ZCDP, Currency, GaussianDP
 from privlearn.mechanisms import NoisySum
 from privlearn.noise import NoiseSource
@@ -150,6 +151,13 @@ def test_stated_intervals_cover_the_mean_of_all_answers(loss: str) -> None:
     told = np.array([player.noise_std_ for player in players])
     inside = np.abs(coefs - coefs.mean(axis=0)) < 1.96 * told
     assert inside.mean(axis=0).min() >= 0.9
+
+
+def test_one_feature_whose_scores_never_vary_has_a_curvature() -> None:
+    """As of rows of usual length: a clip of 1/2 cuts off half of the residuals, which are 1/2."""
+    still = curvature_of_scores(np.zeros(1), np.zeros((1, 1)), 0.5, 1)
+    assert 0.4 < still[0, 0] / 0.25 < 0.6
+    assert curvature_of_scores(np.zeros(1), np.zeros((1, 1)), 9.0, 1)[0, 0] == 0.25
 
 
 def test_a_column_that_never_varies_has_a_small_coefficient() -> None:

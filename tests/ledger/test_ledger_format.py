@@ -804,7 +804,7 @@ def test_texts_without_an_end_are_looked_through_once(tmp_path: Path) -> None:
 
 def test_the_verifier_is_short_and_imports_nothing_of_ours(small: Path) -> None:
     source = (ROOT / "docs" / "verify_ledger.py").read_text(encoding="utf-8")
-    assert len(source.splitlines()) <= 545
+    assert len(source.splitlines()) <= 551  # with caps inside caps, how deep, and when grants end
     done = subprocess.run(
         [sys.executable, "-I", "-S", str(ROOT / "docs" / "verify_ledger.py"), str(small)],
         capture_output=True,

@@ -21,7 +21,7 @@ from privlearn.errors import (
     LedgerUnreadableError,
 )
 from privlearn.ledger import Ledger
-from privlearn.ledger.postgres import PostgresStore
+from privlearn.ledger.postgres import PostgresStore, of_nonce
 from privlearn.ledger.postgres_schema import statements
 from privlearn.ledger.postgres_sessions import Conflict, LostConnection, Session
 from privlearn.losses.budgets import ZCDP
@@ -103,10 +103,10 @@ def test_what_stands_under_a_nonce_is_ours_only_with_our_body_at_our_position(
     store, session = begun.ledger._shared, session_of(begun)
     assert isinstance(store, PostgresStore)
     ours, other = begun.ledger.records[1:3]
-    assert store._of_nonce(session, ours) == ours
+    assert of_nonce(session, store.name, store.ledger, ours) == ours
     for not_ours in (replace(ours, seq=2), replace(ours, body=other.body)):
         with pytest.raises(LedgerUnreadableError, match="has the nonce of an entry"):
-            store._of_nonce(session, not_ours)
+            of_nonce(session, store.name, store.ledger, not_ours)
 
 
 def test_the_server_takes_no_nonce_and_no_position_twice(
