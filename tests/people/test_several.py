@@ -257,7 +257,7 @@ def test_turns_that_do_not_wait_would_be_found(
     tables: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the lock, and without what the server does for transactions besides."""
-    registries = [tables.make(ONCE) for _ in range(12)]
+    registries = [tables.make(ONCE) for _ in range(6)]
     monkeypatch.setattr(postgres_sessions, "_LOCK", text("SELECT :key"))
     monkeypatch.setattr(postgres_sessions, "UNLOCK", text("SELECT :key"))
 
