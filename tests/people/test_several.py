@@ -7,7 +7,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -257,7 +257,7 @@ def test_turns_that_do_not_wait_would_be_found(
     tables: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without the lock, and without what the server does for transactions besides."""
-    another = tables.make(ONCE)
+    registries = [tables.make(ONCE) for _ in range(6)]
     monkeypatch.setattr(postgres_sessions, "_LOCK", text("SELECT :key"))
     monkeypatch.setattr(postgres_sessions, "UNLOCK", text("SELECT :key"))
 
@@ -266,7 +266,11 @@ def test_turns_that_do_not_wait_would_be_found(
 
     monkeypatch.setattr(Session, "begin", begin)
     monkeypatch.setattr(Session, "check_server", lambda *_: None)
-    calls = both_read_before_either_writes(monkeypatch, postgres._PostgresTurn, another)
+    calls: list[Any] = []
+    while not calls:  # a key of the tables may stop one of two that write at the same moment
+        with suppress(PeopleError):
+            another = registries.pop()
+            calls = both_read_before_either_writes(monkeypatch, postgres._PostgresTurn, another)
     assert [call.learned.item() for _, call in calls] == [True, True]
     assert problems(ONCE, calls)
 
