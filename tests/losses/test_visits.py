@@ -9,6 +9,7 @@ from fractions import Fraction
 from itertools import chain, pairwise
 from typing import Any, TypeVar, final
 
+import minimisers
 import numpy as np
 import plane
 import pytest
@@ -19,7 +20,7 @@ from privlearn import Ball, PureDP
 from privlearn.accountants.epsilon_delta import evaluate
 from privlearn.accountants.guarantee import delta_of, epsilon_of
 from privlearn.accountants.loss_structure import dominates
-from privlearn.checking.exact.check import ExactResult, white_box
+from privlearn.checking.exact.check import ExactResult, compare, white_box
 from privlearn.checking.neighbours import worst_pairs
 from privlearn.errors import AdjacencyError
 from privlearn.losses import (
@@ -411,9 +412,10 @@ def priced(mechanism: ObjectivePerturbation[Any]) -> MinimizerLoss:
 
 
 def two_records(mechanism: ObjectivePerturbation[Any], claim: Loss) -> ExactResult:
-    pairs = worst_pairs(mechanism.objective)[:4]
-    near = [(stacked(a, a), stacked(b, b)) for a, b in pairs]
-    return white_box(mechanism, claim, neighbours=near, orders=(1.1, 2.0, 8.0, 64.0))
+    worst = worst_pairs(mechanism.objective)[:4]
+    near = [(stacked(a, a), stacked(b, b)) for a, b in worst]
+    pairs = minimisers.minimiser_pairs(mechanism, near)
+    return compare(claim, pairs, orders=(1.1, 2.0, 8.0, 64.0))
 
 
 def test_two_rows_in_a_fit_on_the_line() -> None:
