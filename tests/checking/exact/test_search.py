@@ -163,7 +163,7 @@ class _LateStream(ReceiptStream[Any]):
             )
 
 
-@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("stream", [False, pytest.param(True, marks=pytest.mark.calibration)])
 def test_users_who_come_late_are_tried(stream: bool) -> None:
     assert white_box(Late(0.5, 1.0, stream), orders=(2.0,)).violated
     assert not white_box(Late(1.0, 0.5, stream), orders=(2.0,)).violated
