@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import minimisers
 import numpy as np
 from faults.cases import (
     CaseResult,
@@ -160,6 +161,12 @@ class _Watch:
         entries = self.accountant.ledger.entries
         if not any(isinstance(x, SpendEntry) and x.token == token.id for x in entries):
             self.fault = self.fault or f"{what} before the spend of {token.label!r} is recorded"
+
+
+def costs_more() -> str | None:
+    """Whether a fit on the line costs more than it states, by the oracle of the tests."""
+    found = minimisers.compared(fit())
+    return str(found) if found.violated else None
 
 
 def spends_late() -> str | None:

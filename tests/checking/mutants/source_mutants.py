@@ -10,6 +10,7 @@ from mutant_cases import (
     against_budget,
     against_own_loss,
     buffered,
+    costs_more,
     drawn,
     fit,
     gaussian_sum,
@@ -41,6 +42,11 @@ MUTANTS = (
                 "            steps[tile] = part * factors[:, None]  # toward zero\n"
                 "            drop(steps[tile], inside(steps[tile], radius, exponent))",
                 "np.ones(len(part)) / step\n            steps[tile] = part * factors[:, None]",
+            ),
+            Edit(  # few numbers are shortened in Python
+                "privlearn.rows.domains.balls:_few",
+                "if not all([norm <= FAR for norm in norms]):  # NaN is not\n        return None",
+                "return None",
             ),
         ),
         against_own_loss(gaussian_sum, record(9.0), record(-9.0)),
@@ -203,7 +209,7 @@ MUTANTS = (
         "The spend is recorded when the token is retired, which a crash may prevent.",
         (
             Edit(
-                "privlearn.contract.tokens:Token.spend",
+                "privlearn.contract.tokens:Token._recorded",
                 "self._issuer.record_spend(self, spend, loss)",
                 "self._issuer._log.state.accounts[self.id]",
             ),
@@ -310,7 +316,7 @@ MUTANTS = (
                 "return c * c / 16",
             ),
         ),
-        ExactCase(fit),
+        InspectionCase(costs_more),
     ),
     # Learners
     Mutant(
