@@ -337,10 +337,11 @@ class Issuing(Parts[B], Metering, Generic[B]):
         *,
         epoch: int | None = None,
     ) -> Token[B]:
-        if self._log.goes_ahead and self.issuer.past is None:
+        # under a nonce, a turn tells whether somebody was quicker
+        if self._log.goes_ahead and self.issuer.past is None and nonce is None:
             try:
                 return self._issued(
-                    price, users, label, failure, allowance, nonce, epoch, ahead=True
+                    price, users, label, failure, allowance, None, epoch, ahead=True
                 )
             except InsufficientBudgetError:
                 raise

@@ -353,6 +353,29 @@ def test_a_release_that_is_asked_for_again_is_that_of_the_first_process(path: Pa
     assert list(audit(path).problems) == []
 
 
+def test_who_asks_under_a_nonce_a_moment_later_has_the_value_of_the_first(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It had looked before the other one's token stood."""
+    nonce = "0123456789abcdef" * 2
+    rows = Rows.seal(np.ones((10, 2)), users=USERS)
+    with owned(path):
+        one, other = begun(path), joined(path)
+        looked = other._first_try
+        first: list[Any] = []
+
+        def looks(*asked: Any) -> Any:
+            found = looked(*asked)
+            if not first:
+                first.append(one.release_once(nonce, SUM, rows, users=USERS, label="once"))
+            return found
+
+        monkeypatch.setattr(other, "_first_try", looks)
+        again = other.release_once(nonce, SUM, rows, users=USERS, label="once")
+        np.testing.assert_array_equal(first[0].value, again.value)
+        assert other.spent() == ZCDP("1/200")
+
+
 # Two owners ---------------------------------------------------------------------------------------
 
 
