@@ -217,18 +217,6 @@ class AccountState:
             self.charged.charge(trial, over(loss, users), item.count)
         trial.check_within()
 
-    def _check_batches(self, entry: BatchesEntry) -> None:
-        if self.visits is None or not self.visits.rule.batched:
-            raise BudgetError(
-                "batches are declared for a rule that counts within them: Participation with "
-                "pooled=True or per_batch"
-            )
-        if self.visits.starts:
-            raise BudgetError("batches are declared once")
-        if self.begun:
-            raise BudgetError("batches are declared before the plan and the first token")
-        check_starts(entry.starts, self.users)
-
     def _check_issue(self, entry: IssueEntry) -> Checked[IssueEntry]:
         if entry.token in self.accounts or entry.token in self.folded:
             raise TokenError(f"token {entry.token} was issued before")
@@ -309,18 +297,6 @@ class AccountState:
         else:
             self.meter.check(users, *holds, shared=shared)
 
-    def _check_cap(self, entry: CapEntry) -> Checked[CapEntry]:
-        if self.opened.attested:
-            raise BudgetError("an accountant of attestations issues no tokens: no cap is inside it")
-        if self.plan is not None:
-            raise BudgetError("a plan is exhaustive: no cap can stand beside it")
-        users = self._whole_ranges(range(*entry.users))
-        price = self.prices.of_entry(entry.budget, entry.failure)
-        if price.budget.is_zero:
-            raise BudgetError(f"cap {entry.label!r}: {price.budget} can pay for nothing")
-        self.allowances.check_cap(entry, users, price.budget, price.failure, self._minute)
-        return Checked(entry, price=price)
-
     def _check_spend(self, entry: SpendEntry) -> Checked[SpendEntry]:
         account = self._account(entry.token)
         account.check_unspent(entry)
@@ -352,30 +328,6 @@ class AccountState:
     def _check_resumable(self, kind: str) -> None:
         if not self.resumable:
             raise BudgetError(f"an entry {kind!r}: {RESUME!r} was not declared when it was opened")
-
-    def _check_attest(self, entry: AttestEntry) -> None:
-        Claims.check_attest(self.opened, entry)
-        loss = own_loss(entry.loss, self.opened)
-        users = self.meter.charged.check(range(*entry.users))
-        one, most = self.prices.of(loss), entry.most_messages
-        if entry.count > len(users) * most:
-            raise BudgetError(
-                f"count = {entry.count}: {len(users)} users with at most {most} messages each "
-                f"send at most {len(users) * most}"
-            )
-        if self.plan is not None:
-            item = self.plan.item(entry.planned)
-            if item is None:
-                raise BudgetError(f"attestation {entry.label!r} is not in the committed plan")
-            named = (item.label, item.users) == (entry.label, users)
-            if not named or not dominates(item.loss, loss) or item.left < most:
-                raise BudgetError(
-                    f"attestation {entry.label!r} does not fit plan item {entry.planned}"
-                )
-            return
-        if entry.planned is not None:
-            raise BudgetError(f"attestation {entry.label!r} names a plan, but none was committed")
-        self.meter.check(users, one.budget * most, one.failure * most)
 
     def _check_sums(self, entry: SumsEntry) -> None:
         self._check_resumable(entry.entry)
@@ -581,17 +533,67 @@ class AccountState:
         if after is not None:
             after.wrong = True
 
-    def _record_attest(self, checked: Checked[AttestEntry]) -> None:
-        entry = checked.entry
-        self.attested.append(entry)
-        loss, users = read_loss(entry.loss), range(*entry.users)
-        # with no rule: see `_check_rule`
-        self.charged.spent.add(users, loss, entry.most_messages)
-        if self.plan is None:
-            price, most = self.prices.of(loss), entry.most_messages
-            self.meter.charge(users, price.budget * most, price.failure * most)
-        elif item := self.plan.item(entry.planned):
-            item.left -= entry.most_messages
+
+def _check_batches(state: AccountState, entry: BatchesEntry) -> None:
+    if state.visits is None or not state.visits.rule.batched:
+        raise BudgetError(
+            "batches are declared for a rule that counts within them: Participation with "
+            "pooled=True or per_batch"
+        )
+    if state.visits.starts:
+        raise BudgetError("batches are declared once")
+    if state.begun:
+        raise BudgetError("batches are declared before the plan and the first token")
+    check_starts(entry.starts, state.users)
+
+
+def _check_cap(state: AccountState, entry: CapEntry) -> Checked[CapEntry]:
+    if state.opened.attested:
+        raise BudgetError("an accountant of attestations issues no tokens: no cap is inside it")
+    if state.plan is not None:
+        raise BudgetError("a plan is exhaustive: no cap can stand beside it")
+    users = state._whole_ranges(range(*entry.users))
+    price = state.prices.of_entry(entry.budget, entry.failure)
+    if price.budget.is_zero:
+        raise BudgetError(f"cap {entry.label!r}: {price.budget} can pay for nothing")
+    state.allowances.check_cap(entry, users, price.budget, price.failure, state._minute)
+    return Checked(entry, price=price)
+
+
+def _check_attest(state: AccountState, entry: AttestEntry) -> None:
+    Claims.check_attest(state.opened, entry)
+    loss = own_loss(entry.loss, state.opened)
+    users = state.meter.charged.check(range(*entry.users))
+    one, most = state.prices.of(loss), entry.most_messages
+    if entry.count > len(users) * most:
+        raise BudgetError(
+            f"count = {entry.count}: {len(users)} users with at most {most} messages each "
+            f"send at most {len(users) * most}"
+        )
+    if state.plan is not None:
+        item = state.plan.item(entry.planned)
+        if item is None:
+            raise BudgetError(f"attestation {entry.label!r} is not in the committed plan")
+        named = (item.label, item.users) == (entry.label, users)
+        if not named or not dominates(item.loss, loss) or item.left < most:
+            raise BudgetError(f"attestation {entry.label!r} does not fit plan item {entry.planned}")
+        return
+    if entry.planned is not None:
+        raise BudgetError(f"attestation {entry.label!r} names a plan, but none was committed")
+    state.meter.check(users, one.budget * most, one.failure * most)
+
+
+def _record_attest(state: AccountState, checked: Checked[AttestEntry]) -> None:
+    entry = checked.entry
+    state.attested.append(entry)
+    loss, users = read_loss(entry.loss), range(*entry.users)
+    # with no rule: see `_check_rule`
+    state.charged.spent.add(users, loss, entry.most_messages)
+    if state.plan is None:
+        price, most = state.prices.of(loss), entry.most_messages
+        state.meter.charge(users, price.budget * most, price.failure * most)
+    elif item := state.plan.item(entry.planned):
+        item.left -= entry.most_messages
 
 
 def _opened_before(_: AccountState, entry: OpenEntry) -> None:
@@ -600,7 +602,7 @@ def _opened_before(_: AccountState, entry: OpenEntry) -> None:
 
 _CHECKS: dict[type[Any], Callable[[AccountState, Any], Checked[Any] | None]] = {
     OpenEntry: _opened_before,
-    BatchesEntry: AccountState._check_batches,
+    BatchesEntry: _check_batches,
     LearnerEntry: AccountState._check_learner,
     ResumeEntry: lambda state, entry: state._check_resumable(entry.entry),
     PhaseEntry: AccountState._check_phase,
@@ -608,13 +610,13 @@ _CHECKS: dict[type[Any], Callable[[AccountState, Any], Checked[Any] | None]] = {
     PublishEntry: AccountState._check_publish,
     PlanEntry: AccountState._check_plan,
     DelegateEntry: AccountState._check_delegate,
-    CapEntry: AccountState._check_cap,
+    CapEntry: _check_cap,
     ReturnEntry: AccountState._check_return,
     IssueEntry: AccountState._check_issue,
     SpendEntry: AccountState._check_spend,
     FunctionsEntry: AccountState._check_functions,
     RetireEntry: AccountState._check_retire,
-    AttestEntry: AccountState._check_attest,
+    AttestEntry: _check_attest,
     SumsEntry: AccountState._check_sums,
     CloseEntry: AccountState._check_close,
 }
@@ -634,7 +636,7 @@ _RECORDS: dict[type[Any], Callable[[AccountState, Checked[Any]], None]] = {
     SpendEntry: AccountState._record_spend,
     FunctionsEntry: AccountState._record_functions,
     RetireEntry: AccountState._record_retire,
-    AttestEntry: AccountState._record_attest,
+    AttestEntry: _record_attest,
     SumsEntry: lambda state, checked: state.claims.record_sums(checked.entry),
     CloseEntry: AccountState._record_close,
 }

@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 from one_line_faults import cases, is_found
 
-from privlearn.accountants import CentralAccountant, JointAccountant, LocalAccountant, person_totals
+from privlearn.accountants import (
+    CentralAccountant,
+    JointAccountant,
+    LocalAccountant,
+    person_totals,
+    state,
+)
 from privlearn.contract.billboard import Billboard
 from privlearn.contract.protocols import Plan
 from privlearn.errors import (
@@ -95,12 +101,12 @@ def test_a_plan_is_charged_as_often_as_it_says() -> None:
 def test_entries_of_batches_stand_once_and_first() -> None:
     entry = BatchesEntry(accountant="a", starts=STARTS)
     with pytest.raises(BudgetError, match="declared once"):
-        account(POOLED)._state._check_batches(entry)
+        state._check_batches(account(POOLED)._state, entry)
     made = account(POOLED)
     made.issue(gaussian("1"), users=BATCHES[0], label="sum")
     made._state.visits.starts = ()
     with pytest.raises(BudgetError, match="before the plan"):
-        made._state._check_batches(entry)
+        state._check_batches(made._state, entry)
 
 
 def totals(rule: Rule, *runs: tuple[range, Any, int]) -> Any:
@@ -409,8 +415,8 @@ FAULTS: list[tuple[str, str, str, Callable[[], None]]] = [
         test_a_plan_is_charged_as_often_as_it_says,
     ),
     (
-        f"{STATE}:AccountState._check_batches",
-        "if self.visits.starts:",
+        f"{STATE}:_check_batches",
+        "if state.visits.starts:",
         "if False:",
         test_entries_of_batches_stand_once_and_first,
     ),
