@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any, Generic, NamedTuple, Never, Protocol, Self, cast, final
+from typing import Any, Generic, Never, Protocol, Self, cast, final
 
 from privlearn.accountants.account_log import AccountLog
 from privlearn.accountants.allowances import Epochs
@@ -20,6 +20,7 @@ from privlearn.accountants.capped import CappedSums
 from privlearn.accountants.charged import CommittedPlan, Planned
 from privlearn.accountants.loss_structure import over
 from privlearn.accountants.metering import Metering
+from privlearn.accountants.nested_caps import Renews
 from privlearn.accountants.state import AccountState
 from privlearn.accountants.token_entries import TokenEntries
 from privlearn.contract.protocols import Plan
@@ -65,15 +66,6 @@ class _Parent(Protocol[B]):
         renews: Renews,
         within: str | None,
     ) -> Nested[B]: ...
-
-
-class Renews(NamedTuple):
-    """When a cap renews and ends, and to whom it is granted, as it was asked for."""
-
-    every: str | None
-    epochs: range | None
-    to: str | None = None
-    until: str | None = None
 
 
 class Part(Metering, Generic[B]):

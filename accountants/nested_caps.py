@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 from privlearn.accountants.allowances import Allowance
 from privlearn.accountants.opening import in_currency
@@ -20,17 +20,13 @@ _LONGEST: Final = 1000 * 366 * 24 * 60
 """Minutes of an epoch: no entry tells a time so late that a second one would begin."""
 
 
-class Renewing(Protocol):
+class Renews(NamedTuple):
     """When a cap renews and ends, and to whom it is granted, as it was asked for."""
 
-    @property
-    def every(self) -> str | None: ...
-    @property
-    def epochs(self) -> range | None: ...
-    @property
-    def to(self) -> str | None: ...
-    @property
-    def until(self) -> str | None: ...
+    every: str | None
+    epochs: range | None
+    to: str | None = None
+    until: str | None = None
 
 
 def cap_entry(
@@ -39,7 +35,7 @@ def cap_entry(
     label: str,
     users: range | None,
     failure: Exact,
-    renews: Renewing,
+    renews: Renews,
     within: str | None,
     minute: int,
 ) -> CapEntry:

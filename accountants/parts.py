@@ -7,8 +7,8 @@ from typing import Generic, cast
 
 from privlearn.accountants.allowances import Epochs
 from privlearn.accountants.continuing import Continuing
-from privlearn.accountants.delegated import Delegated, Nested, Renews
-from privlearn.accountants.nested_caps import as_asked, cap_entry
+from privlearn.accountants.delegated import Delegated, Nested
+from privlearn.accountants.nested_caps import Renews, as_asked, cap_entry
 from privlearn.contract.tokens import Token
 from privlearn.errors import BudgetError
 from privlearn.ledger.entries import DelegateEntry
